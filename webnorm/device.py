@@ -1,0 +1,261 @@
+"""Adapters and devices: what wgpu finds, what it can do, and the one that is used."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from webnorm.errors import WebnormError
+
+# wgpu complains on stderr when this is unset, although nothing here opens a window.
+os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+
+import wgpu
+
+# WebGPU's name of a feature -> wgpu-native's. wgpu accepts unknown names without a word.
+_NATIVE_FEATURE = {"subgroups": "subgroup"}
+_TIMESTAMPS = "timestamp-query"
+# What wgpu reports as adapter types, the ones to prefer first.
+_TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
+_BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What of an adapter decides which variants run on it and which constants are the default.
+
+    `features` has WebGPU's names, `max_invocations` counts them per workgroup, `workgroup_storage`
+    is in bytes, and `software` tells an adapter that is a program on the CPU.
+    """
+
+    features: frozenset[str]
+    max_invocations: int
+    workgroup_storage: int
+    software: bool
+
+    def names(self) -> dict[str, int]:
+        """The adapter's part of the names in a kernel header."""
+        return {
+            "max_invocations": self.max_invocations,
+            "workgroup_storage": self.workgroup_storage,
+            "software": int(self.software),
+            "has_subgroups": int("subgroups" in self.features),
+        }
+
+
+# The limits that a page gets without asking (WebGPU, "Limits"), and subgroups where it asks for them.
+BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storage=16384, software=False)
+
+
+@dataclass(frozen=True)
+class AdapterInfo:
+    """One adapter as wgpu lists it. `handle` is wgpu's own object."""
+
+    index: int
+    handle: Any
+    name: str
+    vendor: str
+    driver: str
+    backend: str
+    type: str
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The features webnorm knows, by WebGPU's names, plus "timestamp-query" and "shader-f16"."""
+        native = {name for name in (_TIMESTAMPS, "shader-f16") if name in self.handle.features}
+        return frozenset(native | {web for web, own in _NATIVE_FEATURE.items() if own in self.handle.features})
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """The adapter's limits by WebGPU's names with dashes, such as "max-buffer-size"."""
+        return dict(self.handle.limits)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.backend}, {self.type}, {self.driver})"
+
+
+def adapters() -> list[AdapterInfo]:
+    """Every adapter that wgpu finds, the preferred one first: GPUs before software, Vulkan before OpenGL."""
+    found = []
+    for handle in wgpu.gpu.enumerate_adapters_sync():
+        info = handle.info
+        found.append((_rank(info), handle, info))
+    found.sort(key=lambda entry: entry[0])
+    return [
+        AdapterInfo(
+            index,
+            handle,
+            info["device"],
+            info["vendor"],
+            info["description"],
+            info["backend_type"],
+            info["adapter_type"],
+        )
+        for index, (_, handle, info) in enumerate(found)
+    ]
+
+
+def _rank(info: Mapping[str, str]) -> tuple[int, int]:
+    def place(name: str, order: tuple[str, ...]) -> int:
+        return order.index(name) if name in order else len(order)
+
+    return place(info["adapter_type"], _TYPE_ORDER), place(info["backend_type"], _BACKEND_ORDER)
+
+
+def find_adapter(choice: str | None = None) -> AdapterInfo:
+    """The adapter of that index or with that text in its name; the preferred one when None."""
+    found = adapters()
+    if not found:
+        raise WebnormError("no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` says what to install")
+    if choice is None:
+        return found[0]
+    if choice.isdigit() and int(choice) < len(found):
+        return found[int(choice)]
+    for adapter in found:
+        if choice.lower() in str(adapter).lower() and not choice.isdigit():
+            return adapter
+    listing = "; ".join(f"{adapter.index}: {adapter}" for adapter in found)
+    raise WebnormError(f"no adapter {choice!r}; there is {listing}")
+
+
+class Device:
+    """An open device. `handle` is wgpu's own object; `limits` are those in force."""
+
+    def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
+        self.adapter = adapter
+        self.handle = handle
+        self.limits: Mapping[str, int] = dict(handle.limits)
+        native = set(handle.features)
+        self.traits = Traits(
+            features=frozenset(web for web, own in _NATIVE_FEATURE.items() if own in native),
+            max_invocations=self.limits["max-compute-invocations-per-workgroup"],
+            workgroup_storage=self.limits["max-compute-workgroup-storage-size"],
+            software=adapter.type == "CPU",
+        )
+
+    @cached_property
+    def timestamps(self) -> bool:
+        """Whether timestamp queries work: the feature is there and two of them differ."""
+        return _TIMESTAMPS in self.handle.features and _probe_timestamps(self.handle)
+
+    @cached_property
+    def subgroup_size(self) -> int | None:
+        """Invocations per subgroup, read from a shader that ran; None without subgroups."""
+        return _probe_subgroup_size(self.handle) if "subgroups" in self.traits.features else None
+
+    @cached_property
+    def memory(self) -> int | None:
+        """Bytes of memory where that is known: the machine's own for a software adapter. WebGPU tells none."""
+        if self.traits.software and hasattr(os, "sysconf"):
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return None
+
+    def create_buffer(self, size: int) -> Any:
+        """A storage buffer of `size` bytes that can be copied from and to."""
+        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+        try:
+            return self.handle.create_buffer(size=size, usage=usage)
+        except wgpu.GPUOutOfMemoryError as error:
+            raise WebnormError(f"{self.adapter.name} has no room for a buffer of {size} bytes") from error
+
+    def description(self) -> dict[str, Any]:
+        """What a results file says of the device."""
+        return {
+            "adapter": self.adapter.name,
+            "vendor": self.adapter.vendor,
+            "driver": self.adapter.driver,
+            "backend": self.adapter.backend,
+            "type": self.adapter.type,
+            "features": sorted(self.traits.features | ({_TIMESTAMPS} if self.timestamps else set())),
+            "limits": {
+                name: self.limits[name]
+                for name in (
+                    "max-buffer-size",
+                    "max-storage-buffer-binding-size",
+                    "max-compute-invocations-per-workgroup",
+                    "max-compute-workgroup-storage-size",
+                    "max-compute-workgroups-per-dimension",
+                )
+            },
+            "wgpu": wgpu.__version__,
+            **({"subgroup_size": self.subgroup_size} if self.subgroup_size else {}),
+        }
+
+
+def open_device(
+    adapter: AdapterInfo | None = None,
+    *,
+    limits: Mapping[str, int] | None = None,
+    without: frozenset[str] = frozenset(),
+) -> Device:
+    """Open a device with every feature webnorm uses and the adapter's own limits.
+
+    `limits` lowers some of them (names as "max-buffer-size") and `without` leaves features out, to
+    stand for a lesser adapter.
+    """
+    adapter = adapter or find_adapter()
+    wanted = adapter.features - without
+    native = [_NATIVE_FEATURE.get(name, name) for name in sorted(wanted)]
+    handle = adapter.handle.request_device_sync(
+        required_features=native, required_limits={**adapter.limits, **(limits or {})}
+    )
+    missing = set(native) - set(handle.features)
+    if missing:
+        raise WebnormError(f"{adapter}: the device came without {', '.join(sorted(missing))}")
+    return Device(adapter, handle)
+
+
+_SUBGROUP_PROBE = """
+@group(0) @binding(0) var<storage, read_write> sizes: array<u32>;
+@compute @workgroup_size(128)
+fn main(@builtin(local_invocation_index) index: u32, @builtin(subgroup_size) size: u32) {
+    sizes[index] = size;
+}
+"""
+
+
+def _probe_subgroup_size(handle: Any) -> int:
+    count = 128
+    buffer = handle.create_buffer(size=4 * count, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
+    module = handle.create_shader_module(code=_SUBGROUP_PROBE)
+    pipeline = handle.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main"})
+    group = handle.create_bind_group(
+        layout=pipeline.get_bind_group_layout(0),
+        entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": 4 * count}}],
+    )
+    encoder = handle.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    compute.set_pipeline(pipeline)
+    compute.set_bind_group(0, group)
+    compute.dispatch_workgroups(1)
+    compute.end()
+    handle.queue.submit([encoder.finish()])
+    sizes = np.frombuffer(handle.queue.read_buffer(buffer), np.uint32)
+    return int(sizes[0])
+
+
+def _probe_timestamps(handle: Any) -> bool:
+    """Two queries around an empty pass: some drivers have the feature and write zeros."""
+    queries = handle.create_query_set(type="timestamp", count=2)
+    buffer = handle.create_buffer(
+        size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+    )
+    encoder = handle.create_command_encoder()
+    compute = encoder.begin_compute_pass(
+        timestamp_writes={
+            "query_set": queries,
+            "beginning_of_pass_write_index": 0,
+            "end_of_pass_write_index": 1,
+        }
+    )
+    compute.end()
+    encoder.resolve_query_set(queries, 0, 2, buffer, 0)
+    handle.queue.submit([encoder.finish()])
+    begin, end = np.frombuffer(handle.queue.read_buffer(buffer), np.uint64)
+    return bool(begin > 0 and end >= begin)

@@ -1,0 +1,388 @@
+"""Kernels: template files with a header that says what they are and which constants they admit."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from webnorm import expression
+from webnorm.device import Traits
+from webnorm.errors import WebnormError, unknown
+from webnorm.expression import Tree
+from webnorm.ops import OPS, Op
+from webnorm.problem import Options, Problem
+
+# Names that a header's expressions may use beside its own axes and derived constants.
+PROBLEM_NAMES = ("rows", "cols", "has_weight", "has_bias")
+ADAPTER_NAMES = ("max_invocations", "workgroup_storage", "software", "has_subgroups")
+KNOWN_FEATURES = ("subgroups",)
+
+
+@dataclass(frozen=True)
+class Require:
+    """A rule that a variant has to meet, and the reason a reader is told when it does not."""
+
+    rule: Tree
+    why: str
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One dispatch: `workgroup_count` counts workgroups for the rows of one slice."""
+
+    entry_point: str
+    workgroup_size: Tree
+    workgroup_count: Tree
+
+
+@dataclass(frozen=True)
+class AccuracyRules:
+    """What the tolerance depends on: float32 terms added one after another into one accumulator,
+    and whether the mean is rounded to float32 before x - mean (no hi/lo mean)."""
+
+    serial_terms: Tree
+    rounded_mean: Tree
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One template file. `rung` orders the ladder: higher means later and usually faster."""
+
+    op: Op
+    name: str
+    path: Path
+    summary: str
+    differs: str
+    rung: int
+    unstable: str | None
+    features: Mapping[str, Tree]
+    tune: Mapping[str, tuple[int, ...]]
+    default: Mapping[str, Tree]
+    derive: Mapping[str, Tree]
+    require: tuple[Require, ...]
+    passes: tuple[Pass, ...]
+    accuracy: AccuracyRules
+
+    @property
+    def label(self) -> str:
+        """The kernel as a person names it: `op/kernel`, or just the op when both are the same."""
+        return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel with one point of its tune axes."""
+
+    kernel: Kernel
+    constants: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return f"{self.kernel.label}({format_constants(self.constants)})"
+
+    def names(self, problem: Problem, traits: Traits) -> dict[str, int]:
+        """Every name the header's expressions and the template can use, with its value."""
+        values = {**problem_names(problem), **traits.names(), **self.constants}
+        for name, tree in self.kernel.derive.items():
+            values[name] = expression.evaluate(tree, values)
+        return values
+
+    def features(self, problem: Problem, traits: Traits) -> frozenset[str]:
+        """The WebGPU features that this variant uses."""
+        values = self.names(problem, traits)
+        return frozenset(
+            name for name, needed in self.kernel.features.items() if expression.evaluate(needed, values)
+        )
+
+    def refusal(self, problem: Problem, traits: Traits) -> str | None:
+        """Why this variant cannot run the problem on such an adapter; None when it can."""
+        values = self.names(problem, traits)
+        for require in self.kernel.require:
+            if not expression.evaluate(require.rule, values):
+                return require.why
+        for feature in sorted(self.features(problem, traits) - traits.features):
+            return f"needs the feature {feature!r}, which the adapter lacks"
+        for step in self.kernel.passes:
+            size = expression.evaluate(step.workgroup_size, values)
+            if size > traits.max_invocations:
+                return f"needs {size} invocations per workgroup; the limit is {traits.max_invocations}"
+        return None
+
+
+def format_constants(constants: Mapping[str, int]) -> str:
+    """The constants as `name=value, name=value`."""
+    return ", ".join(f"{name}={value}" for name, value in constants.items())
+
+
+def problem_names(problem: Problem) -> dict[str, int]:
+    """The problem's part of the names."""
+    return {
+        "rows": problem.rows,
+        "cols": problem.cols,
+        "has_weight": int(problem.options.weight),
+        "has_bias": int(problem.options.bias),
+    }
+
+
+def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
+    """The variant that the header's `default` table chooses."""
+    values = {**problem_names(problem), **traits.names()}
+    constants: dict[str, int] = {}
+    for axis in kernel.tune:
+        constants[axis] = expression.evaluate(kernel.default[axis], {**values, **constants})
+        if constants[axis] not in kernel.tune[axis]:
+            raise WebnormError(
+                f"{kernel.path}: default {axis} is {constants[axis]} for {problem}; "
+                f"expected one of {list(kernel.tune[axis])}"
+            )
+    return Variant(kernel, constants)
+
+
+def all_variants(kernel: Kernel) -> Iterator[Variant]:
+    """Every point of the tune axes, those that cannot run included."""
+    for point in itertools.product(*kernel.tune.values()):
+        yield Variant(kernel, dict(zip(kernel.tune, point, strict=True)))
+
+
+def chosen_variants(
+    kernel: Kernel, problem: Problem, traits: Traits, chosen: Mapping[str, Sequence[int]], every: bool = False
+) -> list[Variant]:
+    """The variants to run: every admitted point, or the default with some axes chosen by the user.
+
+    Raises WebnormError for a value that is not on its axis. Axes that this kernel lacks are ignored,
+    since one choice is made for many kernels. Points a rule refuses are left out when there are several.
+    """
+    for axis, values in chosen.items():
+        for value in values:
+            if axis in kernel.tune and value not in kernel.tune[axis]:
+                raise WebnormError(
+                    f"{axis} is {value} for kernel {kernel.label}; expected one of {list(kernel.tune[axis])}"
+                )
+    default = default_variant(kernel, problem, traits)
+    axes = {
+        axis: chosen.get(axis, points if every else (default.constants[axis],))
+        for axis, points in kernel.tune.items()
+    }
+    variants = [Variant(kernel, dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())]
+    fitting = [variant for variant in variants if variant.refusal(problem, traits) is None]
+    return fitting or variants[:1]
+
+
+# --- reading files -------------------------------------------------------------------------------
+
+_OPEN, _CLOSE = "// /// webnorm", "// ///"
+_KEYS = {"summary", "differs", "rung", "unstable", "features", "tune", "default", "derive", "require", "pass", "accuracy"}
+
+
+def split_header(source: str) -> tuple[int, str]:
+    """The header's TOML and the number of the line that opens it; raises WebnormError without one."""
+    lines = source.splitlines()
+    try:
+        start = lines.index(_OPEN)
+        end = lines.index(_CLOSE, start + 1)
+    except ValueError:
+        raise WebnormError(f"no header: expected a line {_OPEN!r} and after it a line {_CLOSE!r}") from None
+    toml = []
+    for number, line in enumerate(lines[start + 1 : end], start + 2):
+        if line != "//" and not line.startswith("// "):
+            raise WebnormError(f"line {number}: a header line starts with '// ', got {line!r}")
+        toml.append(line[3:])
+    return start + 1, "\n".join(toml)
+
+
+def without_header(source: str) -> str:
+    """The template's body with the header's lines left blank, so that line numbers stay true."""
+    start, toml = split_header(source)
+    lines = source.splitlines()
+    count = len(toml.splitlines()) + 2
+    lines[start - 1 : start - 1 + count] = [""] * count
+    return "\n".join(lines) + "\n"
+
+
+def load(path: Path, op_name: str | None = None) -> Kernel:
+    """Read a kernel file. Its folder is the op, unless `op_name` says otherwise.
+
+    Raises WebnormError that names the file and, where there is one, the line.
+    """
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise WebnormError(f"{path}: cannot read the kernel: {reason}") from error
+    name = op_name or path.resolve().parent.name
+    if name not in OPS:
+        raise unknown(f"op (the folder of {path})", name, OPS)
+    try:
+        start, toml = split_header(source)
+    except WebnormError as error:
+        raise WebnormError(f"{path}: {error}") from error
+    return _Header(path, start, toml).kernel(OPS[name])
+
+
+class _Header:
+    """Checks one header table by table; every complaint carries file and line."""
+
+    def __init__(self, path: Path, start: int, toml: str) -> None:
+        self.path, self.start, self.lines = path, start, toml.splitlines()
+        try:
+            self.table = tomllib.loads(toml)
+        except tomllib.TOMLDecodeError as error:
+            match = re.search(r"\(at line (\d+), column \d+\)", str(error))
+            line = start + (int(match[1]) if match else len(self.lines))
+            message = re.sub(r" \(at .*\)", "", str(error))
+            raise WebnormError(f"{path}:{line}: header is not TOML: {message}") from error
+
+    def complaint(self, near: str, message: str) -> WebnormError:
+        pattern = re.compile(rf"\b{re.escape(near)}\b")
+        line = next((i for i, text in enumerate(self.lines, 1) if pattern.search(text)), 0)
+        return WebnormError(f"{self.path}:{self.start + line}: {message}")
+
+    def text(self, key: str) -> str:
+        value = self.table.get(key)
+        if not isinstance(value, str) or not value:
+            raise self.complaint(key, f"header key {key!r} is {value!r}; expected a sentence")
+        return value
+
+    def mapping(self, table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        value = table.get(key, {})
+        if not isinstance(value, dict):
+            raise self.complaint(key, f"header key {key!r} is {value!r}; expected a table")
+        return value
+
+    def tree(self, near: str, text: object, known: Sequence[str]) -> Tree:
+        if not isinstance(text, str | int):
+            raise self.complaint(near, f"{near} is {text!r}; expected an expression")
+        try:
+            tree = expression.parse(text)
+            expression.check_names(tree, known, text)
+        except WebnormError as error:
+            raise self.complaint(near, str(error)) from error
+        return tree
+
+    def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
+        for key in table:
+            if key not in keys:
+                raise self.complaint(key, str(unknown(f"{where} key", key, keys)))
+
+    def axis(self, name: str, values: object) -> tuple[int, ...]:
+        if not name.isidentifier() or name in PROBLEM_NAMES or name in ADAPTER_NAMES:
+            raise self.complaint(name, f"axis {name!r} is no free identifier")
+        if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
+            raise self.complaint(name, f"axis {name} is {values!r}; expected a list of integers or booleans")
+        return tuple(int(value) for value in values)
+
+    def kernel(self, op: Op) -> Kernel:
+        self.only(self.table, _KEYS, "header")
+        tune = {name: self.axis(name, values) for name, values in self.mapping(self.table, "tune").items()}
+        known = [*PROBLEM_NAMES, *ADAPTER_NAMES]
+        defaults = self.mapping(self.table, "default")
+        self.only(defaults, set(tune), "default")
+        default: dict[str, Tree] = {}
+        for axis in tune:
+            default[axis] = self.tree(axis, defaults.get(axis, tune[axis][0]), known)
+            known.append(axis)
+        derive: dict[str, Tree] = {}
+        for name, text in self.mapping(self.table, "derive").items():
+            derive[name] = self.tree(name, text, known)
+            known.append(name)
+        features = {}
+        for name, text in self.mapping(self.table, "features").items():
+            if name not in KNOWN_FEATURES:
+                raise self.complaint(name, str(unknown("feature", name, KNOWN_FEATURES)))
+            features[name] = self.tree(name, text, known)
+        unstable = self.text("unstable") if "unstable" in self.table else None
+        rung = self.table.get("rung", 0)
+        if not isinstance(rung, int):
+            raise self.complaint("rung", f"rung is {rung!r}; expected an integer")
+        return Kernel(
+            op=op,
+            name=self.path.stem,
+            path=self.path,
+            summary=self.text("summary"),
+            differs=self.text("differs"),
+            rung=rung,
+            unstable=unstable,
+            features=features,
+            tune=tune,
+            default=default,
+            derive=derive,
+            require=tuple(self.requires(known)),
+            passes=tuple(self.passes(known)),
+            accuracy=self.accuracy(known),
+        )
+
+    def tables(self, key: str, keys: set[str]) -> Iterator[Mapping[str, Any]]:
+        entries = self.table.get(key, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise self.complaint(key, f"{key} is {entries!r}; expected [[{key}]] tables")
+        for entry in entries:
+            self.only(entry, keys, key)
+            for name in keys - set(entry):
+                raise self.complaint(key, f"a [[{key}]] table lacks the key {name!r}")
+            yield entry
+
+    def requires(self, known: Sequence[str]) -> Iterator[Require]:
+        for entry in self.tables("require", {"rule", "why"}):
+            yield Require(self.tree("rule", entry["rule"], known), str(entry["why"]))
+
+    def passes(self, known: Sequence[str]) -> Iterator[Pass]:
+        entries = list(self.tables("pass", {"entry_point", "workgroup_size", "workgroup_count"}))
+        if not entries:
+            raise self.complaint("summary", "a kernel has at least one [[pass]] table; this header has none")
+        for entry in entries:
+            yield Pass(
+                str(entry["entry_point"]),
+                self.tree("workgroup_size", entry["workgroup_size"], known),
+                self.tree("workgroup_count", entry["workgroup_count"], known),
+            )
+
+    def accuracy(self, known: Sequence[str]) -> AccuracyRules:
+        table = self.mapping(self.table, "accuracy")
+        keys = {"serial_terms", "rounded_mean"}
+        self.only(table, keys, "accuracy")
+        trees = {key: self.tree(key, table.get(key, 0), known) for key in keys}
+        return AccuracyRules(**trees)
+
+
+# --- finding kernels -----------------------------------------------------------------------------
+
+
+def wgsl_root() -> Path:
+    """The folder of the kernels that come with webnorm: in the wheel, or beside the package."""
+    packaged = Path(str(resources.files("webnorm"))) / "wgsl"
+    return packaged if packaged.is_dir() else packaged.parents[1] / "wgsl"
+
+
+def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
+    """Every kernel of webnorm and of the user's own folders (`DIR/<op>/<kernel>.wgsl`), by op and rung.
+
+    A user's kernel of the same op and name takes the place of webnorm's.
+    """
+    found: dict[tuple[str, str], Kernel] = {}
+    for root in (wgsl_root(), *extra):
+        if not root.is_dir():
+            raise WebnormError(f"{root}: expected a folder of kernels, <op>/<kernel>.wgsl")
+        paths = [path for op in OPS for path in sorted((root / op).glob("*.wgsl"))]
+        if not paths:
+            raise WebnormError(f"{root}: holds no kernel; expected files {root}/<op>/<kernel>.wgsl, op one of {', '.join(OPS)}")
+        for path in paths:
+            found[path.parent.name, path.stem] = load(path)
+    order = list(OPS)
+    return sorted(found.values(), key=lambda kernel: (order.index(kernel.op.name), kernel.rung, kernel.name))
+
+
+def select(kernels: Sequence[Kernel], name: str, op: str = "layer_norm") -> Kernel:
+    """The kernel called `name`: a path to a file, `op/kernel`, or a name of `op` (or of any op, if unique)."""
+    if name.endswith(".wgsl"):
+        path = Path(name)
+        return load(path, None if path.resolve().parent.name in OPS else op)
+    by_label = {kernel.label: kernel for kernel in kernels}
+    for label in (f"{op}/{name}", name):
+        if label in by_label:
+            return by_label[label]
+    raise unknown("kernel", name, {kernel.name for kernel in kernels if kernel.op.name == op} | {"copy"})

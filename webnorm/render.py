@@ -1,0 +1,249 @@
+"""Rendering: a variant, a problem and a target become WGSL text whose lines know where they came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateError, TemplateNotFound, TemplateSyntaxError
+from jinja2.ext import Extension
+from jinja2.lexer import Token, TokenStream
+from jinja2.sandbox import SandboxedEnvironment
+
+from webnorm import expression
+from webnorm.device import Traits
+from webnorm.errors import WebnormError
+from webnorm.kernel import Variant, without_header, wgsl_root
+from webnorm.problem import Problem
+
+Target = Literal["native", "browser"]
+TARGETS: tuple[Target, ...] = ("native", "browser")
+
+# A marker stands before each line of template text and is taken out again after rendering. The two
+# characters are noncharacters of Unicode: no WGSL holds them.
+_MARK_OPEN, _MARK_CLOSE = "\ufdd0", "\ufdd1"
+_MARK = re.compile(f"{_MARK_OPEN}([^{_MARK_CLOSE}]*):(\\d+){_MARK_CLOSE}")
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One storage binding of a shader, in group 0; binding 0 is the uniform `params`."""
+
+    index: int
+    name: str
+    access: Literal["read", "read_write"]
+    per_row: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass with its sizes worked out; `workgroup_count` still depends on the rows of a slice."""
+
+    entry_point: str
+    workgroup_size: int
+    workgroup_count: expression.Tree
+
+
+@dataclass(frozen=True)
+class Shader:
+    """Rendered WGSL for one variant, problem and target.
+
+    `origins[i]` is the file and line that line i of `text` came from. `names` are the values that the
+    header's expressions see, with the rows left to each slice.
+    """
+
+    variant: Variant
+    problem: Problem
+    target: Target
+    text: str
+    origins: tuple[tuple[str, int], ...]
+    bindings: tuple[Binding, ...]
+    steps: tuple[Step, ...]
+    names: Mapping[str, int]
+    features: frozenset[str]
+    workgroup_bytes: int
+
+    def workgroup_count(self, step: Step, rows: int) -> int:
+        """Workgroups that a slice of `rows` rows takes."""
+        return expression.evaluate(step.workgroup_count, {**self.names, "rows": rows})
+
+    def located(self, message: str) -> str:
+        """A compiler's message in one line, with the template's file and line and the text quoted."""
+        match = re.search(r"wgsl:(\d+):(\d+)|:(\d+):(\d+)", message)
+        summary = _summary(message)
+        if not match:
+            return f"{self.variant.kernel.path}: {summary}"
+        line = int(match[1] or match[3])
+        if not 1 <= line <= len(self.origins):
+            return f"{self.variant.kernel.path}: {summary}"
+        file, number = self.origins[line - 1]
+        return f"{file}:{number}: {summary}: {self.text.splitlines()[line - 1].strip()}"
+
+
+def _summary(message: str) -> str:
+    """The sentences of naga's report, without its drawing of the source."""
+    kept = []
+    for line in message.splitlines():
+        text = line.strip()
+        if text and not re.match(r"^(┌|│|\d+ │|=|Caused by|In wgpu|note:|\^)", text) and "wgsl:" not in text:
+            kept.append(text.removeprefix("error: ").removeprefix("Shader '").rstrip(":"))
+    return "; ".join(dict.fromkeys(kept))[:300] or "the compiler gave no reason"
+
+
+class _LineMarks(Extension):
+    """Puts a marker before each line of template text, as the lexer hands it over."""
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
+        fresh = True  # whether the token starts a line of the template
+        for token in stream:
+            if token.type != "data":
+                fresh = False
+                yield token
+                continue
+            lines = token.value.split("\n")
+            marked = [
+                (f"{_MARK_OPEN}{stream.name}:{token.lineno + offset}{_MARK_CLOSE}" if offset or fresh else "") + text
+                for offset, text in enumerate(lines)
+            ]
+            fresh = False
+            yield Token(token.lineno, "data", "\n".join(marked))
+
+
+class _Loader(BaseLoader):
+    """Finds snippets in the user's folders first, then in webnorm's, and takes headers off."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.roots = roots
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Any]:
+        path = Path(template)
+        candidates = [path] if path.is_absolute() else [root / template for root in self.roots]
+        for candidate in candidates:
+            if candidate.is_file():
+                source = candidate.read_text(encoding="utf-8")
+                return (without_header(source) if path.is_absolute() else source), str(candidate), lambda: False
+        raise TemplateNotFound(template)
+
+    def blank(self, template: str, number: int) -> bool:
+        """Whether that line of a template is empty in its file."""
+        source, _, _ = self.get_source(Environment(), template)
+        lines = source.splitlines()
+        return number > len(lines) or not lines[number - 1].strip()
+
+
+_WORKGROUP_VARIABLE = re.compile(
+    r"var\s*<\s*workgroup\s*>\s*\w+\s*:\s*(?:array\s*<\s*([\w<>]+?)\s*,\s*(\d+)u?\s*>|([\w<>]+))\s*;"
+)
+_TYPE_BYTES = {"vec2<f32>": 8, "vec3<f32>": 16, "vec4<f32>": 16}
+
+
+def _workgroup_bytes(text: str) -> int:
+    """Bytes of workgroup memory that the text declares; WGSL lays a vec3 out as a vec4."""
+    total = 0
+    for match in _WORKGROUP_VARIABLE.finditer(text):
+        element, count = (match[1], int(match[2])) if match[1] else (match[3], 1)
+        total += _TYPE_BYTES.get(element, 4) * count
+    return total
+
+
+def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Take the markers out; leave out lines that held nothing but template tags."""
+    lines: list[str] = []
+    origins: list[tuple[str, int]] = []
+    for line in marked.split("\n"):
+        match = _MARK.search(line)
+        text = _MARK.sub("", line).rstrip()
+        origin = (match[1], int(match[2])) if match else (origins[-1] if origins else ("", 0))
+        if not text and (not lines or not lines[-1] or not loader.blank(*origin)):
+            continue
+        lines.append(text)
+        origins.append(origin)
+    while lines and not lines[-1]:
+        lines.pop()
+        origins.pop()
+    return "\n".join(lines) + "\n", tuple((display_path(file), number) for file, number in origins)
+
+
+def display_path(file: str) -> str:
+    """A template's file as messages name it: from `wgsl/` on for webnorm's own."""
+    path = Path(file)
+    root = wgsl_root()
+    if not path.is_absolute():
+        return str(Path(root.name) / path)
+    return str(path.relative_to(root.parent)) if path.is_relative_to(root.parent) else str(path)
+
+
+def render(
+    variant: Variant,
+    problem: Problem,
+    target: Target,
+    traits: Traits,
+    *,
+    roots: Sequence[Path] = (),
+    count_cost: bool = False,
+) -> Shader:
+    """Render a variant for one problem and target.
+
+    `roots` are folders of the user's whose `lib/` snippets go before webnorm's. `count_cost` renders
+    the helpers with counters (see webnorm.cost). Raises WebnormError with the template's file and line.
+    """
+    kernel = variant.kernel
+    names = variant.names(problem, traits)
+    bindings = tuple(
+        Binding(index, tensor.name, tensor.access, tensor.per_row)
+        for index, tensor in enumerate(kernel.op.present(problem.options), 1)
+    )
+    features = variant.features(problem, traits)
+    loader = _Loader([*roots, kernel.path.resolve().parent.parent, wgsl_root()])
+    environment = SandboxedEnvironment(
+        loader=loader, undefined=StrictUndefined, extensions=[_LineMarks], keep_trailing_newline=True
+    )
+    environment.globals.update(
+        {name: value for name, value in names.items() if name != "rows"},
+        bindings=bindings,
+        target=target,
+        features=sorted(features),
+        count_cost=count_cost,
+    )
+    try:
+        marked = environment.get_template(str(kernel.path.resolve())).render()
+    except TemplateSyntaxError as error:
+        raise WebnormError(f"{display_path(error.name or '')}:{error.lineno}: {error.message}") from error
+    except TemplateNotFound as error:
+        raise WebnormError(f"{kernel.path}: includes {error.name!r}, which is in none of its folders") from error
+    except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
+        raise WebnormError(f"{_template_line(error, kernel.path)}: {error}") from error
+    text, origins = _strip_marks(marked, loader)
+    return Shader(
+        variant=variant,
+        problem=problem,
+        target=target,
+        text=text,
+        origins=origins,
+        bindings=bindings,
+        steps=tuple(
+            Step(
+                step.entry_point,
+                expression.evaluate(step.workgroup_size, names),
+                step.workgroup_count,
+            )
+            for step in kernel.passes
+        ),
+        names=names,
+        features=features,
+        workgroup_bytes=_workgroup_bytes(text),
+    )
+
+
+def _template_line(error: BaseException, fallback: Path) -> str:
+    """The template's file and line that an error came through: Jinja puts them in the traceback."""
+    place = display_path(str(fallback.resolve()))
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename.endswith(".wgsl"):
+            place = f"{display_path(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}"
+        frame = frame.tb_next
+    return place

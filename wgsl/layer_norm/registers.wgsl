@@ -1,0 +1,82 @@
+// /// webnorm
+// summary = "The row stays in registers: one read, two exact sweeps over registers, one write."
+// differs = "Reads x once where welford_subgroup reads it twice, and keeps the mean to twice float32's digits."
+// rung = 6
+// [features]
+// subgroups = "subgroups"
+// [tune]
+// threads_per_row = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
+// rows_per_workgroup = [1, 2, 4, 8, 16]
+// vector_width = [4, 1]
+// subgroups = [true, false]
+// hi_lo_mean = [true, false]
+// [default]
+// threads_per_row = "(8 if cols <= 512 else (32 if cols <= 2048 else (64 if cols <= 4096 else 256))) if software else (32 if cols <= 256 else (128 if cols <= 1024 else (256 if cols <= 16384 else min(1024, max_invocations))))"
+// rows_per_workgroup = "1 if software or threads_per_row > 32 else 4"
+// subgroups = "has_subgroups"
+// [derive]
+// access_width = "vector_width if cols % vector_width == 0 else 1"
+// workgroup_size = "threads_per_row * rows_per_workgroup"
+// steps = "ceil_div(cols, threads_per_row * vector_width)"
+// scalars = "steps * vector_width"
+// [[require]]
+// rule = "workgroup_size <= min(1024, max_invocations)"
+// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
+// [[require]]
+// rule = "scalars <= 64"
+// why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(rows, rows_per_workgroup)"
+// [accuracy]
+// serial_terms = "steps"
+// rounded_mean = "not hi_lo_mean"
+// ///
+
+// Specialised on the number of columns and unrolled, since registers have no addresses: every load is
+// issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
+// a copy, so the two sweeps and the second word of the mean cost nothing that can be seen.
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/affine.wgsl" %}
+
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{{ row_reduction("sum_x", "f32") }}
+
+{{ row_reduction("sum_deviations", "vec2<f32>") }}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% include "lib/locate.wgsl" %}
+
+{% for j in range(steps) %}
+    let x{{ j }} = load_x(row, {{ j }}u, thread);
+{% endfor %}
+
+    var sum = x0;
+{% for j in range(1, steps) %}
+    sum += x{{ j }};
+{% endfor %}
+    let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+
+    var deviations = Vec();
+    var spreads = Vec();
+{% for j in range(steps) %}
+    let d{{ j }} = where_live(x{{ j }} - mean, Vec(), {{ j }}u, thread);
+    deviations += d{{ j }};
+    spreads += d{{ j }} * (d{{ j }} * PER_COLUMN);
+{% endfor %}
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let deviation = sums.x;
+    let spread = sums.y;
+{% include "lib/statistics.wgsl" %}
+
+{% for j in range(steps) %}
+    store_y(row, row_exists, {{ j }}u, thread, affine((d{{ j }} - low) * rstd, {{ j }}u, thread));
+{% endfor %}
+}

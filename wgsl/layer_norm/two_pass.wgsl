@@ -1,0 +1,63 @@
+// /// webnorm
+// summary = "A workgroup per row: the mean, then the centred variance, then the result."
+// differs = "One more sweep over x than one_pass, and right for any mean."
+// rung = 3
+// [tune]
+// threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
+// hi_lo_mean = [true, false]
+// [default]
+// threads_per_row = "8 if software else min(256, max_invocations)"
+// [derive]
+// subgroups = 0
+// vector_width = 1
+// access_width = 1
+// rows_per_workgroup = 1
+// workgroup_size = "threads_per_row"
+// steps = "ceil_div(cols, threads_per_row)"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "rows"
+// [accuracy]
+// serial_terms = "steps"
+// rounded_mean = "not hi_lo_mean"
+// ///
+
+// The second sweep measures distances from the mean, so nothing large cancels. Its by-product, the sum
+// of those distances, is what the rounding of the mean took away: with hi_lo_mean it is given back.
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/affine.wgsl" %}
+
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{{ row_reduction("sum_x", "f32") }}
+
+{{ row_reduction("sum_deviations", "vec2<f32>") }}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% include "lib/locate.wgsl" %}
+
+    var sum = 0.0;
+    for (var j = 0u; j < STEPS; j++) { sum += load_x(row, j, thread); }
+    let mean = sum_x(sum, place, lane, subgroup_size) / f32(COLS);
+
+    var own = vec2<f32>();
+    for (var j = 0u; j < STEPS; j++) {
+        let d = where_live(load_x(row, j, thread) - mean, Vec(), j, thread);
+        own += vec2(d, d * (d * PER_COLUMN));
+    }
+    let sums = sum_deviations(own, place, lane, subgroup_size);
+    let deviation = sums.x;
+    let spread = sums.y;
+{% include "lib/statistics.wgsl" %}
+
+    for (var j = 0u; j < STEPS; j++) {
+        let normalized = (load_x(row, j, thread) - mean - low) * rstd;
+        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+    }
+}

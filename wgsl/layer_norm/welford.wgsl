@@ -1,0 +1,49 @@
+// /// webnorm
+// summary = "A workgroup per row, mean and variance in one stable sweep, joined in workgroup memory."
+// differs = "Stable like two_pass with one sweep fewer; a division per element instead."
+// rung = 4
+// [tune]
+// threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
+// [default]
+// threads_per_row = "8 if software else min(256, max_invocations)"
+// [derive]
+// subgroups = 0
+// vector_width = 1
+// access_width = 1
+// rows_per_workgroup = 1
+// workgroup_size = "threads_per_row"
+// steps = "ceil_div(cols, threads_per_row)"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(rows, rows_per_workgroup)"
+// [accuracy]
+// serial_terms = "steps"
+// rounded_mean = true
+// ///
+
+// Mean and squared deviations are updated value by value (Welford), and the invocations' results are
+// joined pairwise (Chan). The mean is rounded to float32, and that is what limits the result.
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/affine.wgsl" %}
+
+{% include "lib/welford.wgsl" %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% include "lib/locate.wgsl" %}
+
+    let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
+    let mean = moments.x;
+    let rstd = inverseSqrt(moments.y + params.eps);
+
+    for (var j = 0u; j < STEPS; j++) {
+        let normalized = (load_x(row, j, thread) - mean) * rstd;
+        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+    }
+}

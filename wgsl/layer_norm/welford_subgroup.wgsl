@@ -1,0 +1,56 @@
+// /// webnorm
+// summary = "Welford's sweep with subgroup shuffles, scalar or vec4, several rows to a workgroup."
+// differs = "Joins in registers through shuffles where welford goes through workgroup memory, and reads 16 bytes at a time."
+// rung = 5
+// [features]
+// subgroups = true
+// [tune]
+// threads_per_row = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
+// rows_per_workgroup = [1, 2, 4, 8, 16]
+// vector_width = [4, 1]
+// [default]
+// threads_per_row = "8 if software else (32 if cols <= 256 else (128 if cols <= 2048 else 256))"
+// rows_per_workgroup = "1 if software or threads_per_row > 32 else 4"
+// [derive]
+// subgroups = 1
+// access_width = "vector_width if cols % vector_width == 0 else 1"
+// workgroup_size = "threads_per_row * rows_per_workgroup"
+// steps = "ceil_div(cols, threads_per_row * vector_width)"
+// [[require]]
+// rule = "workgroup_size <= min(1024, max_invocations)"
+// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "ceil_div(rows, rows_per_workgroup)"
+// [accuracy]
+// serial_terms = "steps"
+// rounded_mean = true
+// ///
+
+// The same arithmetic as welford. A row shorter than a subgroup shares it with other rows; one longer
+// meets in workgroup memory once. The seed of this kernel took a subgroup to be a workgroup of 32; this one
+// takes whatever size the adapter has.
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/affine.wgsl" %}
+
+{% include "lib/welford.wgsl" %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% include "lib/locate.wgsl" %}
+
+    let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
+    let mean = moments.x;
+    let rstd = inverseSqrt(moments.y + params.eps);
+
+    for (var j = 0u; j < STEPS; j++) {
+        let normalized = (load_x(row, j, thread) - mean) * rstd;
+        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+    }
+}

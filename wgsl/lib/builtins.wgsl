@@ -1,0 +1,12 @@
+{#- The parameters of an entry point. One by one and not in a struct: Tint takes a struct to be as
+    non-uniform as its least uniform member, and `subgroup_size` has to be seen to be uniform. -#}
+@builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+{% if subgroups %}
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+{% if target == "native" %}
+    @builtin(subgroup_id) subgroup: u32,
+{% endif %}
+{% endif %}

@@ -1,0 +1,77 @@
+{#- Reductions across the THREADS invocations of a row, any power of two, any subgroup size from 4 to 128
+    (1 stands for none). Every invocation gets the same bits. Each reduction has workgroup memory of its
+    own, so that the next one needs no barrier before it: call each once.
+
+    Where a row spans subgroups, `subgroup_size < THREADS` is uniform and so may hold a barrier. -#}
+{% from "lib/cost.wgsl" import tally with context %}
+{% set smallest_subgroup = 4 if subgroups else 1 %}
+{% macro merged(merge, first, second) -%}
+{{ first ~ " + " ~ second if merge == "sum" else merge ~ "(" ~ first ~ ", " ~ second ~ ")" }}
+{%- endmacro %}
+{% macro barrier() -%}
+workgroupBarrier(); {{ tally("barriers", "1u") }}
+{%- endmacro %}
+{#- A butterfly over runs of `lanes` lanes. Sums do not care for order; other merges get the lower lane's value first. -#}
+{% macro across_lanes(merge, lanes, limit) %}
+{% for power in range(7) if 2 ** power < limit %}
+{% set offset = 2 ** power %}
+    if ({{ offset }}u < {{ lanes }}) {
+        let other = subgroupShuffleXor(value, {{ offset }}u);
+        {{ tally("subgroup_operations", "select(0u, 1u, lane == 0u)") }}
+{% if merge == "sum" %}
+        value += other;
+{% else %}
+        let upper = (lane & {{ offset }}u) != 0u;
+        value = {{ merged(merge, "select(value, other, upper)", "select(other, value, upper)") }};
+{% endif %}
+    }
+{% endfor %}
+{% endmacro %}
+{#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a function of two values. -#}
+{% macro row_reduction(name, type, merge="sum") %}
+{% set partials = name ~ "_partials" %}
+{% if threads_per_row > smallest_subgroup %}
+var<workgroup> {{ partials }}: array<{{ type }}, {{ workgroup_size // smallest_subgroup }}>;
+
+{% endif %}
+fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ type }} {
+    var value = own;
+{% if subgroups %}
+    {{ across_lanes(merge, "subgroup_size", threads_per_row) }}
+{% if threads_per_row > smallest_subgroup %}
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { {{ partials }}[place / subgroup_size] = value; }
+        {{ barrier() }}
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = {{ partials }}[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = {{ merged(merge, "value", partials ~ "[first + i]") }};
+        }
+        let lanes = min(count, subgroup_size);
+        {{ across_lanes(merge, "lanes", threads_per_row // smallest_subgroup) }}
+    }
+{% endif %}
+{% elif threads_per_row > 1 %}
+{% set levels = [threads_per_row, threads_per_row // 8, threads_per_row // 64, threads_per_row // 512] %}
+    let first = place - place % THREADS;
+    {{ partials }}[place] = value;
+    {{ barrier() }}
+{% for level in levels if level > 8 %}
+    // {{ level }} partials become {{ level // 8 }}: an invocation writes only where it alone reads.
+    if (place - first < {{ level // 8 }}u) {
+{% for k in range(1, 8) %}
+        value = {{ merged(merge, "value", partials ~ "[place + " ~ k * (level // 8) ~ "u]") }};
+{% endfor %}
+        {{ partials }}[place] = value;
+    }
+    {{ barrier() }}
+{% endfor %}
+    value = {{ partials }}[first];
+{% for k in range(1, levels | select("le", 8) | first) %}
+    value = {{ merged(merge, "value", partials ~ "[first + " ~ k ~ "u]") }};
+{% endfor %}
+{% endif %}
+    return value;
+}
+{% endmacro %}
