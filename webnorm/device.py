@@ -17,6 +17,7 @@ from webnorm.errors import WebnormError
 os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
 
 import wgpu
+from wgpu.backends.wgpu_native import lib
 
 # WebGPU's name of a feature -> wgpu-native's. wgpu accepts unknown names without a word.
 _NATIVE_FEATURE = {"subgroups": "subgroup"}
@@ -69,7 +70,9 @@ class AdapterInfo:
     def features(self) -> frozenset[str]:
         """The features webnorm knows, by WebGPU's names, plus "timestamp-query" and "shader-f16"."""
         native = {name for name in (_TIMESTAMPS, "shader-f16") if name in self.handle.features}
-        return frozenset(native | {web for web, own in _NATIVE_FEATURE.items() if own in self.handle.features})
+        return frozenset(
+            native | {web for web, own in _NATIVE_FEATURE.items() if own in self.handle.features}
+        )
 
     @property
     def limits(self) -> Mapping[str, int]:
@@ -112,7 +115,9 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
     """The adapter of that index or with that text in its name; the preferred one when None."""
     found = adapters()
     if not found:
-        raise WebnormError("no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` says what to install")
+        raise WebnormError(
+            "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` says what to install"
+        )
     if choice is None:
         return found[0]
     if choice.isdigit() and int(choice) < len(found):
@@ -143,6 +148,11 @@ class Device:
     def timestamps(self) -> bool:
         """Whether timestamp queries work: the feature is there and two of them differ."""
         return _TIMESTAMPS in self.handle.features and _probe_timestamps(self.handle)
+
+    @cached_property
+    def timestamp_period(self) -> float:
+        """Nanoseconds per tick of a timestamp, which wgpu-native knows and wgpu-py does not pass on."""
+        return float(lib.wgpuQueueGetTimestampPeriod(self.handle.queue._internal))
 
     @cached_property
     def subgroup_size(self) -> int | None:
@@ -224,7 +234,9 @@ def _probe_subgroup_size(handle: Any) -> int:
     count = 128
     buffer = handle.create_buffer(size=4 * count, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
     module = handle.create_shader_module(code=_SUBGROUP_PROBE)
-    pipeline = handle.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main"})
+    pipeline = handle.create_compute_pipeline(
+        layout="auto", compute={"module": module, "entry_point": "main"}
+    )
     group = handle.create_bind_group(
         layout=pipeline.get_bind_group_layout(0),
         entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": 4 * count}}],
@@ -243,9 +255,7 @@ def _probe_subgroup_size(handle: Any) -> int:
 def _probe_timestamps(handle: Any) -> bool:
     """Two queries around an empty pass: some drivers have the feature and write zeros."""
     queries = handle.create_query_set(type="timestamp", count=2)
-    buffer = handle.create_buffer(
-        size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-    )
+    buffer = handle.create_buffer(size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
     encoder = handle.create_command_encoder()
     compute = encoder.begin_compute_pass(
         timestamp_writes={

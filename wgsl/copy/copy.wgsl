@@ -3,10 +3,10 @@
 // differs = "The roofline: no kernel that reads x and writes y can be faster for long."
 // rung = 1
 // [tune]
-// workgroup_size = [32, 64, 128, 256, 512, 1024]
-// accesses = [1, 2, 4, 8]
+// workgroup_size = [64, 256, 1024]
+// accesses = [1, 2, 4]
 // [default]
-// workgroup_size = "32 if software else 256"
+// workgroup_size = "256"
 // accesses = "4 if software else 1"
 // [derive]
 // subgroups = 0
