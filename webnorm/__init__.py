@@ -1,3 +1,74 @@
-"""webnorm: normalisation kernels in WGSL, checked against float64 and timed, from Python."""
+"""webnorm: normalisation kernels in WGSL, checked against float64 and timed, from Python.
+
+`layer_norm` is the drop-in function. The lab's own types are here for scripts: a `Problem` is computed by a
+`Variant` of a `Kernel`, rendered into a `Shader`, bound into a `Plan` on a `Device`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from webnorm.accuracy import Accuracy as Accuracy
+    from webnorm.accuracy import compare as compare
+    from webnorm.accuracy import tolerance as tolerance
+    from webnorm.device import Device as Device
+    from webnorm.device import adapters as adapters
+    from webnorm.device import find_adapter as find_adapter
+    from webnorm.device import open_device as open_device
+    from webnorm.errors import WebnormError as WebnormError
+    from webnorm.functional import layer_norm as layer_norm
+    from webnorm.kernel import Kernel as Kernel
+    from webnorm.kernel import Variant as Variant
+    from webnorm.kernel import all_variants as all_variants
+    from webnorm.kernel import default_variant as default_variant
+    from webnorm.kernel import discover as discover
+    from webnorm.kernel import select as select
+    from webnorm.plan import Inputs as Inputs
+    from webnorm.plan import Outputs as Outputs
+    from webnorm.plan import Plan as Plan
+    from webnorm.plan import compile_shader as compile_shader
+    from webnorm.problem import Options as Options
+    from webnorm.problem import Problem as Problem
+    from webnorm.problem import make_inputs as make_inputs
+    from webnorm.render import Shader as Shader
+    from webnorm.render import render as render
 
 __version__ = "0.1.0"
+
+# Imported when first asked for: `webnorm --help` needs neither wgpu nor NumPy.
+_HOME = {
+    "Accuracy": "accuracy",
+    "Device": "device",
+    "Inputs": "plan",
+    "Kernel": "kernel",
+    "Options": "problem",
+    "Outputs": "plan",
+    "Plan": "plan",
+    "Problem": "problem",
+    "Shader": "render",
+    "Variant": "kernel",
+    "WebnormError": "errors",
+    "adapters": "device",
+    "all_variants": "kernel",
+    "compare": "accuracy",
+    "compile_shader": "plan",
+    "default_variant": "kernel",
+    "discover": "kernel",
+    "find_adapter": "device",
+    "layer_norm": "functional",
+    "make_inputs": "problem",
+    "open_device": "device",
+    "render": "render",
+    "select": "kernel",
+    "tolerance": "accuracy",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"webnorm.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'webnorm' has no attribute {name!r}")

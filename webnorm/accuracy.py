@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,8 @@ SERIAL_TERMS = 64
 ROUNDED_MEAN_FACTOR = 4.0
 # Results this small are left to the adapter, which may flush denormals to zero.
 _DENORMAL = 2.0**-126
-_ROWS_AT_ONCE_BYTES = 1 << 26
+# Rows are compared in parts that stay in a core's cache.
+_PART_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ def tolerance(shader: Shader) -> Tolerance:
     rounded = bool(expression.evaluate(rules.rounded_mean, shader.names))
     base = HI_LO_TOLERANCE * max(1.0, terms / SERIAL_TERMS)
     slope = ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * float(np.sqrt(terms)) if rounded else 0.0
-    reason = f"{terms} terms per accumulator" + (f", mean rounded to float32: + {slope:.1e}*|mean|/sd" if rounded else "")
+    reason = f"{terms} terms per accumulator" + (
+        f", mean rounded to float32: + {slope:.1e}*|mean|/sd" if rounded else ""
+    )
     return Tolerance(base, slope, reason)
 
 
@@ -99,50 +103,90 @@ def compare(
     An element's scale is max(1, |x̂|)·|weight| + |bias|, the size of what was added up to make it, and
     max(1, |x|) without weight and bias. Its error may be the row's tolerance times its scale.
     """
-    weight = np.abs(arrays["weight"].astype(np.float64)) if "weight" in arrays else 1.0
-    bias = arrays["bias"].astype(np.float64) if "bias" in arrays else 0.0
     rows, cols = expected.shape
-    at_once = max(1, _ROWS_AT_ONCE_BYTES // (8 * max(cols, 1)))
-    worst: Worst | None = None
-    worst_ratio, max_abs, max_rel, non_finite = -1.0, 0.0, 0.0, 0
-    for first in range(0, rows, at_once):
+    at_once = max(1, _PART_BYTES // (8 * max(cols, 1)))
+
+    def part_of(first: int) -> _Part:
         part = slice(first, min(first + at_once, rows))
-        wide, answer = got[part].astype(np.float64), expected[part]
-        counted = np.isfinite(answer)
-        with np.errstate(invalid="ignore", over="ignore"):
-            error = np.abs(wide - answer)
-            error[~counted] = 0.0
-            missing = counted & ~np.isfinite(wide)
-            non_finite += int(missing.sum())
-            error[missing] = np.inf
-            limit = np.full((wide.shape[0], 1), allowed.base)
-            if allowed.slope:
-                limit += allowed.slope * reference.condition(arrays["x"][part], eps)[:, None]
-            limit = limit * (np.maximum(weight, np.abs(answer - bias)) + np.abs(bias)) + _DENORMAL * (allowed.base > 0)
-            # A tolerance of nothing is met by an error of nothing.
-            ratio = np.where(error == 0.0, 0.0, error / np.maximum(limit, np.finfo(np.float64).tiny))
-            ratio[~counted] = 0.0
-            max_abs = max(max_abs, float(error.max(initial=0.0)))
-            max_rel = max(max_rel, float((error / np.maximum(1.0, np.abs(answer)))[counted].max(initial=0.0)))
-        at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-        if ratio[at] > worst_ratio and counted[at]:
-            worst_ratio = float(ratio[at])
-            worst = Worst(
-                first + int(at[0]), int(at[1]), float(wide[at]), float(answer[at]), float(error[at]), float(limit[at])
-            )
+        return _compare_part(first, got[part], expected[part], arrays["x"][part], arrays, eps, allowed)
+
+    # NumPy lets go of the interpreter's lock in its loops, so the parts of a large array take all cores.
+    with ThreadPoolExecutor() as pool:
+        parts = list(pool.map(part_of, range(0, rows, at_once)))
+    non_finite = sum(part.non_finite for part in parts)
+    largest = max(parts, key=lambda part: part.ratio, default=_Part(0.0, 0.0, 0.0, 0, None))
+    worst = largest.worst
     reason = None
     if not guard_intact:
         reason = "wrote past the end of its output: the guard words behind it have changed"
     elif non_finite:
         reason = f"{non_finite} of {got.size} elements are NaN or Inf or were never written, first {worst}"
-    elif not worst_ratio <= 1.0:
+    elif not largest.ratio <= 1.0:
         reason = str(worst)
     return Accuracy(
         ok=reason is None,
-        max_abs_error=max_abs,
-        max_rel_error=max_rel,
+        max_abs_error=max((part.max_abs_error for part in parts), default=0.0),
+        max_rel_error=max((part.max_rel_error for part in parts), default=0.0),
         tolerance=worst.tolerance if worst else allowed.base,
         non_finite=non_finite,
         worst=worst,
         reason=reason,
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Errors of some rows; `ratio` is the largest error in units of its tolerance, at `worst`."""
+
+    ratio: float
+    max_abs_error: float
+    max_rel_error: float
+    non_finite: int
+    worst: Worst | None
+
+
+def _compare_part(
+    first: int,
+    got: Array,
+    answer: Float64Array,
+    x: Array,
+    arrays: Mapping[str, Array],
+    eps: float,
+    allowed: Tolerance,
+) -> _Part:
+    """`compare` for the rows from `first` on."""
+    weight = np.abs(arrays["weight"].astype(np.float64)) if "weight" in arrays else 1.0
+    bias = arrays["bias"].astype(np.float64) if "bias" in arrays else 0.0
+    wide = got.astype(np.float64)
+    counted = np.isfinite(answer)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(wide - answer)
+        error[~counted] = 0.0
+        missing = counted & ~np.isfinite(wide)
+        error[missing] = np.inf
+        limit = np.full((wide.shape[0], 1), allowed.base)
+        if allowed.slope:
+            limit += allowed.slope * reference.condition(x, eps)[:, None]
+        limit = limit * (np.maximum(weight, np.abs(answer - bias)) + np.abs(bias))
+        if allowed.base > 0:
+            limit += _DENORMAL
+        # A tolerance of nothing is met by an error of nothing.
+        ratio = np.where(error == 0.0, 0.0, error / np.maximum(limit, np.finfo(np.float64).tiny))
+        ratio[~counted] = 0.0
+        relative = error / np.maximum(1.0, np.abs(answer))
+    row, col = (int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+    worst = Worst(
+        first + row,
+        col,
+        float(wide[row, col]),
+        float(answer[row, col]),
+        float(error[row, col]),
+        float(np.broadcast_to(limit, ratio.shape)[row, col]),
+    )
+    return _Part(
+        ratio=float(ratio[row, col]),
+        max_abs_error=float(error.max(initial=0.0)),
+        max_rel_error=float(relative[counted].max(initial=0.0)),
+        non_finite=int(missing.sum()),
+        worst=worst if counted[row, col] else None,
     )

@@ -46,7 +46,7 @@ class Progress:
 
 
 def sets_for(problem: Problem, traits: Traits) -> int:
-    """How many sets of buffers keep the cache out: one on a software adapter, where the cache is the CPU's."""
+    """How many sets of buffers keep the cache out; one on a software adapter, which has the CPU's."""
     if traits.software:
         return 1
     size = max(1, 2 * tensor_bytes(problem, per_row=True))

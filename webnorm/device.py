@@ -54,6 +54,15 @@ class Traits:
 BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storage=16384, software=False)
 
 
+def _traits(features: frozenset[str], limits: Mapping[str, int], adapter_type: str) -> Traits:
+    return Traits(
+        features=features & set(_NATIVE_FEATURE),
+        max_invocations=limits["max-compute-invocations-per-workgroup"],
+        workgroup_storage=limits["max-compute-workgroup-storage-size"],
+        software=adapter_type == "CPU",
+    )
+
+
 @dataclass(frozen=True)
 class AdapterInfo:
     """One adapter as wgpu lists it. `handle` is wgpu's own object."""
@@ -78,6 +87,11 @@ class AdapterInfo:
     def limits(self) -> Mapping[str, int]:
         """The adapter's limits by WebGPU's names with dashes, such as "max-buffer-size"."""
         return dict(self.handle.limits)
+
+    @property
+    def traits(self) -> Traits:
+        """What a device of this adapter has when nothing is held back."""
+        return _traits(self.features, self.limits, self.type)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.backend}, {self.type}, {self.driver})"
@@ -137,12 +151,8 @@ class Device:
         self.handle = handle
         self.limits: Mapping[str, int] = dict(handle.limits)
         native = set(handle.features)
-        self.traits = Traits(
-            features=frozenset(web for web, own in _NATIVE_FEATURE.items() if own in native),
-            max_invocations=self.limits["max-compute-invocations-per-workgroup"],
-            workgroup_storage=self.limits["max-compute-workgroup-storage-size"],
-            software=adapter.type == "CPU",
-        )
+        features = frozenset(web for web, own in _NATIVE_FEATURE.items() if own in native)
+        self.traits = _traits(features, self.limits, adapter.type)
 
     @cached_property
     def timestamps(self) -> bool:
@@ -161,7 +171,7 @@ class Device:
 
     @cached_property
     def memory(self) -> int | None:
-        """Bytes of memory where that is known: the machine's own for a software adapter. WebGPU tells none."""
+        """Bytes of memory where that is known: the machine's for a software adapter, else unknown."""
         if self.traits.software and hasattr(os, "sysconf"):
             return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return None

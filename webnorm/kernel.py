@@ -16,7 +16,7 @@ from webnorm.device import Traits
 from webnorm.errors import WebnormError, unknown
 from webnorm.expression import Tree
 from webnorm.ops import OPS, Op
-from webnorm.problem import Options, Problem
+from webnorm.problem import Problem
 
 # Names that a header's expressions may use beside its own axes and derived constants.
 PROBLEM_NAMES = ("rows", "cols", "has_weight", "has_bias")
@@ -44,7 +44,8 @@ class Pass:
 @dataclass(frozen=True)
 class AccuracyRules:
     """What the tolerance depends on: float32 terms added one after another into one accumulator,
-    and whether the mean is rounded to float32 before x - mean (no hi/lo mean)."""
+    and whether the mean is rounded to float32 before x - mean (no hi/lo mean).
+    """
 
     serial_terms: Tree
     rounded_mean: Tree
@@ -168,7 +169,9 @@ def chosen_variants(
         axis: chosen.get(axis, points if every else (default.constants[axis],))
         for axis, points in kernel.tune.items()
     }
-    variants = [Variant(kernel, dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())]
+    variants = [
+        Variant(kernel, dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())
+    ]
     fitting = [variant for variant in variants if variant.refusal(problem, traits) is None]
     return fitting or variants[:1]
 
@@ -176,7 +179,19 @@ def chosen_variants(
 # --- reading files -------------------------------------------------------------------------------
 
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
-_KEYS = {"summary", "differs", "rung", "unstable", "features", "tune", "default", "derive", "require", "pass", "accuracy"}
+_KEYS = {
+    "summary",
+    "differs",
+    "rung",
+    "unstable",
+    "features",
+    "tune",
+    "default",
+    "derive",
+    "require",
+    "pass",
+    "accuracy",
+}
 
 
 def split_header(source: str) -> tuple[int, str]:
@@ -369,7 +384,9 @@ def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
             raise WebnormError(f"{root}: expected a folder of kernels, <op>/<kernel>.wgsl")
         paths = [path for op in OPS for path in sorted((root / op).glob("*.wgsl"))]
         if not paths:
-            raise WebnormError(f"{root}: holds no kernel; expected files {root}/<op>/<kernel>.wgsl, op one of {', '.join(OPS)}")
+            raise WebnormError(
+                f"{root}: holds no kernel; expected <op>/<kernel>.wgsl there, op one of {', '.join(OPS)}"
+            )
         for path in paths:
             found[path.parent.name, path.stem] = load(path)
     order = list(OPS)
@@ -377,7 +394,7 @@ def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
 
 
 def select(kernels: Sequence[Kernel], name: str, op: str = "layer_norm") -> Kernel:
-    """The kernel called `name`: a path to a file, `op/kernel`, or a name of `op` (or of any op, if unique)."""
+    """The kernel called `name`: a path to a file, `op/kernel`, or the name of one of `op`'s kernels."""
     if name.endswith(".wgsl"):
         path = Path(name)
         return load(path, None if path.resolve().parent.name in OPS else op)

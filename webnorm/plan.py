@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,38 +61,33 @@ def slices(shader: Shader, step: Step, problem: Problem, limits: Mapping[str, in
     binding = limits["max-storage-buffer-binding-size"]
     alignment = max(limits["min-storage-buffer-offset-alignment"], 16)
     dimension = limits["max-compute-workgroups-per-dimension"]
-    # A slice starts up to alignment - 4 bytes into its binding and ends with the guard.
-    most = (binding - GUARD_BYTES - (alignment - 4 if binding < problem.rows * row_bytes + GUARD_BYTES else 0)) // row_bytes
+    # A slice starts up to alignment - 4 bytes into its binding, and the last one ends with the guard.
+    whole = _buffer_bytes(problem.rows * row_bytes)
+    most = problem.rows if whole <= binding else (binding - GUARD_BYTES - alignment) // row_bytes
     if most < 1:
         raise WebnormError(
-            f"a row of {problem.cols} {problem.dtype} takes {row_bytes} bytes; with its guard words it has to fit "
+            f"a row of {problem.cols} {problem.dtype} takes {row_bytes} bytes; with its guard it has to fit "
             f"one storage binding, which this device limits to {binding} bytes"
         )
-    most = min(most, problem.rows)
     while shader.workgroup_count(step, most) > dimension * dimension:
         most = max(1, most // 2)
     count = math.ceil(problem.rows / most)
     edges = [problem.rows * index // count for index in range(count + 1)]
-    return [
-        _slice(shader, step, first, after - first, after == problem.rows, row_bytes, alignment, dimension)
-        for first, after in zip(edges, edges[1:], strict=False)
-    ]
-
-
-def _slice(
-    shader: Shader, step: Step, first: int, rows: int, last: bool, row_bytes: int, alignment: int, dimension: int
-) -> Slice:
-    begin = first * row_bytes
-    offset = begin - begin % alignment
-    size = begin - offset + rows * row_bytes + (GUARD_BYTES if last else 0)
-    return Slice(
-        first_row=first,
-        rows=rows,
-        offset=offset,
-        size=size,
-        start=(begin - offset) // shader.problem.itemsize,
-        grid=grid(shader.workgroup_count(step, rows), dimension),
-    )
+    found = []
+    for first, after in itertools.pairwise(edges):
+        begin = first * row_bytes
+        offset = begin - begin % alignment
+        found.append(
+            Slice(
+                first_row=first,
+                rows=after - first,
+                offset=offset,
+                size=(whole if after == problem.rows else after * row_bytes) - offset,
+                start=(begin - offset) // problem.itemsize,
+                grid=grid(shader.workgroup_count(step, after - first), dimension),
+            )
+        )
+    return found
 
 
 def tensor_bytes(problem: Problem, per_row: bool) -> int:
@@ -117,7 +113,9 @@ def check_memory(problem: Problem, shader: Shader, device: Device, sets: int = 1
             )
     memory = device.memory
     if memory is not None and total > memory:
-        raise WebnormError(f"{problem}: the buffers take {total} bytes; this machine has {memory} bytes of memory")
+        raise WebnormError(
+            f"{problem}: the buffers take {total} bytes; this machine has {memory} bytes of memory"
+        )
 
 
 def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> list[Any]:
@@ -134,9 +132,13 @@ def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> l
     handle = device.handle
     try:
         module = handle.create_shader_module(code=shader.text)
-        layout = handle.create_pipeline_layout(bind_group_layouts=[_bind_group_layout(device, shader, extra_bindings)])
+        layout = handle.create_pipeline_layout(
+            bind_group_layouts=[_bind_group_layout(device, shader, extra_bindings)]
+        )
         return [
-            handle.create_compute_pipeline(layout=layout, compute={"module": module, "entry_point": step.entry_point})
+            handle.create_compute_pipeline(
+                layout=layout, compute={"module": module, "entry_point": step.entry_point}
+            )
             for step in shader.steps
         ]
     except wgpu.GPUError as error:
@@ -147,11 +149,19 @@ def _bind_group_layout(device: Device, shader: Shader, extra_bindings: int) -> A
     entries = [{"binding": 0, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": "uniform"}}]
     kinds = {"read": "read-only-storage", "read_write": "storage"}
     entries += [
-        {"binding": binding.index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kinds[binding.access]}}
+        {
+            "binding": binding.index,
+            "visibility": wgpu.ShaderStage.COMPUTE,
+            "buffer": {"type": kinds[binding.access]},
+        }
         for binding in shader.bindings
     ]
     entries += [
-        {"binding": len(entries) + extra, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": "storage"}}
+        {
+            "binding": len(entries) + extra,
+            "visibility": wgpu.ShaderStage.COMPUTE,
+            "buffer": {"type": "storage"},
+        }
         for extra in range(extra_bindings)
     ]
     return device.handle.create_bind_group_layout(entries=entries)
@@ -186,13 +196,21 @@ class Outputs:
     def __init__(self, device: Device, problem: Problem, names: Sequence[str], sets: int = 1) -> None:
         self.device, self.problem, self.sets = device, problem, sets
         size = tensor_bytes(problem, per_row=True)
-        self.buffers = {name: [device.create_buffer(_buffer_bytes(size)) for _ in range(sets)] for name in names}
+        self.buffers = {
+            name: [device.create_buffer(_buffer_bytes(size)) for _ in range(sets)] for name in names
+        }
+        self._pattern = device.create_buffer(min(_buffer_bytes(size), _CHUNK_BYTES))
+        _poison(device, self._pattern, 0)
 
     def poison(self) -> None:
         """Fill every output, guard included, so that an element that is not written is seen."""
+        encoder = self.device.handle.create_command_encoder()
         for buffers in self.buffers.values():
             for buffer in buffers:
-                _poison(self.device, buffer, 0)
+                for at in range(0, buffer.size, self._pattern.size):
+                    size = min(self._pattern.size, buffer.size - at)
+                    encoder.copy_buffer_to_buffer(self._pattern, 0, buffer, at, size)
+        self.device.handle.queue.submit([encoder.finish()])
 
     def read(self, name: str, index: int = 0) -> tuple[Array, bool]:
         """The output (rows, cols) of a set, and whether its guard words are untouched."""
@@ -206,14 +224,22 @@ class Outputs:
 class Plan:
     """One shader's passes over one problem's buffers, ready to encode.
 
-    `inputs` and `outputs` may be shared with other plans of the same problem.
+    `inputs` and `outputs` may be shared with other plans of the same problem. `extra` are buffers bound
+    whole behind the op's tensors.
     """
 
-    def __init__(self, device: Device, shader: Shader, inputs: Inputs, outputs: Outputs, pipelines: list[Any]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        shader: Shader,
+        inputs: Inputs,
+        outputs: Outputs,
+        pipelines: list[Any],
+        extra: Sequence[Any] = (),
+    ) -> None:
         self.device, self.shader, self.inputs, self.outputs = device, shader, inputs, outputs
-        self._dispatches = [
-            list(self._encode_set(index, pipelines)) for index in range(inputs.sets)
-        ]
+        self._extra = extra
+        self._dispatches = [list(self._encode_set(index, pipelines)) for index in range(inputs.sets)]
 
     def _encode_set(self, index: int, pipelines: list[Any]) -> Iterator[tuple[Any, Any, tuple[int, int]]]:
         handle, problem = self.device.handle, self.inputs.problem
@@ -228,12 +254,24 @@ class Plan:
                     group = self.inputs.buffers.get(binding.name) or self.outputs.buffers[binding.name]
                     buffer = group[index]
                     offset, size = (part.offset, part.size) if binding.per_row else (0, buffer.size)
-                    if offset + size + 16 > buffer.size:
-                        size = buffer.size - offset
                     entries.append(
-                        {"binding": binding.index, "resource": {"buffer": buffer, "offset": offset, "size": size}}
+                        {
+                            "binding": binding.index,
+                            "resource": {"buffer": buffer, "offset": offset, "size": size},
+                        }
                     )
-                yield pipeline, handle.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries), part.grid
+                entries += [
+                    {
+                        "binding": len(entries) + index,
+                        "resource": {"buffer": buffer, "offset": 0, "size": buffer.size},
+                    }
+                    for index, buffer in enumerate(self._extra)
+                ]
+                yield (
+                    pipeline,
+                    handle.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries),
+                    part.grid,
+                )
 
     def encode(self, compute: Any, index: int = 0) -> None:
         """Put the plan's dispatches on one set of buffers into a compute pass."""

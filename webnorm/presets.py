@@ -44,7 +44,13 @@ PRESETS: Mapping[str, Preset] = {
     ),
 }
 # A software adapter computes on the cores that also run everything else: small shapes say as much.
-SOFTWARE_DEFAULT = tuple(Problem(rows=m, cols=n) for m, n in ((1024, 256), (512, 768), (128, 4096)))
-GPU_DEFAULT = PRESETS["h200"].problems
-QUICK_SOFTWARE = (Problem(rows=256, cols=768),)
-QUICK_GPU = (Problem(rows=16384, cols=1024),)
+_SOFTWARE = (Problem(rows=1024, cols=256), Problem(rows=512, cols=768), Problem(rows=128, cols=4096))
+_QUICK_SOFTWARE = (Problem(rows=256, cols=768),)
+_QUICK_GPU = (Problem(rows=65536, cols=1024),)
+
+
+def default_problems(software: bool, quick: bool) -> tuple[Problem, ...]:
+    """The problems of a bench that names none: they suit the adapter."""
+    if quick:
+        return _QUICK_SOFTWARE if software else _QUICK_GPU
+    return _SOFTWARE if software else PRESETS["h200"].problems

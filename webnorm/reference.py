@@ -43,4 +43,5 @@ def condition(x: Array, eps: float) -> Float64Array:
     """
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        return np.abs(wide.mean(axis=1)) / np.sqrt(wide.var(axis=1) + eps)
+        ratio: Float64Array = np.abs(wide.mean(axis=1)) / np.sqrt(wide.var(axis=1) + eps)
+    return ratio

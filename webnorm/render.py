@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateError, TemplateNotFound, TemplateSyntaxError
+from jinja2 import (
+    BaseLoader,
+    Environment,
+    StrictUndefined,
+    TemplateError,
+    TemplateNotFound,
+    TemplateSyntaxError,
+)
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 from jinja2.sandbox import SandboxedEnvironment
@@ -16,7 +23,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from webnorm import expression
 from webnorm.device import Traits
 from webnorm.errors import WebnormError
-from webnorm.kernel import Variant, without_header, wgsl_root
+from webnorm.kernel import Variant, wgsl_root, without_header
 from webnorm.problem import Problem
 
 Target = Literal["native", "browser"]
@@ -105,7 +112,8 @@ class _LineMarks(Extension):
                 continue
             lines = token.value.split("\n")
             marked = [
-                (f"{_MARK_OPEN}{stream.name}:{token.lineno + offset}{_MARK_CLOSE}" if offset or fresh else "") + text
+                (f"{_MARK_OPEN}{stream.name}:{token.lineno + offset}{_MARK_CLOSE}" if offset or fresh else "")
+                + text
                 for offset, text in enumerate(lines)
             ]
             fresh = False
@@ -124,7 +132,11 @@ class _Loader(BaseLoader):
         for candidate in candidates:
             if candidate.is_file():
                 source = candidate.read_text(encoding="utf-8")
-                return (without_header(source) if path.is_absolute() else source), str(candidate), lambda: False
+                return (
+                    (without_header(source) if path.is_absolute() else source),
+                    str(candidate),
+                    lambda: False,
+                )
         raise TemplateNotFound(template)
 
     def blank(self, template: str, number: int) -> bool:
@@ -213,7 +225,9 @@ def render(
     except TemplateSyntaxError as error:
         raise WebnormError(f"{display_path(error.name or '')}:{error.lineno}: {error.message}") from error
     except TemplateNotFound as error:
-        raise WebnormError(f"{kernel.path}: includes {error.name!r}, which is in none of its folders") from error
+        raise WebnormError(
+            f"{kernel.path}: includes {error.name!r}, which is in none of its folders"
+        ) from error
     except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
         raise WebnormError(f"{_template_line(error, kernel.path)}: {error}") from error
     text, origins = _strip_marks(marked, loader)

@@ -31,7 +31,8 @@ WARM_UP_RUNS = 3
 @dataclass(frozen=True)
 class Rule:
     """When to stop: after `least` rounds, once every plan's spread (p80 - p20) / median / sqrt(samples)
-    is at most `spread`, or at `most` rounds, or when `budget_s` seconds are over."""
+    is at most `spread`, or at `most` rounds, or when `budget_s` seconds are over.
+    """
 
     least: int = 10
     most: int = 100
@@ -80,7 +81,8 @@ clock = time.monotonic
 
 def enough(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> bool:
     """Whether the rule says stop. `samples` has a list for each plan, all equally long; `began` is in
-    seconds of `clock`."""
+    seconds of `clock`.
+    """
     rounds = len(samples[0])
     if rounds >= rule.most or (rounds and clock() - began >= rule.budget_s):
         return True

@@ -1,0 +1,69 @@
+MAKEFLAGS += --no-builtin-rules --warn-undefined-variables
+SHELL := /bin/sh
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help bench test lint clean
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+CHECK_PIP = @$(BIN)/python -m pip --version >/dev/null 2>&1 || \
+  { echo ".venv is half made (it has no pip): run 'make clean', then this again." >&2; exit 1; }
+NPM := npm install --prefix tests/tint --no-package-lock --no-audit --no-fund --loglevel=error
+
+# A .venv whose Python has gone is made anew, so what was installed in it counts no more.
+STALE := $(shell [ -x $(BIN)/python ] || rm -f .venv/.installed .venv/.installed-test)
+
+help:
+	@echo "make bench   set up .venv and benchmark the kernels      (ARGS='--rows 4096 --cols 768')"
+	@echo "make test    set up .venv and run every check and test   (ARGS='-k tint')"
+	@echo "make lint    only ruff and mypy"
+	@echo "make clean   remove .venv, caches and builds: the way out of a broken .venv"
+	@echo "PYTHON=python3.12 chooses the interpreter for a new .venv."
+
+bench: .venv/.installed
+	@$(BIN)/webnorm bench $(ARGS)
+
+test: lint tests/tint/node_modules/.package-lock.json
+	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+
+lint: .venv/.installed-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv tests/tint/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# The stamps come last, so a set-up that was interrupted is done again. People who only measure do not get the
+# test tools. The adapter is a system package: `doctor --mend` prints each command before it runs it.
+.venv/.installed: pyproject.toml .venv/bin/python
+	$(CHECK_PIP)
+	$(PIP) -e .
+	$(BIN)/webnorm doctor --mend
+	@touch $@
+
+.venv/.installed-test: pyproject.toml .venv/bin/python
+	$(CHECK_PIP)
+	$(PIP) -e '.[test]'
+	$(BIN)/webnorm doctor --mend
+	@touch .venv/.installed $@
+
+# --clear: what an interrupted run or a removed Python left behind is of no use.
+.venv/bin/python:
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "$(PYTHON) not found: webnorm needs Python 3.11 or later." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "webnorm needs Python 3.11 or later; choose one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot make virtual environments; Debian, Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+
+# Without npm or a network the other tests still run, and pytest names the skipped ones with the reason.
+tests/tint/node_modules/.package-lock.json: tests/tint/package.json
+	@command -v npm >/dev/null || echo "npm not found: the Tint tests will be skipped." >&2
+	@! command -v npm >/dev/null || { \
+	  echo "$(NPM)"; $(NPM) && touch -c $@ || echo "npm failed: the Tint tests will be skipped." >&2; }

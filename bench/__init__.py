@@ -1,0 +1,1 @@
+"""Sweeps, comparisons and recorded results."""

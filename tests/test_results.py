@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webnorm import results
+from webnorm.errors import WebnormError
+from webnorm.problem import Options, Problem
+from webnorm.results import Report, Result
+
+PROBLEM = Problem(rows=64, cols=768)
+FULL = Result(
+    op="layer_norm",
+    kernel="registers",
+    constants={"threads_per_row": 64, "vector_width": 4},
+    problem=PROBLEM,
+    status="pass",
+    case="normal",
+    max_abs_error=1.5e-6,
+    max_rel_error=1.25e-6,
+    tolerance=2e-6,
+    non_finite=0,
+    deterministic=True,
+    median_ns=2000.0,
+    p20_ns=1900.0,
+    p80_ns=2100.0,
+    samples_ns=(1900.0, 2000.0, 2100.0),
+    dispatches_per_sample=8,
+    timing_method="timestamp",
+    cache="cold",
+    bytes=393216,
+    gbps=196.6,
+    percent_of_copy=80.0,
+    flags=("noisy", "throttled"),
+)
+BARE = Result(op="layer_norm", kernel="naive", constants={}, problem=PROBLEM, status="skip", reason="no room")
+REPORT = Report(device={"adapter": "llvmpipe", "limits": {"max-buffer-size": 1}}, results=(FULL, BARE))
+
+
+def timed(kernel: str, median: float, **changes: Any) -> Result:
+    return replace(FULL, kernel=kernel, median_ns=median, gbps=393216 / median, flags=(), **changes)
+
+
+def kept(tmp_path: Path, data: Any) -> Path:
+    path = tmp_path / "old.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def as_data(report: Report = REPORT) -> Any:
+    return json.loads(results.to_json(report))
+
+
+def test_json_comes_back_as_it_went(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    results.write_text(path, results.to_json(REPORT))
+    assert results.read(path) == REPORT
+
+
+def test_a_report_without_results_comes_back(tmp_path: Path) -> None:
+    empty = replace(REPORT, results=())
+    assert results.read(kept(tmp_path, results.to_json(empty))) == empty
+
+
+def test_options_come_back(tmp_path: Path) -> None:
+    bare = replace(BARE, problem=Problem(rows=1, cols=3, options=Options(bias=False)))
+    read = results.read(kept(tmp_path, results.to_json(replace(REPORT, results=(bare,)))))
+    assert read.results[0].problem.options == Options(weight=True, bias=False)
+
+
+def test_json_has_no_nulls_and_no_keys_for_what_was_not_measured() -> None:
+    assert "null" not in results.to_json(REPORT)
+    assert set(as_data()["results"][1]) == {"op", "kernel", "constants", "problem", "status", "reason"}
+
+
+def test_bools_among_the_constants_are_written_as_numbers() -> None:
+    data = as_data(replace(REPORT, results=(replace(BARE, constants={"padded": True}),)))
+    assert type(data["results"][0]["constants"]["padded"]) is int
+
+
+@given(error=st.floats(), samples=st.lists(st.floats(), max_size=4))
+def test_every_float_survives_strict_json(error: float, samples: list[float]) -> None:
+    report = replace(REPORT, results=(replace(FULL, max_abs_error=error, samples_ns=tuple(samples)),))
+    text = results.to_json(report)
+
+    def refuse(literal: str) -> None:
+        raise AssertionError(literal)
+
+    (entry,) = json.loads(text, parse_constant=refuse)["results"]
+    back = results._from_json(entry, "here")
+    assert back.max_abs_error is not None and back.samples_ns is not None
+    for got, put in zip([back.max_abs_error, *back.samples_ns], [error, *samples], strict=True):
+        assert got == put or (math.isnan(got) and math.isnan(put))
+
+
+def test_non_finite_numbers_are_written_as_strings() -> None:
+    broken = replace(FULL, max_abs_error=math.inf, max_rel_error=math.nan)
+    (entry,) = as_data(replace(REPORT, results=(broken,)))["results"]
+    assert (entry["max_abs_error"], entry["max_rel_error"]) == ("inf", "nan")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WebnormError, match=r"cannot read .*absent\.json: No such file"):
+        results.read(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", "not json", '{"schema": NaN}', "\x80"])
+def test_what_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "old.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(WebnormError, match="is not JSON"):
+        results.read(path)
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    path = kept(tmp_path, {"schema": 2})
+    with pytest.raises(WebnormError) as caught:
+        results.read(path)
+    assert str(caught.value) == f"schema is 2; this webnorm reads 1: {path}"
+
+
+@pytest.mark.parametrize("key", ["schema", "webnorm", "device", "results"])
+def test_a_missing_key_of_the_report_is_named(tmp_path: Path, key: str) -> None:
+    data = as_data()
+    del data[key]
+    with pytest.raises(WebnormError, match=f"key '{key}' is missing"):
+        results.read(kept(tmp_path, data))
+
+
+@pytest.mark.parametrize("key", ["op", "kernel", "constants", "problem", "status"])
+def test_a_missing_key_of_a_result_is_named(tmp_path: Path, key: str) -> None:
+    data = as_data()
+    del data["results"][1][key]
+    with pytest.raises(WebnormError, match=rf"key '{key}' is missing: results\[1\] of .*old\.json"):
+        results.read(kept(tmp_path, data))
+
+
+@pytest.mark.parametrize("key", ["rows", "cols", "eps", "options"])
+def test_a_missing_key_of_a_problem_is_named(tmp_path: Path, key: str) -> None:
+    data = as_data()
+    del data["results"][0]["problem"][key]
+    with pytest.raises(WebnormError, match=rf"key '{key}' is missing: problem in results\[0\]"):
+        results.read(kept(tmp_path, data))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("median_ns", "fast"),
+        ("median_ns", None),
+        ("median_ns", True),
+        ("samples_ns", 3),
+        ("samples_ns", ["x"]),
+        ("bytes", 1.5),
+        ("status", "fine"),
+        ("status", []),
+        ("cache", "hot"),
+        ("constants", {"a": "b"}),
+        ("constants", [1]),
+        ("problem", {**PROBLEM.as_json(), "rows": -1}),
+        ("problem", {**PROBLEM.as_json(), "rows": 1.5}),
+        ("problem", {**PROBLEM.as_json(), "options": {"colour": True}}),
+        ("flags", [1]),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(tmp_path: Path, key: str, value: Any) -> None:
+    data = as_data()
+    data["results"][0][key] = value
+    with pytest.raises(WebnormError, match=rf"{key} is not understood: .*: results\[0\] of") as caught:
+        results.read(kept(tmp_path, data))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [[], 3, {"schema": 1, "webnorm": "0", "device": [], "results": []}])
+def test_json_of_another_shape_is_refused(tmp_path: Path, data: Any) -> None:
+    with pytest.raises(WebnormError):
+        results.read(kept(tmp_path, data))
+
+
+def test_keys_of_a_later_webnorm_are_passed_over(tmp_path: Path) -> None:
+    data = as_data()
+    data["results"][0]["joules"] = 3
+    assert results.read(kept(tmp_path, data)) == REPORT
+
+
+def test_csv_has_a_line_per_result_without_samples() -> None:
+    first, second = csv.DictReader(io.StringIO(results.to_csv(REPORT)))
+    assert "samples_ns" not in first
+    assert first["device"] == "llvmpipe"
+    assert first["constants"] == "threads_per_row=64;vector_width=4"
+    assert first["options"] == "weight=1;bias=1"
+    assert first["flags"] == "noisy;throttled"
+    assert (first["rows"], first["cols"], first["median_ns"]) == ("64", "768", "2000.0")
+    assert (second["status"], second["reason"], second["median_ns"]) == ("skip", "no room", "")
+
+
+def test_markdown_ranks_by_median_with_the_roofline_first_and_failures_last() -> None:
+    wrong = replace(BARE, kernel="wrong", status="fail", reason="off|by\none", max_abs_error=math.nan)
+    copies = [replace(timed("copy", median), op="copy") for median in (1500.0, 1000.0)]
+    report = replace(REPORT, results=(wrong, timed("slow", 3000.0), *copies, BARE, timed("fast", 2000.0)))
+    text = results.to_markdown(report)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"]
+    assert rows[0] == [*results.COLUMNS[:-1]]
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert [(row[0], row[1]) for row in rows[2:]] == [
+        ("", "copy (roofline)"),
+        ("1", "fast"),
+        ("2", "slow"),
+        ("", "naive"),
+        ("", "wrong"),
+    ]
+    assert rows[2][3] == "1 us"
+    assert rows[-1][6:8] == ["nan", "FAIL"]
+    assert "- wrong: FAIL: off\\|by one" in text
+    assert "- timed by timestamp, cold cache" in text
+
+
+def test_a_time_that_is_no_number_is_not_ranked() -> None:
+    broken = [timed("broken", median) for median in (math.nan, math.inf, 0.0 + 1e-300, -1.0)]
+    broken[2] = replace(broken[2], median_ns=0.0)
+    assert not any(result.timed for result in broken)
+    assert results.best([*broken, timed("right", 5.0)]) == timed("right", 5.0)
+    assert results.ranked([*broken, timed("right", 5.0)])[0].kernel == "right"
+
+
+def test_a_wrong_kernel_is_never_the_best() -> None:
+    assert results.best([replace(timed("wrong", 1.0), status="fail")]) is None
+
+
+def test_the_timing_is_told_per_row_where_it_differs() -> None:
+    cells = results.layout([timed("a", 1.0), timed("b", 2.0, cache="warm")])
+    assert cells.columns == results.COLUMNS
+    assert [row[-1] for _, row in cells.rows] == ["timestamp, cold cache", "timestamp, warm cache"]
+    assert cells.remarks == []
+
+
+def test_a_group_holds_the_copies_of_its_shape_only() -> None:
+    wide = Problem(rows=64, cols=1024)
+    copies = [replace(timed("copy", 1.0), op="copy", problem=problem) for problem in (PROBLEM, wide)]
+    ((title, members),) = results.by_problem([*copies, timed("a", 2.0)])
+    assert title == "layer_norm 64x768 float32"
+    assert [member.problem for member in members if member.roofline] == [PROBLEM]
+    assert len(results.by_problem(copies)) == 2
+
+
+def test_notes_count_what_failed_alike() -> None:
+    skips = [replace(BARE, constants={"n": n}) for n in range(3)]
+    fails = [replace(BARE, status="fail", reason=f"off by {n}", constants={"n": n}) for n in range(5)]
+    assert results.notes([*skips, *fails]) == [
+        "naive (3 results): skip: no room",
+        "naive (n=0): FAIL: off by 0",
+        "naive (n=1): FAIL: off by 1",
+        "naive (n=2): FAIL: off by 2",
+        "naive: FAIL: 2 more, for other reasons",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [(None, "-"), (12.34, "12.34 ns"), (1.5e3, "1.5 us"), (2e6, "2 ms"), (3e9, "3 s"), (math.nan, "nan")],
+)
+def test_times_have_units(nanoseconds: float | None, text: str) -> None:
+    assert results.time_text(nanoseconds) == text
+
+
+def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    results.write_text(path, "new\n")
+    assert path.read_bytes() == b"new\n"
+    assert os.listdir(tmp_path) == ["out.txt"]
+
+
+def test_a_write_that_breaks_off_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), results.replacing(path) as beside:
+        beside.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["out.txt"]
+
+
+def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    results.write_text(tmp_path / "written", "")
+    assert (tmp_path / "written").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    try:
+        link.symlink_to(tmp_path / "real")
+    except OSError:
+        pytest.skip("this system lets us make no links")
+    results.write_text(link, "text")
+    assert link.is_symlink() and (tmp_path / "real").read_text() == "text"
+
+
+def unwritable(tmp_path: Path, kind: str) -> Path:
+    (tmp_path / "file").touch()
+    return {
+        "no folder": tmp_path / "absent" / "out.json",
+        "a folder": tmp_path,
+        "under a file": tmp_path / "file" / "out.json",
+        "a name too long": tmp_path / ("x" * 5000),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["no folder", "a folder", "under a file", "a name too long"])
+def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
+    path = unwritable(tmp_path, kind)
+    for attempt in (results.check_writable, lambda path: results.write_text(path, "text")):
+        with pytest.raises(WebnormError, match="cannot write"):
+            attempt(path)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="no device file to write to")
+def test_a_device_is_not_replaced_by_a_file() -> None:
+    with pytest.raises(WebnormError, match="not a plain file"):
+        results.write_text(Path(os.devnull), "text")
+    assert Path(os.devnull).is_char_device()
+
+
+def test_checking_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    results.check_writable(path)
+    assert os.listdir(tmp_path) == []
+    path.write_text("old")
+    results.check_writable(path)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["out.json"]

@@ -1,0 +1,90 @@
+"""The wheel is complete: it brings its kernels and runs outside the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from webnorm.device import adapters
+
+REPOSITORY = Path(__file__).parent.parent
+WINDOWS = sys.platform == "win32"
+TIME_LIMIT_SECONDS = 300
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command outside the checkout's influence and return its stdout."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    # -P and a foreign working directory: a folder build/ in the checkout must not be taken for the program.
+    run(
+        sys.executable, "-P", "-m", "build", "--wheel", "--no-isolation", "-o", folder, REPOSITORY, cwd=folder
+    )
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel in it: its folder of programs."""
+    folder = tmp_path_factory.mktemp("installed")
+    run(sys.executable, "-m", "venv", "venv", cwd=folder)
+    programs = folder / "venv" / ("Scripts" if WINDOWS else "bin")
+    python = programs / "python"
+    run(python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel, cwd=folder)
+    # The dependencies come from this environment, so that the test needs no network. A .pth line only appends
+    # a folder: .pth files in it (an editable install of webnorm) are not read, and the wheel comes first.
+    # It is written after the install, or pip would find webnorm there and touch that instead.
+    own = Path(
+        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    )
+    parents = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    (own / "dependencies.pth").write_text("\n".join(parents) + "\n", encoding="utf-8")
+    return programs
+
+
+def test_wheel_holds_the_kernels_and_nothing_foreign(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "webnorm/wgsl/layer_norm/naive.wgsl" in names
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"webnorm"}
+    for source in (REPOSITORY / "wgsl").rglob("*.wgsl"):
+        assert f"webnorm/{source.relative_to(REPOSITORY).as_posix()}" in names
+
+
+def test_wheel_is_what_gets_imported(installed: Path) -> None:
+    where = run(installed / "python", "-c", "import webnorm; print(webnorm.__file__)", cwd=installed.parent)
+    assert Path(where.strip()).is_relative_to(installed.parent)
+
+
+def test_bench_outside_the_repository(installed: Path, tmp_path: Path) -> None:
+    if not adapters():
+        pytest.skip("no WebGPU adapter: webnorm doctor --mend")
+    arguments = ["--rows", "8", "--cols", "16", "--kernel", "naive", "--json", "-"]
+    report = json.loads(run(installed / "webnorm", "bench", *arguments, cwd=tmp_path))
+    assert report["schema"] == 1
+    assert report["results"]
+    assert {result["status"] for result in report["results"]} == {"pass"}

@@ -1,0 +1,604 @@
+"""The `webnorm` command. It reads arguments, calls the lab and prints; nothing below it prints.
+
+Heavy imports stand inside the commands, so that `webnorm --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from webnorm import __version__
+from webnorm.errors import WebnormError, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from webnorm.device import Traits
+    from webnorm.kernel import Kernel
+    from webnorm.problem import Problem
+    from webnorm.render import Shader
+    from webnorm.results import Report, Result
+
+OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    name="webnorm",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A WebGPU kernel lab for LayerNorm: WGSL kernels, checked against float64 and timed.\n\n"
+    "Start with [bold]webnorm doctor[/] to see your adapters, then [bold]webnorm bench --quick[/].",
+    epilog="Exit status: 0 all right, 1 a kernel is wrong or slower than asked, 2 bad usage or no adapter.",
+)
+
+
+def run() -> NoReturn:
+    """The console script: any mistake of the user's is one line on stderr and exit status 2."""
+    arguments = sys.argv[1:]
+    debug = "--debug" in arguments
+    try:
+        app([argument for argument in arguments if argument != "--debug"], standalone_mode=True)
+        sys.exit(OK)
+    except WebnormError as error:
+        if debug:
+            raise
+        print(f"webnorm: {error}", file=sys.stderr)
+        sys.exit(BAD_USAGE)
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print("webnorm: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # `webnorm show ... | head` is no mistake; nothing more can be written, not even at exit.
+        sys.stdout = None
+        sys.exit(OK)
+
+
+# --- options that several commands share -----------------------------------------------------------
+
+OpOption = Annotated[str, typer.Option("--op", help="The operation.")]
+AdapterOption = Annotated[
+    str | None, typer.Option("--adapter", help="Index or part of the name, as `webnorm doctor` lists them.")
+]
+KernelOption = Annotated[
+    list[str] | None,
+    typer.Option("--kernel", "-k", help="A kernel's name or a .wgsl file; repeatable. Default: all."),
+]
+WgslOption = Annotated[
+    list[Path] | None,
+    typer.Option("--wgsl", help="A folder of your own kernels, DIR/<op>/<kernel>.wgsl; repeatable."),
+]
+ConstantOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constant",
+        "-c",
+        help="NAME=VALUE[,VALUE...]: values of a tune axis instead of the default; repeatable.",
+    ),
+]
+AllConstantsOption = Annotated[
+    bool, typer.Option("--all-constants", help="Every admitted point of every kernel's tune axes.")
+]
+EpsOption = Annotated[float, typer.Option("--eps", help="Added to the variance.")]
+DtypeOption = Annotated[str, typer.Option("--dtype", help="Storage type of x, y, weight and bias.")]
+NoWeightOption = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
+NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
+TimeLimitOption = Annotated[
+    float, typer.Option("--time-limit", help="Seconds of silence after which a kernel is given up.", min=0.1)
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"webnorm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    pass
+
+
+# --- helpers ---------------------------------------------------------------------------------------
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def _integers(text: str | None, option: str) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise WebnormError(f"{option} is {text!r}; expected integers separated by commas") from None
+
+
+def _constants(pairs: Sequence[str] | None, kernels: Sequence[Kernel]) -> dict[str, tuple[int, ...]]:
+    chosen: dict[str, tuple[int, ...]] = {}
+    axes = {axis for kernel in kernels for axis in kernel.tune}
+    for pair in pairs or ():
+        name, equals, values = pair.partition("=")
+        if not equals:
+            raise WebnormError(f"--constant is {pair!r}; expected NAME=VALUE[,VALUE...]")
+        if name not in axes:
+            raise unknown("constant", name, axes)
+        words = values.replace("true", "1").replace("false", "0")
+        chosen[name] = _integers(words, f"--constant {name}") or ()
+    return chosen
+
+
+def _kernels(
+    names: Sequence[str] | None, op: str, roots: Sequence[Path] | None
+) -> tuple[list[Kernel], list[Kernel]]:
+    """The kernels asked for, and those of the copy that they are measured against."""
+    from webnorm.kernel import discover, select
+    from webnorm.ops import OPS
+
+    if op not in OPS:
+        raise unknown("op", op, OPS)
+    found = discover(roots or ())
+    copies = [kernel for kernel in found if kernel.op.name == "copy"]
+    if names:
+        chosen = [select(found, name, op) for name in names]
+    else:
+        chosen = [kernel for kernel in found if kernel.op.name == op]
+    return [kernel for kernel in chosen if kernel.op.name != "copy"], copies
+
+
+@contextmanager
+def _progress(doing: str) -> Iterator[Callable[[str, float | None], None]]:
+    """A progress bar on stderr where that is a terminal: call it with what is being done and the share done."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = _console(stderr=True)
+    with Progress(
+        SpinnerColumn(),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task(doing, total=1.0)
+
+        def update(text: str, share: float | None) -> None:
+            progress.update(task, description=text, completed=share)
+
+        yield update
+
+
+def _outputs(*paths: Path | None) -> None:
+    """Complain about an output that cannot be written before the work begins, not after."""
+    from webnorm.results import check_writable
+
+    for path in paths:
+        if path is not None and str(path) != "-":
+            check_writable(path)
+
+
+def _write_report(report: Report, json: Path | None, csv: Path | None, markdown: Path | None) -> None:
+    from webnorm import results
+
+    for path, text in ((json, results.to_json), (csv, results.to_csv), (markdown, results.to_markdown)):
+        if path is None:
+            continue
+        if str(path) == "-":
+            print(text(report))
+        else:
+            results.write_text(path, text(report))
+
+
+# --- commands --------------------------------------------------------------------------------------
+
+
+@app.command()
+def doctor(
+    adapter: AdapterOption = None,
+    mend: Annotated[
+        bool, typer.Option("--mend", help="Install what is missing; each command is printed before it runs.")
+    ] = False,
+) -> None:
+    """Adapters, driver, features, limits, the probed subgroup size, and what is missing."""
+    from webnorm import system
+    from webnorm.bench import device_of
+    from webnorm.device import adapters, find_adapter
+    from webnorm.overview import adapter_table, device_facts
+    from webnorm.worker import Worker, WorkerDied
+
+    console = _console()
+    found = adapters()
+    missing = system.adapter_mend(bool(found))
+    if missing is not None:
+        console.print(f"[bold yellow]{missing.missing}[/]")
+        if not mend:
+            for command in missing.commands:
+                console.print("  " + " ".join(command), markup=False)
+            if missing.commands:
+                console.print("`webnorm doctor --mend` runs these commands.")
+            raise typer.Exit(BAD_USAGE)
+        system.run_mend(missing, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
+        # wgpu looked for drivers when it was loaded; only a new process sees the new one.
+        _look_again()
+        return
+    if mend:
+        console.print(f"adapter: {found[0]}", markup=False)
+        return
+    chosen = find_adapter(adapter)
+    console.print(adapter_table(found))
+    console.print()
+    try:
+        with Worker(str(chosen.index)) as worker:
+            description, _ = device_of(worker)
+    except WorkerDied as death:
+        raise WebnormError(f"{chosen}: opening it failed: {death}") from death
+    console.print(f"[bold]{chosen.name}[/]")
+    console.print(device_facts(description))
+
+
+def _look_again() -> None:
+    import subprocess
+
+    status = subprocess.run([sys.executable, "-m", "webnorm", "doctor"], check=False).returncode
+    if status != OK:
+        raise WebnormError("the packages are installed but wgpu still finds no adapter")
+
+
+@app.command("list")
+def list_kernels(wgsl: WgslOption = None, adapter: AdapterOption = None) -> None:
+    """Ops and kernels: summary, what each changes, features needed, whether this adapter runs it."""
+    from webnorm.kernel import discover
+    from webnorm.overview import kernel_table
+
+    _console().print(kernel_table(discover(wgsl or ()), _traits_or_none(adapter)))
+
+
+def _traits_or_none(adapter: str | None) -> Traits | None:
+    from webnorm.device import adapters, find_adapter
+
+    return find_adapter(adapter).traits if adapter is not None or adapters() else None
+
+
+@app.command()
+def show(
+    kernel: Annotated[str, typer.Argument(help="A kernel's name, op/kernel, or the path of a .wgsl file.")],
+    op: OpOption = "layer_norm",
+    rows: Annotated[int, typer.Option(help="Rows of the problem.")] = 1024,
+    cols: Annotated[int, typer.Option(help="Columns of the problem.")] = 1024,
+    dtype: DtypeOption = "float32",
+    target: Annotated[
+        str, typer.Option(help="native (naga, through wgpu) or browser (Tint and others).")
+    ] = "native",
+    constant: ConstantOption = None,
+    no_weight: NoWeightOption = False,
+    no_bias: NoBiasOption = False,
+    diff: Annotated[
+        str | None, typer.Option("--diff", help="Show what differs from this other kernel.")
+    ] = None,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Count accesses, barriers and subgroup operations by running it.")
+    ] = False,
+    wgsl: WgslOption = None,
+    adapter: AdapterOption = None,
+) -> None:
+    """The rendered WGSL of a kernel, for a problem, a target and constants."""
+    from webnorm import overview
+    from webnorm.device import BROWSER
+    from webnorm.kernel import chosen_variants, discover, select
+    from webnorm.problem import Options, Problem
+    from webnorm.render import TARGETS, render
+
+    if target not in TARGETS:
+        raise unknown("target", target, TARGETS)
+    found = discover(wgsl or ())
+    asked = [select(found, name, op) for name in (kernel, diff) if name is not None]
+    options = Options(weight=not no_weight, bias=not no_bias)
+    problem = Problem(rows=rows, cols=cols, dtype=dtype, options=options)
+    traits = (_traits_or_none(adapter) if target == "native" else None) or BROWSER
+    chosen = _constants(constant, asked)
+    shaders: list[Shader] = []
+    for one in asked:
+        variant = chosen_variants(one, problem, traits, chosen)[0]
+        refusal = variant.refusal(problem, traits)
+        if refusal:
+            raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
+        shaders.append(render(variant, problem, target, traits, roots=wgsl or ()))
+    console = _console()
+    if cost:
+        _show_cost(console, shaders, wgsl or (), adapter)
+        return
+    text = overview.shader_diff(*shaders) if diff else overview.shader_text(shaders[0])
+    if console.is_terminal:
+        console.print(overview.highlighted(text, "diff" if diff else "wgsl"))
+    else:
+        print(text)
+
+
+def _show_cost(
+    console: Console, shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | None
+) -> None:
+    from webnorm import overview
+    from webnorm.cost import CostJob, count_costs
+    from webnorm.lab import VariantSpec
+    from webnorm.worker import Worker, WorkerDied
+
+    job = CostJob(
+        shaders[0].problem, tuple(VariantSpec.of(shader.variant) for shader in shaders), tuple(roots)
+    )
+    try:
+        with Worker(adapter) as worker:
+            costs = list(worker.stream(count_costs, job))
+    except WorkerDied as death:
+        raise WebnormError(f"counting failed: {death}") from death
+    console.print(
+        overview.cost_table(dict(zip((str(shader.variant) for shader in shaders), costs, strict=True)))
+    )
+
+
+@app.command()
+def check(
+    kernel: KernelOption = None,
+    op: OpOption = "layer_norm",
+    case: Annotated[list[str] | None, typer.Option("--case", help="Only this case; repeatable.")] = None,
+    input: Annotated[
+        Path | None,
+        typer.Option("--input", help="Check your own array, an .npy file, in place of the corpus."),
+    ] = None,
+    eps: EpsOption = 1e-5,
+    constant: ConstantOption = None,
+    all_constants: AllConstantsOption = False,
+    wgsl: WgslOption = None,
+    adapter: AdapterOption = None,
+    time_limit: TimeLimitOption = 60.0,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write the results, - for standard output.")
+    ] = None,
+    cases: Annotated[
+        bool, typer.Option("--cases", help="List the corpus with its sources and exit.")
+    ] = False,
+) -> None:
+    """Hold every kernel against float64 on the inputs that broke other implementations."""
+    from webnorm import bench, overview, report
+    from webnorm import check as checking
+    from webnorm.corpus import CASES
+    from webnorm.results import Report
+    from webnorm.worker import Worker
+
+    console = _console(stderr=str(json) == "-")
+    if cases:
+        console.print(overview.corpus_table(CASES))
+        return
+    _outputs(json)
+    kernels, copies = _kernels(kernel, op, wgsl)
+    if kernel and not kernels:
+        kernels = copies
+    by_name = {one.name: one for one in CASES}
+    for name in case or ():
+        if name not in by_name:
+            raise unknown("case", name, by_name)
+    chosen_cases = tuple(by_name[name] for name in case) if case else CASES
+    if input is not None:
+        chosen_cases = (checking.own_case(input, eps),)
+    request = checking.Request(
+        tuple(kernels), chosen_cases, tuple(wgsl or ()), _constants(constant, kernels), all_constants
+    )
+    results: list[Result] = []
+    description: dict[str, Any] = {}
+    interrupted = False
+    with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
+        try:
+            description, traits = _opened(worker)
+            for result in checking.run(request, worker, traits):
+                results.append(result)
+                done = chosen_cases.index(by_name.get(result.case or "", chosen_cases[0])) / len(chosen_cases)
+                update(f"{result.case}: {result.kernel}", done)
+        except KeyboardInterrupt:
+            interrupted = True
+    console.print(overview.device_line(description))
+    console.print(report.check_table(results))
+    _write_report(Report(device=description, results=tuple(results)), json, None, None)
+    if interrupted:
+        raise KeyboardInterrupt
+    raise typer.Exit(WRONG if bench.failed(results) else OK)
+
+
+def _opened(worker: Any) -> tuple[dict[str, Any], Traits]:
+    from webnorm.bench import device_of
+    from webnorm.worker import WorkerDied
+
+    try:
+        return device_of(worker)
+    except WorkerDied as death:
+        raise WebnormError(f"opening the adapter failed: {death}; `webnorm doctor` lists them") from death
+
+
+@app.command("bench")
+def bench_command(
+    kernel: KernelOption = None,
+    op: OpOption = "layer_norm",
+    rows: Annotated[str | None, typer.Option(help="Rows, a list like 1024,4096.")] = None,
+    cols: Annotated[str | None, typer.Option(help="Columns, a list like 768,1024.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="A named workload in place of --rows and --cols; `help` lists them.")
+    ] = None,
+    dtype: DtypeOption = "float32",
+    distribution: Annotated[str, typer.Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
+    eps: EpsOption = 1e-5,
+    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    no_weight: NoWeightOption = False,
+    no_bias: NoBiasOption = False,
+    constant: ConstantOption = None,
+    all_constants: AllConstantsOption = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One small shape, few samples: does it work?")
+    ] = False,
+    budget: Annotated[
+        float | None, typer.Option("--budget", help="Seconds of timing per shape, at most.", min=0.01)
+    ] = None,
+    wgsl: WgslOption = None,
+    adapter: AdapterOption = None,
+    time_limit: TimeLimitOption = 60.0,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write results as JSON, - for standard output.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write results as CSV.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Write results as Markdown tables.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw GB/s over columns into an .svg or .png file.")
+    ] = None,
+) -> None:
+    """Time kernels side by side with a copy, each checked against float64 before and after.
+
+    Without --rows, --cols or --preset the shapes suit the adapter: large for a GPU, small for software.
+    """
+    from dataclasses import replace as changed
+
+    from webnorm import bench, overview, timing
+    from webnorm import plot as plotting
+    from webnorm import report as show_report
+    from webnorm.results import Report
+    from webnorm.worker import Worker
+
+    if preset == "help":
+        _console().print(overview.preset_table())
+        return
+    console = _console(stderr=any(str(path) == "-" for path in (json, csv, markdown)))
+    if plot is not None:
+        plotting.file_format(plot)
+    _outputs(json, csv, markdown, plot)
+    kernels, copies = _kernels(kernel, op, wgsl)
+    common = {"dtype": dtype, "distribution": distribution, "eps": eps, "seed": seed}
+    asked = _problems(
+        _integers(rows, "--rows"), _integers(cols, "--cols"), preset, common, no_weight, no_bias
+    )
+    rule = timing.QUICK if quick else timing.Rule()
+    if budget is not None:
+        rule = changed(rule, budget_s=budget)
+    finished: list[Result] = []
+    description: dict[str, Any] = {}
+
+    def save() -> None:
+        _write_report(
+            Report(device=description, results=tuple(finished)),
+            *(None if str(p) == "-" else p for p in (json, csv, markdown)),
+        )
+
+    interrupted = False
+    with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
+        try:
+            description, traits = _opened(worker)
+            console.print(overview.device_line(description))
+            problems = asked(traits, quick)
+            request = bench.Request(
+                problems,
+                tuple(kernels),
+                tuple(copies),
+                rule,
+                tuple(wgsl or ()),
+                _constants(constant, [*kernels, *copies]),
+                all_constants,
+            )
+            number = 0
+            for event in bench.run(request, worker, traits):
+                if isinstance(event, bench.Progress):
+                    update(f"{event.problem}: {event.doing}", number / len(problems))
+                    continue
+                number += 1
+                finished += event
+                save()
+                console.print()
+                console.print(show_report.bench_table(event, str(problems[number - 1])))
+                console.print(show_report.bar_chart(event))
+        except KeyboardInterrupt:
+            interrupted = True
+    report = Report(device=description, results=tuple(finished))
+    _write_report(report, *(p if str(p) == "-" else None for p in (json, csv, markdown)))
+    if plot is not None and finished:
+        plotting.plot(report, plot)
+    if interrupted:
+        raise KeyboardInterrupt
+    raise typer.Exit(WRONG if bench.failed(finished) else OK)
+
+
+def _problems(
+    rows: tuple[int, ...] | None,
+    cols: tuple[int, ...] | None,
+    preset: str | None,
+    common: dict[str, Any],
+    no_weight: bool,
+    no_bias: bool,
+) -> Callable[[Traits, bool], tuple[Problem, ...]]:
+    """The problems asked for; those that nobody named depend on the adapter. Mistakes are found at once."""
+    from dataclasses import replace as changed
+
+    from webnorm import presets
+    from webnorm.problem import Options
+    from webnorm.problem import Problem as NewProblem
+
+    options = Options(weight=not no_weight, bias=not no_bias)
+    NewProblem(rows=1, cols=1, options=options, **common)
+    if preset is not None:
+        if rows or cols:
+            raise WebnormError("--preset names its own shapes; leave --rows and --cols out")
+        if preset not in presets.PRESETS:
+            raise unknown("preset", preset, presets.PRESETS)
+        named = tuple(changed(problem, options=options) for problem in presets.PRESETS[preset].problems)
+        return lambda traits, quick: named
+    if rows or cols:
+        grid = tuple(
+            NewProblem(rows=m, cols=n, options=options, **common)
+            for m in rows or (1024,)
+            for n in cols or (1024,)
+        )
+        return lambda traits, quick: grid
+
+    def suited(traits: Traits, quick: bool) -> tuple[Problem, ...]:
+        chosen = presets.default_problems(traits.software, quick)
+        return tuple(changed(problem, options=options, **common) for problem in chosen)
+
+    return suited
+
+
+@app.command("compare")
+def compare_command(
+    old: Annotated[Path, typer.Argument(help="Results of `webnorm bench --json`.")],
+    new: Annotated[Path, typer.Argument(help="Results to hold against them.")],
+    fail_slower: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-slower", help="Exit 1 if anything is slower by more than so many percent.", min=0.0
+        ),
+    ] = None,
+    any_device: Annotated[
+        bool, typer.Option("--any-device", help="Compare results of different devices all the same.")
+    ] = False,
+) -> None:
+    """SAME, FASTER, SLOWER or UNCLEAR for each kernel and problem, from the recorded samples."""
+    from webnorm import results
+    from webnorm.compare import compare, slower_than
+    from webnorm.report import compare_table
+
+    comparisons = compare(results.read(old), results.read(new), any_device=any_device)
+    _console().print(compare_table(comparisons))
+    if fail_slower is not None and slower_than(comparisons, fail_slower):
+        raise typer.Exit(WRONG)

@@ -1,0 +1,100 @@
+"""The cost of a shader in accesses, barriers and subgroup operations, counted by running it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from webnorm.device import Device
+from webnorm.kernel import Variant
+from webnorm.lab import VariantSpec
+from webnorm.plan import Inputs, Outputs, Plan, compile_shader
+from webnorm.problem import Problem, make_inputs
+from webnorm.render import Shader, render
+
+# The order of `counters` in wgsl/lib/cost.wgsl.
+_COUNTERS = ("x_reads", "parameter_reads", "writes", "barriers", "subgroup_operations")
+_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a shader does, None where its template does it without the library's helpers.
+
+    Reads and writes are global memory accesses per element of x; barriers are those that a workgroup
+    passes, and subgroup operations those that a subgroup executes, both per row.
+    """
+
+    x_reads: float | None
+    parameter_reads: float | None
+    writes: float | None
+    barriers: float | None
+    subgroup_operations: float | None
+    workgroup_bytes: int
+
+
+def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Path] = ()) -> Cost:
+    """Run an instrumented rendering on a few rows and read its counters.
+
+    Raises WebnormError when the variant cannot run on the device.
+    """
+    problem = Problem(
+        rows=_ROWS, cols=problem.cols, dtype=problem.dtype, eps=problem.eps, options=problem.options
+    )
+    shader = render(variant, problem, "native", device.traits, roots=roots, count_cost=True)
+    arrays = make_inputs(problem)
+    inputs, outputs = Inputs(device, problem, arrays), Outputs(device, problem, ["y"])
+    counters = device.create_buffer(4 * len(_COUNTERS))
+    pipelines = compile_shader(device, shader, extra_bindings=1)
+    plan = Plan(device, shader, inputs, outputs, pipelines, extra=[counters])
+    plan.run()
+    counted = dict(
+        zip(
+            _COUNTERS,
+            np.frombuffer(device.handle.queue.read_buffer(counters), np.uint32).tolist(),
+            strict=True,
+        )
+    )
+    elements = problem.rows * problem.cols
+    size = shader.steps[0].workgroup_size
+    return Cost(
+        x_reads=_counted(shader, r"\bx\[", counted["x_reads"] / elements),
+        parameter_reads=_counted(shader, r"\b(?:weight|bias)\[", counted["parameter_reads"] / elements),
+        writes=_counted(shader, r"\by\[", counted["writes"] / elements),
+        barriers=_counted(shader, r"\bworkgroupBarrier\(", counted["barriers"] / size / problem.rows),
+        subgroup_operations=_counted(
+            shader, r"\bsubgroup[A-Z]\w*\(", counted["subgroup_operations"] / problem.rows
+        ),
+        workgroup_bytes=shader.workgroup_bytes,
+    )
+
+
+@dataclass(frozen=True)
+class CostJob:
+    """Variants to count on one problem's columns and options, in a worker process."""
+
+    problem: Problem
+    variants: tuple[VariantSpec, ...]
+    roots: tuple[Path, ...]
+
+
+def count_costs(device: Device, job: CostJob) -> Iterator[Cost]:
+    """The worker's task: the cost of each variant."""
+    for spec in job.variants:
+        yield count(device, spec.variant(), job.problem, job.roots)
+
+
+def _counted(shader: Shader, access: str, value: float) -> float | None:
+    """The value, unless the kernel's own text has such an access and does not tally what it does."""
+    kernel = shader.variant.kernel
+    own = (
+        line
+        for line, (file, _) in zip(shader.text.splitlines(), shader.origins, strict=True)
+        if Path(file).parent.name != "lib"
+    )
+    raw = any(re.search(access, line.split("//")[0]) for line in own)
+    return None if raw and "tally(" not in kernel.path.read_text(encoding="utf-8") else value

@@ -1,0 +1,184 @@
+"""What `doctor`, `list` and `show` put on the screen: adapters, kernels, shaders, costs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from webnorm.corpus import Case
+from webnorm.cost import Cost
+from webnorm.device import AdapterInfo, Traits
+from webnorm.kernel import Kernel, default_variant, format_constants
+from webnorm.presets import PRESETS
+from webnorm.problem import Problem
+from webnorm.render import Shader
+from webnorm.results import device_text
+
+# The shape that `list` asks about; a kernel may still refuse longer rows.
+_TYPICAL = Problem(rows=1024, cols=1024)
+# The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
+_THEME = "ansi_dark"
+
+
+def adapter_table(found: Sequence[AdapterInfo]) -> Table:
+    """Every adapter, the one that is used first."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "adapter", "backend", "type", "driver", "features"):
+        table.add_column(heading, overflow="fold")
+    for adapter in found:
+        table.add_row(
+            "used" if adapter.index == 0 else str(adapter.index),
+            Text(adapter.name),
+            adapter.backend,
+            adapter.type,
+            Text(adapter.driver),
+            ", ".join(sorted(adapter.features)),
+        )
+    return table
+
+
+def device_facts(description: Mapping[str, Any]) -> Table:
+    """The opened device: what the probes found and the limits that matter."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    features = description["features"]
+    table.add_row("subgroup size", str(description.get("subgroup_size", "no subgroups")) + " (probed)")
+    timestamps = "timestamp-query" in features
+    table.add_row(
+        "timing", "timestamp queries" if timestamps else "wall clock: timestamp queries do not work"
+    )
+    table.add_row(
+        "software", "yes: its ranking of kernels is not a GPU's" if description["type"] == "CPU" else "no"
+    )
+    for name, value in description["limits"].items():
+        table.add_row(name, f"{value:,}")
+    table.add_row("wgpu-py", description["wgpu"])
+    return table
+
+
+def kernel_table(kernels: Sequence[Kernel], traits: Traits | None) -> Table:
+    """Ops and kernels, what each changes, what it needs and whether this adapter has it."""
+    table = Table(pad_edge=False)
+    table.add_column("kernel", no_wrap=True)
+    table.add_column("what it is, what it changes", overflow="fold", ratio=1)
+    table.add_column("needs", overflow="fold")
+    table.add_column("runs here", overflow="fold")
+    previous = None
+    for kernel in kernels:
+        if previous is not None and previous != kernel.op:
+            table.add_section()
+        previous = kernel.op
+        name = Text(
+            kernel.name if kernel.op.name == kernel.name else f"{kernel.op.name}/\n  {kernel.name}", "bold"
+        )
+        about = Text.assemble(kernel.summary, "\n", (kernel.differs, "dim"))
+        if kernel.unstable:
+            about.append(f"\nunstable: {kernel.unstable}", style="yellow")
+        table.add_row(name, about, _needs(kernel), _runs(kernel, traits))
+    return table
+
+
+def _needs(kernel: Kernel) -> str:
+    needs = [name if tree == 1 else f"{name} (optional)" for name, tree in kernel.features.items()]
+    return ", ".join(needs) or "-"
+
+
+def _runs(kernel: Kernel, traits: Traits | None) -> Text:
+    if traits is None:
+        return Text("no adapter", style="yellow")
+    refusal = default_variant(kernel, _TYPICAL, traits).refusal(_TYPICAL, traits)
+    return Text("yes", style="green") if refusal is None else Text(f"no: {refusal}", style="red")
+
+
+def shader_text(shader: Shader) -> str:
+    """The WGSL behind a comment that says what it is."""
+    variant = shader.variant
+    return (
+        f"// {variant.kernel.label} for {shader.problem}, target {shader.target}\n"
+        f"// {format_constants(variant.constants)}\n{shader.text}"
+    )
+
+
+def highlighted(text: str, language: str) -> RenderableType:
+    """Text in the colours of "wgsl" or "diff"."""
+    return Syntax(text, language, theme=_THEME, background_color="default", word_wrap=True)
+
+
+def shader_diff(old: Shader, new: Shader) -> str:
+    """A unified diff of two shaders' texts."""
+    lines = difflib.unified_diff(
+        shader_text(old).splitlines(),
+        shader_text(new).splitlines(),
+        str(old.variant),
+        str(new.variant),
+        lineterm="",
+    )
+    return "\n".join(lines)
+
+
+def cost_table(costs: Mapping[str, Cost]) -> RenderableType:
+    """Accesses, barriers and subgroup operations of one or two shaders."""
+
+    def cell(value: float | None) -> str:
+        return "not counted" if value is None else f"{value:.3g}"
+
+    table = Table(pad_edge=False)
+    table.add_column("counted by running")
+    for name in costs:
+        table.add_column(Text(name), justify="right")
+    rows: dict[str, Callable[[Cost], str]] = {
+        "reads of x per element": lambda cost: cell(cost.x_reads),
+        "reads of weight and bias per element": lambda cost: cell(cost.parameter_reads),
+        "writes of y per element": lambda cost: cell(cost.writes),
+        "barriers per row": lambda cost: cell(cost.barriers),
+        "subgroup operations per row": lambda cost: cell(cost.subgroup_operations),
+        "workgroup memory, bytes": lambda cost: str(cost.workgroup_bytes),
+    }
+    for heading, value in rows.items():
+        table.add_row(heading, *(value(cost) for cost in costs.values()))
+    note = Text(
+        "'not counted': the kernel's own text does this without the helpers of wgsl/lib.", style="dim"
+    )
+    return Group(table, note) if any(None in _values(cost) for cost in costs.values()) else table
+
+
+def _values(cost: Cost) -> tuple[float | None, ...]:
+    return (cost.x_reads, cost.parameter_reads, cost.writes, cost.barriers, cost.subgroup_operations)
+
+
+def device_line(description: Mapping[str, Any]) -> RenderableType:
+    """The device, and what a software adapter's figures are worth."""
+    line = Text(device_text(description), style="bold") if description else Text("no device")
+    if description.get("type") == "CPU":
+        line.append(
+            "\na software adapter: it ranks kernels by its own rules, which are not a GPU's", style="yellow"
+        )
+    return line
+
+
+def corpus_table(cases: Sequence[Case]) -> Table:
+    """The corpus of `check`: each case with its shape and where it comes from."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("case", "shape", "source"):
+        table.add_column(heading, overflow="fold")
+    for case in cases:
+        unstable = " (one_pass has to fail)" if case.breaks_one_pass else ""
+        table.add_row(Text(case.name), str(case.problem), Text(case.source + unstable))
+    return table
+
+
+def preset_table() -> Table:
+    """The named workloads of `bench`."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("preset", "problems", "where it comes from"):
+        table.add_column(heading, overflow="fold")
+    for name, preset in PRESETS.items():
+        table.add_row(name, str(len(preset.problems)), Text(preset.summary))
+    return table

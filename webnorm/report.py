@@ -1,0 +1,214 @@
+"""Results as rich renderables. Nothing here prints, and no meaning hangs on colour alone."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from webnorm.compare import Comparison
+from webnorm.results import (
+    NOTHING,
+    NUMERIC,
+    Result,
+    best,
+    by_problem,
+    constants_text,
+    error_text,
+    layout,
+    notes,
+    verdict,
+)
+
+# Broken where a narrow terminal needs it.
+_HEADINGS = {"% of copy": "% of\ncopy", "max abs error": "max abs\nerror"}
+_STYLES = {
+    "pass": "green",
+    "FAIL": "bold red",
+    "expected failure": "yellow",
+    "skip": "dim",
+    "error": "red",
+    "SAME": "green",
+    "FASTER": "bold green",
+    "SLOWER": "bold red",
+    "UNCLEAR": "yellow",
+}
+
+
+def bench_table(results: Sequence[Result], title: str) -> Table:
+    """One problem's results: the best copy as the roofline, the rest by median, failures last.
+
+    Reasons of what failed or was not run stand below the table, where they have room.
+    """
+    shown = layout(results)
+    table = _table(title, shown.remarks)
+    # Constants stand behind the kernel's name: at 80 columns one of their own is a few letters wide.
+    columns = [column for column in shown.columns if column != "constants"]
+    for column in columns:
+        # Only words may be broken over lines; a number that is cut short would be another number.
+        wraps = column in ("kernel", "verdict", "timing")
+        heading = _HEADINGS.get(column, column)
+        justify: JustifyMethod = "right" if column in NUMERIC else "left"
+        table.add_column(heading, justify=justify, no_wrap=not wraps, overflow="fold")
+    for result, cells in shown.rows:
+        by_column = dict(zip(shown.columns, map(Text, cells), strict=True))
+        by_column["kernel"] = _variant(by_column["kernel"].plain, result.constants)
+        by_column["verdict"].stylize(_STYLES[verdict(result)])
+        dim = result.status in ("skip", "error")
+        style = "dim" if dim else "bold" if result.roofline else None
+        table.add_row(*(by_column[column] for column in columns), style=style)
+    return table
+
+
+def check_table(results: Sequence[Result]) -> Table:
+    """One line per op and kernel: how many cases passed and failed, and the case with the greatest error.
+
+    The worst is an unexpected failure if there is one; errors are relative to max(1, |expected|).
+    """
+    failed = [result for result in results if verdict(result) in ("FAIL", "error")]
+    table = _table(None, notes(failed))
+    table.add_column("op", no_wrap=True)
+    table.add_column("kernel", no_wrap=True)
+    for heading in ("passed", "failed", "expected\nfailures", "skipped"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("worst case", overflow="fold")
+    table.add_column("max rel\nerror", justify="right", no_wrap=True)
+    kernels: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        kernels.setdefault((result.op, result.kernel), []).append(result)
+    for (op, kernel), members in kernels.items():
+        counts = Counter(map(verdict, members))
+        wrong = counts["FAIL"] + counts["error"]
+        worst = max(members, key=_badness)
+        # Nothing ran: there is no worst.
+        shown = worst.status in ("pass", "fail")
+        table.add_row(
+            op,
+            kernel,
+            Text(str(counts["pass"]), "green" if counts["pass"] else ""),
+            Text(str(wrong), "bold red" if wrong else ""),
+            Text(str(counts["expected failure"]), "yellow" if counts["expected failure"] else ""),
+            Text(str(counts["skip"]), "dim"),
+            Text((worst.case or str(worst.problem)) if shown else NOTHING),
+            Text(error_text(worst.max_rel_error) if shown else NOTHING),
+        )
+    return table
+
+
+def compare_table(comparisons: Sequence[Comparison]) -> Table:
+    """One line per pair: the ratio of medians (above 1 is slower), its 95 % interval, the verdict."""
+    remarks = ["ratio: new median over old median, with its 95 % interval; above 1 is slower"]
+    reasons = Counter(f"{one.verdict}: {one.reason}" for one in comparisons if one.reason)
+    remarks += (f"{reason} ({count}x)" if count > 1 else reason for reason, count in reasons.items())
+    table = _table(None, remarks)
+    table.add_column("problem", overflow="fold")
+    table.add_column("kernel", overflow="fold")
+    table.add_column("ratio", justify="right", no_wrap=True)
+    table.add_column("interval", justify="right")
+    table.add_column("verdict")
+    for one in comparisons:
+        bounds = NOTHING if one.low is None or one.high is None else f"{one.low:.3f} to {one.high:.3f}"
+        table.add_row(
+            Text(f"{one.op} {one.problem}{f', {one.case}' if one.case else ''}"),
+            _variant(one.kernel, one.constants),
+            NOTHING if one.ratio is None else f"{one.ratio:.3f}",
+            bounds,
+            Text(one.verdict, _STYLES.get(one.verdict, "dim")),
+        )
+    return table
+
+
+def bar_chart(results: Sequence[Result]) -> RenderableType:
+    """GB/s as horizontal bars: a line for each kernel's best variant, and the best copy as the roofline."""
+    return _BarChart(results)
+
+
+class _BarChart:
+    """Drawn when the console's width and encoding are known."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self.groups = by_problem(results)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        many = len(self.groups) > 1
+        for title, members in self.groups:
+            if many:
+                yield Text(title, "bold")
+            yield from _bars(members, options.max_width, options.ascii_only)
+
+
+def _bars(results: Sequence[Result], width: int, ascii_only: bool) -> list[Text]:
+    others = any(not result.roofline for result in results)
+    kernels: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        kernels.setdefault((result.op, result.kernel), []).append(result)
+    winners = [winner for members in kernels.values() if (winner := best(members)) and _gbps(winner) > 0]
+    if not winners:
+        return [Text("no kernel was timed", "dim")]
+    roofline = best([winner for winner in winners if winner.roofline]) if others else None
+    lines = [winner for winner in winners if roofline is None or not winner.roofline]
+    lines.sort(key=lambda winner: -_gbps(winner))
+    if roofline:
+        lines.insert(0, roofline)
+
+    full = max(map(_gbps, lines))
+    names = max(len(line.kernel) for line in lines)
+    labels = [
+        f"{_gbps(line):.4g} GB/s" + (f" {100 * _gbps(line) / _gbps(roofline):4.0f} %" if roofline else "")
+        for line in lines
+    ]
+    room = max(8, width - names - max(map(len, labels)) - 3)
+    block, mark = ("#", "|") if ascii_only else ("█", "│")
+    at = round(room * _gbps(roofline) / full) - 1 if roofline else None
+    drawn = []
+    for line, label in zip(lines, labels, strict=True):
+        filled = max(1, round(room * _gbps(line) / full))
+        cells = [block] * filled + [" "] * (room - filled)
+        if at is not None:
+            cells[at] = mark
+        colour = "bright_black" if line is roofline else "cyan"
+        text = Text(no_wrap=True, overflow="crop")
+        text.append(f"{line.kernel:<{names}} ").append("".join(cells), colour)
+        if at is not None:
+            text.stylize("bold", names + 1 + at, names + 2 + at)
+        drawn.append(text.append(f" {label}"))
+    if at is not None:
+        foot = f"copy = 100 % {mark}".rjust(names + 2 + at)
+        drawn.append(Text(foot, "bold", no_wrap=True, overflow="crop"))
+    return drawn
+
+
+def _gbps(result: Result) -> float:
+    """GB/s of a timed result, or 0: a NaN would make every bar a NaN."""
+    known = result.gbps is not None and math.isfinite(result.gbps)
+    return result.gbps if known and result.gbps is not None else 0.0
+
+
+def _badness(result: Result) -> tuple[int, float]:
+    """Unexpected failures before passes, and expected failures last; what never ran has no error."""
+    grave = {"FAIL": 3, "pass": 2, "expected failure": 1}.get(verdict(result), 0)
+    error = result.max_rel_error
+    # NaN compares with nothing, so max() would pass over it or keep it by accident.
+    return grave, -1.0 if error is None else math.inf if math.isnan(error) else error
+
+
+def _variant(kernel: str, constants: Mapping[str, int]) -> Text:
+    return Text(kernel).append(f" {constants_text(constants)}".rstrip(), "dim")
+
+
+def _table(title: str | None, remarks: Sequence[str]) -> Table:
+    return Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        caption=Text("\n".join(remarks)) if remarks else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=0,
+    )

@@ -1,0 +1,472 @@
+"""Results of `check` and `bench`, the file they are kept in, and the text they are shown as."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args
+
+from webnorm import __version__
+from webnorm.errors import WebnormError
+from webnorm.problem import Problem
+
+SCHEMA = 1
+
+Status = Literal["pass", "fail", "skip", "error"]
+TimingMethod = Literal["timestamp", "wall clock"]
+Cache = Literal["cold", "warm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What is known of one variant on one problem; None where nothing was measured.
+
+    Times are nanoseconds per dispatch, `gbps` is `bytes` (the op's minimum) over the median.
+    `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
+    `flags` holds remarks such as "noisy", "throttled" and "suspicious".
+    """
+
+    op: str
+    kernel: str
+    constants: Mapping[str, int]
+    problem: Problem
+    status: Status
+    reason: str | None = None
+    expected: bool | None = None
+    case: str | None = None
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    tolerance: float | None = None
+    non_finite: int | None = None
+    deterministic: bool | None = None
+    median_ns: float | None = None
+    p20_ns: float | None = None
+    p80_ns: float | None = None
+    samples_ns: tuple[float, ...] | None = None
+    dispatches_per_sample: int | None = None
+    timing_method: TimingMethod | None = None
+    cache: Cache | None = None
+    bytes: int | None = None
+    gbps: float | None = None
+    percent_of_copy: float | None = None
+    flags: tuple[str, ...] = ()
+
+    @property
+    def timed(self) -> bool:
+        """Whether this is a right answer with a usable time: NaN, infinity and 0 ns are none."""
+        return self.status == "pass" and self.median_ns is not None and 0 < self.median_ns < math.inf
+
+    @property
+    def roofline(self) -> bool:
+        """Whether this is a copy, which the other ops are held against."""
+        return self.op == "copy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything one run found: the device (name, driver, type...), and the results in order.
+
+    `webnorm` is the version that measured, which a file keeps when a later version rewrites it.
+    """
+
+    device: Mapping[str, Any]
+    results: tuple[Result, ...]
+    webnorm: str = __version__
+
+
+# --- JSON
+
+
+def to_json(report: Report) -> str:
+    """The report as strict JSON, a result per line; a number that is not finite is a string: "inf"."""
+    head = {"schema": SCHEMA, "webnorm": report.webnorm, "device": _strict(report.device)}
+    lines = ",\n".join(json.dumps(_as_json(result), allow_nan=False) for result in report.results)
+    return f'{json.dumps(head, allow_nan=False)[:-1]}, "results": [\n{lines}\n]}}\n'
+
+
+def read(path: Path) -> Report:
+    """The report kept in a JSON file; WebnormError where that cannot be read or understood."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except OSError as error:
+        raise WebnormError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise WebnormError(f"{path} is not JSON: {error}") from error
+    _need(data, ("schema",), f"{path}")
+    if data["schema"] != SCHEMA:
+        raise WebnormError(f"schema is {data['schema']!r}; this webnorm reads {SCHEMA}: {path}")
+    _need(data, ("webnorm", "device", "results"), f"{path}")
+    if not isinstance(data["device"], dict) or not isinstance(data["results"], list):
+        raise WebnormError(f"device is not an object or results is not a list: {path}")
+    results = (_from_json(entry, f"results[{at}] of {path}") for at, entry in enumerate(data["results"]))
+    return Report(device=data["device"], results=tuple(results), webnorm=str(data["webnorm"]))
+
+
+def _as_json(result: Result) -> dict[str, Any]:
+    given = {field.name: getattr(result, field.name) for field in fields(Result)}
+    given["problem"] = result.problem.as_json()
+    given["constants"] = {name: int(value) for name, value in result.constants.items()}
+    given["flags"] = result.flags or None
+    return {name: _strict(value) for name, value in given.items() if value is not None}
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _strict(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(entry) for entry in value]
+    return value
+
+
+def _refuse_constant(literal: str) -> NoReturn:
+    raise ValueError(f"{literal} is no JSON number")
+
+
+def _need(data: Any, keys: Sequence[str], where: str) -> None:
+    if not isinstance(data, dict):
+        raise WebnormError(f"expected an object: {where}")
+    for key in keys:
+        if key not in data:
+            raise WebnormError(f"key {key!r} is missing: {where}")
+
+
+def _from_json(data: Any, where: str) -> Result:
+    _need(data, _REQUIRED, where)
+    _need(data["problem"], _PROBLEM_REQUIRED, f"problem in {where}")
+    values = {}
+    # Keys that are not known here are passed over: a later webnorm may add some without a new schema.
+    for name, convert in _CONVERT.items():
+        if name in data:
+            try:
+                values[name] = convert(data[name])
+            except (TypeError, ValueError, AttributeError, KeyError, WebnormError) as error:
+                raise WebnormError(f"{name} is not understood: {error}: {where}") from error
+    return Result(**values)
+
+
+def _exactly(kind: type) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        # bool is a subclass of int, but true is no count.
+        if type(value) is not kind:
+            raise TypeError(f"{value!r}; expected {kind.__name__}")
+        return value
+
+    return convert
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
+    def convert(value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"{value!r}; expected one of {', '.join(choices)}")
+        return str(value)
+
+    return convert
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or (isinstance(value, str) and value not in ("inf", "-inf", "nan")):
+        raise TypeError(f"{value!r}; expected a number")
+    return float(value)
+
+
+def _problem(data: Any) -> Problem:
+    for name in ("rows", "cols", "seed"):
+        _integer(data[name])
+    return Problem.from_json(data)
+
+
+_text, _integer, _flag = _exactly(str), _exactly(int), _exactly(bool)
+_REQUIRED = ("op", "kernel", "constants", "problem", "status")
+_PROBLEM_REQUIRED = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
+_CONVERT: Mapping[str, Callable[[Any], Any]] = {
+    "op": _text,
+    "kernel": _text,
+    "constants": lambda value: {name: _integer(constant) for name, constant in value.items()},
+    "problem": _problem,
+    "status": _one_of(get_args(Status)),
+    "reason": _text,
+    "expected": _flag,
+    "case": _text,
+    "max_abs_error": _number,
+    "max_rel_error": _number,
+    "tolerance": _number,
+    "non_finite": _integer,
+    "deterministic": _flag,
+    "median_ns": _number,
+    "p20_ns": _number,
+    "p80_ns": _number,
+    "samples_ns": lambda value: tuple(map(_number, value)),
+    "dispatches_per_sample": _integer,
+    "timing_method": _one_of(get_args(TimingMethod)),
+    "cache": _one_of(get_args(Cache)),
+    "bytes": _integer,
+    "gbps": _number,
+    "percent_of_copy": _number,
+    "flags": lambda value: tuple(map(_text, value)),
+}
+
+
+# --- Files
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside `path` to write to; what was written there becomes `path` when the block ends well.
+
+    WebnormError where that is impossible; after any error `path` is what it was, and nothing else is left.
+    """
+    with _beside(path) as (beside, target):
+        yield beside
+        os.replace(beside, target)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all; WebnormError where it cannot be written."""
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+
+
+def check_writable(path: Path) -> None:
+    """Raise WebnormError now if `write_text` could not write there later; `path` itself is not touched."""
+    with _beside(path) as (beside, _):
+        beside.touch()
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[tuple[Path, Path]]:
+    beside = None
+    try:
+        # A link stays a link: what it points to is replaced.
+        target = path.resolve()
+        if target.exists() and not target.is_file():
+            # Replacing would turn a device such as /dev/null into a plain file.
+            raise WebnormError(f"cannot write {path}: it is there and is not a plain file")
+        # Not tempfile: its files are readable by their owner only, and would stay so once renamed.
+        beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+        yield beside, target
+    except OSError as error:
+        raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        if beside is not None:
+            with suppress(OSError):
+                beside.unlink()
+
+
+# --- Rows of text, the same in the terminal and in Markdown
+
+COLUMNS = ("#", "kernel", "constants", "median", "GB/s", "% of copy", "max abs error", "verdict", "timing")
+# The columns of COLUMNS that hold numbers.
+NUMERIC = frozenset({"#", "median", "GB/s", "% of copy", "max abs error"})
+NOTHING = "-"
+# Reasons shown per kernel and verdict; the rest is counted.
+_MOST_NOTES = 3
+
+
+def by_problem(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
+    """The results of each op and problem with a title, each with the copies of the same shape.
+
+    Copies form a group of their own only where no other op was asked for.
+    """
+    groups: dict[tuple[str, Problem], list[Result]] = {}
+    others = any(not result.roofline for result in results)
+    for result in results:
+        if not (others and result.roofline):
+            groups.setdefault((result.op, result.problem), []).append(result)
+    if others:
+        for (_, problem), members in groups.items():
+            members += (copy for copy in results if copy.roofline and shape(copy.problem) == shape(problem))
+    return [(_title(op, problem), members) for (op, problem), members in groups.items()]
+
+
+def shape(problem: Problem) -> tuple[int, int, str]:
+    """What a copy and another op must share to be compared: rows, cols and dtype."""
+    return problem.rows, problem.cols, problem.dtype
+
+
+def best(results: Sequence[Result]) -> Result | None:
+    """The fastest right result, by median; None where nothing is both right and timed."""
+    return min((result for result in results if result.timed), key=_median, default=None)
+
+
+def ranked(results: Sequence[Result]) -> list[Result]:
+    """The results of one problem in the order of a table: the best copy, then by median, failures last."""
+    copies = [result for result in results if result.roofline]
+    others = [result for result in results if not result.roofline]
+    if not others:
+        return sorted(copies, key=_order)
+    roofline = [best(copies) or copies[0]] if copies else []
+    return roofline + sorted(others, key=_order)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table of one problem: `columns` of COLUMNS, a result and its cells per row, `remarks` to go below."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Result, tuple[str, ...]]]
+    remarks: list[str]
+
+
+def layout(results: Sequence[Result]) -> Layout:
+    """`ranked` as cells. How it was timed is said once, below, unless it differs from row to row."""
+    hows = {_how(result) for result in results if result.timed}
+    rows: list[tuple[Result, tuple[str, ...]]] = []
+    rank = 0
+    mixed = any(not result.roofline for result in results)
+    for result in ranked(results):
+        marked = mixed and result.roofline
+        rank += result.timed and not marked
+        place = str(rank) if result.timed and not marked else ""
+        kernel = f"{result.kernel} (roofline)" if marked else result.kernel
+        rows.append((result, _cells(result, place, kernel, how=len(hows) > 1)))
+    remarks = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
+    columns: tuple[str, ...] = COLUMNS
+    if not any(cells[-1] for _, cells in rows):
+        columns, rows = COLUMNS[:-1], [(result, cells[:-1]) for result, cells in rows]
+    return Layout(columns, rows, remarks + notes(results))
+
+
+def notes(results: Sequence[Result]) -> list[str]:
+    """Why results failed or were not run, in a line each; equal reasons of one kernel are counted."""
+    groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    for result in sorted(results, key=_order):
+        if result.status != "pass":
+            reasons = groups.setdefault((result.kernel, verdict(result)), {})
+            reasons.setdefault(result.reason or "no reason was given", []).append(result)
+    lines = []
+    for (kernel, outcome), reasons in groups.items():
+        for reason, members in list(reasons.items())[:_MOST_NOTES]:
+            which = f"{len(members)} results" if len(members) > 1 else _which(members[0])
+            lines.append(f"{kernel}{f' ({which})' if which else ''}: {outcome}: {reason}")
+        rest = sum(map(len, list(reasons.values())[_MOST_NOTES:]))
+        if rest:
+            lines.append(f"{kernel}: {outcome}: {rest} more, for other reasons")
+    return lines
+
+
+def verdict(result: Result) -> str:
+    """The status in words: "pass", "FAIL", "expected failure", "skip" or "error"."""
+    if result.status == "fail":
+        return "expected failure" if result.expected else "FAIL"
+    return result.status
+
+
+def constants_text(constants: Mapping[str, int]) -> str:
+    """The constants as "a=1 b=2"."""
+    return " ".join(f"{name}={int(value)}" for name, value in constants.items())
+
+
+def time_text(nanoseconds: float | None) -> str:
+    """A time with three or four digits and its unit."""
+    if nanoseconds is None or not math.isfinite(nanoseconds):
+        return NOTHING if nanoseconds is None else str(nanoseconds)
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.4g} {unit}"
+    return f"{nanoseconds:.4g} ns"
+
+
+def error_text(error: float | None) -> str:
+    """An error with two digits."""
+    if error is None:
+        return NOTHING
+    return "0" if error == 0 else f"{error:.1e}"
+
+
+def device_text(device: Mapping[str, Any]) -> str:
+    """One line on the device: its name, backend, type, driver and the wgpu that drove it."""
+    details = [str(device[key]) for key in ("backend", "type", "driver") if device.get(key)]
+    details += [f"wgpu {device['wgpu']}"] if device.get("wgpu") else []
+    name = str(device.get("adapter", "unknown device"))
+    return f"{name} ({', '.join(details)})" if details else name
+
+
+def to_markdown(report: Report) -> str:
+    """The device and a table per op and problem, with the columns of the terminal's table."""
+    parts = [f"Device: {_escape(device_text(report.device))}. webnorm {report.webnorm}."]
+    for title, members in by_problem(report.results):
+        table = layout(members)
+        rules = ("---:" if column in NUMERIC else "---" for column in table.columns)
+        lines = [f"| {' | '.join(table.columns)} |", f"| {' | '.join(rules)} |"]
+        lines += (f"| {' | '.join(map(_escape, cells))} |" for _, cells in table.rows)
+        parts += [f"### {_escape(title)}", "\n".join(lines)]
+        if table.remarks:
+            parts.append("\n".join(f"- {_escape(remark)}" for remark in table.remarks))
+    return "\n\n".join(parts) + "\n"
+
+
+def to_csv(report: Report) -> str:
+    """A line per result without its samples; constants, options and flags are joined by semicolons."""
+    names = [field.name for field in fields(Result) if field.name not in ("problem", "samples_ns")]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, ["device", *_PROBLEM_REQUIRED, *names], lineterminator="\n")
+    writer.writeheader()
+    for result in report.results:
+        row = result.problem.as_json() | {name: getattr(result, name) for name in names}
+        row["device"] = report.device.get("adapter", "")
+        row["options"] = _joined(row["options"])
+        row["constants"] = _joined(result.constants)
+        row["flags"] = ";".join(result.flags)
+        writer.writerow({name: row[name] for name in writer.fieldnames})
+    return out.getvalue()
+
+
+def _median(result: Result) -> float:
+    return math.inf if result.median_ns is None else result.median_ns
+
+
+def _order(result: Result) -> tuple[int, float]:
+    """Timed ones by median, then the untimed, then from harmless to grave: the last line is read first."""
+    grave = ("pass", "skip", "expected failure", "error", "FAIL")
+    return (0, _median(result)) if result.timed else (1 + grave.index(verdict(result)), 0.0)
+
+
+def _which(result: Result) -> str:
+    case = f"case {result.case}" if result.case else ""
+    return ", ".join(filter(None, (case, constants_text(result.constants))))
+
+
+def _title(op: str, problem: Problem) -> str:
+    drawn = "" if problem.distribution == "normal" else f", {problem.distribution}"
+    return f"{op} {problem}{drawn}"
+
+
+def _how(result: Result) -> str:
+    cache = f"{result.cache} cache" if result.cache else ""
+    return ", ".join(filter(None, (result.timing_method, cache))) or "unknown means"
+
+
+def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...]:
+    remarks = [_how(result)] if how and result.timed else []
+    remarks += [*result.flags, *(["not deterministic"] if result.deterministic is False else [])]
+    return (
+        place,
+        kernel,
+        constants_text(result.constants) or NOTHING,
+        time_text(result.median_ns),
+        NOTHING if result.gbps is None else f"{result.gbps:.4g}",
+        NOTHING if result.percent_of_copy is None else f"{result.percent_of_copy:.0f}",
+        error_text(result.max_abs_error),
+        verdict(result),
+        ", ".join(remarks),
+    )
+
+
+def _escape(text: str) -> str:
+    # An underscore inside a word is plain text in GitHub's Markdown, and names are full of them.
+    for special in "\\|*<`":
+        text = text.replace(special, "\\" + special)
+    return " ".join(text.split())
+
+
+def _joined(values: Mapping[str, Any]) -> str:
+    return ";".join(f"{name}={int(value)}" for name, value in values.items())
