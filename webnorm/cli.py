@@ -165,7 +165,7 @@ def _kernels(
 
 @contextmanager
 def _progress(doing: str) -> Iterator[Callable[[str, float | None], None]]:
-    """A progress bar on stderr where that is a terminal: call it with what is being done and the share done."""
+    """A progress bar on stderr, where that is a terminal: called with the work at hand and the share done."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = _console(stderr=True)

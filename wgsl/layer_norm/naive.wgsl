@@ -27,6 +27,7 @@
 // a single accumulator adds `cols` terms one after another, so its rounding grows with the row.
 {% include "lib/interface.wgsl" %}
 
+{% set uses_pivot = 1 %}
 {% include "lib/row.wgsl" %}
 
 {% include "lib/affine.wgsl" %}
@@ -37,9 +38,12 @@ fn main(
 ) {
     {% include "lib/locate.wgsl" %}
 
+    let pivot = pivot_x(row);
     var sum = 0.0;
-    for (var j = 0u; j < STEPS; j++) { sum += load_x(row, j, thread); }
-    let mean = sum / f32(COLS);
+    for (var j = 0u; j < STEPS; j++) {
+        sum += where_live(load_x(row, j, thread) - pivot, Vec(), j, thread);
+    }
+    let mean = pivot + sum / f32(COLS);
 
     var deviation = 0.0;
     var spread = 0.0;

@@ -27,6 +27,7 @@
 // of those distances, is what the rounding of the mean took away: with hi_lo_mean it is given back.
 {% include "lib/interface.wgsl" %}
 
+{% set uses_pivot = 1 %}
 {% include "lib/row.wgsl" %}
 
 {% include "lib/affine.wgsl" %}
@@ -42,9 +43,12 @@ fn main(
 ) {
     {% include "lib/locate.wgsl" %}
 
+    let pivot = pivot_x(row);
     var sum = 0.0;
-    for (var j = 0u; j < STEPS; j++) { sum += load_x(row, j, thread); }
-    let mean = sum_x(sum, place, lane, subgroup_size) / f32(COLS);
+    for (var j = 0u; j < STEPS; j++) {
+        sum += where_live(load_x(row, j, thread) - pivot, Vec(), j, thread);
+    }
+    let mean = pivot + sum_x(sum, place, lane, subgroup_size) / f32(COLS);
 
     var own = vec2<f32>();
     for (var j = 0u; j < STEPS; j++) {

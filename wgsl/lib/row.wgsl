@@ -61,6 +61,15 @@ fn row_start(row: u32) -> u32 {
     return (params.start + row * COLS){{ " / 4u" if per_access == 4 }};
 }
 
+{% if uses_pivot is defined %}
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+fn pivot_x(row: u32) -> f32 {
+    {{ tally("x_reads", "1u") }}
+    return x[row_start(row)]{{ ".x" if per_access == 4 }};
+}
+
+{% endif %}
 {% for binding in bindings if binding.access == "read" %}
 fn load_{{ binding.name }}({{ "row: u32, " if binding.per_row }}j: u32, thread: u32) -> Vec {
     {{ tally("x_reads" if binding.per_row else "parameter_reads", "live_count(j, thread)") }}
