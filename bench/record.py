@@ -1,4 +1,4 @@
-"""Record one adapter's results: every kernel beside the WGSL copy and, where torch sees the card, torch's copy.
+"""Record an adapter's results: every kernel beside the WGSL copy and, where torch has the card, its copy.
 
     python -m bench.record --out bench/results/NAME [--sweep] [--rows 65536 --cols 1024 ...]
 
@@ -12,14 +12,18 @@ import argparse
 import datetime
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from rich.console import Console
 
 from webnorm import bench, lab, presets, timing
 from webnorm.device import Device, find_adapter, open_device
 from webnorm.kernel import Variant, all_variants, chosen_variants, discover
 from webnorm.problem import Problem
+from webnorm.report import bench_table
 from webnorm.results import Report, Result, to_json, to_markdown, write_text
+
+_SWITCHED_OFF = (("hi_lo_mean", (0,)), ("subgroups", (0,)))
 
 
 def torch_copy(problem: Problem, sets: int, dispatches: int) -> Callable[[], float] | None:
@@ -70,9 +74,10 @@ def asked(problem: Problem, device: Device) -> list[Variant]:
     for kernel in discover():
         found += chosen_variants(kernel, problem, device.traits, {}, every=kernel.op.name == "copy")
         if kernel.name == "registers":
-            for axis in ("hi_lo_mean", "subgroups"):
-                found += chosen_variants(kernel, problem, device.traits, {axis: (0,)})
-    return found
+            for axis, values in (("threads_per_row", kernel.tune["threads_per_row"]), *_SWITCHED_OFF):
+                found += chosen_variants(kernel, problem, device.traits, {axis: values})
+    unlike = {str(variant): variant for variant in found}
+    return [variant for variant in unlike.values() if variant.refusal(problem, device.traits) is None]
 
 
 def measure(
@@ -129,12 +134,7 @@ def main() -> None:
                 f"(WGSL / torch = {ratio:.3f})"
             )
             print(lines[-1], flush=True)
-        for result in sorted(results, key=lambda r: -(r.gbps or 0))[:12]:
-            print(
-                f"  {result.kernel} {dict(result.constants)} {result.status} {result.gbps} {result.percent_of_copy}"
-                f" {result.max_abs_error} {result.reason or ''}",
-                flush=True,
-            )
+        Console(width=160).print(bench_table(results, str(problem)))
     report = Report(device=device.description(), results=tuple(found))
     slim = replace(
         report,
@@ -142,7 +142,7 @@ def main() -> None:
             replace(r, samples_ns=r.samples_ns and tuple(round(s) for s in r.samples_ns)) for r in found
         ),
     )
-    write_text(arguments.out.with_suffix(".json"), to_json(slim))
+    write_text(arguments.out.with_suffix(".json"), to_json(report))
     command = " ".join(["python -m bench.record", *sys.argv[1:]])
     header = f"Recorded {datetime.date.today()} with `{command}`.\n\n"
     write_text(

@@ -89,17 +89,10 @@ def test_reasons_are_told_as_they_are_written() -> None:
 def test_no_number_is_cut_short_at_80_columns(encoding: str) -> None:
     shown = text(bench_table(MIXED, "title"), 80, encoding=encoding)
     assert max(map(len, shown.splitlines())) <= 80
+    # Without unicode, rich draws lines between the columns.
+    shown = shown.replace("|", " ")
     first = line_of(shown, "1 registers")
-    assert first.split()[:8] == [
-        "1",
-        "registers",
-        "44.15",
-        "us",
-        "\N{NO-BREAK SPACE}190".strip(),
-        "95",
-        "1.2e-06",
-        "pass",
-    ]
+    assert first.split()[:8] == ["1", "registers", "176.6", "us", "190", "95", "1.2e-06", "pass"]
     assert "noisy" in first
     for constant in ("threads_per_row=256", "rows_per_workgroup=4", "vector_width=4"):
         assert constant in shown
@@ -162,15 +155,16 @@ def test_check_counts_and_names_the_worst_case() -> None:
         result("one_pass", case="normal", max_rel_error=1e-7),
         result("one_pass", case="mean1e6", status="fail", expected=True, max_rel_error=math.inf),
         result("naive", case="normal", max_rel_error=1.9e-6),
-        result("naive", case="uniform", status="fail", max_rel_error=math.nan, reason="[0, 0] is nan"),
         result("naive", case="mean100", status="fail", max_rel_error=0.5, reason="off by a half"),
+        result("naive", case="uniform", status="fail", max_rel_error=math.nan, reason="[0, 0] is nan"),
+        result("naive", case="mean1000", status="fail", max_rel_error=0.7, reason="off by more"),
         result("naive", case="triton", status="error", max_rel_error=None, reason="does not compile"),
     ]
     shown = text(check_table(results))
     assert line_of(shown, "registers").split()[2:] == ["2", "0", "0", "1", "outlier", "1.5e-06"]
     # An expected failure is not the worst that can be said of a kernel that passes elsewhere.
     assert line_of(shown, "one_pass").split()[2:] == ["1", "0", "1", "0", "normal", "1.0e-07"]
-    assert line_of(shown, "layer_norm naive").split()[2:] == ["1", "3", "0", "0", "uniform", "nan"]
+    assert line_of(shown, "layer_norm naive").split()[2:] == ["1", "4", "0", "0", "uniform", "nan"]
     assert "case uniform" in shown and "off by a half" in shown and "does not compile" in shown
 
 

@@ -226,11 +226,20 @@ def test_markdown_ranks_by_median_with_the_roofline_first_and_failures_last() ->
 
 
 def test_a_time_that_is_no_number_is_not_ranked() -> None:
-    broken = [timed("broken", median) for median in (math.nan, math.inf, 0.0 + 1e-300, -1.0)]
-    broken[2] = replace(broken[2], median_ns=0.0)
+    broken = [timed("broken", median) for median in (math.nan, math.inf, -1.0)]
+    broken.append(replace(FULL, median_ns=0.0))
     assert not any(result.timed for result in broken)
     assert results.best([*broken, timed("right", 5.0)]) == timed("right", 5.0)
     assert results.ranked([*broken, timed("right", 5.0)])[0].kernel == "right"
+
+
+def test_what_is_right_but_untimed_stands_between_the_timed_and_the_failed() -> None:
+    untimed = replace(BARE, status="pass")
+    failures = [replace(BARE, status="fail", expected=expected) for expected in (False, True)]
+    found = results.ranked([*failures, BARE, untimed, timed("right", 5.0)])
+    verdicts = [results.verdict(result) for result in found]
+    assert verdicts == ["pass", "pass", "skip", "expected failure", "FAIL"]
+    assert found[0].timed and not found[1].timed
 
 
 def test_a_wrong_kernel_is_never_the_best() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from webnorm.accuracy import Accuracy as Accuracy
-    from webnorm.accuracy import compare as compare
+    from webnorm.accuracy import assess as assess
     from webnorm.accuracy import tolerance as tolerance
     from webnorm.device import Device as Device
     from webnorm.device import adapters as adapters
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from webnorm.problem import Problem as Problem
     from webnorm.problem import make_inputs as make_inputs
     from webnorm.render import Shader as Shader
-    from webnorm.render import render as render
+    from webnorm.render import render_shader as render_shader
 
 __version__ = "0.1.0"
 
@@ -52,7 +52,7 @@ _HOME = {
     "WebnormError": "errors",
     "adapters": "device",
     "all_variants": "kernel",
-    "compare": "accuracy",
+    "assess": "accuracy",
     "compile_shader": "plan",
     "default_variant": "kernel",
     "discover": "kernel",
@@ -60,7 +60,7 @@ _HOME = {
     "layer_norm": "functional",
     "make_inputs": "problem",
     "open_device": "device",
-    "render": "render",
+    "render_shader": "render",
     "select": "kernel",
     "tolerance": "accuracy",
 }

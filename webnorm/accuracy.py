@@ -31,7 +31,7 @@ _PART_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed error of row i in units of the element's scale (see `compare`): base + condition[i] * slope.
+    """Allowed error of row i in units of the element's scale (see `assess`): base + condition[i] * slope.
 
     `reason` says in a sentence where the numbers come from.
     """
@@ -90,7 +90,7 @@ def tolerance(shader: Shader) -> Tolerance:
     return Tolerance(base, slope, reason)
 
 
-def compare(
+def assess(
     got: Array,
     expected: Float64Array,
     arrays: Mapping[str, Array],
@@ -154,7 +154,7 @@ def _compare_part(
     eps: float,
     allowed: Tolerance,
 ) -> _Part:
-    """`compare` for the rows from `first` on."""
+    """`assess` for the rows from `first` on."""
     weight = np.abs(arrays["weight"].astype(np.float64)) if "weight" in arrays else 1.0
     bias = arrays["bias"].astype(np.float64) if "bias" in arrays else 0.0
     wide = got.astype(np.float64)

@@ -304,7 +304,7 @@ def show(
     from webnorm.device import BROWSER
     from webnorm.kernel import chosen_variants, discover, select
     from webnorm.problem import Options, Problem
-    from webnorm.render import TARGETS, render
+    from webnorm.render import TARGETS, render_shader
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
@@ -320,7 +320,7 @@ def show(
         refusal = variant.refusal(problem, traits)
         if refusal:
             raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
-        shaders.append(render(variant, problem, target, traits, roots=wgsl or ()))
+        shaders.append(render_shader(variant, problem, target, traits, roots=wgsl or ()))
     console = _console()
     if cost:
         _show_cost(console, shaders, wgsl or (), adapter)

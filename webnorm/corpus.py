@@ -110,6 +110,12 @@ CASES: tuple[Case, ...] = (
         _normal(65537, 3),
         (65537, 3),
     ),
+    _case(
+        "cols-65537",
+        "Mesa's llvmpipe ends a shader's loops after 65535 iterations",
+        _normal(2, 65537, mean=50.0),
+        (2, 65537),
+    ),
     _case("weight-only", "bias absent", _normal(6, 100), (6, 100), options=Options(bias=False)),
     _case(
         "bias-only",

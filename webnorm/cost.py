@@ -14,7 +14,7 @@ from webnorm.kernel import Variant
 from webnorm.lab import VariantSpec
 from webnorm.plan import Inputs, Outputs, Plan, compile_shader
 from webnorm.problem import Problem, make_inputs
-from webnorm.render import Shader, render
+from webnorm.render import Shader, render_shader
 
 # The order of `counters` in wgsl/lib/cost.wgsl.
 _COUNTERS = ("x_reads", "parameter_reads", "writes", "barriers", "subgroup_operations")
@@ -45,7 +45,7 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
     problem = Problem(
         rows=_ROWS, cols=problem.cols, dtype=problem.dtype, eps=problem.eps, options=problem.options
     )
-    shader = render(variant, problem, "native", device.traits, roots=roots, count_cost=True)
+    shader = render_shader(variant, problem, "native", device.traits, roots=roots, count_cost=True)
     arrays = make_inputs(problem)
     inputs, outputs = Inputs(device, problem, arrays), Outputs(device, problem, ["y"])
     counters = device.create_buffer(4 * len(_COUNTERS))

@@ -14,7 +14,7 @@ from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, default_variant, discover, select
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import DTYPES, Array, Options, Problem
-from webnorm.render import render
+from webnorm.render import render_shader
 
 _lock = threading.Lock()
 
@@ -91,7 +91,7 @@ def layer_norm(
     arrays = {name: np.ascontiguousarray(array).reshape(-1, cols) for name, array in arrays.items()}
     variant = _variant(kernel, problem, device)
     with _lock:  # wgpu's objects are not for several threads at once
-        shader = render(variant, problem, "native", device.traits)
+        shader = render_shader(variant, problem, "native", device.traits)
         check_memory(problem, shader, device)
         inputs, outputs = Inputs(device, problem, arrays), Outputs(device, problem, ["y"])
         Plan(device, shader, inputs, outputs, compile_shader(device, shader)).run()

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from webnorm import timing
-from webnorm.accuracy import Accuracy, compare, tolerance
+from webnorm.accuracy import Accuracy, assess, tolerance
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, load
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import Array, Problem, make_inputs
 from webnorm.reference import Float64Array
-from webnorm.render import render
+from webnorm.render import render_shader
 from webnorm.results import Result
 
 
@@ -114,7 +114,7 @@ class Bench:
         refusal = variant.refusal(self.problem, self.device.traits)
         if refusal:
             raise WebnormError(refusal)
-        shader = render(variant, self.problem, "native", self.device.traits, roots=self.roots)
+        shader = render_shader(variant, self.problem, "native", self.device.traits, roots=self.roots)
         if self._inputs is None or self._outputs is None:
             check_memory(self.problem, shader, self.device, self.sets)
             self._inputs = Inputs(self.device, self.problem, self.arrays, self.sets)
@@ -126,7 +126,7 @@ class Bench:
         got, guard_intact = plan.outputs.read("y")
         expected = self.expected(plan.shader.variant)
         allowed = tolerance(plan.shader)
-        accuracy = compare(got, expected, self.arrays, self.problem.eps, allowed, guard_intact)
+        accuracy = assess(got, expected, self.arrays, self.problem.eps, allowed, guard_intact)
         return accuracy, _digest(got)
 
     def holds(self, plan: Plan, digest: bytes) -> bool:

@@ -201,6 +201,7 @@ class Outputs:
         }
         self._pattern = device.create_buffer(min(_buffer_bytes(size), _CHUNK_BYTES))
         _poison(device, self._pattern, 0)
+        self.poison()
 
     def poison(self) -> None:
         """Fill every output, guard included, so that an element that is not written is seen."""

@@ -75,7 +75,8 @@ def plot(report: Report, path: Path) -> None:
     if not panels:
         raise WebnormError(f"cannot draw {path}: no result in the report is both right and timed")
     styles = _styles(panels)
-    across = min(len(panels), _PANELS_ACROSS)
+    # Four are a square rather than three and one.
+    across = 2 if len(panels) == 4 else min(len(panels), _PANELS_ACROSS)
     down = math.ceil(len(panels) / across)
     legend_lines = math.ceil((len(styles) + 1) / (3 * across))
     # Text stays text (searchable, small), and equal reports give equal files.

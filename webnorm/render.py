@@ -143,7 +143,7 @@ class _Loader(BaseLoader):
         """Whether that line of a template is empty in its file."""
         source, _, _ = self.get_source(Environment(), template)
         lines = source.splitlines()
-        return number > len(lines) or not lines[number - 1].strip()
+        return number <= len(lines) and not lines[number - 1].strip()
 
 
 _WORKGROUP_VARIABLE = re.compile(
@@ -188,7 +188,7 @@ def display_path(file: str) -> str:
     return str(path.relative_to(root.parent)) if path.is_relative_to(root.parent) else str(path)
 
 
-def render(
+def render_shader(
     variant: Variant,
     problem: Problem,
     target: Target,

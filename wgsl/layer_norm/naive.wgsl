@@ -25,6 +25,7 @@
 
 // Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and
 // a single accumulator adds `cols` terms one after another, so its rounding grows with the row.
+{% from "lib/sweep.wgsl" import sweep with context %}
 {% include "lib/interface.wgsl" %}
 
 {% set uses_pivot = 1 %}
@@ -40,22 +41,22 @@ fn main(
 
     let pivot = pivot_x(row);
     var sum = 0.0;
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         sum += where_live(load_x(row, j, thread) - pivot, Vec(), j, thread);
-    }
+    {% endcall %}
     let mean = pivot + sum / f32(COLS);
 
     var deviation = 0.0;
     var spread = 0.0;
-    for (var j = 0u; j < STEPS; j++) {
-        let d = load_x(row, j, thread) - mean;
+    {% call sweep() %}
+        let d = where_live(load_x(row, j, thread) - mean, Vec(), j, thread);
         deviation += d;
         spread += d * (d * PER_COLUMN);
-    }
+    {% endcall %}
 {% include "lib/statistics.wgsl" %}
 
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         let normalized = (load_x(row, j, thread) - mean - low) * rstd;
         store_y(row, row_exists, j, thread, affine(normalized, j, thread));
-    }
+    {% endcall %}
 }

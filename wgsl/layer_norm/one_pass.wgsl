@@ -25,6 +25,7 @@
 
 // Kept because so much code in the field does this: it is fast, it passes on benign inputs, and
 // `webnorm check` shows where it gives nonsense. The clamp at zero hides a negative variance, not the error.
+{% from "lib/sweep.wgsl" import sweep with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
@@ -41,16 +42,16 @@ fn main(
     {% include "lib/locate.wgsl" %}
 
     var own = vec2<f32>();
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         let value = load_x(row, j, thread);
         own += vec2(value, value * value);
-    }
+    {% endcall %}
     let moments = sum_moments(own, place, lane, subgroup_size) / f32(COLS);
     let mean = moments.x;
     let rstd = inverseSqrt(max(moments.y - mean * mean, 0.0) + params.eps);
 
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         let normalized = (load_x(row, j, thread) - mean) * rstd;
         store_y(row, row_exists, j, thread, affine(normalized, j, thread));
-    }
+    {% endcall %}
 }

@@ -25,6 +25,7 @@
 
 // The second sweep measures distances from the mean, so nothing large cancels. Its by-product, the sum
 // of those distances, is what the rounding of the mean took away: with hi_lo_mean it is given back.
+{% from "lib/sweep.wgsl" import sweep with context %}
 {% include "lib/interface.wgsl" %}
 
 {% set uses_pivot = 1 %}
@@ -45,23 +46,23 @@ fn main(
 
     let pivot = pivot_x(row);
     var sum = 0.0;
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         sum += where_live(load_x(row, j, thread) - pivot, Vec(), j, thread);
-    }
+    {% endcall %}
     let mean = pivot + sum_x(sum, place, lane, subgroup_size) / f32(COLS);
 
     var own = vec2<f32>();
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         let d = where_live(load_x(row, j, thread) - mean, Vec(), j, thread);
         own += vec2(d, d * (d * PER_COLUMN));
-    }
+    {% endcall %}
     let sums = sum_deviations(own, place, lane, subgroup_size);
     let deviation = sums.x;
     let spread = sums.y;
 {% include "lib/statistics.wgsl" %}
 
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         let normalized = (load_x(row, j, thread) - mean - low) * rstd;
         store_y(row, row_exists, j, thread, affine(normalized, j, thread));
-    }
+    {% endcall %}
 }

@@ -24,6 +24,7 @@
 
 // Mean and squared deviations are updated value by value (Welford), and the invocations' results are
 // joined pairwise (Chan). The mean is rounded to float32, and that is what limits the result.
+{% from "lib/sweep.wgsl" import sweep with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
@@ -42,8 +43,8 @@ fn main(
     let mean = moments.x;
     let rstd = inverseSqrt(moments.y + params.eps);
 
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         let normalized = (load_x(row, j, thread) - mean) * rstd;
         store_y(row, row_exists, j, thread, affine(normalized, j, thread));
-    }
+    {% endcall %}
 }

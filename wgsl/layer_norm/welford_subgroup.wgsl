@@ -31,6 +31,7 @@
 // The same arithmetic as welford. A row shorter than a subgroup shares it with other rows; one longer
 // meets in workgroup memory once. The seed of this kernel took a subgroup to be a workgroup of 32; this one
 // takes whatever size the adapter has.
+{% from "lib/sweep.wgsl" import sweep with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
@@ -49,8 +50,8 @@ fn main(
     let mean = moments.x;
     let rstd = inverseSqrt(moments.y + params.eps);
 
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         let normalized = (load_x(row, j, thread) - mean) * rstd;
         store_y(row, row_exists, j, thread, affine(normalized, j, thread));
-    }
+    {% endcall %}
 }

@@ -49,7 +49,7 @@ fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ 
             value = {{ merged(merge, "value", partials ~ "[first + i]") }};
         }
         let lanes = min(count, subgroup_size);
-        {{ across_lanes(merge, "lanes", threads_per_row // smallest_subgroup) }}
+        {{ across_lanes(merge, "lanes", threads_per_row // smallest_subgroup) | indent(4) }}
     }
 {% endif %}
 {% elif threads_per_row > 1 %}

@@ -9,7 +9,8 @@
     what lies past the row is replaced by 0. Only stores are guarded. -#}
 {% from "lib/cost.wgsl" import tally with context %}
 {% set strided = vector_width == 4 and access_width == 1 %}
-{% set whole = cols % (threads_per_row * vector_width) == 0 %}
+{% from "lib/sweep.wgsl" import unroll with context %}
+{% set whole = cols % (threads_per_row * vector_width) == 0 and steps % unroll == 0 %}
 {% set per_access = vector_width if not strided else 1 %}
 alias Vec = {{ "vec4<f32>" if vector_width == 4 else "f32" }};
 alias Live = {{ "vec4<bool>" if strided else "bool" }};

@@ -1,6 +1,7 @@
 {#- Mean and variance in one sweep. Welford (Technometrics 1962) adds one value, Chan, Golub and LeVeque
     (1979) join two runs. The second moment is kept divided by COLS: a sum of squares of 1e18 would
     overflow float32. -#}
+{% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
@@ -19,14 +20,14 @@ fn own_moments(row: u32, thread: u32) -> Moments {
     var mean = Vec();
     var spread = Vec();
     var count = Vec();
-    for (var j = 0u; j < STEPS; j++) {
+    {% call sweep() %}
         let value = load_x(row, j, thread);
         let delta = value - mean;
         let next = mean + delta / f32(j + 1u);
         spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
         mean = where_live(next, mean, j, thread);
         count += where_live(Vec(1.0), Vec(), j, thread);
-    }
+    {% endcall %}
 {% if vector_width == 4 %}
     return joined(
         joined(Moments(mean.x, spread.x, count.x), Moments(mean.y, spread.y, count.y)),
