@@ -27,7 +27,7 @@ _SWITCHED_OFF = (("hi_lo_mean", (0,)), ("subgroups", (0,)))
 
 
 def torch_copy(problem: Problem, sets: int, dispatches: int) -> Callable[[], float] | None:
-    """Time torch's device-to-device copy of x, in nanoseconds per copy; None where torch has no CUDA device."""
+    """A sampler of torch's device-to-device copy of x, in nanoseconds; None where torch has no CUDA device."""
     try:
         import torch
     except ImportError:
@@ -136,12 +136,6 @@ def main() -> None:
             print(lines[-1], flush=True)
         Console(width=160).print(bench_table(results, str(problem)))
     report = Report(device=device.description(), results=tuple(found))
-    slim = replace(
-        report,
-        results=tuple(
-            replace(r, samples_ns=r.samples_ns and tuple(round(s) for s in r.samples_ns)) for r in found
-        ),
-    )
     write_text(arguments.out.with_suffix(".json"), to_json(report))
     command = " ".join(["python -m bench.record", *sys.argv[1:]])
     header = f"Recorded {datetime.date.today()} with `{command}`.\n\n"
