@@ -11,7 +11,7 @@
 // subgroups = [true, false]
 // hi_lo_mean = [true, false]
 // [default]
-// threads_per_row = "(8 if cols <= 512 else (32 if cols <= 2048 else (64 if cols <= 4096 else 256))) if software else (32 if cols <= 256 else (128 if cols <= 1024 else (256 if cols <= 16384 else min(1024, max_invocations))))"
+// threads_per_row = "(8 if cols <= 512 else (32 if cols <= 2048 else (64 if cols <= 4096 else 256))) if software else (32 if cols <= 256 else (128 if cols <= 1024 else (256 if cols <= 2048 else min(512 if cols <= 32768 else 1024, max_invocations))))"
 // rows_per_workgroup = "1 if software or threads_per_row > 32 else 4"
 // subgroups = "has_subgroups"
 // [derive]
