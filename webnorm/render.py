@@ -22,6 +22,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from webnorm import expression
 from webnorm.device import Traits
+from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, wgsl_root, without_header
 from webnorm.problem import Problem
@@ -33,6 +34,8 @@ TARGETS: tuple[Target, ...] = ("native", "browser")
 # characters are noncharacters of Unicode: no WGSL holds them.
 _MARK_OPEN, _MARK_CLOSE = "\ufdd0", "\ufdd1"
 _MARK = re.compile(f"{_MARK_OPEN}([^{_MARK_CLOSE}]*):(\\d+){_MARK_CLOSE}")
+# The marker that a line's first visible character stands behind.
+_FIRST_TEXT = re.compile(_MARK.pattern + f"\\s*(?=[^\\s{_MARK_OPEN}])")
 
 
 @dataclass(frozen=True)
@@ -79,45 +82,25 @@ class Shader:
 
     def located(self, message: str) -> str:
         """A compiler's message in one line, with the template's file and line and the text quoted."""
-        match = re.search(r"wgsl:(\d+):(\d+)|:(\d+):(\d+)", message)
-        summary = _summary(message)
-        if not match:
-            return f"{self.variant.kernel.path}: {summary}"
-        line = int(match[1] or match[3])
-        if not 1 <= line <= len(self.origins):
-            return f"{self.variant.kernel.path}: {summary}"
+        line, complaint = read_report(message)
+        if line is None or not 1 <= line <= len(self.origins):
+            return f"{display_path(str(self.variant.kernel.path.resolve()))}: {complaint}"
         file, number = self.origins[line - 1]
-        return f"{file}:{number}: {summary}: {self.text.splitlines()[line - 1].strip()}"
-
-
-def _summary(message: str) -> str:
-    """The sentences of naga's report, without its drawing of the source."""
-    kept = []
-    for line in message.splitlines():
-        text = line.strip()
-        if text and not re.match(r"^(┌|│|\d+ │|=|Caused by|In wgpu|note:|\^)", text) and "wgsl:" not in text:
-            kept.append(text.removeprefix("error: ").removeprefix("Shader '").rstrip(":"))
-    return "; ".join(dict.fromkeys(kept))[:300] or "the compiler gave no reason"
+        return f"{file}:{number}: {complaint}: {self.text.splitlines()[line - 1].strip()}"
 
 
 class _LineMarks(Extension):
-    """Puts a marker before each line of template text, as the lexer hands it over."""
+    """Puts a marker before each line of template text, and each piece of one, as the lexer hands it over."""
 
     def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
-        fresh = True  # whether the token starts a line of the template
         for token in stream:
-            if token.type != "data":
-                fresh = False
-                yield token
-                continue
-            lines = token.value.split("\n")
-            marked = [
-                (f"{_MARK_OPEN}{stream.name}:{token.lineno + offset}{_MARK_CLOSE}" if offset or fresh else "")
-                + text
-                for offset, text in enumerate(lines)
-            ]
-            fresh = False
-            yield Token(token.lineno, "data", "\n".join(marked))
+            if token.type == "data":
+                marked = "\n".join(
+                    f"{_MARK_OPEN}{stream.name}:{token.lineno + offset}{_MARK_CLOSE}{text}"
+                    for offset, text in enumerate(token.value.split("\n"))
+                )
+                token = Token(token.lineno, "data", marked)
+            yield token
 
 
 class _Loader(BaseLoader):
@@ -149,15 +132,17 @@ class _Loader(BaseLoader):
 _WORKGROUP_VARIABLE = re.compile(
     r"var\s*<\s*workgroup\s*>\s*\w+\s*:\s*(?:array\s*<\s*([\w<>]+?)\s*,\s*(\d+)u?\s*>|([\w<>]+))\s*;"
 )
+_ALIAS = re.compile(r"alias\s+(\w+)\s*=\s*([\w<>]+)\s*;")
 _TYPE_BYTES = {"vec2<f32>": 8, "vec3<f32>": 16, "vec4<f32>": 16}
 
 
 def _workgroup_bytes(text: str) -> int:
     """Bytes of workgroup memory that the text declares; WGSL lays a vec3 out as a vec4."""
+    aliases = dict(_ALIAS.findall(text))
     total = 0
     for match in _WORKGROUP_VARIABLE.finditer(text):
         element, count = (match[1], int(match[2])) if match[1] else (match[3], 1)
-        total += _TYPE_BYTES.get(element, 4) * count
+        total += _TYPE_BYTES.get(aliases.get(element, element), 4) * count
     return total
 
 
@@ -166,7 +151,7 @@ def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, in
     lines: list[str] = []
     origins: list[tuple[str, int]] = []
     for line in marked.split("\n"):
-        match = _MARK.search(line)
+        match = _FIRST_TEXT.search(line) or _MARK.search(line)
         text = _MARK.sub("", line).rstrip()
         origin = (match[1], int(match[2])) if match else (origins[-1] if origins else ("", 0))
         if not text and (not lines or not lines[-1] or not loader.blank(*origin)):

@@ -1,0 +1,212 @@
+// The same arithmetic as welford. A row shorter than a subgroup shares it with other rows; one longer
+// meets in workgroup memory once. The seed of this kernel took a subgroup to be a workgroup of 32; this one
+// takes whatever size the adapter has.
+enable subgroups;
+// `start` is the element of each per-row binding at which the slice's first row begins.
+struct Params { rows: u32, start: u32, eps: f32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> weight: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> bias: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+
+const COLS = 768u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+var<workgroup> subgroups_drawn: atomic<u32>;  // see lib/locate.wgsl
+
+alias Vec = vec4<f32>;
+alias Live = bool;
+
+const THREADS = 128u;  // invocations per row
+const STEPS = 2u;  // Vecs per invocation
+const ACCESSES = COLS / 4u;  // Vecs per row
+
+fn columns(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return columns(j, thread) < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
+fn row_start(row: u32) -> u32 {
+    return (params.start + row * COLS) / 4u;
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let at = min(columns(j, thread), ACCESSES - 1u);
+    let start = row_start(row);
+    let value = x[start + at];
+    return where_live(value, Vec(), j, thread);
+}
+
+fn load_weight(j: u32, thread: u32) -> Vec {
+    let at = min(columns(j, thread), ACCESSES - 1u);
+    let value = weight[at];
+    return where_live(value, Vec(), j, thread);
+}
+
+fn load_bias(j: u32, thread: u32) -> Vec {
+    let at = min(columns(j, thread), ACCESSES - 1u);
+    let value = bias[at];
+    return where_live(value, Vec(), j, thread);
+}
+
+fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = columns(j, thread);
+    let start = row_start(row);
+    let wanted = live(j, thread) & row_exists;
+    if (wanted) {
+        y[start + at] = value;
+    }
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
+    return normalized * load_weight(j, thread) + load_bias(j, thread);
+}
+
+// Mean, sum of squared deviations / COLS, number of values.
+alias Moments = vec3<f32>;
+
+fn joined(a: Moments, b: Moments) -> Moments {
+    let count = a.z + b.z;
+    let share = b.z / max(count, 1.0);
+    let delta = b.x - a.x;
+    return Moments(a.x + delta * share, a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share)), count);
+}
+
+var<workgroup> joined_row_partials: array<Moments, 32>;
+
+fn joined_row(own: Moments, place: u32, lane: u32, subgroup_size: u32) -> Moments {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        let upper = (lane & 1u) != 0u;
+        value = joined(select(value, other, upper), select(other, value, upper));
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        let upper = (lane & 2u) != 0u;
+        value = joined(select(value, other, upper), select(other, value, upper));
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        let upper = (lane & 4u) != 0u;
+        value = joined(select(value, other, upper), select(other, value, upper));
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        let upper = (lane & 8u) != 0u;
+        value = joined(select(value, other, upper), select(other, value, upper));
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        let upper = (lane & 16u) != 0u;
+        value = joined(select(value, other, upper), select(other, value, upper));
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        let upper = (lane & 32u) != 0u;
+        value = joined(select(value, other, upper), select(other, value, upper));
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        let upper = (lane & 64u) != 0u;
+        value = joined(select(value, other, upper), select(other, value, upper));
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { joined_row_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = joined_row_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = joined(value, joined_row_partials[first + i]);
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            let upper = (lane & 1u) != 0u;
+            value = joined(select(value, other, upper), select(other, value, upper));
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            let upper = (lane & 2u) != 0u;
+            value = joined(select(value, other, upper), select(other, value, upper));
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            let upper = (lane & 4u) != 0u;
+            value = joined(select(value, other, upper), select(other, value, upper));
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            let upper = (lane & 8u) != 0u;
+            value = joined(select(value, other, upper), select(other, value, upper));
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            let upper = (lane & 16u) != 0u;
+            value = joined(select(value, other, upper), select(other, value, upper));
+        }
+    }
+    return value;
+}
+
+// The invocation's own columns, a run for each component of a Vec, then joined.
+fn own_moments(row: u32, thread: u32) -> Moments {
+    var mean = Vec();
+    var spread = Vec();
+    var count = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_x(row, j, thread);
+        let delta = value - mean;
+        let next = mean + delta / f32(j + 1u);
+        spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
+        mean = where_live(next, mean, j, thread);
+        count += where_live(Vec(1.0), Vec(), j, thread);
+    }
+    return joined(
+        joined(Moments(mean.x, spread.x, count.x), Moments(mean.y, spread.y, count.y)),
+        joined(Moments(mean.z, spread.z, count.z), Moments(mean.w, spread.w, count.w)),
+    );
+}
+
+@compute @workgroup_size(128)
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    var drawn = 0u;
+    if (lane == 0u) { drawn = atomicAdd(&subgroups_drawn, 1u); }
+    let place = subgroupBroadcastFirst(drawn) * subgroup_size + lane;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    let row_index = workgroup;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+
+    let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
+    let mean = moments.x;
+    let rstd = inverseSqrt(moments.y + params.eps);
+
+    for (var j = 0u; j < STEPS; j++) {
+        let normalized = (load_x(row, j, thread) - mean) * rstd;
+        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+    }
+}

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webnorm.errors import WebnormError
+from webnorm.expression import check_names, evaluate, names, parse
+
+VALUES = {"rows": 7, "cols": 768, "a": 3, "b": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 + 2 * 3", 7),
+        ("(1 + 2) * 3", 9),
+        ("-7 // 2", -4),
+        ("-7 % 3", 2),
+        ("7 - 2 - 1", 4),
+        ("ceil_div(cols, 512)", 2),
+        ("ceil_div(512, 512)", 1),
+        ("min(a, rows, 2)", 2),
+        ("max(a, rows)", 7),
+        ("a if b else rows", 7),
+        ("1 if 0 < a <= 3 else 2", 1),
+        ("not a", 0),
+        ("a and b", 0),
+        ("b or a", 3),
+        ("true", 1),
+        ("cols % 4 == 0", 1),
+        ("a != 3", 0),
+    ],
+)
+def test_value(text: str, value: int) -> None:
+    tree = parse(text)
+    assert evaluate(tree, VALUES) == value
+    assert evaluate(json.loads(json.dumps(tree)), VALUES) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 +",
+        "a b",
+        "a.b",
+        "a[0]",
+        "'text'",
+        "1.5",
+        "a / b",
+        "a ** 2",
+        "foo(1)",
+        "ceil_div(1)",
+        "a in b",
+        "a if b",
+        "a | abs",
+        "[1]",
+        "",
+    ],
+)
+def test_refused_in_one_line_that_quotes_it(text: str) -> None:
+    with pytest.raises(WebnormError) as caught:
+        parse(text)
+    assert repr(text) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_names() -> None:
+    tree = parse("min(rows, a) if cols > 3 else -b")
+    assert names(tree) == {"rows", "a", "cols", "b"}
+    check_names(tree, VALUES, "...")
+    with pytest.raises(WebnormError, match="unknown name 'cols'"):
+        check_names(tree, {"rows", "a", "b"}, "...")
+    with pytest.raises(WebnormError, match="unknown name 'rows'"):
+        evaluate(parse("rows"), {})
+
+
+@pytest.mark.parametrize("text", ["1 // 0", "1 % b", "ceil_div(a, b)"])
+def test_division_by_zero(text: str) -> None:
+    with pytest.raises(WebnormError, match="division by zero"):
+        evaluate(parse(text), VALUES)
+
+
+_leaves = st.one_of(st.integers(0, 9).map(str), st.sampled_from(sorted(VALUES)))
+
+
+def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    operators = st.sampled_from(["+", "-", "*", "//", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"])
+    binary = st.tuples(inner, operators, inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
+    choice = st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})")
+    call = st.tuples(st.sampled_from(["min", "max"]), inner, inner).map(lambda t: f"{t[0]}({t[1]}, {t[2]})")
+    return st.one_of(binary, choice, call, inner.map(lambda t: f"(not {t})"), inner.map(lambda t: f"(-{t})"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.recursive(_leaves, _grow, max_leaves=12))
+def test_agrees_with_python(text: str) -> None:
+    try:
+        expected = int(eval(text, {"__builtins__": {}, "min": min, "max": max}, dict(VALUES)))
+    except ZeroDivisionError:
+        with pytest.raises(WebnormError):
+            evaluate(parse(text), VALUES)
+        return
+    assert evaluate(parse(text), VALUES) == expected

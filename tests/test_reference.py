@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webnorm.problem import Array
+from webnorm.reference import condition, layer_norm
+
+
+def exact(x: Array, weight: Array | None, bias: Array | None, eps: float) -> Array:
+    """The formula in fractions up to the square root."""
+    answer = np.empty(x.shape)
+    for i, row in enumerate(x):
+        values = [Fraction(float(v)) for v in row]
+        mean = sum(values) / len(values)
+        variance = sum((v - mean) ** 2 for v in values) / len(values)
+        sd = math.sqrt(variance + Fraction(eps))
+        for j, value in enumerate(values):
+            y = float(value - mean) / sd
+            answer[i, j] = math.fsum(
+                [
+                    y * (float(weight[j]) if weight is not None else 1.0),
+                    float(bias[j]) if bias is not None else 0.0,
+                ]
+            )
+    return answer
+
+
+ROWS = {
+    "normal": np.random.default_rng(0).standard_normal((3, 17)),
+    "shifted": np.random.default_rng(1).standard_normal((2, 64)) + 1e6,
+    "constant": np.full((1, 7), 3.3333),
+    "quantised": 1e15 + np.arange(16.0)[None, :],
+    "huge": np.random.default_rng(2).standard_normal((2, 9)) * 1e18,
+    "single": np.array([[5.0]]),
+}
+
+
+@pytest.mark.parametrize("affine", ["none", "weight", "bias", "both"])
+@pytest.mark.parametrize("name", ROWS)
+def test_agrees_with_fractions(name: str, affine: str) -> None:
+    x = ROWS[name].astype(np.float32)
+    rng = np.random.default_rng(3)
+    weight = rng.random(x.shape[1]).astype(np.float32) if affine in ("weight", "both") else None
+    bias = rng.random(x.shape[1]).astype(np.float32) if affine in ("bias", "both") else None
+    got = layer_norm(x, weight, bias, 1e-5)
+    np.testing.assert_allclose(got, exact(x, weight, bias, 1e-5), rtol=1e-11, atol=1e-11)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=12),
+    st.sampled_from([1e-12, 1e-5, 1.0]),
+)
+def test_any_row(row: list[float], eps: float) -> None:
+    x = np.array([row], np.float32)
+    np.testing.assert_allclose(
+        layer_norm(x, None, None, eps), exact(x, None, None, eps), rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_poisoned_row_stays_alone(value: float) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    healthy = layer_norm(x, None, None, 1e-5)
+    x[1, 2] = value
+    poisoned = layer_norm(x, None, None, 1e-5)
+    assert np.isnan(poisoned[1]).all()
+    np.testing.assert_array_equal(poisoned[[0, 2]], healthy[[0, 2]])
+
+
+def test_a_constant_row_with_eps_0_has_no_answer() -> None:
+    assert np.isnan(layer_norm(np.full((1, 4), 2.0, np.float32), None, None, 0.0)).all()
+
+
+def test_condition() -> None:
+    x = np.array([[99.0, 101.0], [-1.0, 1.0]], np.float32)
+    np.testing.assert_allclose(condition(x, 0.0), [100.0, 0.0])

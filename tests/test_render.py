@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from lab import GPU, KERNELS, kernel_named
+
+from webnorm.device import BROWSER, Device
+from webnorm.errors import WebnormError
+from webnorm.kernel import Kernel, default_variant, load, wgsl_root
+from webnorm.plan import compile_shader
+from webnorm.problem import Options, Problem
+from webnorm.render import Shader, render_shader
+
+HEADER = """// /// webnorm
+// summary = "A test."
+// differs = "Nothing."
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "8"
+// workgroup_count = "rows"
+// ///
+"""
+SIMPLE = Problem(rows=2, cols=8)
+
+
+def shader_of(folder: Path, body: str, lib: dict[str, str] | None = None) -> Shader:
+    path = folder / "layer_norm" / "mine.wgsl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(HEADER + body)
+    (folder / "lib").mkdir(exist_ok=True)
+    for name, text in (lib or {}).items():
+        (folder / "lib" / name).write_text(text)
+    return render_shader(default_variant(load(path), SIMPLE, GPU), SIMPLE, "native", GPU)
+
+
+def places(shader: Shader) -> dict[str, str]:
+    """Each line of the text with the file's name and the line it came from."""
+    lines = shader.text.splitlines()
+    return {
+        line.strip(): f"{Path(file).name}:{number}"
+        for line, (file, number) in zip(lines, shader.origins, strict=True)
+    }
+
+
+def test_the_source_map_through_include_loop_macro_and_indent(tmp_path: Path) -> None:
+    body = """first
+{% include "lib/part.wgsl" %}
+{% from "lib/macro.wgsl" import twice with context %}
+
+{% for k in range(2) %}
+loop {{ k }}
+{% endfor %}
+{% if cols == 8 %}
+    {{ twice("a") | indent(4) }}
+{% endif %}
+{# a comment
+   of two lines -#}
+last
+"""
+    lib = {
+        "part.wgsl": "{# only a comment #}\npart {{ cols }}\n\nafter\n",
+        "macro.wgsl": "{% macro twice(x) %}\none {{ x }}\ntwo {{ x }}\n{% endmacro %}\n",
+    }
+    shader = shader_of(tmp_path, body, lib)
+    start = len(HEADER.splitlines())
+    assert places(shader) == {
+        "first": f"mine.wgsl:{start + 1}",
+        "part 8": "part.wgsl:2",
+        "": f"mine.wgsl:{start + 4}",
+        "after": "part.wgsl:4",
+        "loop 0": f"mine.wgsl:{start + 6}",
+        "loop 1": f"mine.wgsl:{start + 6}",
+        "one a": "macro.wgsl:2",
+        "two a": "macro.wgsl:3",
+        "last": f"mine.wgsl:{start + 13}",
+    }
+    assert "        two a" not in shader.text and "    two a" in shader.text
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
+def test_every_plain_line_stands_in_its_source(kernel: Kernel) -> None:
+    problem = Problem(rows=4, cols=199)
+    shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
+    sources = {}
+    checked = 0
+    for line, (file, number) in zip(shader.text.splitlines(), shader.origins, strict=True):
+        path = wgsl_root().parent / file
+        source = sources.setdefault(file, path.read_text().splitlines())[number - 1]
+        if "{" + "{" not in source and "{" + "%" not in source:
+            assert line.strip() == source.strip(), (file, number)
+            checked += 1
+        else:
+            literal = re.split(r"\{\{.*?\}\}|\{%.*?%\}", source)
+            assert all(part.strip() in line for part in literal if len(part.strip()) > 2), (file, number)
+    assert checked > 5
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("{{ nothing }}\n", "mine.wgsl:9: 'nothing' is undefined"),
+        ("\n\n{% if %}\n", "mine.wgsl:11: "),
+        ('{% include "lib/none.wgsl" %}\n', "includes 'lib/none.wgsl'"),
+        ("{{ cols // 0 }}\n", "mine.wgsl:9: "),
+        ("{{ ''.__class__.__mro__ }}\n", "mine.wgsl:9: "),
+    ],
+)
+def test_template_mistakes_have_file_and_line(tmp_path: Path, body: str, message: str) -> None:
+    with pytest.raises(WebnormError) as caught:
+        shader_of(tmp_path, body)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+VALID = """
+struct Params { rows: u32, start: u32, eps: f32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> weight: array<f32>;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+{% include "lib/part.wgsl" %}
+@compute @workgroup_size(8)
+fn main(@builtin(local_invocation_index) i: u32) {
+    y[i] = helper(x[i]);
+}
+"""
+HELPER = "// a helper\nfn helper(v: f32) -> f32 {\n    return v;\n}\n"
+
+
+def test_a_valid_shader_compiles(tmp_path: Path, device: Device) -> None:
+    compile_shader(device, shader_of(tmp_path, VALID, {"part.wgsl": HELPER}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "quoted"),
+    [
+        ("return v;", "return v", "part.wgsl:4", "}"),
+        ("return v;", "return vv;", "part.wgsl:3", "return vv;"),
+        ("return v;", "return 1u;", "part.wgsl:", "1u"),
+        ("y[i] = helper(x[i]);", "y[i] = helper(i);", "mine.wgsl:", "helper(i)"),
+        ("y[i] = helper(x[i]);", "y[i] == ;", "mine.wgsl:19", "y[i] == ;"),
+    ],
+)
+def test_compile_errors_name_the_template_line(
+    tmp_path: Path, device: Device, old: str, new: str, place: str, quoted: str
+) -> None:
+    body, helper = VALID.replace(old, new), HELPER.replace(old, new)
+    assert (body, helper) != (VALID, HELPER)
+    with pytest.raises(WebnormError) as caught:
+        compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": helper}))
+    message = str(caught.value)
+    assert place in message and quoted in message
+    assert "\n" not in message
+    assert "┌" not in message
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
+def test_targets(kernel: Kernel) -> None:
+    problem = Problem(rows=4, cols=96)
+    for options in (Options(), Options(weight=False, bias=False)):
+        problem = Problem(rows=4, cols=96, options=options)
+        native = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
+        browser = render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
+        assert "enable" not in native.text
+        assert ("enable subgroups;" in browser.text) == ("subgroups" in browser.features)
+        assert "subgroup_id" not in browser.text.replace("subgroup_invocation_id", "")
+        assert ("weight" in native.text) == (options.weight and kernel.op.name != "copy")
+
+
+def test_workgroup_memory_is_counted() -> None:
+    problem = Problem(rows=4, cols=1024)
+
+    def size(name: str, **constants: int) -> int:
+        kernel = kernel_named(name)
+        variant = default_variant(kernel, problem, GPU)
+        variant = type(variant)(kernel, {**variant.constants, **constants})
+        return render_shader(variant, problem, "native", GPU).workgroup_bytes
+
+    assert size("naive") == 0
+    assert size("two_pass", threads_per_row=256) == 256 * 4 + 256 * 8
+    assert size("welford", threads_per_row=64) == 64 * 16
+    assert size("registers", threads_per_row=128) == 32 * 4 + 32 * 8
+    assert size("registers", threads_per_row=128, subgroups=0) == 128 * 4 + 128 * 8
+    assert size("registers", threads_per_row=4, rows_per_workgroup=8, vector_width=4) == 0
+
+
+def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) -> None:
+    body = VALID.replace("{% include", "var<workgroup> much: array<vec4<f32>, 5000>;\n{% include")
+    with pytest.raises(WebnormError, match="uses 80000 bytes of workgroup memory; the limit is"):
+        compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": HELPER}))

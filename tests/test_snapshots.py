@@ -1,0 +1,69 @@
+"""The rendered shaders, kept as files so that a review sees what a change of a template does."""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+from pathlib import Path
+
+import pytest
+from lab import GPU, KERNELS
+
+from webnorm.device import BROWSER
+from webnorm.kernel import Kernel, default_variant
+from webnorm.problem import Options, Problem
+from webnorm.render import Target, render_shader
+
+FOLDER = Path(__file__).parent / "snapshots"
+PROBLEMS = (
+    Problem(rows=1024, cols=768),
+    Problem(rows=1024, cols=199, options=Options(weight=False, bias=False)),
+)
+TRAITS = {"native": GPU, "browser": BROWSER}
+CASES = [
+    (kernel, problem, target)
+    for kernel in KERNELS
+    for problem in PROBLEMS
+    for target in ("native", "browser")
+]
+
+
+def file_of(kernel: Kernel, problem: Problem, target: str) -> Path:
+    return FOLDER / kernel.op.name / f"{kernel.name}-{problem.cols}-{target}.wgsl"
+
+
+def tracked(kernel: Kernel) -> bool:
+    """Whether git knows the kernel's file: one that was just dropped in has no snapshot yet."""
+    command = ["git", "ls-files", "--error-unmatch", str(kernel.path)]
+    return subprocess.run(command, cwd=kernel.path.parent, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem", "target"), CASES, ids=lambda value: getattr(value, "label", None) or str(value)
+)
+def test_rendered_text(
+    kernel: Kernel, problem: Problem, target: Target, request: pytest.FixtureRequest
+) -> None:
+    traits = TRAITS[target]
+    text = render_shader(default_variant(kernel, problem, traits), problem, target, traits).text
+    path = file_of(kernel, problem, target)
+    if request.config.getoption("--snapshot-update"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return
+    if not path.exists() and not tracked(kernel):
+        pytest.skip(f"{kernel.label} has no snapshot yet; `pytest --snapshot-update` writes it")
+    assert path.exists(), f"{path.name} is missing; `pytest --snapshot-update` writes it"
+    kept = path.read_text()
+    difference = difflib.unified_diff(
+        kept.splitlines(), text.splitlines(), "snapshot", "rendered", lineterm=""
+    )
+    assert kept == text, f"stale; `pytest --snapshot-update` rewrites it\n" + "\n".join(difference)
+
+
+def test_no_snapshot_is_left_over(request: pytest.FixtureRequest) -> None:
+    wanted = {file_of(*case) for case in CASES}
+    for path in sorted(FOLDER.rglob("*.wgsl")):
+        if path not in wanted:
+            assert request.config.getoption("--snapshot-update"), f"{path.name} belongs to no kernel"
+            path.unlink()

@@ -1,0 +1,98 @@
+"""Chrome's compiler has to take every browser rendering, pipeline included, at a device's default limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lab import KERNELS, NORMS, kernel_named
+from tint_checker import tint_available, tint_check
+
+from webnorm.device import BROWSER
+from webnorm.kernel import Variant, all_variants, default_variant
+from webnorm.problem import Options, Problem
+from webnorm.render import Shader, render_shader
+
+pytestmark = pytest.mark.skipif(tint_available() is not None, reason=tint_available() or "")
+OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight=False, bias=False))
+
+
+def request_of(name: str, shader: Shader, text: str | None = None) -> dict[str, Any]:
+    kinds = {"read": "read-only-storage", "read_write": "storage"}
+    bindings = [{"binding": 0, "type": "uniform"}]
+    bindings += [{"binding": binding.index, "type": kinds[binding.access]} for binding in shader.bindings]
+    return {
+        "name": name,
+        "code": text or shader.text,
+        "features": sorted(shader.features),
+        "passes": [{"entry_point": step.entry_point, "bindings": bindings} for step in shader.steps],
+    }
+
+
+def browser_shader(variant: Variant, problem: Problem) -> Shader:
+    return render_shader(variant, problem, "browser", BROWSER)
+
+
+def complaints(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    verdicts = tint_check(requests)
+    assert [verdict["name"] for verdict in verdicts] == [request["name"] for request in requests]
+    return [verdict for verdict in verdicts if not verdict["ok"] or verdict["messages"]]
+
+
+def test_default_constants() -> None:
+    requests = []
+    for cols in (1, 3, 64, 199, 768, 1023, 1024, 4095, 8192, 16384, 100003):
+        for options in OPTIONS:
+            problem = Problem(rows=8, cols=cols, options=options)
+            for kernel in KERNELS:
+                variant = default_variant(kernel, problem, BROWSER)
+                if variant.refusal(problem, BROWSER) is None:
+                    requests.append(request_of(f"{variant} {problem}", browser_shader(variant, problem)))
+    assert len(requests) > 250
+    assert complaints(requests) == []
+
+
+@pytest.mark.parametrize("cols", [96, 199])
+def test_all_constants(cols: int) -> None:
+    problem = Problem(rows=8, cols=cols)
+    variants = [
+        variant
+        for kernel in KERNELS
+        for variant in all_variants(kernel)
+        if variant.refusal(problem, BROWSER) is None
+    ]
+    assert len(variants) > 250
+    assert complaints([request_of(str(v), browser_shader(v, problem)) for v in variants]) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "let row = min(row_index, params.rows - 1u);",
+            "if (place > 100u) { return; }\n    let row = row_index;",
+        ),
+        ("if (subgroup_size < THREADS) {", "if (lane < THREADS) {"),
+    ],
+)
+def test_non_uniform_control_flow_is_seen(old: str, new: str) -> None:
+    problem = Problem(rows=8, cols=768)
+    shader = browser_shader(default_variant(kernel_named("registers"), problem, BROWSER), problem)
+    assert old in shader.text
+    (complaint,) = complaints([request_of("mutant", shader, shader.text.replace(old, new))])
+    assert not complaint["ok"]
+
+
+def test_limits_are_seen() -> None:
+    problem = Problem(rows=8, cols=768)
+    kernel = kernel_named("two_pass")
+    wide = Variant(kernel, {**default_variant(kernel, problem, BROWSER).constants, "threads_per_row": 512})
+    (complaint,) = complaints([request_of("wide", browser_shader(wide, problem))])
+    assert not complaint["ok"]
+
+
+def test_no_kernel_is_left_out() -> None:
+    problem = Problem(rows=8, cols=768)
+    assert all(
+        default_variant(kernel, problem, BROWSER).refusal(problem, BROWSER) is None for kernel in NORMS
+    )
