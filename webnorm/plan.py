@@ -69,8 +69,13 @@ def slices(shader: Shader, step: Step, problem: Problem, limits: Mapping[str, in
             f"a row of {problem.cols} {problem.dtype} takes {row_bytes} bytes; with its guard it has to fit "
             f"one storage binding, which this device limits to {binding} bytes"
         )
-    while shader.workgroup_count(step, most) > dimension * dimension:
-        most = max(1, most // 2)
+    while (workgroups := shader.workgroup_count(step, most)) > dimension * dimension:
+        if most == 1:
+            raise WebnormError(
+                f"{shader.variant} takes {workgroups} workgroups for a row of {problem.cols}; "
+                f"a dispatch of this device has at most {dimension * dimension}"
+            )
+        most //= 2
     count = math.ceil(problem.rows / most)
     edges = [problem.rows * index // count for index in range(count + 1)]
     found = []

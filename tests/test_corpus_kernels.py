@@ -1,0 +1,94 @@
+"""Every kernel, by discovery, against the corpus: a file dropped into wgsl/ is tested without more ado."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from lab import KERNELS, NORMS, kernel_named, run
+
+from webnorm.corpus import CASES, Case
+from webnorm.device import Device
+from webnorm.kernel import Kernel, Variant, all_variants, default_variant
+from webnorm.problem import Array, Problem, make_inputs
+
+FITTING = {case.name: case for case in CASES}
+
+
+def inputs_of(case: Case) -> Mapping[str, Array]:
+    return case.draw()
+
+
+@pytest.mark.parametrize("kernel", NORMS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_corpus(kernel: Kernel, case: Case, device: Device) -> None:
+    variant = default_variant(kernel, case.problem, device.traits)
+    refusal = variant.refusal(case.problem, device.traits)
+    if refusal is not None:
+        pytest.skip(refusal)
+    _, accuracy = run(device, variant, case.problem, inputs_of(case))
+    if kernel.unstable is None:
+        assert accuracy.ok, accuracy.reason
+    elif case.breaks_one_pass and kernel.name == "one_pass":
+        assert not accuracy.ok, "one_pass passed a case that its formula cannot"
+
+
+def test_the_corpus_is_sound() -> None:
+    assert len(FITTING) == len(CASES)
+    assert sum(case.breaks_one_pass for case in CASES) >= 8
+    for case in CASES:
+        first, again = case.draw(), case.draw()
+        assert first["x"].shape == (case.problem.rows, case.problem.cols)
+        assert ("weight" in first, "bias" in first) == (
+            case.problem.options.weight,
+            case.problem.options.bias,
+        )
+        assert all(np.array_equal(first[name], again[name], equal_nan=True) for name in first)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("kernel", NORMS, ids=lambda kernel: kernel.name)
+def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
+    kernel: Kernel, value: float, device: Device
+) -> None:
+    problem = Problem(rows=9, cols=70)
+    variant = default_variant(kernel, problem, device.traits)
+    arrays = make_inputs(problem)
+    healthy, _ = run(device, variant, problem, arrays)
+    arrays["x"][4, 33] = value
+    poisoned, _ = run(device, variant, problem, arrays)
+    others = np.arange(9) != 4
+    np.testing.assert_array_equal(poisoned[others], healthy[others])
+    assert not np.isfinite(poisoned[4]).all()
+
+
+@pytest.mark.parametrize("cols", [64, 77])
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
+def test_all_constants(kernel: Kernel, cols: int, device: Device) -> None:
+    problem = Problem(rows=13, cols=cols)
+    arrays = make_inputs(problem)
+    if kernel.unstable is None:
+        arrays["x"] += np.float32(1000.0)
+    tried = 0
+    for variant in all_variants(kernel):
+        if variant.refusal(problem, device.traits) is None and threads(variant) <= 256:
+            _, accuracy = run(device, variant, problem, arrays)
+            assert accuracy.ok, f"{variant}: {accuracy.reason}"
+            tried += 1
+    assert tried >= 4
+
+
+def threads(variant: Variant) -> int:
+    """Invocations of a workgroup: llvmpipe takes seconds over wide ones with barriers."""
+    return variant.constants.get("threads_per_row", 1) * variant.constants.get("rows_per_workgroup", 1)
+
+
+@pytest.mark.parametrize("name", ["registers", "welford_subgroup", "two_pass"])
+def test_the_same_input_gives_the_same_bits(name: str, device: Device) -> None:
+    problem = Problem(rows=33, cols=1023, distribution="mean1000")
+    variant = default_variant(kernel_named(name), problem, device.traits)
+    first, _ = run(device, variant, problem)
+    for _ in range(3):
+        again, _ = run(device, variant, problem)
+        np.testing.assert_array_equal(first.view(np.uint32), again.view(np.uint32))

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lab import GPU, NORMS, kernel_named, run, run_shader
+
+from webnorm.device import Device, adapters, open_device
+from webnorm.errors import WebnormError
+from webnorm.kernel import Kernel, default_variant
+from webnorm.plan import GUARD_BYTES, check_memory, grid, slices
+from webnorm.problem import Problem, make_inputs
+from webnorm.render import Shader, render_shader
+
+
+def shader_for(name: str, problem: Problem, device: Device | None = None) -> Shader:
+    traits = device.traits if device else GPU
+    return render_shader(default_variant(kernel_named(name), problem, traits), problem, "native", traits)
+
+
+SHADERS = {
+    (name, cols): shader_for(name, Problem(rows=1, cols=cols))
+    for name in ("naive", "registers", "copy")
+    for cols in (1, 3, 64, 1023)
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(SHADERS)),
+    st.integers(1, 50_000),
+    st.integers(5_000, 200_000),
+    st.integers(1, 70),
+    st.sampled_from([32, 64, 256]),
+)
+def test_slices(key: tuple[str, int], rows: int, binding: int, dimension: int, alignment: int) -> None:
+    shader = SHADERS[key]
+    problem = Problem(rows=rows, cols=key[1])
+    limits = {
+        "max-storage-buffer-binding-size": binding,
+        "min-storage-buffer-offset-alignment": alignment,
+        "max-compute-workgroups-per-dimension": dimension,
+    }
+    if shader.workgroup_count(shader.steps[0], 1) > dimension * dimension:
+        with pytest.raises(WebnormError, match="workgroups for a row"):
+            slices(shader, shader.steps[0], problem, limits)
+        return
+    parts = slices(shader, shader.steps[0], problem, limits)
+    row_bytes = problem.cols * 4
+    assert parts[0].first_row == 0
+    assert sum(part.rows for part in parts) == rows
+    for part, after in zip(parts, [*parts[1:], None], strict=True):
+        assert part.rows >= 1
+        assert part.offset % alignment == 0
+        assert part.offset + 4 * part.start == part.first_row * row_bytes
+        assert part.size <= binding
+        end = (part.first_row + part.rows) * row_bytes
+        if after is None:
+            assert part.offset + part.size >= end + GUARD_BYTES
+        else:
+            assert after.first_row == part.first_row + part.rows
+            assert part.offset + part.size == end
+        x, y = part.grid
+        assert 1 <= x <= dimension and 1 <= y <= dimension
+        assert x * y >= shader.workgroup_count(shader.steps[0], part.rows)
+
+
+def test_no_rows_no_slices() -> None:
+    shader = shader_for("naive", Problem(rows=0, cols=3))
+    assert slices(shader, shader.steps[0], Problem(rows=0, cols=3), {}) == []
+
+
+def test_grid() -> None:
+    assert grid(1, 65535) == (1, 1)
+    assert grid(65536, 65535) == (32768, 2)
+    with pytest.raises(ValueError, match="17"):
+        grid(17, 4)
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Device]:
+    if not adapters():
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+    yield open_device(
+        limits={"max-storage-buffer-binding-size": 65536, "max-compute-workgroups-per-dimension": 4}
+    )
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(1500, 96), (130, 1023), (40, 4095), (5000, 3), (20, 4096)])
+@pytest.mark.parametrize("kernel", NORMS, ids=lambda kernel: kernel.name)
+def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: Device) -> None:
+    problem = Problem(rows=rows, cols=cols)
+    variant = default_variant(kernel, problem, small.traits)
+    shader = render_shader(variant, problem, "native", small.traits)
+    assert len(slices(shader, shader.steps[0], problem, small.limits)) > 1
+    arrays = make_inputs(problem)
+    if kernel.unstable is not None:
+        arrays["x"] -= arrays["x"].mean(axis=1, keepdims=True)  # what cancels is not the point here
+    _, accuracy = run(small, variant, problem, arrays)
+    assert accuracy.ok, accuracy.reason
+
+
+def test_copies_are_split_too(small: Device) -> None:
+    problem = Problem(rows=333, cols=1021)
+    _, accuracy = run(small, default_variant(kernel_named("copy"), problem, small.traits), problem)
+    assert accuracy.ok, accuracy.reason
+
+
+def test_a_row_over_the_binding_limit(small: Device) -> None:
+    problem = Problem(rows=2, cols=20000)
+    with pytest.raises(WebnormError, match=r"takes 80000 bytes; .* limits to 65536 bytes"):
+        run(small, default_variant(kernel_named("two_pass"), problem, small.traits), problem)
+
+
+def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Device) -> None:
+    problem = Problem(rows=10**8, cols=1024)
+    shader = shader_for("registers", problem)
+    limit = device.limits["max-buffer-size"]
+    with pytest.raises(
+        WebnormError, match=rf"x takes 409600000\d+ bytes; .* largest buffer is {limit} bytes"
+    ):
+        check_memory(problem, shader, device)
+    if device.memory:
+        fits_one = Problem(rows=limit // 4096 // 2, cols=1024)
+        with pytest.raises(WebnormError, match="bytes of memory"):
+            check_memory(fits_one, shader, device, sets=10**4)
+
+
+def test_without_subgroups() -> None:
+    if not adapters():
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+    plain = open_device(without=frozenset({"subgroups"}))
+    assert plain.traits.features == frozenset()
+    problem = Problem(rows=7, cols=300)
+    for kernel in NORMS:
+        variant = default_variant(kernel, problem, plain.traits)
+        if kernel.name == "welford_subgroup":
+            assert "lacks" in (variant.refusal(problem, plain.traits) or "")
+        else:
+            assert run(plain, variant, problem)[1].ok
+
+
+@pytest.mark.parametrize(
+    ("name", "cols", "old", "new", "reason"),
+    [
+        ("two_pass", 50, "let wanted = live(j, thread) & row_exists;", "let wanted = row_exists;", "past the end"),
+        ("naive", 50, "let wanted = row_exists;", "let wanted = row_exists & (at != 7u);", "never written"),
+        ("two_pass", 50, "min(columns(j, thread), ACCESSES - 1u)", "columns(j, thread) + 7u", "NaN"),
+    ],
+)
+def test_the_harness_sees(name: str, cols: int, old: str, new: str, reason: str, device: Device) -> None:
+    """Writes past the end, elements left out, reads past the end of x."""
+    problem = Problem(rows=9, cols=cols)
+    shader = shader_for(name, problem, device)
+    assert old in shader.text
+    _, accuracy = run_shader(
+        device, dataclasses.replace(shader, text=shader.text.replace(old, new)), make_inputs(problem)
+    )
+    assert not accuracy.ok
+    assert reason in (accuracy.reason or "")
+
+
+def test_outputs_start_poisoned(device: Device) -> None:
+    problem = Problem(rows=5, cols=5)
+    shader = shader_for("naive", problem, device)
+    text = shader.text.replace("    let row_exists = ", "    let row_exists = false && ")
+    y, accuracy = run_shader(device, dataclasses.replace(shader, text=text), make_inputs(problem))
+    assert np.isnan(y).all()
+    assert accuracy.non_finite == 25
