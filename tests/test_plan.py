@@ -147,7 +147,13 @@ def test_without_subgroups() -> None:
 @pytest.mark.parametrize(
     ("name", "cols", "old", "new", "reason"),
     [
-        ("two_pass", 50, "let wanted = live(j, thread) & row_exists;", "let wanted = row_exists;", "past the end"),
+        (
+            "two_pass",
+            50,
+            "let wanted = live(j, thread) & row_exists;",
+            "let wanted = row_exists;",
+            "past the end",
+        ),
         ("naive", 50, "let wanted = row_exists;", "let wanted = row_exists & (at != 7u);", "never written"),
         ("two_pass", 50, "min(columns(j, thread), ACCESSES - 1u)", "columns(j, thread) + 7u", "NaN"),
     ],

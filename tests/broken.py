@@ -1,0 +1,33 @@
+"""Kernels that are wrong or break the compiler, for the tests of what happens then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from webnorm.kernel import wgsl_root
+
+NAIVE = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
+REPLACED = {
+    "wrong": ("* rstd;", "* rstd * 1.5;"),
+    "unparsable": ("let normalized = (", "let normalized = = ("),
+    # A pointer to an array element as an argument panics naga.
+    "panics": (
+        "@compute",
+        "fn touch(p: ptr<function, f32>) { *p = 1.0; }\n@compute",
+    ),
+    "undefined": ("let pivot", "{{ nothing }} let pivot"),
+}
+
+
+def write(folder: Path, *names: str) -> Path:
+    """Write the named kernels into DIR/layer_norm and give DIR."""
+    (folder / "layer_norm").mkdir(parents=True, exist_ok=True)
+    for name in names:
+        old, new = REPLACED[name]
+        assert old in NAIVE
+        text = NAIVE.replace(old, new)
+        if name == "panics":
+            call = "var many = array<f32, 4>();\n    touch(&many[row % 4u]);\n    let pivot"
+            text = text.replace("let pivot", call)
+        (folder / "layer_norm" / f"{name}.wgsl").write_text(text)
+    return folder

@@ -1,0 +1,102 @@
+"""Kernels that break are reported, and the others go on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import broken
+import pytest
+
+from webnorm import bench, check, timing
+from webnorm.corpus import CASES
+from webnorm.device import Device
+from webnorm.errors import WebnormError
+from webnorm.kernel import discover, select
+from webnorm.problem import Problem
+from webnorm.results import Result
+from webnorm.worker import Worker, WorkerDied
+
+RULE = timing.Rule(least=2, most=2, budget_s=1.0)
+
+
+def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Device) -> None:
+    root = broken.write(tmp_path, *broken.REPLACED)
+    kernels = tuple(
+        kernel for kernel in discover([root]) if kernel.op.name == "layer_norm" and kernel.rung == 1
+    )
+    assert {kernel.name for kernel in kernels} == {"naive", *broken.REPLACED}
+    case = next(case for case in CASES if case.name == "rows-1")
+    with Worker(time_limit_s=5.0) as worker:
+        results = list(check.run(check.Request(kernels, (case,), (root,)), worker, device.traits))
+    found = {result.kernel: result for result in results}
+    assert found["naive"].status == "pass" and found["naive"].deterministic
+    assert found["wrong"].status == "fail" and "expected" in (found["wrong"].reason or "")
+    assert found["unparsable"].status == "error" and "unparsable.wgsl:" in (found["unparsable"].reason or "")
+    assert found["undefined"].status == "error" and "'nothing' is undefined" in (
+        found["undefined"].reason or ""
+    )
+    assert found["panics"].status == "error" and "panicked" in (found["panics"].reason or "")
+    assert all("\n" not in (result.reason or "") for result in results)
+    assert bench.failed(results)
+
+
+def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> None:
+    root = broken.write(tmp_path, "panics", "wrong")
+    found = discover([root])
+    kernels = tuple(select(found, name) for name in ("panics", "wrong", "naive"))
+    copies = (select(found, "copy"),)
+    request = bench.Request((Problem(rows=8, cols=32),), kernels, copies, RULE, (root,))
+    results: dict[str, Result] = {}
+    with Worker(time_limit_s=20.0) as worker:
+        for event in bench.run(request, worker, device.traits):
+            if isinstance(event, list):
+                results = {result.kernel: result for result in event}
+    assert results["naive"].status == "pass" and results["naive"].median_ns
+    assert results["naive"].deterministic and results["naive"].percent_of_copy
+    assert results["copy"].max_abs_error == 0.0
+    assert results["wrong"].status == "fail" and results["wrong"].median_ns is None
+    assert "panicked" in (results["panics"].reason or "")
+
+
+def test_a_bug_and_a_mistake_in_the_worker(device: Device) -> None:
+    with Worker() as worker:
+        with pytest.raises(RuntimeError, match="in the worker process"):
+            list(worker.stream(_bug, None))
+        with pytest.raises(WebnormError, match="a mistake"):
+            list(worker.stream(_mistake, None))
+        assert list(worker.stream(_fine, 3)) == [0, 1, 2]
+
+
+def test_a_worker_that_falls_silent_is_stopped_and_started_again(device: Device) -> None:
+    with Worker(time_limit_s=3.0) as worker:
+        with pytest.raises(WorkerDied, match="no sign of life for 3 s"):
+            list(worker.stream(_silent, None))
+        assert list(worker.stream(_fine, 2)) == [0, 1]
+
+
+def test_no_such_adapter(device: Device) -> None:
+    with (
+        Worker("no-such-adapter") as worker,
+        pytest.raises(WebnormError, match="no adapter 'no-such-adapter'; there is 0: "),
+    ):
+        list(worker.stream(_fine, 1))
+
+
+def _bug(device: object, job: object):  # type: ignore[no-untyped-def]
+    raise ZeroDivisionError
+    yield
+
+
+def _mistake(device: object, job: object):  # type: ignore[no-untyped-def]
+    raise WebnormError("a mistake")
+    yield
+
+
+def _silent(device: object, job: object):  # type: ignore[no-untyped-def]
+    time.sleep(60)
+    yield
+
+
+def _fine(device: object, job: int):  # type: ignore[no-untyped-def]
+    yield from range(job)
