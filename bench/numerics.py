@@ -1,7 +1,7 @@
 """The tables of docs/numerics.md and docs/kernels.md, from the adapter at hand and the kernels' headers.
 
-    python -m bench.numerics            print both tables
-    python -m bench.numerics --write    put them into the docs, between their markers
+python -m bench.numerics            print both tables
+python -m bench.numerics --write    put them into the docs, between their markers
 """
 
 from __future__ import annotations
@@ -11,8 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
-from webnorm import Inputs, Options, Outputs, Plan, Problem, Variant, compile_shader, discover, open_device, select
-from webnorm import render_shader
+from webnorm import (
+    Inputs,
+    Options,
+    Outputs,
+    Plan,
+    Problem,
+    Variant,
+    compile_shader,
+    discover,
+    open_device,
+    render_shader,
+    select,
+)
 from webnorm.device import Device
 from webnorm.kernel import Kernel, default_variant
 from webnorm.reference import layer_norm
@@ -53,7 +64,9 @@ def numerics_table() -> str:
         "|---|" + "---|" * len(COLUMNS),
     ]
     for mean in MEANS:
-        cells = (f"{error(device, select(kernels, name), constants, mean):.1e}" for _, name, constants in COLUMNS)
+        cells = (
+            f"{error(device, select(kernels, name), constants, mean):.1e}" for _, name, constants in COLUMNS
+        )
         lines.append(f"| {mean:g} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -62,7 +75,9 @@ def kernels_table(kernels: list[Kernel]) -> str:
     """The ladder, from the kernels' headers."""
     lines = ["| kernel | what it is | what it changes | needs | constants |", "|---|---|---|---|---|"]
     for kernel in kernels:
-        needs = ", ".join(name if tree == 1 else f"{name} (optional)" for name, tree in kernel.features.items())
+        needs = ", ".join(
+            name if tree == 1 else f"{name} (optional)" for name, tree in kernel.features.items()
+        )
         summary = kernel.summary + (f" **Unstable**: {kernel.unstable}." if kernel.unstable else "")
         constants = ", ".join(f"`{axis}`" for axis in kernel.tune)
         lines.append(f"| `{kernel.label}` | {summary} | {kernel.differs} | {needs or '-'} | {constants} |")
@@ -78,7 +93,9 @@ def between_markers(page: Path, table: str) -> str:
 
 def main() -> None:
     """Print or write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="put the tables into docs/")
     write = parser.parse_args().write
     for name, table in (("numerics.md", numerics_table()), ("kernels.md", kernels_table(discover()))):

@@ -27,7 +27,7 @@ _SWITCHED_OFF = (("hi_lo_mean", (0,)), ("subgroups", (0,)))
 
 
 def torch_copy(problem: Problem, sets: int, dispatches: int) -> Callable[[], float] | None:
-    """A sampler of torch's device-to-device copy of x, in nanoseconds; None where torch has no CUDA device."""
+    """A sampler of torch's device-to-device copy of x, in ns; None where torch has no CUDA device."""
     try:
         import torch
     except ImportError:
@@ -86,7 +86,7 @@ def measure(
     """The results in the order of the variants, and the median of torch's copy in nanoseconds."""
     sets = bench.sets_for(problem, device.traits)
     other = torch_copy(problem, sets, dispatches=max(sets, 8))
-    job = lab.TimingJob(problem, None, tuple(lab.VariantSpec.of(v) for v in variants), (), sets, rule)
+    job = lab.TimingJob(problem, tuple(lab.VariantSpec.of(v) for v in variants), (), sets, rule)
     results: dict[int, Result] = {}
     torch_samples: list[float] = []
     for event in lab.time_variants(device, job):

@@ -27,7 +27,7 @@ def kernel_named(name: str) -> Kernel:
 def run_shader(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> tuple[Array, Accuracy]:
     """Compute once on poisoned outputs."""
     problem = shader.problem
-    check_memory(problem, shader, device)
+    check_memory(problem, shader.variant.kernel.op, device)
     inputs, outputs = Inputs(device, problem, arrays), Outputs(device, problem, ["y"])
     Plan(device, shader, inputs, outputs, compile_shader(device, shader)).run()
     y, guard_intact = outputs.read("y")
@@ -51,4 +51,5 @@ def rows_around(means: Sequence[float], cols: int, rows_each: int = 4) -> Array:
     """Normal rows with standard deviation 1 around each mean, float32."""
     rng = np.random.default_rng(7)
     x = rng.standard_normal((rows_each * len(means), cols)) + np.repeat(means, rows_each)[:, None]
-    return x.astype(np.float32)
+    rounded: Array = x.astype(np.float32)
+    return rounded

@@ -9,7 +9,6 @@ import json
 from dataclasses import replace
 
 from lab import kernel_named, run_shader
-
 from webnorm.device import open_device
 from webnorm.kernel import Variant
 from webnorm.problem import Problem, make_inputs

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from lab import GPU, kernel_named
 
+from lab import GPU, kernel_named
 from webnorm.accuracy import Tolerance, assess, tolerance
 from webnorm.kernel import Variant, default_variant
 from webnorm.problem import Problem

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from lab import KERNELS, NORMS, kernel_named, run
 
+from lab import KERNELS, NORMS, kernel_named, run
 from webnorm.corpus import CASES, Case
 from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, all_variants, default_variant

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lab import GPU, KERNELS, NORMS, SOFTWARE, kernel_named
 
+from lab import GPU, KERNELS, NORMS, SOFTWARE, kernel_named
 from webnorm.device import BROWSER, Traits
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, all_variants, chosen_variants, default_variant, discover, load, select
@@ -83,7 +83,7 @@ def test_complaints_have_file_and_line(tmp_path: Path, old: str, new: str, line:
 )
 def test_files_that_are_no_kernels(tmp_path: Path, text: bytes, message: str) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(WebnormError, match="mine.wgsl") as caught:
+    with pytest.raises(WebnormError, match=r"mine\.wgsl") as caught:
         load(path)
     assert message in str(caught.value)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab import run_shader
 
+from lab import run_shader
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, default_variant, load, wgsl_root

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from lab import kernel_named, rows_around, run_shader
 
+from lab import kernel_named, rows_around, run_shader
 from webnorm.device import Device
 from webnorm.kernel import Variant, all_variants, default_variant
 from webnorm.problem import Options, Problem

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab import GPU, NORMS, kernel_named, run, run_shader
 
+from lab import GPU, NORMS, kernel_named, run, run_shader
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, default_variant
@@ -118,16 +118,16 @@ def test_a_row_over_the_binding_limit(small: Device) -> None:
 
 def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Device) -> None:
     problem = Problem(rows=10**8, cols=1024)
-    shader = shader_for("registers", problem)
+    op = kernel_named("registers").op
     limit = device.limits["max-buffer-size"]
     with pytest.raises(
         WebnormError, match=rf"x takes 409600000\d+ bytes; .* largest buffer is {limit} bytes"
     ):
-        check_memory(problem, shader, device)
+        check_memory(problem, op, device)
     if device.memory:
         fits_one = Problem(rows=limit // 4096 // 2, cols=1024)
         with pytest.raises(WebnormError, match="bytes of memory"):
-            check_memory(fits_one, shader, device, sets=10**4)
+            check_memory(fits_one, op, device, sets=10**4)
 
 
 def test_without_subgroups() -> None:
@@ -156,6 +156,15 @@ def test_without_subgroups() -> None:
         ),
         ("naive", 50, "let wanted = row_exists;", "let wanted = row_exists & (at != 7u);", "never written"),
         ("two_pass", 50, "min(columns(j, thread), ACCESSES - 1u)", "columns(j, thread) + 7u", "NaN"),
+        # Rows past the last read x's guard and write what comes of it over y's: not the same NaN.
+        (
+            "naive",
+            50,
+            "row_index < params.rows;\n    let row = min(row_index, params.rows - 1u);",
+            "true;\n    let row = row_index;",
+            "wrote past the end",
+        ),
+        ("copy", 50, "count = params.rows * COLS", "count = params.rows * COLS + 1u", "wrote past the end"),
     ],
 )
 def test_the_harness_sees(name: str, cols: int, old: str, new: str, reason: str, device: Device) -> None:

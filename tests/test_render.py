@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from lab import GPU, KERNELS, kernel_named
 
+from lab import GPU, KERNELS, kernel_named
 from webnorm.device import BROWSER, Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, default_variant, load, wgsl_root
@@ -83,7 +83,7 @@ last
 def test_every_plain_line_stands_in_its_source(kernel: Kernel) -> None:
     problem = Problem(rows=4, cols=199)
     shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
-    sources = {}
+    sources: dict[str, list[str]] = {}
     checked = 0
     for line, (file, number) in zip(shader.text.splitlines(), shader.origins, strict=True):
         path = wgsl_root().parent / file

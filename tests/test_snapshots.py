@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lab import GPU, KERNELS
 
+from lab import GPU, KERNELS
 from webnorm.device import BROWSER
 from webnorm.kernel import Kernel, default_variant
 from webnorm.problem import Options, Problem
@@ -58,7 +58,7 @@ def test_rendered_text(
     difference = difflib.unified_diff(
         kept.splitlines(), text.splitlines(), "snapshot", "rendered", lineterm=""
     )
-    assert kept == text, f"stale; `pytest --snapshot-update` rewrites it\n" + "\n".join(difference)
+    assert kept == text, "stale; `pytest --snapshot-update` rewrites it\n" + "\n".join(difference)
 
 
 def test_no_snapshot_is_left_over(request: pytest.FixtureRequest) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from lab import KERNELS, NORMS, kernel_named
 from tint_checker import tint_available, tint_check
-
 from webnorm.device import BROWSER
 from webnorm.kernel import Variant, all_variants, default_variant
 from webnorm.problem import Options, Problem

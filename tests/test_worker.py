@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import broken
 import pytest
 
+import broken
 from webnorm import bench, check, timing
 from webnorm.corpus import CASES
 from webnorm.device import Device

@@ -81,7 +81,6 @@ def _run_problem(
         left = [index for index in range(len(asked)) if index not in results]
         job = lab.TimingJob(
             problem,
-            None,
             tuple(lab.VariantSpec.of(asked[index]) for index in left),
             request.roots,
             sets_for(problem, traits),

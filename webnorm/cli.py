@@ -40,6 +40,10 @@ app = typer.Typer(
 )
 
 
+class _Interrupted(Exception):
+    """Ctrl-C, after what was finished has been shown and written. Typer would swallow a KeyboardInterrupt."""
+
+
 def run() -> NoReturn:
     """The console script: any mistake of the user's is one line on stderr and exit status 2."""
     arguments = sys.argv[1:]
@@ -52,10 +56,8 @@ def run() -> NoReturn:
             raise
         print(f"webnorm: {error}", file=sys.stderr)
         sys.exit(BAD_USAGE)
-    except KeyboardInterrupt:
-        if debug:
-            raise
-        print("webnorm: interrupted", file=sys.stderr)
+    except _Interrupted:
+        print("webnorm: interrupted; what was finished is kept", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # `webnorm show ... | head` is no mistake; nothing more can be written, not even at exit.
@@ -416,7 +418,7 @@ def check(
     console.print(report.check_table(results))
     _write_report(Report(device=description, results=tuple(results)), json, None, None)
     if interrupted:
-        raise KeyboardInterrupt
+        raise _Interrupted
     raise typer.Exit(WRONG if bench.failed(results) else OK)
 
 
@@ -536,7 +538,7 @@ def bench_command(
     if plot is not None and finished:
         plotting.plot(report, plot)
     if interrupted:
-        raise KeyboardInterrupt
+        raise _Interrupted
     raise typer.Exit(WRONG if bench.failed(finished) else OK)
 
 

@@ -91,8 +91,8 @@ def layer_norm(
     arrays = {name: np.ascontiguousarray(array).reshape(-1, cols) for name, array in arrays.items()}
     variant = _variant(kernel, problem, device)
     with _lock:  # wgpu's objects are not for several threads at once
+        check_memory(problem, variant.kernel.op, device)
         shader = render_shader(variant, problem, "native", device.traits)
-        check_memory(problem, shader, device)
         inputs, outputs = Inputs(device, problem, arrays), Outputs(device, problem, ["y"])
         Plan(device, shader, inputs, outputs, compile_shader(device, shader)).run()
         y, _ = outputs.read("y")

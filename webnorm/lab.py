@@ -13,6 +13,7 @@ from webnorm.accuracy import Accuracy, assess, tolerance
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, load
+from webnorm.ops import OPS
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import Array, Problem, make_inputs
 from webnorm.reference import Float64Array
@@ -116,7 +117,6 @@ class Bench:
             raise WebnormError(refusal)
         shader = render_shader(variant, self.problem, "native", self.device.traits, roots=self.roots)
         if self._inputs is None or self._outputs is None:
-            check_memory(self.problem, shader, self.device, self.sets)
             self._inputs = Inputs(self.device, self.problem, self.arrays, self.sets)
             self._outputs = Outputs(self.device, self.problem, ["y"], self.sets)
         return Plan(self.device, shader, self._inputs, self._outputs, compile_shader(self.device, shader))
@@ -173,7 +173,6 @@ class TimingJob:
     """Variants to try and time side by side on one problem. `sets` > 1 keeps a cache from helping."""
 
     problem: Problem
-    arrays: Mapping[str, Array] | None
     variants: tuple[VariantSpec, ...]
     roots: tuple[Path, ...]
     sets: int
@@ -182,8 +181,8 @@ class TimingJob:
 
 def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     """Try each variant, then time those that are right in turn; the last round is checked again."""
-    arrays = make_inputs(job.problem) if job.arrays is None else job.arrays
-    bench = Bench(device, job.problem, arrays, job.roots, job.sets)
+    check_memory(job.problem, OPS[job.variants[0].op], device, job.sets)
+    bench = Bench(device, job.problem, make_inputs(job.problem), job.roots, job.sets)
     stopwatch = timing.Stopwatch(device)
     running: list[tuple[int, Result, Plan, bytes, int]] = []
     for index, spec in enumerate(job.variants):
@@ -256,6 +255,7 @@ class CheckJob:
 
 def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
     """Try each variant and say how it went."""
+    check_memory(job.problem, OPS[job.variants[0].op], device)
     bench = Bench(device, job.problem, job.arrays, job.roots)
     for index, spec in enumerate(job.variants):
         yield Began(index)

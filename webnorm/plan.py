@@ -13,6 +13,7 @@ import wgpu
 
 from webnorm.device import Device
 from webnorm.errors import WebnormError
+from webnorm.ops import Op
 from webnorm.problem import DTYPES, Array, Problem
 from webnorm.render import Shader, Step
 
@@ -20,8 +21,11 @@ from webnorm.render import Shader, Step
 # past the end of an input meets NaN. 64 words are four runs of a vec4 by the smallest subgroup.
 GUARD_WORDS = 64
 GUARD_BYTES = 4 * GUARD_WORDS
-# A quiet NaN with a payload: outputs hold it before a run, guards hold it always.
+# Quiet NaNs with a payload: outputs and their guards hold POISON before a run. The guards of inputs hold
+# other bits, since arithmetic hands a NaN's bits on: a kernel that ran past the ends of both would write
+# POISON over POISON.
 POISON = np.uint32(0x7FC0BEEF)
+INPUT_GUARD = np.uint32(0x7FC0F00D)
 _PARAMS_BYTES = 16
 _CHUNK_BYTES = 1 << 24
 
@@ -105,16 +109,16 @@ def _buffer_bytes(data_bytes: int) -> int:
     return math.ceil((data_bytes + GUARD_BYTES) / 16) * 16
 
 
-def check_memory(problem: Problem, shader: Shader, device: Device, sets: int = 1) -> None:
+def check_memory(problem: Problem, op: Op, device: Device, sets: int = 1) -> None:
     """Raise WebnormError, before anything is allocated, for buffers that the device cannot hold."""
     limit = device.limits["max-buffer-size"]
     total = 0
-    for binding in shader.bindings:
-        size = _buffer_bytes(tensor_bytes(problem, binding.per_row))
+    for tensor in op.present(problem.options):
+        size = _buffer_bytes(tensor_bytes(problem, tensor.per_row))
         total += size * sets
         if size > limit:
             raise WebnormError(
-                f"{problem}: {binding.name} takes {size} bytes; this device's largest buffer is {limit} bytes"
+                f"{problem}: {tensor.name} takes {size} bytes; this device's largest buffer is {limit} bytes"
             )
     memory = device.memory
     if memory is not None and total > memory:
@@ -184,7 +188,7 @@ class Inputs:
         for name, array in arrays.items():
             first = device.create_buffer(_buffer_bytes(array.nbytes))
             _write(device, first, np.ascontiguousarray(array))
-            _poison(device, first, array.nbytes)
+            _fill(device, first, array.nbytes, INPUT_GUARD)
             self.buffers[name] = [first] + [self._copy_of(first) for _ in range(sets - 1)]
 
     def _copy_of(self, buffer: Any) -> Any:
@@ -205,7 +209,7 @@ class Outputs:
             name: [device.create_buffer(_buffer_bytes(size)) for _ in range(sets)] for name in names
         }
         self._pattern = device.create_buffer(min(_buffer_bytes(size), _CHUNK_BYTES))
-        _poison(device, self._pattern, 0)
+        _fill(device, self._pattern, 0, POISON)
         self.poison()
 
     def poison(self) -> None:
@@ -305,7 +309,7 @@ def _write(device: Device, buffer: Any, array: Array) -> None:
         device.handle.queue.write_buffer(buffer, begin, data[begin : begin + _CHUNK_BYTES])
 
 
-def _poison(device: Device, buffer: Any, begin: int) -> None:
-    pattern = np.full(min(buffer.size - begin, _CHUNK_BYTES) // 4, POISON, np.uint32)
+def _fill(device: Device, buffer: Any, begin: int, word: np.uint32) -> None:
+    pattern = np.full(min(buffer.size - begin, _CHUNK_BYTES) // 4, word, np.uint32)
     for at in range(begin, buffer.size, _CHUNK_BYTES):
         device.handle.queue.write_buffer(buffer, at, pattern[: (buffer.size - at) // 4])

@@ -141,7 +141,7 @@ def _workgroup_bytes(text: str) -> int:
     aliases = dict(_ALIAS.findall(text))
     total = 0
     for match in _WORKGROUP_VARIABLE.finditer(text):
-        element, count = (match[1], int(match[2])) if match[1] else (match[3], 1)
+        element, count = (str(match[1]), int(match[2])) if match[1] else (str(match[3]), 1)
         total += _TYPE_BYTES.get(aliases.get(element, element), 4) * count
     return total
 

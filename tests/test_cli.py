@@ -1,0 +1,299 @@
+"""The command from end to end, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import broken
+from test_docs import example, webnorm
+from webnorm.device import Device
+
+QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*QUICK, "--kernel", "registres"], "unknown kernel 'registres'; did you mean 'registers'"),
+        (["bench", "--preset", "transfomer"], "unknown preset 'transfomer'; did you mean 'transformer'"),
+        (["bench", "--preset", "equinox", "--rows", "3"], "--preset names its own shapes"),
+        (["bench", "--rows", "many"], "--rows is 'many'; expected integers separated by commas"),
+        (["bench", "--cols", "0"], "cols is 0; expected 1 or more"),
+        (["bench", "--eps", "-1"], "eps is -1.0"),
+        (["bench", "--eps", "nan"], "eps is nan"),
+        (["bench", "--dtype", "float16"], "unknown dtype 'float16'"),
+        (["bench", "--distribution", "norml"], "did you mean 'normal'"),
+        (
+            [*QUICK, "--constant", "thread_per_row=8"],
+            "unknown constant 'thread_per_row'; did you mean 'threads_per_row'",
+        ),
+        (
+            [*QUICK, "--kernel", "two_pass", "--constant", "threads_per_row=9"],
+            "threads_per_row is 9 for kernel",
+        ),
+        ([*QUICK, "--constant", "threads_per_row"], "expected NAME=VALUE"),
+        ([*QUICK, "--json", "none/out.json"], "cannot write none/out.json"),
+        ([*QUICK, "--plot", "out.gif"], "out.gif"),
+        ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; there is 0: "),
+        ([*QUICK, "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
+        ([*QUICK, "--wgsl", "none"], "none: expected a folder"),
+        (["bench", "--rows", "100000000", "--cols", "1024"], "largest buffer is"),
+        (["check", "--case", "shift"], "unknown case 'shift'"),
+        (["check", "--input", "none.npy"], "none.npy: cannot read the array: No such file"),
+        (["show", "nothing"], "unknown kernel 'nothing'"),
+        (["show", "registers", "--cols", "100000"], "more than 64 columns per invocation"),
+        (["show", "registers", "--target", "chrome"], "unknown target 'chrome'"),
+        (["compare", "none.json", "none.json"], "none.json"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(
+    arguments: list[str], message: str, tmp_path: Path, device: Device
+) -> None:
+    done = webnorm(arguments, tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("webnorm: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    assert "Traceback" in webnorm(["show", "nothing", "--debug"], tmp_path).stderr
+    assert webnorm(["bench", "--nonsense"], tmp_path).returncode == 2
+
+
+def test_help_answers_at_once(tmp_path: Path) -> None:
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        assert webnorm(["--help"], tmp_path).returncode == 0
+        times.append(time.perf_counter() - began)
+    probe = (
+        "import sys, webnorm.cli; print(sorted({'wgpu', 'numpy', 'matplotlib', 'jinja2'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]", f"imported for --help, which took {min(times):.2f} s"
+
+
+def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None:
+    files = ["--json", "out.json", "--csv", "out.csv", "--markdown", "out.md", "--plot", "out.svg"]
+    done = webnorm(["bench", "--rows", "8,16", "--cols", "48", "--budget", "0.2", *files], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "registers" in done.stdout and "copy = 100 %" in done.stdout
+    if device.traits.software:
+        assert "not a GPU's" in done.stdout
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert data["schema"] == 1 and data["device"]["adapter"] == device.adapter.name
+    assert {result["problem"]["rows"] for result in data["results"]} == {8, 16}
+    for result in data["results"]:
+        assert result["status"] == "pass" and result["deterministic"]
+        assert result["median_ns"] > 0 and len(result["samples_ns"]) >= 2
+        assert result["bytes"] == 2 * result["problem"]["rows"] * 48 * 4
+        assert result["timing_method"] in ("timestamp", "wall clock") and result["cache"] in ("cold", "warm")
+    assert (tmp_path / "out.svg").read_text().lstrip().startswith("<?xml")
+    same = webnorm(["compare", "out.json", "out.json", "--fail-slower", "0"], tmp_path)
+    assert same.returncode == 0
+    assert same.stdout.count("SAME") >= len(data["results"])
+    assert not {"FASTER", "SLOWER", "UNCLEAR"} & set(same.stdout.split())
+
+    slower = json.loads((tmp_path / "out.json").read_text())
+    for result in slower["results"]:
+        result["samples_ns"] = [2 * sample for sample in result["samples_ns"]]
+        result["median_ns"] *= 2
+    (tmp_path / "slower.json").write_text(json.dumps(slower))
+    assert webnorm(["compare", "out.json", "slower.json"], tmp_path).returncode == 0
+    assert webnorm(["compare", "out.json", "slower.json", "--fail-slower", "20"], tmp_path).returncode == 1
+    slower["device"]["adapter"] = "another"
+    (tmp_path / "slower.json").write_text(json.dumps(slower))
+    foreign = webnorm(["compare", "out.json", "slower.json"], tmp_path)
+    assert foreign.returncode == 2 and "another" in foreign.stderr
+    assert webnorm(["compare", "out.json", "slower.json", "--any-device"], tmp_path).returncode == 0
+
+
+def test_json_to_standard_output_is_json_alone(tmp_path: Path, device: Device) -> None:
+    done = webnorm([*QUICK, "--kernel", "naive", "--json", "-"], tmp_path)
+    assert {result["kernel"] for result in json.loads(done.stdout)["results"]} == {"copy", "naive"}
+
+
+def test_a_wrong_kernel_is_exit_1(tmp_path: Path, device: Device) -> None:
+    root = broken.write(tmp_path / "mine", "wrong", "unparsable")
+    arguments = ["--wgsl", str(root), "--kernel", "wrong", "--kernel", "unparsable", "--kernel", "naive"]
+    done = webnorm([*QUICK, *arguments, "--json", "out.json"], tmp_path)
+    assert done.returncode == 1
+    results = {r["kernel"]: r for r in json.loads((tmp_path / "out.json").read_text())["results"]}
+    assert (results["wrong"]["status"], results["unparsable"]["status"]) == ("fail", "error")
+    assert results["naive"]["status"] == "pass" and "median_ns" not in results["wrong"]
+    assert "unparsable.wgsl:" in results["unparsable"]["reason"]
+    checked = webnorm(["check", *arguments, "--case", "rows-1"], tmp_path)
+    assert checked.returncode == 1 and "FAIL" in checked.stdout
+
+
+def test_check_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
+    arguments = [
+        "check",
+        "--kernel",
+        "one_pass",
+        "--kernel",
+        "registers",
+        "--case",
+        "shift-1e4",
+        "--case",
+        "rows-0",
+    ]
+    done = webnorm([*arguments, "--json", "out.json"], tmp_path)
+    assert done.returncode == 0, done.stdout
+    results = json.loads((tmp_path / "out.json").read_text())["results"]
+    (failure,) = [result for result in results if result["status"] == "fail"]
+    assert (failure["kernel"], failure["expected"], failure["case"]) == ("one_pass", True, "shift-1e4")
+    assert "expected" in failure["reason"] and "off by" in failure["reason"]
+
+
+def test_check_of_a_users_array(tmp_path: Path, device: Device) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 40)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "wide.npy", x.astype(np.float64))
+    done = webnorm(["check", "--input", "x.npy", "--json", "-"], tmp_path)
+    assert done.returncode == 0
+    results = json.loads(done.stdout)["results"]
+    assert {(r["problem"]["rows"], r["problem"]["cols"], r["case"]) for r in results} == {(6, 40, "x.npy")}
+    wrong = webnorm(["check", "--input", "wide.npy"], tmp_path)
+    assert wrong.returncode == 2 and "dtype is float64; expected float32" in wrong.stderr
+
+
+def test_show(tmp_path: Path, device: Device) -> None:
+    shown = webnorm(["show", "registers", "--cols", "768", "--target", "browser"], tmp_path).stdout
+    assert "enable subgroups;" in shown and "const COLS = 768u;" in shown and "layer_norm/registers" in shown
+    difference = webnorm(["show", "registers", "--diff", "two_pass"], tmp_path).stdout
+    assert difference.startswith("--- ") and "\n+" in difference
+    chosen = ["show", "registers", "--cols", "512", "-c", "threads_per_row=16", "--no-bias"]
+    assert "const THREADS = 16u;" in webnorm(chosen, tmp_path).stdout
+
+
+def cost_of(arguments: list[str], folder: Path) -> dict[str, str]:
+    done = webnorm(["show", *arguments, "--cost"], folder)
+    assert done.returncode == 0, done.stderr
+    rows = [line.replace("┃", "│").split("│") for line in done.stdout.splitlines() if "│" in line]
+    return {row[1].strip(): row[2].strip() for row in rows}
+
+
+def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
+    layout = ["--cols", "512", "-c", "threads_per_row=32"]
+    registers = cost_of(["registers", *layout], tmp_path)
+    assert registers["reads of x per element"] == "1"
+    assert registers["writes of y per element"] == "1"
+    assert registers["reads of weight and bias per element"] == "2"
+    assert int(registers["workgroup memory, bytes"]) == 8 * 4 + 8 * 8
+    assert registers["barriers per row"] == ("2" if (device.subgroup_size or 1) < 32 else "0")
+    two_pass = cost_of(["two_pass", *layout], tmp_path)
+    assert two_pass["reads of x per element"] == "3.06"  # three sweeps, and each invocation reads the pivot
+    assert two_pass["barriers per row"] == "4"
+    assert two_pass["subgroup operations per row"] == "0"
+    assert (
+        cost_of(["naive", "--no-weight", "--no-bias"], tmp_path)["reads of weight and bias per element"]
+        == "0"
+    )
+
+
+def test_raw_access_is_not_counted(tmp_path: Path, device: Device) -> None:
+    text = broken.NAIVE.replace(
+        "let d = where_live(load_x(row, j, thread) - mean", "let d = where_live(x[row * COLS + j] - mean"
+    )
+    assert text != broken.NAIVE
+    (tmp_path / "layer_norm").mkdir()
+    (tmp_path / "layer_norm" / "raw.wgsl").write_text(text)
+    cost = cost_of(["layer_norm/raw.wgsl"], tmp_path)
+    assert cost["reads of x per element"] == "not counted"
+    assert cost["writes of y per element"] == "1"
+
+
+def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path, device: Device) -> None:
+    example(tmp_path)
+    done = webnorm(["list", "--wgsl", "mykernels"], tmp_path)
+    assert done.returncode == 0
+    assert "pairs" in done.stdout and "registers" in done.stdout and "unstable" in done.stdout
+
+
+def test_doctor(tmp_path: Path, device: Device) -> None:
+    done = webnorm(["doctor"], tmp_path)
+    assert done.returncode == 0
+    assert device.adapter.name.split()[0] in done.stdout
+    assert f"{device.subgroup_size} (probed)" in done.stdout
+    assert "XDG_RUNTIME_DIR" not in done.stderr
+    assert "adapter: " in webnorm(["doctor", "--mend"], tmp_path).stdout
+
+
+def test_doctor_without_an_adapter(tmp_path: Path) -> None:
+    """A Vulkan loader that is pointed at no driver, and no OpenGL: what a bare machine looks like."""
+    nothing = {
+        "VK_ICD_FILENAMES": "/none",
+        "VK_DRIVER_FILES": "/none",
+        "WGPU_BACKEND": "vulkan",
+        "EGL_PLATFORM": "none",
+    }
+    probe = "from webnorm.device import adapters; print(len(adapters()))"
+    environment = {
+        **os.environ,
+        **nothing,
+        "LIBGL_DRIVERS_PATH": "/none",
+        "GBM_BACKENDS_PATH": "/none",
+        "__EGL_VENDOR_LIBRARY_FILENAMES": "/none",
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True
+    )
+    if found.stdout.strip() != "0":
+        pytest.skip("the adapters of this system cannot be hidden by environment variables")
+    done = subprocess.run(
+        [sys.executable, "-m", "webnorm", "doctor"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--mend" in done.stdout or "No WebGPU adapter" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way on Windows")
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, device: Device) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "webnorm",
+        "bench",
+        "--rows",
+        "8,16,24,32,40,48",
+        "--cols",
+        "48,64,80",
+        "--kernel",
+        "naive",
+        "--budget",
+        "2",
+        "--json",
+        "out.json",
+    ]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(600):
+        if (tmp_path / "out.json").exists():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "webnorm: interrupted; what was finished is kept\n"
+    finished = {
+        (r["problem"]["rows"], r["problem"]["cols"])
+        for r in json.loads((tmp_path / "out.json").read_text())["results"]
+    }
+    assert 1 <= len(finished) < 18

@@ -1,0 +1,98 @@
+"""What the README and the docs say is run: commands, Python, the worked example, the generated tables."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.numerics import kernels_table
+from lab import KERNELS
+from test_snapshots import tracked
+from webnorm.device import Device
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md")
+_BLOCK = re.compile(r"(?:<!-- (?P<marker>[^>]*) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.S)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """A page's blocks of a language, less those that a visible marker exempts."""
+    found = _BLOCK.finditer(page.read_text())
+    return [
+        match["text"]
+        for match in found
+        if match["language"] == language and not (match["marker"] or "").startswith("not run by the tests")
+    ]
+
+
+def webnorm(arguments: list[str], folder: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "webnorm", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def example(folder: Path) -> None:
+    """Save the worked example of docs/add-a-kernel.md where it says."""
+    page = ROOT / "docs" / "add-a-kernel.md"
+    match = re.search(r"Save this as `([\w/.]+)`", page.read_text())
+    assert match
+    (text,) = blocks(page, "wgsl")
+    path = folder / match[1]
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands(page: Path, tmp_path: Path, device: Device) -> None:
+    example(tmp_path)
+    for block in blocks(page, "console"):
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            assert words[0] == "webnorm", f"{page.name}: {line}"
+            done = webnorm(words[1:], tmp_path)
+            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+            assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python(page: Path, tmp_path: Path, device: Device) -> None:
+    for block in blocks(page, "python"):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", block],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_every_command_is_documented() -> None:
+    done = webnorm(["--help"], ROOT)
+    commands = set(re.findall(r"^│ (\w+) ", done.stdout, re.M))
+    assert commands == {"doctor", "list", "show", "check", "bench", "compare"}
+    text = "".join(page.read_text() for page in PAGES)
+    assert all(f"webnorm {command}" in text for command in commands)
+
+
+def test_the_kernels_table_is_fresh() -> None:
+    table = kernels_table([kernel for kernel in KERNELS if tracked(kernel)])
+    assert table in (ROOT / "docs" / "kernels.md").read_text(), "stale: python -m bench.numerics --write"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_the_architecture_names_every_module() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for path in (ROOT / "webnorm").glob("*.py"):
+        if not path.stem.startswith("_"):
+            assert f"`{path.stem}`" in text, path.stem
