@@ -113,9 +113,18 @@ def test_times_taken_in_different_ways_are_unclear(change: dict[str, str]) -> No
     assert found.reason is not None and next(iter(change.values())) in found.reason
 
 
-def test_what_is_no_longer_right_is_not_timed() -> None:
+def test_what_was_wrong_and_stays_so_is_the_same() -> None:
+    wrong = result(None, status="fail", reason="off by 3")
+    assert one(wrong, wrong).verdict == "SAME"
+    now_right = one(wrong, result(samples(1, 0.01, 1)))
+    assert now_right.verdict == "NOT TIMED"
+    assert slower_than([now_right], 0.0) == []
+
+
+def test_what_is_no_longer_right_is_broken() -> None:
     found = one(result(samples(1, 0.01, 1)), result(None, status="fail", reason="off by 3"))
-    assert found.verdict == "NOT TIMED"
+    assert found.verdict == "BROKEN"
+    assert slower_than([found], 50.0) == [found]
     assert found.reason == "the new result is 'fail' and has no time: off by 3"
 
 

@@ -22,10 +22,8 @@ RULE = timing.Rule(least=2, most=2, budget_s=1.0)
 
 def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Device) -> None:
     root = broken.write(tmp_path, *broken.REPLACED)
-    kernels = tuple(
-        kernel for kernel in discover([root]) if kernel.op.name == "layer_norm" and kernel.rung == 1
-    )
-    assert {kernel.name for kernel in kernels} == {"naive", *broken.REPLACED}
+    known = discover([root])
+    kernels = tuple(select(known, name) for name in ("naive", *broken.REPLACED))
     case = next(case for case in CASES if case.name == "rows-1")
     with Worker(time_limit_s=5.0) as worker:
         results = list(check.run(check.Request(kernels, (case,), (root,)), worker, device.traits))

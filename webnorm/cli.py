@@ -588,14 +588,16 @@ def compare_command(
     fail_slower: Annotated[
         float | None,
         typer.Option(
-            "--fail-slower", help="Exit 1 if anything is slower by more than so many percent.", min=0.0
+            "--fail-slower",
+            help="Exit 1 if anything is slower by more than so many percent, or broken.",
+            min=0.0,
         ),
     ] = None,
     any_device: Annotated[
         bool, typer.Option("--any-device", help="Compare results of different devices all the same.")
     ] = False,
 ) -> None:
-    """SAME, FASTER, SLOWER or UNCLEAR for each kernel and problem, from the recorded samples."""
+    """SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, from the recorded samples."""
     from webnorm import results
     from webnorm.compare import compare, slower_than
     from webnorm.report import compare_table

@@ -14,7 +14,7 @@ from webnorm.errors import WebnormError
 from webnorm.problem import Problem
 from webnorm.results import Report, Result
 
-Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "ONLY IN OLD", "ONLY IN NEW", "NOT TIMED"]
+Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
 
 # A difference this small is none. The samples of one run share a clock, a temperature and a placement in
 # memory, so their spread does not show what changes between runs; 2 % leaves room for it.
@@ -63,12 +63,12 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> tuple[Comp
 
 
 def slower_than(comparisons: Sequence[Comparison], percent: float) -> list[Comparison]:
-    """Those that are SLOWER, and by more than `percent`; WebnormError unless that is 0 or more."""
+    """Those that are SLOWER by more than `percent`, and the BROKEN; WebnormError unless that is 0 or more."""
     if not (percent >= 0 and math.isfinite(percent)):
         raise WebnormError(f"percent is {percent}; expected a finite number of 0 or more")
     limit = 1 + percent / 100
-    slower = [one for one in comparisons if one.verdict == "SLOWER"]
-    return [one for one in slower if one.ratio is not None and one.ratio > limit]
+    slower = {"SLOWER": limit, "BROKEN": 0.0}
+    return [one for one in comparisons if (one.ratio or math.inf) > slower.get(one.verdict, math.inf)]
 
 
 def ratio_interval(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
@@ -134,6 +134,11 @@ def _judge(old: Result | None, new: Result | None) -> Comparison:
         return told("ONLY IN OLD")
     if old is None:
         return told("ONLY IN NEW")
+    if not old.timed and not new.timed and old.status == new.status:
+        return told("SAME", f"neither was timed: {new.status!r} in both")
+    if old.timed and not new.timed and new.status != "skip":
+        why = f": {new.reason}" if new.reason else ""
+        return told("BROKEN", f"the new result is {new.status!r} and has no time{why}")
     for age, result in (("old", old), ("new", new)):
         if not result.timed:
             why = f": {result.reason}" if result.reason else ""

@@ -36,6 +36,7 @@ _STYLES = {
     "SAME": "green",
     "FASTER": "bold green",
     "SLOWER": "bold red",
+    "BROKEN": "bold red",
     "UNCLEAR": "yellow",
 }
 

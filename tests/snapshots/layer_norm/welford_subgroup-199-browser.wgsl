@@ -159,6 +159,9 @@ fn main(
     @builtin(subgroup_size) subgroup_size: u32,
     @builtin(subgroup_invocation_id) lane: u32,
 ) {
+    // WGSL starts workgroup memory at zero; wgpu-native, which also runs this text, does not.
+    if (invocation == 0u) { atomicStore(&subgroups_drawn, 0u); }
+    workgroupBarrier();
     var drawn = 0u;
     if (lane == 0u) { drawn = atomicAdd(&subgroups_drawn, 1u); }
     let place = subgroupBroadcastFirst(drawn) * subgroup_size + lane;
