@@ -7,15 +7,19 @@ from pathlib import Path
 from webnorm.kernel import wgsl_root
 
 NAIVE = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
-REPLACED = {
-    "wrong": ("* rstd;", "* rstd * 1.5;"),
-    "unparsable": ("let normalized = (", "let normalized = = ("),
+REPLACED: dict[str, dict[str, str]] = {
+    "wrong": {"* rstd;": "* rstd * 1.5;"},
+    "unparsable": {"let normalized = (": "let normalized = = ("},
     # A pointer to an array element as an argument panics naga.
-    "panics": (
-        "@compute",
-        "fn touch(p: ptr<function, f32>) { *p = 1.0; }\n@compute",
-    ),
-    "undefined": ("let pivot", "{{ nothing }} let pivot"),
+    "panics": {
+        "@compute": "fn touch(p: ptr<function, f32>) { *p = 1.0; }\n@compute",
+        "let pivot": "var many = array<f32, 4>();\n    touch(&many[row % 4u]);\n    let pivot",
+    },
+    "unbound": {
+        "@compute": "@group(0) @binding(9) var<storage, read> extra: array<f32>;\n@compute",
+        "= pivot_x(row);": "= pivot_x(row) + extra[0];",
+    },
+    "undefined": {"let pivot": "{{ nothing }} let pivot"},
 }
 
 
@@ -23,11 +27,9 @@ def write(folder: Path, *names: str) -> Path:
     """Write the named kernels into DIR/layer_norm and give DIR."""
     (folder / "layer_norm").mkdir(parents=True, exist_ok=True)
     for name in names:
-        old, new = REPLACED[name]
-        assert old in NAIVE
-        text = NAIVE.replace(old, new)
-        if name == "panics":
-            call = "var many = array<f32, 4>();\n    touch(&many[row % 4u]);\n    let pivot"
-            text = text.replace("let pivot", call)
+        text = NAIVE
+        for old, new in REPLACED[name].items():
+            assert old in text
+            text = text.replace(old, new)
         (folder / "layer_norm" / f"{name}.wgsl").write_text(text)
     return folder

@@ -34,6 +34,7 @@ def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Devi
     assert found["undefined"].status == "error" and "'nothing' is undefined" in (
         found["undefined"].reason or ""
     )
+    assert found["unbound"].status == "error" and "unbound.wgsl" in (found["unbound"].reason or "")
     assert found["panics"].status == "error" and "panicked" in (found["panics"].reason or "")
     assert all("\n" not in (result.reason or "") for result in results)
     assert bench.failed(results)
@@ -63,6 +64,8 @@ def test_a_bug_and_a_mistake_in_the_worker(device: Device) -> None:
             list(worker.stream(_bug, None))
         with pytest.raises(WebnormError, match="a mistake"):
             list(worker.stream(_mistake, None))
+        with pytest.raises(WebnormError, match="not enough memory"):
+            list(worker.stream(_too_much, None))
         assert list(worker.stream(_fine, 3)) == [0, 1, 2]
 
 
@@ -88,6 +91,11 @@ def _bug(device: object, job: object):  # type: ignore[no-untyped-def]
 
 def _mistake(device: object, job: object):  # type: ignore[no-untyped-def]
     raise WebnormError("a mistake")
+    yield
+
+
+def _too_much(device: object, job: object):  # type: ignore[no-untyped-def]
+    raise MemoryError("763 GiB")
     yield
 
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import wgpu
+
 from webnorm import timing
 from webnorm.accuracy import Accuracy, assess, tolerance
 from webnorm.device import Device
+from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, load
 from webnorm.ops import OPS
@@ -147,12 +150,14 @@ def try_variant(bench: Bench, variant: Variant, case: str | None = None) -> tupl
     result = blank_result(variant, bench.problem, case)
     try:
         plan = bench.prepare(variant)
+        plan.outputs.poison()
+        plan.run()
+        accuracy, digest = bench.first_outcome(plan)
     except WebnormError as error:
         refused = variant.refusal(bench.problem, bench.device.traits) is not None
         return replace(result, status="skip" if refused else "error", reason=str(error)), None, b""
-    plan.outputs.poison()
-    plan.run()
-    accuracy, digest = bench.first_outcome(plan)
+    except wgpu.GPUError as error:
+        return replace(result, reason=f"wgpu refused to run it: {read_report(str(error))[1]}"), None, b""
     return with_accuracy(result, accuracy), plan if accuracy.ok else None, digest
 
 

@@ -143,5 +143,7 @@ def _serve(connection: Connection, adapter: str | None, stderr: str) -> None:
             connection.send(None)
         except WebnormError as error:
             connection.send(_Failed(str(error), mistake=True))
+        except MemoryError as error:
+            connection.send(_Failed(f"not enough memory: {error}", mistake=True))
         except Exception:
             connection.send(_Failed(traceback.format_exc(), mistake=False))
