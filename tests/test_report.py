@@ -162,8 +162,8 @@ def test_check_counts_and_names_the_worst_case() -> None:
     ]
     shown = text(check_table(results))
     assert line_of(shown, "registers").split()[2:] == ["2", "0", "0", "1", "outlier", "1.5e-06"]
-    # An expected failure is not the worst that can be said of a kernel that passes elsewhere.
-    assert line_of(shown, "one_pass").split()[2:] == ["1", "0", "1", "0", "normal", "1.0e-07"]
+    # An unstable kernel shows how wrong it is, which is what it is kept for.
+    assert line_of(shown, "one_pass").split()[2:] == ["1", "0", "1", "0", "mean1e6", "inf"]
     assert line_of(shown, "layer_norm naive").split()[2:] == ["1", "4", "0", "0", "uniform", "nan"]
     assert "case uniform" in shown and "off by a half" in shown and "does not compile" in shown
 

@@ -122,7 +122,7 @@ def assess(
     elif non_finite:
         reason = f"{non_finite} of {got.size} elements are NaN or Inf or were never written, first {worst}"
     elif not largest.ratio <= 1.0:
-        reason = str(worst)
+        reason = f"{worst} ({allowed.reason})"
     return Accuracy(
         ok=reason is None,
         max_abs_error=max((part.max_abs_error for part in parts), default=0.0),

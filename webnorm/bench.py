@@ -57,7 +57,7 @@ def variants(request: Request, problem: Problem, traits: Traits) -> list[Variant
     """The variants that a problem is run with: the copy in all its constants, then the kernels asked for."""
     found: list[Variant] = []
     for kernel in request.copies:
-        found += [v for v in chosen_variants(kernel, problem, traits, {}, every=True)]
+        found += chosen_variants(kernel, problem, traits, {}, every=True)
     for kernel in request.kernels:
         found += chosen_variants(kernel, problem, traits, request.chosen, request.every)
     return found

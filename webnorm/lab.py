@@ -85,6 +85,7 @@ def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
         max_abs_error=accuracy.max_abs_error,
         max_rel_error=accuracy.max_rel_error,
         tolerance=accuracy.tolerance,
+        worst=str(accuracy.worst) if accuracy.worst else None,
         non_finite=accuracy.non_finite,
     )
 

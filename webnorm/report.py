@@ -95,10 +95,16 @@ def check_table(results: Sequence[Result]) -> Table:
             Text(str(wrong), "bold red" if wrong else ""),
             Text(str(counts["expected failure"]), "yellow" if counts["expected failure"] else ""),
             Text(str(counts["skip"]), "dim"),
-            Text((worst.case or str(worst.problem)) if shown else NOTHING),
+            _worst(worst) if shown else Text(NOTHING),
             Text(error_text(worst.max_rel_error) if shown else NOTHING),
         )
     return table
+
+
+def _worst(result: Result) -> Text:
+    """The case, and the element of it that is worst: index, got, expected, error."""
+    text = Text(result.case or str(result.problem))
+    return text.append(f"\n{result.worst}", "dim") if result.worst else text
 
 
 def compare_table(comparisons: Sequence[Comparison]) -> Table:
@@ -191,8 +197,8 @@ def _gbps(result: Result) -> float:
 
 
 def _badness(result: Result) -> tuple[int, float]:
-    """Unexpected failures before passes, and expected failures last; what never ran has no error."""
-    grave = {"FAIL": 3, "pass": 2, "expected failure": 1}.get(verdict(result), 0)
+    """Unexpected failures first, then the largest error; what never ran has none."""
+    grave = {"FAIL": 2, "pass": 1, "expected failure": 1}.get(verdict(result), 0)
     error = result.max_rel_error
     # NaN compares with nothing, so max() would pass over it or keep it by accident.
     return grave, -1.0 if error is None else math.inf if math.isnan(error) else error

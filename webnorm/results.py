@@ -30,6 +30,7 @@ class Result:
 
     Times are nanoseconds per dispatch, `gbps` is `bytes` (the op's minimum) over the median.
     `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
+    `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
     `flags` holds remarks such as "noisy", "throttled" and "suspicious".
     """
 
@@ -44,6 +45,7 @@ class Result:
     max_abs_error: float | None = None
     max_rel_error: float | None = None
     tolerance: float | None = None
+    worst: str | None = None
     non_finite: int | None = None
     deterministic: bool | None = None
     median_ns: float | None = None
@@ -199,6 +201,7 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "max_abs_error": _number,
     "max_rel_error": _number,
     "tolerance": _number,
+    "worst": _text,
     "non_finite": _integer,
     "deterministic": _flag,
     "median_ns": _number,
