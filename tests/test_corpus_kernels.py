@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lab import KERNELS, NORMS, kernel_named, run
 from webnorm.corpus import CASES, Case
 from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, all_variants, default_variant
-from webnorm.problem import Problem, make_inputs
+from webnorm.problem import Options, Problem, make_inputs
 
 
 @pytest.mark.parametrize("kernel", NORMS, ids=lambda kernel: kernel.name)
@@ -84,3 +86,31 @@ def test_the_same_input_gives_the_same_bits(name: str, device: Device) -> None:
     for _ in range(3):
         again, _ = run(device, variant, problem)
         np.testing.assert_array_equal(first.view(np.uint32), again.view(np.uint32))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kernel=st.sampled_from([kernel for kernel in NORMS if kernel.unstable is None]),
+    rows=st.integers(1, 70),
+    cols=st.integers(1, 1300),
+    mean=st.floats(-1e5, 1e5),
+    scale=st.floats(1e-3, 1e6),
+    options=st.builds(Options, weight=st.booleans(), bias=st.booleans()),
+    seed=st.integers(0, 2**32),
+)
+def test_any_shape_and_any_values(
+    kernel: Kernel,
+    rows: int,
+    cols: int,
+    mean: float,
+    scale: float,
+    options: Options,
+    seed: int,
+    device: Device,
+) -> None:
+    problem = Problem(rows=rows, cols=cols, options=options, seed=seed)
+    variant = default_variant(kernel, problem, device.traits)
+    arrays = make_inputs(problem)
+    arrays["x"] = (arrays["x"] * scale + mean).astype(np.float32)
+    _, accuracy = run(device, variant, problem, arrays)
+    assert accuracy.ok, accuracy.reason

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from webnorm import timing
+from lab import kernel_named
+from webnorm import lab, timing
 from webnorm.bench import SUSPICIOUS_PERCENT, against_copy, sets_for
-from webnorm.device import Traits
+from webnorm.device import Device, Traits, open_device
+from webnorm.kernel import default_variant
+from webnorm.plan import Plan, compile_shader
 from webnorm.problem import Problem
+from webnorm.render import render_shader
 from webnorm.results import Result
 
 GPU = Traits(frozenset(), 1024, 32768, software=False)
@@ -90,3 +94,39 @@ def test_sets_keep_the_cache_out_on_gpus_only() -> None:
     assert sets_for(small, GPU) == 64
     assert sets_for(large, GPU) == 1
     assert sets_for(Problem(rows=65536, cols=1024), GPU) == 2
+
+
+def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> None:
+    plain = open_device(without=frozenset({"timestamp-query"}))
+    assert not plain.timestamps
+    problem = Problem(rows=64, cols=256)
+    variant = default_variant(kernel_named("two_pass"), problem, plain.traits)
+    job = lab.TimingJob(
+        problem, (lab.VariantSpec.of(variant),), (), sets=2, rule=timing.Rule(least=2, most=2)
+    )
+    (found,) = [event for event in lab.time_variants(plain, job) if isinstance(event, lab.Found)]
+    assert found.result.timing_method == "wall clock"
+    assert found.result.median_ns and found.result.median_ns > 0
+    assert found.result.cache == "cold" and (found.result.dispatches_per_sample or 0) >= 2
+    assert found.result.deterministic
+
+
+def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffers that were timed are compared: here the timed run is another kernel's in disguise."""
+    problem = Problem(rows=8, cols=64)
+    variant = default_variant(kernel_named("naive"), problem, device.traits)
+    honest = timing.Stopwatch.time
+    stray = default_variant(kernel_named("copy"), problem, device.traits)
+
+    def dishonest(self: timing.Stopwatch, plan: Plan, dispatches: int) -> float:
+        shader = render_shader(stray, problem, "native", device.traits)
+        other = Plan(device, shader, plan.inputs, plan.outputs, compile_shader(device, shader))
+        return honest(self, other, dispatches)
+
+    monkeypatch.setattr(timing.Stopwatch, "time", dishonest)
+    job = lab.TimingJob(
+        problem, (lab.VariantSpec.of(variant),), (), sets=1, rule=timing.Rule(least=1, most=1)
+    )
+    (found,) = [event for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+    assert found.result.status == "fail" and found.result.deterministic is False
+    assert found.result.median_ns is None

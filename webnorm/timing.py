@@ -97,6 +97,7 @@ class Stopwatch:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.method: Method = "timestamp" if device.timestamps else "wall clock"
+        self._fence = device.create_buffer(16)
         if self.method == "timestamp":
             self._queries = device.handle.create_query_set(type="timestamp", count=2)
             usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
@@ -116,11 +117,18 @@ class Stopwatch:
             begin, end = np.frombuffer(handle.queue.read_buffer(self._ticks), np.uint64)
             return float(end - begin) * self.device.timestamp_period / dispatches
         commands = encoder.finish()
-        handle.queue.on_submitted_work_done_sync()
+        self._wait()
         began = time.perf_counter_ns()
         handle.queue.submit([commands])
-        handle.queue.on_submitted_work_done_sync()
+        self._wait()
         return (time.perf_counter_ns() - began) / dispatches
+
+    def _wait(self) -> None:
+        """Until all that was submitted is done: a read comes behind it.
+
+        wgpu-py's own on_submitted_work_done_sync raises TypeError (0.32.0).
+        """
+        self.device.handle.queue.read_buffer(self._fence)
 
     def _timestamp_writes(self) -> dict[str, Any]:
         if self.method != "timestamp":
