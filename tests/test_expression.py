@@ -26,6 +26,12 @@ VALUES = {"rows": 7, "cols": 768, "a": 3, "b": 0}
         ("max(a, rows)", 7),
         ("a if b else rows", 7),
         ("1 if 0 < a <= 3 else 2", 1),
+        ("1 < a < 3", 0),
+        ("5 < a < 9", 0),
+        ("1 if b else 2 if a else 3", 2),
+        ("a or b and 0", 3),
+        ("not a == b", 1),
+        ("-a % 2 + 1", 2),
         ("not a", 0),
         ("a and b", 0),
         ("b or a", 3),
@@ -53,6 +59,14 @@ def test_value(text: str, value: int) -> None:
         "a ** 2",
         "foo(1)",
         "ceil_div(1)",
+        "ceil_div(1, 2, 3)",
+        "min(a)",
+        "max()",
+        "min(1, *a)",
+        "min(1, **a)",
+        "min(1, a, b=2)",
+        "none",
+        "a }} b",
         "a in b",
         "a if b",
         "a | abs",
@@ -94,8 +108,19 @@ def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(binary, choice, call, inner.map(lambda t: f"(not {t})"), inner.map(lambda t: f"(-{t})"))
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.recursive(_leaves, _grow, max_leaves=12))
+# Without parentheses, so that Jinja's precedence is held against Python's. Python chains comparisons of all
+# kinds, so one is enough; `not` stands below arithmetic and cannot follow an operator of it.
+_bare = st.lists(
+    st.tuples(
+        st.sampled_from(["", "-"]), _leaves, st.sampled_from(["+", "-", "*", "//", "%", "and", "or", "<"])
+    ),
+    min_size=2,
+    max_size=7,
+).map(lambda terms: " ".join(f"{sign}{leaf} {operator}" for sign, leaf, operator in terms) + " 1")
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(st.recursive(_leaves, _grow, max_leaves=12), _bare, _bare.map("not {}".format)))
 def test_agrees_with_python(text: str) -> None:
     try:
         expected = int(eval(text, {"__builtins__": {}, "min": min, "max": max}, dict(VALUES)))
@@ -103,4 +128,6 @@ def test_agrees_with_python(text: str) -> None:
         with pytest.raises(WebnormError):
             evaluate(parse(text), VALUES)
         return
-    assert evaluate(parse(text), VALUES) == expected
+    tree = parse(text)
+    assert evaluate(tree, VALUES) == expected
+    assert json.loads(json.dumps(tree)) == tree

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from webnorm.device import BROWSER, Traits
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, all_variants, chosen_variants, default_variant, discover, load, select
 from webnorm.problem import Problem
+from webnorm.render import render_shader
 
 HEADER = """// /// webnorm
 // summary = "A test."
@@ -27,6 +29,9 @@ HEADER = """// /// webnorm
 // ///
 body
 """
+
+
+WHY_AND_SECOND = 'why = "wider than the row"\n// [[require]]\n// '
 
 
 def write(folder: Path, text: str | bytes, name: str = "mine") -> Path:
@@ -59,6 +64,16 @@ def test_header_is_read(tmp_path: Path) -> None:
         ('rule = "width <= cols"\n', "", 8, "lacks the key 'rule'"),
         ("[[pass]]", "[pass]", 11, "expected [[pass]] tables"),
         ('workgroup_count = "rows"\n', "", 11, "lacks the key 'workgroup_count'"),
+        ('differs = "Nothing."', 'differs = "Nothing."\n// rung = "one"', 4, "rung is 'one'"),
+        ("[derive]", "[features]\n// subgrups = 1\n// [derive]", 7, "did you mean 'subgroups'?"),
+        ("[derive]", "[default]\n// widht = 1\n// [derive]", 7, "unknown default key 'widht'"),
+        ("[derive]", "[accuracy]\n// serial_term = 1\n// [derive]", 7, "did you mean 'serial_terms'?"),
+        ('summary = "A test."', 'summary = "Of a width."\n// width = 3', 3, "unknown header key 'width'"),
+        ('double = "width * 2"', 'width = "cols"', 7, "'width' is no free identifier"),
+        ('double = "width * 2"', 'cols = "8"', 7, "'cols' is no free identifier"),
+        ("width = [1, 2, 4]", "target = [1]", 5, "'target' is no free identifier"),
+        ('why = "wider than the row"', WHY_AND_SECOND + 'rule = "duble"\n// why = "."', 12, "'duble'"),
+        ('why = "wider than the row"', WHY_AND_SECOND + 'rule = "double"', 11, "lacks the key 'why'"),
     ],
 )
 def test_complaints_have_file_and_line(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
@@ -73,19 +88,33 @@ def test_complaints_have_file_and_line(tmp_path: Path, old: str, new: str, line:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "line", "message"),
     [
-        (b"fn main() {}\n", "no header"),
-        (b"\xff\xfe\x00", "not UTF-8"),
-        (HEADER.replace("// [tune]", "[tune]").encode(), "line 4: a header line starts with '// '"),
-        (HEADER[: HEADER.index("// [[pass]]")].encode() + b"// ///\n", "at least one [[pass]]"),
+        (b"fn main() {}\n", 1, "no header"),
+        (HEADER.replace("// ///\nbody", "body").encode(), 1, "no header"),
+        (b"\xff\xfe\x00", 1, "not UTF-8"),
+        (HEADER.encode().replace(b"A test", b"\xe9"), 2, "not UTF-8"),
+        (HEADER.replace("// [tune]", "[tune]").encode(), 4, "a header line starts with '// '"),
+        (HEADER[: HEADER.index("// [[pass]]")].encode() + b"// ///\n", 2, "at least one [[pass]]"),
     ],
 )
-def test_files_that_are_no_kernels(tmp_path: Path, text: bytes, message: str) -> None:
+def test_files_that_are_no_kernels(tmp_path: Path, text: bytes, line: int, message: str) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(WebnormError, match=r"mine\.wgsl") as caught:
+    with pytest.raises(WebnormError) as caught:
         load(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
     assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_default_off_its_axis(tmp_path: Path) -> None:
+    path = write(tmp_path, HEADER.replace("// [derive]", '// [default]\n// width = "cols"\n// [derive]'))
+    kernel = load(path)
+    assert default_variant(kernel, Problem(rows=1, cols=2), GPU).constants == {"width": 2}
+    with pytest.raises(
+        WebnormError, match=r"mine\.wgsl: default width is 3 for 1x3 float32; expected one of"
+    ):
+        default_variant(kernel, Problem(rows=1, cols=3), GPU)
 
 
 def test_a_missing_file_and_a_foreign_folder(tmp_path: Path) -> None:
@@ -172,7 +201,7 @@ def test_defaults_are_legal(kernel: Kernel, traits: Traits) -> None:
         refusal = default_variant(kernel, problem, traits).refusal(problem, traits)
         if kernel.name == "welford_subgroup" and not traits.features:
             assert refusal == "needs the feature 'subgroups', which the adapter lacks"
-        elif (kernel.name == "registers" and cols <= 16384) or not kernel.require:
+        elif kernel.name != "registers" or cols <= 16384:
             assert refusal is None, cols
 
 
@@ -181,7 +210,12 @@ def test_registers_hold_at_most_64_scalars(traits: Traits) -> None:
     kernel = kernel_named("registers")
     for cols in ALL_COLS:
         problem = Problem(rows=3, cols=cols)
-        assert default_variant(kernel, problem, traits).names(problem, traits)["scalars"] <= 64
+        variant = default_variant(kernel, problem, traits)
+        text = render_shader(variant, problem, "native", traits).text
+        width = 4 if "alias Vec = vec4<f32>;" in text else 1
+        held = width * len(re.findall(r"let x\d+ = ", text))
+        assert 0 < held <= 64, cols
+        assert held * variant.constants["threads_per_row"] >= cols
 
 
 def test_the_ladder() -> None:

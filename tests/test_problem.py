@@ -44,6 +44,48 @@ def test_inputs(distribution: str) -> None:
     assert not np.array_equal(arrays["x"], other["x"])
 
 
+def test_a_swapped_or_dropped_weight_is_far_off() -> None:
+    arrays = make_inputs(Problem(rows=1, cols=4096))
+    for name, low in (("weight", 0.5), ("bias", -0.5)):
+        assert low <= arrays[name].min() < low + 0.01 and low + 0.99 < arrays[name].max() <= low + 1
+
+
+@pytest.mark.parametrize(
+    ("distribution", "mean", "deviation"),
+    [
+        ("normal", 0.0, 1.0),
+        ("uniform", 0.5, 12**-0.5),
+        ("mean100", 1e2, 1.0),
+        ("mean1000", 1e3, 1.0),
+        ("mean1e4", 1e4, 1.0),
+        ("mean1e6", 1e6, 1.0),
+        ("triton", -2.3, 0.5),
+    ],
+)
+def test_mean_and_deviation(distribution: str, mean: float, deviation: float) -> None:
+    x = make_inputs(Problem(rows=64, cols=1024, distribution=distribution))["x"].astype(np.float64)
+    assert x.mean() == pytest.approx(mean, abs=0.02)
+    assert x.std() == pytest.approx(deviation, rel=0.02)
+
+
+def test_outlier_and_row_scales() -> None:
+    outlier = make_inputs(Problem(rows=3, cols=9, distribution="outlier"))["x"]
+    assert (np.argmax(outlier, axis=1) == 4).all() and (outlier[:, 4] == 1e4).all()
+    scales = make_inputs(Problem(rows=5, cols=4096, distribution="row_scales"))["x"].std(axis=1)
+    np.testing.assert_allclose(scales, [1e-6, 1e-3, 1.0, 1e3, 1e6], rtol=0.1)
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_no_rows(distribution: str) -> None:
+    assert make_inputs(Problem(rows=0, cols=3, distribution=distribution))["x"].shape == (0, 3)
+
+
+@pytest.mark.parametrize("foreign", [{"colour": 1}, {"options": {"colour": True}}, {"cols": 0}])
+def test_foreign_json(foreign: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, WebnormError)):
+        Problem.from_json({**Problem(rows=1, cols=2).as_json(), **foreign})
+
+
 def test_options_leave_arrays_out() -> None:
     problem = Problem(rows=1, cols=2, options=Options(weight=False))
     assert set(make_inputs(problem)) == {"x", "bias"}

@@ -35,8 +35,13 @@ ROWS = {
     "normal": np.random.default_rng(0).standard_normal((3, 17)),
     "shifted": np.random.default_rng(1).standard_normal((2, 64)) + 1e6,
     "constant": np.full((1, 7), 3.3333),
-    "quantised": 1e15 + np.arange(16.0)[None, :],
+    # Seven and eleven equal values: their float64 sum rounds, so a mean taken without a shift is not theirs.
+    "constant_large": np.full((1, 7), 1e15),
+    "constant_odd": np.full((1, 11), 123456.789),
+    # A float32 step at 1e15 is 2**26: four neighbouring values.
+    "quantised": 1e15 + 2.0**26 * (np.arange(16.0) % 4)[None, :],
     "huge": np.random.default_rng(2).standard_normal((2, 9)) * 1e18,
+    "opposite": 1e18 * np.array([[1.0, -1.0, 1.0, -1.0, 1.0]]),
     "single": np.array([[5.0]]),
 }
 
@@ -50,6 +55,18 @@ def test_agrees_with_fractions(name: str, affine: str) -> None:
     bias = rng.random(x.shape[1]).astype(np.float32) if affine in ("bias", "both") else None
     got = layer_norm(x, weight, bias, 1e-5)
     np.testing.assert_allclose(got, exact(x, weight, bias, 1e-5), rtol=1e-11, atol=1e-11)
+
+
+def test_a_constant_row_is_exactly_the_bias() -> None:
+    for value in (0.1, 123456.789, 3e7, -1e15, 1e30):
+        for cols in (3, 7, 11, 199):
+            x = np.full((1, cols), value, np.float32)
+            assert not layer_norm(x, None, None, 1e-12).any(), (value, cols)
+
+
+def test_float64_rows_around_1e15() -> None:
+    x = 1e15 + np.arange(16.0)[None, :]
+    np.testing.assert_allclose(layer_norm(x, None, None, 1e-5), exact(x, None, None, 1e-5), rtol=1e-11)
 
 
 @settings(max_examples=60, deadline=None)
@@ -79,5 +96,6 @@ def test_a_constant_row_with_eps_0_has_no_answer() -> None:
 
 
 def test_condition() -> None:
-    x = np.array([[99.0, 101.0], [-1.0, 1.0]], np.float32)
-    np.testing.assert_allclose(condition(x, 0.0), [100.0, 0.0])
+    x = np.array([[99.0, 101.0], [-1.0, 1.0], [-101.0, -99.0]], np.float32)
+    np.testing.assert_allclose(condition(x, 0.0), [100.0, 0.0, 100.0])
+    np.testing.assert_allclose(condition(x, 3.0), [50.0, 0.0, 50.0])

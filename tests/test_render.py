@@ -102,9 +102,11 @@ def test_every_plain_line_stands_in_its_source(kernel: Kernel) -> None:
     [
         ("{{ nothing }}\n", "mine.wgsl:9: 'nothing' is undefined"),
         ("\n\n{% if %}\n", "mine.wgsl:11: "),
-        ('{% include "lib/none.wgsl" %}\n', "includes 'lib/none.wgsl'"),
+        ('\n{% include "lib/none.wgsl" %}\n', "mine.wgsl:10: includes 'lib/none.wgsl'"),
         ("{{ cols // 0 }}\n", "mine.wgsl:9: "),
-        ("{{ ''.__class__.__mro__ }}\n", "mine.wgsl:9: "),
+        ("{{ ''.__class__.__mro__ }}\n", "mine.wgsl:9: access to attribute '__class__'"),
+        ("{{ lipsum.__globals__ }}\n", "mine.wgsl:9: access to attribute '__globals__'"),
+        ("{{ rows }}\n", "mine.wgsl:9: 'rows' is undefined"),
     ],
 )
 def test_template_mistakes_have_file_and_line(tmp_path: Path, body: str, message: str) -> None:
@@ -112,6 +114,46 @@ def test_template_mistakes_have_file_and_line(tmp_path: Path, body: str, message
         shader_of(tmp_path, body)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("a\n{{ nothing }}\n", ":2: 'nothing' is undefined"),
+        ("a\n{% if %}\n", ":2: Expected an expression"),
+        ("a\n{% include 'lib/none.wgsl' %}\n", ":2: includes 'lib/none.wgsl'"),
+        ("{% include 'lib/part.wgsl' %}\n", ":1: maximum recursion depth exceeded"),
+    ],
+)
+def test_mistakes_in_a_users_snippet_name_the_users_file(tmp_path: Path, part: str, message: str) -> None:
+    with pytest.raises(WebnormError) as caught:
+        shader_of(tmp_path, '{% include "lib/part.wgsl" %}\n', {"part.wgsl": part})
+    assert str(caught.value).startswith(f"{tmp_path.resolve()}/lib/part.wgsl{message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_are_named_so_that_they_can_be_opened(tmp_path: Path) -> None:
+    body = '{% include "lib/part.wgsl" %}\n{% include "lib/interface.wgsl" %}\n'
+    shader = shader_of(
+        tmp_path, "{% set access_width = 1 %}{% set subgroups = 0 %}\n" + body, {"part.wgsl": "a\n"}
+    )
+    files = {file for file, _ in shader.origins}
+    assert {str(tmp_path.resolve() / "lib" / "part.wgsl"), "wgsl/lib/interface.wgsl"} <= files
+
+
+def test_webnorm_behind_a_link_is_still_named_wgsl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = tmp_path / "link"
+    try:
+        link.symlink_to(wgsl_root(), target_is_directory=True)
+    except OSError:
+        pytest.skip("this system lets no test make a symbolic link")
+    monkeypatch.setattr("webnorm.render.wgsl_root", lambda: link)
+    test_a_mistake_in_webnorms_own_snippet(tmp_path)
+
+
+def test_a_mistake_in_webnorms_own_snippet(tmp_path: Path) -> None:
+    with pytest.raises(WebnormError, match=r"^wgsl/lib/interface\.wgsl:\d+: 'access_width' is undefined$"):
+        shader_of(tmp_path, '{% include "lib/interface.wgsl" %}\n')
 
 
 VALID = """
@@ -139,8 +181,11 @@ def test_a_valid_shader_compiles(tmp_path: Path, device: Device) -> None:
     [
         ("return v;", "return v", "part.wgsl:4", "}"),
         ("return v;", "return vv;", "part.wgsl:3", "return vv;"),
-        ("return v;", "return 1u;", "part.wgsl:", "1u"),
-        ("y[i] = helper(x[i]);", "y[i] = helper(i);", "mine.wgsl:", "helper(i)"),
+        ("return v;", "return 1u;", "part.wgsl:3", "return 1u;"),
+        ("return v;", "let k: i32 = 3u; return v;", "part.wgsl:3", "let k: i32 = 3u; return v;"),
+        ("y[i] = helper(x[i]);", "y[i] = helper(i);", "mine.wgsl:19", "y[i] = helper(i);"),
+        ("y[i] = helper(x[i]);", "x[i] = 1.0;", "mine.wgsl:19", "x[i] = 1.0;"),
+        ("y[i] = helper(x[i]);", "y[i] = vec4<f32>(x[i]);", "mine.wgsl:19", "y[i] = vec4<f32>(x[i]);"),
         ("y[i] = helper(x[i]);", "y[i] == ;", "mine.wgsl:19", "y[i] == ;"),
     ],
 )
@@ -152,7 +197,9 @@ def test_compile_errors_name_the_template_line(
     with pytest.raises(WebnormError) as caught:
         compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": helper}))
     message = str(caught.value)
-    assert place in message and quoted in message
+    folder = tmp_path.resolve() / ("lib" if place.startswith("part") else "layer_norm")
+    assert message.startswith(f"{folder}/{place}: ")
+    assert message.endswith(f": {quoted}")
     assert "\n" not in message
     assert "┌" not in message
 

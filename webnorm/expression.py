@@ -95,10 +95,12 @@ def _tree(node: nodes.Node, text: str) -> Tree:
                 tree = pair if tree is None else ["and", tree, pair]
             assert tree is not None
             return tree
-        case nodes.Call(node=nodes.Name(name=name)) if name in _FUNCTIONS and not node.kwargs:
-            minimum = 2 if name == "ceil_div" else 1
-            if len(node.args) < minimum or (name == "ceil_div" and len(node.args) > 2):
-                raise WebnormError(f"expression {text!r}: {name} takes {minimum} arguments or more")
+        case nodes.Call(node=nodes.Name(name=name), kwargs=[], dyn_args=None, dyn_kwargs=None) if (
+            name in _FUNCTIONS
+        ):
+            if len(node.args) < 2 or (name == "ceil_div" and len(node.args) > 2):
+                or_more = "" if name == "ceil_div" else " or more"
+                raise WebnormError(f"expression {text!r}: {name} takes 2 arguments{or_more}")
             return [name, *(sub(argument) for argument in node.args)]
         case nodes.Add() | nodes.Sub() | nodes.Mul() | nodes.FloorDiv() | nodes.Mod():
             return [_NODE_OPERATORS[type(node)], sub(node.left), sub(node.right)]

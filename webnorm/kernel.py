@@ -22,6 +22,8 @@ from webnorm.problem import Problem
 PROBLEM_NAMES = ("rows", "cols", "has_weight", "has_bias")
 ADAPTER_NAMES = ("max_invocations", "workgroup_storage", "software", "has_subgroups")
 KNOWN_FEATURES = ("subgroups",)
+# What webnorm.render hands a template beside the header's names.
+TEMPLATE_NAMES = ("bindings", "target", "features", "count_cost")
 
 
 @dataclass(frozen=True)
@@ -194,25 +196,27 @@ _KEYS = {
 }
 
 
-def split_header(source: str) -> tuple[int, str]:
+def split_header(source: str, path: Path) -> tuple[int, str]:
     """The header's TOML and the number of the line that opens it; raises WebnormError without one."""
     lines = source.splitlines()
     try:
         start = lines.index(_OPEN)
         end = lines.index(_CLOSE, start + 1)
     except ValueError:
-        raise WebnormError(f"no header: expected a line {_OPEN!r} and after it a line {_CLOSE!r}") from None
+        raise WebnormError(
+            f"{path}:1: no header: expected a line {_OPEN!r} and after it a line {_CLOSE!r}"
+        ) from None
     toml = []
     for number, line in enumerate(lines[start + 1 : end], start + 2):
         if line != "//" and not line.startswith("// "):
-            raise WebnormError(f"line {number}: a header line starts with '// ', got {line!r}")
+            raise WebnormError(f"{path}:{number}: a header line starts with '// ', got {line!r}")
         toml.append(line[3:])
     return start + 1, "\n".join(toml)
 
 
-def without_header(source: str) -> str:
+def without_header(source: str, path: Path) -> str:
     """The template's body with the header's lines left blank, so that line numbers stay true."""
-    start, toml = split_header(source)
+    start, toml = split_header(source, path)
     lines = source.splitlines()
     count = len(toml.splitlines()) + 2
     lines[start - 1 : start - 1 + count] = [""] * count
@@ -226,16 +230,15 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
     """
     try:
         source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise WebnormError(f"{path}: cannot read the kernel: {reason}") from error
+    except OSError as error:
+        raise WebnormError(f"{path}: cannot read the kernel: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise WebnormError(f"{path}:{line}: cannot read the kernel: not UTF-8 text") from error
     name = op_name or path.resolve().parent.name
     if name not in OPS:
         raise unknown(f"op (the folder of {path})", name, OPS)
-    try:
-        start, toml = split_header(source)
-    except WebnormError as error:
-        raise WebnormError(f"{path}: {error}") from error
+    start, toml = split_header(source, path)
     return _Header(path, start, toml).kernel(OPS[name])
 
 
@@ -252,9 +255,18 @@ class _Header:
             message = re.sub(r" \(at .*\)", "", str(error))
             raise WebnormError(f"{path}:{line}: header is not TOML: {message}") from error
 
-    def complaint(self, near: str, message: str) -> WebnormError:
-        pattern = re.compile(rf"\b{re.escape(near)}\b")
-        line = next((i for i, text in enumerate(self.lines, 1) if pattern.search(text)), 0)
+    def complaint(self, near: str, message: str, holding: str = "", index: int = 0) -> WebnormError:
+        """The error with the line of the key or table `near`: the one that holds a text, or the index-th.
+
+        A key deeper in a line (an inline table) is the second choice; the header's first line the last.
+        """
+        key = rf"{re.escape(near)}\b"
+        for pattern in (re.compile(rf"\s*\[*\s*[\"']?{key}"), re.compile(rf".*\b{key}")):
+            found = [i for i, text in enumerate(self.lines, 1) if pattern.match(text)]
+            found = [i for i in found if holding in self.lines[i - 1]] or found
+            if found:
+                break
+        line = found[min(index, len(found) - 1)] if found else 0
         return WebnormError(f"{self.path}:{self.start + line}: {message}")
 
     def text(self, key: str) -> str:
@@ -276,7 +288,7 @@ class _Header:
             tree = expression.parse(text)
             expression.check_names(tree, known, text)
         except WebnormError as error:
-            raise self.complaint(near, str(error)) from error
+            raise self.complaint(near, str(error), str(text)) from error
         return tree
 
     def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
@@ -284,9 +296,12 @@ class _Header:
             if key not in keys:
                 raise self.complaint(key, str(unknown(f"{where} key", key, keys)))
 
+    def free(self, name: str, known: Sequence[str], kind: str, holding: str = "") -> None:
+        if not name.isidentifier() or name in known or name in TEMPLATE_NAMES:
+            raise self.complaint(name, f"{kind} {name!r} is no free identifier", holding)
+
     def axis(self, name: str, values: object) -> tuple[int, ...]:
-        if not name.isidentifier() or name in PROBLEM_NAMES or name in ADAPTER_NAMES:
-            raise self.complaint(name, f"axis {name!r} is no free identifier")
+        self.free(name, (*PROBLEM_NAMES, *ADAPTER_NAMES), "axis")
         if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
             raise self.complaint(name, f"axis {name} is {values!r}; expected a list of integers or booleans")
         return tuple(int(value) for value in values)
@@ -303,6 +318,7 @@ class _Header:
             known.append(axis)
         derive: dict[str, Tree] = {}
         for name, text in self.mapping(self.table, "derive").items():
+            self.free(name, known, "derived constant", str(text))
             derive[name] = self.tree(name, text, known)
             known.append(name)
         features = {}
@@ -335,10 +351,10 @@ class _Header:
         entries = self.table.get(key, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self.complaint(key, f"{key} is {entries!r}; expected [[{key}]] tables")
-        for entry in entries:
+        for index, entry in enumerate(entries):
             self.only(entry, keys, key)
-            for name in keys - set(entry):
-                raise self.complaint(key, f"a [[{key}]] table lacks the key {name!r}")
+            for name in sorted(keys - set(entry)):
+                raise self.complaint(key, f"a [[{key}]] table lacks the key {name!r}", "[[", index)
             yield entry
 
     def requires(self, known: Sequence[str]) -> Iterator[Require]:

@@ -109,18 +109,21 @@ class _Loader(BaseLoader):
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = roots
 
-    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Any]:
+    def find(self, template: str) -> Path:
+        """The file of a template; raises TemplateNotFound without one."""
         path = Path(template)
         candidates = [path] if path.is_absolute() else [root / template for root in self.roots]
         for candidate in candidates:
             if candidate.is_file():
-                source = candidate.read_text(encoding="utf-8")
-                return (
-                    (without_header(source) if path.is_absolute() else source),
-                    str(candidate),
-                    lambda: False,
-                )
+                return candidate.resolve()
         raise TemplateNotFound(template)
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Any]:
+        path = self.find(template)
+        source = path.read_text(encoding="utf-8")
+        if Path(template).is_absolute():
+            source = without_header(source, path)
+        return source, str(path), lambda: False
 
     def blank(self, template: str, number: int) -> bool:
         """Whether that line of a template is empty in its file."""
@@ -161,13 +164,14 @@ def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, in
     while lines and not lines[-1]:
         lines.pop()
         origins.pop()
-    return "\n".join(lines) + "\n", tuple((display_path(file), number) for file, number in origins)
+    shown = {file: display_path(str(loader.find(file))) if file else "" for file, _ in origins}
+    return "\n".join(lines) + "\n", tuple((shown[file], number) for file, number in origins)
 
 
 def display_path(file: str) -> str:
     """A template's file as messages name it: from `wgsl/` on for webnorm's own."""
     path = Path(file)
-    root = wgsl_root()
+    root = wgsl_root().resolve()
     if not path.is_absolute():
         return str(Path(root.name) / path)
     return str(path.relative_to(root.parent)) if path.is_relative_to(root.parent) else str(path)
@@ -208,12 +212,13 @@ def render_shader(
     try:
         marked = environment.get_template(str(kernel.path.resolve())).render()
     except TemplateSyntaxError as error:
-        raise WebnormError(f"{display_path(error.name or '')}:{error.lineno}: {error.message}") from error
+        place = display_path(error.filename or str(kernel.path.resolve()))
+        raise WebnormError(f"{place}:{error.lineno}: {error.message}") from error
     except TemplateNotFound as error:
         raise WebnormError(
-            f"{kernel.path}: includes {error.name!r}, which is in none of its folders"
+            f"{_template_line(error, kernel.path)}: includes {error.name!r}, which is in none of its folders"
         ) from error
-    except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
+    except (TemplateError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         raise WebnormError(f"{_template_line(error, kernel.path)}: {error}") from error
     text, origins = _strip_marks(marked, loader)
     return Shader(

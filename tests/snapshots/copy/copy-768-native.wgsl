@@ -1,5 +1,6 @@
 // Every workgroup moves one run of memory, `accesses` loads in flight per invocation before the first
 // store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm.
+
 // `start` is the element of each per-row binding at which the slice's first row begins.
 struct Params { rows: u32, start: u32, eps: f32 }
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,5 +1,6 @@
 // Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and
 // a single accumulator adds `cols` terms one after another, so its rounding grows with the row.
+
 // `start` is the element of each per-row binding at which the slice's first row begins.
 struct Params { rows: u32, start: u32, eps: f32 }
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,5 +1,6 @@
 // Kept because so much code in the field does this: it is fast, it passes on benign inputs, and
 // `webnorm check` shows where it gives nonsense. The clamp at zero hides a negative variance, not the error.
+
 // `start` is the element of each per-row binding at which the slice's first row begins.
 struct Params { rows: u32, start: u32, eps: f32 }
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,6 +1,7 @@
 // Specialised on the number of columns and unrolled, since registers have no addresses: every load is
 // issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
 // a copy, so the two sweeps and the second word of the mean cost nothing that can be seen.
+
 // `start` is the element of each per-row binding at which the slice's first row begins.
 struct Params { rows: u32, start: u32, eps: f32 }
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,5 +1,6 @@
 // The second sweep measures distances from the mean, so nothing large cancels. Its by-product, the sum
 // of those distances, is what the rounding of the mean took away: with hi_lo_mean it is given back.
+
 // `start` is the element of each per-row binding at which the slice's first row begins.
 struct Params { rows: u32, start: u32, eps: f32 }
 @group(0) @binding(0) var<uniform> params: Params;

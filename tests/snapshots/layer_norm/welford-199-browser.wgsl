@@ -1,5 +1,6 @@
 // Mean and squared deviations are updated value by value (Welford), and the invocations' results are
 // joined pairwise (Chan). The mean is rounded to float32, and that is what limits the result.
+
 // `start` is the element of each per-row binding at which the slice's first row begins.
 struct Params { rows: u32, start: u32, eps: f32 }
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,7 +1,9 @@
 // The same arithmetic as welford. A row shorter than a subgroup shares it with other rows; one longer
 // meets in workgroup memory once. The seed of this kernel took a subgroup to be a workgroup of 32; this one
 // takes whatever size the adapter has.
+
 enable subgroups;
+
 // `start` is the element of each per-row binding at which the slice's first row begins.
 struct Params { rows: u32, start: u32, eps: f32 }
 @group(0) @binding(0) var<uniform> params: Params;
