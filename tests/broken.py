@@ -8,8 +8,8 @@ from webnorm.kernel import wgsl_root
 
 NAIVE = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
 REPLACED: dict[str, dict[str, str]] = {
-    "wrong": {"* rstd;": "* rstd * 1.5;"},
-    "unparsable": {"let normalized = (": "let normalized = = ("},
+    "wrong": {"* rstd{%": "* rstd * 1.5{%"},
+    "unparsable": {"let mean = ": "let mean = = "},
     # A pointer to an array element as an argument panics naga.
     "panics": {
         "@compute": "fn touch(p: ptr<function, f32>) { *p = 1.0; }\n@compute",
@@ -17,7 +17,7 @@ REPLACED: dict[str, dict[str, str]] = {
     },
     "unbound": {
         "@compute": "@group(0) @binding(9) var<storage, read> extra: array<f32>;\n@compute",
-        "= pivot_x(row);": "= pivot_x(row) + extra[0];",
+        "= pivot_of(row);": "= pivot_of(row) + extra[0];",
     },
     "undefined": {"let pivot": "{{ nothing }} let pivot"},
 }

@@ -6,48 +6,70 @@ The subgroup size of llvmpipe is fixed when Mesa is loaded: hence a process for 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
-from lab import kernel_named, run_shader
-from webnorm.device import open_device
-from webnorm.kernel import Variant
-from webnorm.problem import Problem, make_inputs
+from lab import STABLE, run_shader
+from webnorm.device import Device, open_device
+from webnorm.kernel import Kernel, Variant, default_variant
+from webnorm.ops import make_inputs
+from webnorm.problem import Problem
 from webnorm.render import render_shader
 
 LAYOUTS = ((4, 1), (4, 8), (8, 1), (8, 4), (16, 2), (32, 1), (64, 1), (64, 2), (128, 1))
+# Every reduction that an output may need, rows that share words, workgroups that walk over rows.
+FORWARD = ("float32,", "float16,out_dtype=int8", "bfloat16,out_dtype=float8_e4m3fn,residual,max_workgroups=2")
+BACKWARD = ("float32,saved_stats=false", "float16,residual_bias,dh")
 
 
-def variants() -> list[Variant]:
-    found = []
-    for threads_per_row, rows_per_workgroup in LAYOUTS:
-        layout = {"threads_per_row": threads_per_row, "rows_per_workgroup": rows_per_workgroup}
-        for vector_width in (1, 4):
-            width = {"vector_width": vector_width}
-            found.append(Variant(kernel_named("welford_subgroup"), {**layout, **width}))
-            for subgroups in (1, 0) if vector_width == 4 else (1,):
-                constants = {**layout, **width, "subgroups": subgroups, "hi_lo_mean": 1}
-                found.append(Variant(kernel_named("registers"), constants))
-    return found
+def problems(kernel: Kernel, cols: int) -> Iterator[Problem]:
+    for text in BACKWARD if kernel.op.backward else FORWARD:
+        dtype, *options = (word for word in text.split(",") if word)
+        yield Problem(
+            rows=11,
+            cols=cols,
+            dtype=dtype,
+            distribution="mean1000",
+            options=kernel.op.defaults.changed(options),
+        )
+
+
+def variants(kernel: Kernel, problem: Problem, device: Device) -> Iterator[Variant]:
+    base = default_variant(kernel, problem, device.traits).constants
+    # Options change what a reduction is given, not how it is made: fewer layouts do.
+    for threads_per_row, rows_per_workgroup in LAYOUTS if problem.dtype == "float32" else LAYOUTS[1::3]:
+        for vector_width in (1, 4) if "vector_width" in kernel.tune else (4,):
+            for subgroups in (1, 0) if vector_width == 4 and "subgroups" in kernel.tune else (1,):
+                chosen = {
+                    "threads_per_row": threads_per_row,
+                    "rows_per_workgroup": rows_per_workgroup,
+                    "vector_width": vector_width,
+                    "subgroups": subgroups,
+                }
+                variant = Variant(kernel, {name: chosen.get(name, value) for name, value in base.items()})
+                if variant.refusal(problem, device.traits) is None:
+                    yield variant
 
 
 def main() -> None:
     device = open_device()
     wrong = []
     tried = 0
-    for cols in (3, 61, 128):
-        problem = Problem(rows=11, cols=cols, distribution="mean1000")
-        arrays = make_inputs(problem)
-        for variant in variants():
-            if variant.refusal(problem, device.traits) is not None:
-                continue
-            for target in ("native", "browser") if cols != 3 else ("native",):
-                shader = render_shader(variant, problem, target, device.traits)
-                # naga has subgroups without asking and does not know the line that Tint needs.
-                shader = replace(shader, text=shader.text.replace("enable subgroups;", ""))
-                _, accuracy = run_shader(device, shader, arrays)
-                tried += 1
-                if not accuracy.ok:
-                    wrong.append(f"{target} {variant} {problem}: {accuracy.reason}")
+    for kernel in STABLE:
+        if "subgroups" not in kernel.features:
+            continue
+        for cols in (3, 61, 128):
+            for problem in problems(kernel, cols):
+                arrays = make_inputs(kernel.op, problem)
+                for variant in variants(kernel, problem, device):
+                    for target in ("native", "browser") if cols == 61 else ("native",):
+                        shader = render_shader(variant, problem, target, device.traits)
+                        # naga has subgroups without asking and does not know the line that Tint needs.
+                        shader = replace(shader, text=shader.text.replace("enable subgroups;", ""))
+                        _, accuracy = run_shader(device, shader, arrays)
+                        tried += 1
+                        if not accuracy.ok:
+                            wrong.append(f"{target} {variant} {problem}: {accuracy.reason}")
     print(
         json.dumps(
             {"adapter": device.adapter.name, "size": device.subgroup_size, "tried": tried, "wrong": wrong}

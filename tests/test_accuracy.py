@@ -4,91 +4,155 @@ import numpy as np
 import pytest
 
 from lab import GPU, kernel_named
-from webnorm.accuracy import Tolerance, assess, tolerance
+from webnorm.accuracy import Accuracy, Tolerance, assess, rounded_to, tolerance
 from webnorm.kernel import Variant, default_variant
-from webnorm.problem import Problem
-from webnorm.render import render_shader
+from webnorm.ops import OPS
+from webnorm.problem import DTYPES, Array, Options, Problem
+from webnorm.reference import Answer
+from webnorm.render import Shader, render_shader
 
 EXPECTED = np.array([[1.0, -2.0, 0.5], [0.0, 100.0, -1.0]])
-X = {"x": EXPECTED.astype(np.float32)}
-ALLOWED = Tolerance(1e-6, 0.0, "test")
+ALLOWED = Tolerance(1e-6, 0.0, 0.0, 0.0, "test")
 
 
-def got_with(row: int, col: int, value: float) -> np.ndarray:
+def shader_of(name: str, problem: Problem, **constants: int) -> Shader:
+    kernel = kernel_named(name)
+    variant = Variant(kernel, {**default_variant(kernel, problem, GPU).constants, **constants})
+    return render_shader(variant, problem, "native", GPU)
+
+
+def judge(
+    got: Array,
+    allowed: Tolerance = ALLOWED,
+    expected: Array = EXPECTED,
+    *,
+    unit: Array | None = None,
+    intact: bool = True,
+    dtype: str = "float32",
+) -> Accuracy:
+    """The verdict on a y whose answers are `expected`, of unit max(1, |expected|)."""
+    unit = np.maximum(1.0, np.abs(expected)) if unit is None else unit
+    options = Options(weight=False, bias=False, out_dtype=dtype)
+    shader = shader_of("naive", Problem(rows=len(expected), cols=3, options=options))
+    outputs = {"y": (got, intact)}
+    answers = {"y": Answer(expected.astype(np.float64), unit, np.zeros(1))}
+    for tensor in OPS["layer_norm"].outputs(shader.problem)[1:]:
+        zeros = np.zeros(tensor.shape(shader.problem), np.float32)
+        outputs[tensor.name] = zeros, True
+        answers[tensor.name] = Answer(zeros.astype(np.float64), np.ones(1), np.zeros(1))
+    return assess(outputs, answers, shader, allowed)
+
+
+def got_with(row: int, col: int, value: float) -> Array:
     got = EXPECTED.astype(np.float32)
     got[row, col] = value
     return got
 
 
 def test_exact_is_right() -> None:
-    accuracy = assess(EXPECTED.astype(np.float32), EXPECTED, X, 1e-5, ALLOWED)
+    accuracy = judge(EXPECTED.astype(np.float32))
     assert accuracy.ok and accuracy.max_abs_error == 0.0 and accuracy.reason is None
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_never_passes(value: float) -> None:
-    accuracy = assess(got_with(1, 2, value), EXPECTED, X, 1e-5, Tolerance(np.inf, 0.0, "test"))
-    assert not accuracy.ok
-    assert accuracy.non_finite == 1
-    assert "[1, 2]" in (accuracy.reason or "")
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_is_not_finite_never_passes(value: float, dtype: str) -> None:
+    accuracy = judge(
+        got_with(1, 2, value).astype(DTYPES[dtype]), Tolerance(1e30, 0.0, 0.0, 0.0, "test"), dtype=dtype
+    )
+    assert not accuracy.ok or dtype != "float32"
+    strict = judge(got_with(1, 2, value).astype(DTYPES[dtype]), dtype=dtype)
+    assert strict.non_finite == 1
+    assert "[1, 2]" in (strict.reason or "")
 
 
 def test_the_worst_element_is_named() -> None:
-    accuracy = assess(got_with(0, 1, -2.01), EXPECTED, X, 1e-5, ALLOWED)
+    accuracy = judge(got_with(0, 1, -2.01))
     assert not accuracy.ok and accuracy.worst is not None
-    assert (accuracy.worst.row, accuracy.worst.col) == (0, 1)
-    assert "[0, 1] is -2.00999999, expected -2: off by 0.01, allowed 2e-06" in (accuracy.reason or "")
+    assert (accuracy.worst.output, accuracy.worst.index) == ("y", (0, 1))
+    assert "y[0, 1] is -2.00999999, expected -2: off by 0.01, allowed 2e-06" in (accuracy.reason or "")
 
 
 def test_errors_are_relative_where_y_is_large() -> None:
-    assert assess(got_with(1, 1, 100.00005), EXPECTED, X, 1e-5, ALLOWED).ok
-    assert not assess(got_with(1, 0, 0.00005), EXPECTED, X, 1e-5, ALLOWED).ok
+    assert judge(got_with(1, 1, 100.00005)).ok
+    assert not judge(got_with(1, 0, 0.00005)).ok
 
 
 def test_rows_without_an_answer_are_left_out_and_their_neighbours_are_not() -> None:
     expected = EXPECTED.copy()
     expected[0] = np.nan
-    assert assess(got_with(0, 0, 7.0), expected, X, 1e-5, ALLOWED).ok
-    assert not assess(got_with(1, 0, 7.0), expected, X, 1e-5, ALLOWED).ok
-    assert not assess(got_with(1, 0, np.nan), expected, X, 1e-5, ALLOWED).ok
+    unit = np.ones(1)
+    assert judge(got_with(0, 0, 7.0), expected=expected, unit=unit).ok
+    assert not judge(got_with(1, 0, 7.0), expected=expected, unit=unit).ok
+    assert not judge(got_with(1, 0, np.nan), expected=expected, unit=unit).ok
 
 
 def test_a_copy_has_to_be_exact() -> None:
-    exact = Tolerance(0.0, 0.0, "a copy is exact")
-    assert assess(EXPECTED.astype(np.float32), EXPECTED, X, 1e-5, exact).ok
-    assert not assess(
-        got_with(1, 1, np.nextafter(np.float32(100), np.float32(101))), EXPECTED, X, 1e-5, exact
-    ).ok
+    exact = Tolerance(0.0, 0.0, 0.0, 1.0, "a copy is exact")
+    assert judge(EXPECTED.astype(np.float32), exact).ok
+    assert not judge(got_with(1, 1, np.nextafter(np.float32(100), np.float32(101))), exact).ok
 
 
 def test_a_touched_guard_is_a_failure() -> None:
-    accuracy = assess(EXPECTED.astype(np.float32), EXPECTED, X, 1e-5, ALLOWED, guard_intact=False)
+    accuracy = judge(EXPECTED.astype(np.float32), intact=False)
     assert not accuracy.ok and "past the end" in (accuracy.reason or "")
 
 
-def test_weight_scales_what_is_allowed() -> None:
-    arrays = {**X, "weight": np.full(3, 1000.0, np.float32)}
-    expected = EXPECTED * 1000
-    off = (expected + 5e-4).astype(np.float32)
-    assert assess(off, expected, arrays, 1e-5, ALLOWED).ok
-    assert not assess(off, expected, X, 1e-5, Tolerance(1e-9, 0.0, "test")).ok
+def test_the_unit_scales_what_is_allowed() -> None:
+    off = (EXPECTED + 5e-4).astype(np.float32)
+    assert judge(off, unit=np.full(1, 1000.0)).ok
+    assert not judge(off).ok
 
 
 def test_nothing_is_right() -> None:
-    empty = np.empty((0, 3), np.float32)
-    assert assess(empty, empty.astype(np.float64), {"x": empty}, 1e-5, ALLOWED).ok
+    assert judge(np.empty((0, 3), np.float32), expected=np.empty((0, 3))).ok
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
+def test_a_rounded_answer_or_its_neighbour_at_a_boundary(dtype: str) -> None:
+    answers = np.array([[1.0, 3.0, -5.0], [7.0, 0.0, 2.0]])
+    rounded = answers.astype(DTYPES[dtype])
+    assert judge(rounded, expected=answers, dtype=dtype).ok
+    up = rounded.copy()
+    up.view(np.uint16 if up.itemsize == 2 else np.uint8)[0, 1] += 1
+    assert not judge(up, expected=answers, dtype=dtype).ok
+    # Half way between 3 and its neighbour, less than the tolerance away: both are right.
+    between = answers.copy()
+    between[0, 1] = (float(rounded[0, 1]) + float(up[0, 1])) / 2 + 2e-7
+    for either in (rounded, up):
+        assert judge(either, expected=between, dtype=dtype).ok
+    assert not judge(rounded, Tolerance(1e-9, 0.0, 0.0, 0.0, "test"), between, dtype=dtype).ok
+
+
+def test_neighbours_may_not_be_many() -> None:
+    answers = np.ones((1000, 3))
+    answers[:20] = 1.0 + 2.0**-11 + 1e-7
+    down = np.ones((1000, 3), np.float16)
+    assert judge(down, expected=answers, dtype="float16").ok
+    strict = Tolerance(1e-6, 0.0, 0.0, 0.999, "test")
+    accuracy = judge(down, strict, answers, dtype="float16")
+    assert not accuracy.ok and "60 of 3000 elements of y are a neighbour" in (accuracy.reason or "")
+    # Nearly all at a boundary: the row says nothing about rounding.
+    answers[:] = 1.0 + 2.0**-11 + 1e-7
+    assert judge(down, strict, answers, dtype="float16").ok
+
+
+def test_rounding_saturates() -> None:
+    large = np.array([1e9, -1e9])
+    assert rounded_to(large, "float8_e4m3fn").tolist() == [448.0, -448.0]
+    assert rounded_to(large, "float8_e5m2").tolist() == [57344.0, -57344.0]
+    assert rounded_to(large, "int8").tolist() == [127.0, -127.0]
+    # To nearest even.
+    assert rounded_to(np.array([0.5, 1.5, 2.5]), "int8").tolist() == [0.0, 2.0, 2.0]
 
 
 def tolerance_of(name: str, cols: int, **constants: int) -> Tolerance:
-    problem = Problem(rows=1, cols=cols)
-    kernel = kernel_named(name)
-    variant = Variant(kernel, {**default_variant(kernel, problem, GPU).constants, **constants})
-    return tolerance(render_shader(variant, problem, "native", GPU))
+    return tolerance(shader_of(name, Problem(rows=1, cols=cols), **constants))
 
 
 def test_the_tolerance_follows_from_the_header() -> None:
     flagship = tolerance_of("registers", 16384)
-    assert (flagship.base, flagship.slope) == (2e-6, 0.0)
+    assert (flagship.base, flagship.slope, flagship.equal_share) == (2e-6, 0.0, 0.999)
     assert tolerance_of("registers", 768, hi_lo_mean=0).slope > 0
     assert tolerance_of("naive", 6400).base == pytest.approx(2e-4)
     assert tolerance_of("welford", 4096).slope == pytest.approx(4 * 2.0**-24 * 4)

@@ -25,12 +25,24 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
     [
         ([*QUICK, "--kernel", "registres"], "unknown kernel 'registres'; did you mean 'registers'"),
         (["bench", "--preset", "transfomer"], "unknown preset 'transfomer'; did you mean 'transformer'"),
-        (["bench", "--preset", "equinox", "--rows", "3"], "--preset names its own shapes"),
+        (["bench", "--preset", "equinox", "--rows", "3"], "--preset names its own op and shapes"),
         (["bench", "--rows", "many"], "--rows is 'many'; expected integers separated by commas"),
         (["bench", "--cols", "0"], "cols is 0; expected 1 or more"),
         (["bench", "--eps", "-1"], "eps is -1.0"),
         (["bench", "--eps", "nan"], "eps is nan"),
-        (["bench", "--dtype", "float16"], "unknown dtype 'float16'"),
+        (["bench", "--dtype", "float61"], "unknown dtype 'float61'; did you mean 'float16'"),
+        (["bench", "--option", "residul"], "unknown option 'residul'; did you mean 'residual'"),
+        (
+            ["bench", "--option", "max_workgroups=few"],
+            "option max_workgroups is 'few'; expected a whole number",
+        ),
+        (["bench", "--option", "out_dtype=int9"], "unknown out_dtype 'int9'; did you mean 'int8'"),
+        (["bench", "--option", "residual_bias"], "it needs the option residual"),
+        (
+            ["bench", "--op", "rms_norm_backward", "--option", "residual"],
+            "rms_norm_backward has no option residual",
+        ),
+        (["check", "--dtype", "float32,half"], "unknown dtype 'half'"),
         (["bench", "--distribution", "norml"], "did you mean 'normal'"),
         (
             [*QUICK, "--constant", "thread_per_row=8"],
@@ -204,7 +216,7 @@ def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
 
 def test_raw_access_is_not_counted(tmp_path: Path, device: Device) -> None:
     text = broken.NAIVE.replace(
-        "let d = where_live(load_x(row, j, thread) - mean", "let d = where_live(x[row * COLS + j] - mean"
+        "let d = where_live(load_input(row, j, thread) - mean", "let d = where_live(x[row * COLS + j] - mean"
     )
     assert text != broken.NAIVE
     (tmp_path / "layer_norm").mkdir()

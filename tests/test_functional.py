@@ -1,90 +1,344 @@
+"""The drop-in functions on NumPy arrays."""
+
 from __future__ import annotations
 
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import webnorm
+from webnorm import session
+from webnorm.accuracy import assess
 from webnorm.device import Device
-from webnorm.reference import layer_norm as reference
+from webnorm.kernel import wgsl_root
+from webnorm.ops import OPS, make_inputs
+from webnorm.problem import DTYPES, Array, Options, Problem, finfo
+from webnorm.render import Shader
 
 RNG = np.random.default_rng(0)
+FORWARD: dict[str, Callable[..., Any]] = {"layer_norm": webnorm.layer_norm, "rms_norm": webnorm.rms_norm}
+BACKWARD: dict[str, Callable[..., Any]] = {
+    "layer_norm_backward": webnorm.layer_norm_backward,
+    "rms_norm_backward": webnorm.rms_norm_backward,
+}
 
 
-def normal(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape).astype(np.float32)
+def normal(*shape: int, dtype: str = "float32") -> Array:
+    return RNG.standard_normal(shape).astype(DTYPES[dtype])
 
 
+def expected(
+    op: str, arrays: dict[str, Array], shape: Sequence[int], eps: float, **options: Any
+) -> dict[str, Array]:
+    """The op in float64 on arrays of any shape, whose outputs have rows and columns."""
+    cols = int(np.prod(shape))
+    flat = {
+        name: array.reshape(-1, cols) if array.ndim > len(shape) else array.reshape(-1)
+        for name, array in arrays.items()
+    }
+    flat["x"] = arrays["x"].reshape(-1, cols)
+    given = Options(weight="weight" in arrays, bias="bias" in arrays or "bias" in options)
+    options.pop("bias", None)
+    problem = Problem(
+        rows=len(flat["x"]),
+        cols=cols,
+        dtype=arrays["x"].dtype.name,
+        eps=eps,
+        distribution="given",
+        options=replace(given, **options),
+    )
+    return {name: answer.value for name, answer in OPS[op].reference(flat, problem).items()}
+
+
+@pytest.mark.parametrize("op", FORWARD)
 @pytest.mark.parametrize(
     ("shape", "normalized"),
     [
-        ((768,), 768),
+        ((96,), 96),
         ((4, 96), (96,)),
-        ((2, 3, 4), 4),
+        ((2, 3, 4), np.int64(4)),
         ((2, 3, 4), (3, 4)),
         ((2, 3, 4), (2, 3, 4)),
-        ((5, 1, 7), [7]),
+        ((5, 1, 12), [12]),
     ],
 )
-def test_shapes(shape: tuple[int, ...], normalized: Any, device: Device) -> None:
+def test_shapes(op: str, shape: tuple[int, ...], normalized: Any, device: Device) -> None:
     x = normal(*shape)
-    trailing = (normalized,) if isinstance(normalized, int) else tuple(normalized)
-    cols = int(np.prod(trailing))
+    trailing = tuple(normalized) if isinstance(normalized, list | tuple) else (int(normalized),)
     weight, bias = normal(*trailing), normal(*trailing)
-    y = webnorm.layer_norm(x, normalized, weight, bias, 1e-3)
-    expected = reference(x.reshape(-1, cols), weight.reshape(-1), bias.reshape(-1), 1e-3).reshape(shape)
+    y = FORWARD[op](x, normalized, weight, bias=bias, eps=1e-3)
+    answer = expected(op, {"x": x, "weight": weight, "bias": bias}, trailing, 1e-3)["y"].reshape(shape)
     assert y.shape == shape and y.dtype == np.float32
-    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(y, answer, rtol=1e-5, atol=1e-5)
+
+
+def test_default_eps(device: Device) -> None:
+    x = normal(3, 12) * 1e-3
     np.testing.assert_allclose(
-        webnorm.layer_norm(x, normalized),
-        reference(x.reshape(-1, cols), None, None, 1e-5).reshape(shape),
-        atol=1e-5,
+        webnorm.layer_norm(x, 12), expected("layer_norm", {"x": x}, (12,), 1e-5)["y"], atol=1e-6
     )
+    for dtype in ("float32", "float16", "bfloat16"):
+        rounded = x.astype(DTYPES[dtype])
+        roundoff = float(finfo(dtype).eps)
+        eps = OPS["rms_norm"].default_eps
+        np.testing.assert_allclose(
+            webnorm.rms_norm(rounded, 12).astype(np.float64),
+            expected("rms_norm", {"x": rounded}, (12,), eps)["y"],
+            rtol=roundoff,
+            atol=1e-6,
+        )
+
+
+def shader_of(op: str, problem: Problem) -> Shader:
+    """The shader that a call computes the problem with."""
+    device = session.default_device()
+    return session.session_of(device).program(device, OPS[op], None, problem).shader_for(problem)
+
+
+# What is asked for beside y, in every storage type. Each of these is a compilation or two.
+FORWARD_OPTIONS: dict[str, tuple[str, Options, float]] = {
+    "stats": ("float32", Options(return_stats=True), 1.0),
+    "residual": ("float16", Options(residual=True, weight_dtype="float32"), 1.0),
+    "residual-bias": ("bfloat16", Options(residual=True, residual_bias=True, return_stats=True), 1.0),
+    "zero-centered": ("bfloat16", Options(zero_centered_weight=True, weight_dtype="float32"), 1.0),
+    "float8_e4m3fn": ("float16", Options(out_dtype="float8_e4m3fn"), 8.0),
+    "float8_e5m2": ("float32", Options(out_dtype="float8_e5m2", bias=False), 0.5),
+    "int8": ("bfloat16", Options(out_dtype="int8"), 1.0),
+    "wider": ("float16", Options(out_dtype="float32"), 1.0),
+    "capped": ("float32", Options(max_workgroups=2), 1.0),
+}
+
+
+@pytest.mark.parametrize("op", FORWARD)
+@pytest.mark.parametrize("name", FORWARD_OPTIONS)
+def test_options(op: str, name: str, device: Device) -> None:
+    """Every option reaches the kernel: the outputs are the float64 answers, within the lab's tolerance."""
+    dtype, options, scale = FORWARD_OPTIONS[name]
+    problem = Problem(rows=6, cols=40, dtype=dtype, eps=1e-4, scale=scale, options=options)
+    arrays = make_inputs(OPS[op], problem)
+    vectors = ("weight", "bias", "residual_bias")
+    given = {n: a.reshape(8, 5) if n in vectors else a.reshape(2, 3, 8, 5) for n, a in arrays.items()}
+    found: Any = FORWARD[op](
+        given.pop("x"),
+        (8, 5),
+        **given,
+        eps=1e-4,
+        zero_centered_weight=options.zero_centered_weight,
+        return_stats=options.return_stats,
+        out_dtype=options.out_dtype and DTYPES[options.out_dtype],
+        scale=scale,
+        max_workgroups=options.max_workgroups,
+    )
+    alone = options.out_dtype in (None, "float32") and not (options.return_stats or options.residual)
+    assert isinstance(found, np.ndarray if alone else webnorm.NormOutput)
+    output = found if isinstance(found, webnorm.NormOutput) else webnorm.NormOutput(found)
+    got = {"y": output.y.reshape(6, 40)}
+    assert output.y.shape == (2, 3, 8, 5) and output.y.dtype == DTYPES[problem.out_dtype]
+    assert (output.h is not None) == options.residual
+    assert (output.stats is not None) == options.return_stats
+    assert (output.y_scale is not None) == (options.out_dtype == "int8")
+    assert (output.amax is not None) == (output.scale_inv is not None) == ("float8" in name)
+    if output.h is not None:
+        assert output.h.shape == (2, 3, 8, 5)
+        got["h"] = output.h.reshape(6, 40)
+    if output.stats is not None:
+        width = 3 if op == "layer_norm" else 1
+        assert output.stats.shape == (2, 3, width) and output.rstd.shape == (2, 3)
+        got["stats"] = output.stats.reshape(6, width)
+        assert (output.mean is None) == (output.mean_low is None) == (op == "rms_norm")
+        np.testing.assert_array_equal(output.rstd.ravel(), got["stats"][:, -1])
+    if output.y_scale is not None:
+        assert output.y_scale.shape == (2, 3)
+        got["y_scale"] = output.y_scale.reshape(6, 1)
+    if output.amax is not None:
+        assert output.amax.shape == output.scale_inv.shape == (1,)
+        got["amax"] = np.concatenate([output.amax, output.scale_inv])
+    known = {"h": got["h"]} if "h" in got else {}
+    answers = OPS[op].reference({**arrays, **known}, problem)
+    shader = shader_of(op, problem)
+    accuracy = assess({n: (a, True) for n, a in got.items()}, answers, shader)
+    assert accuracy.ok, accuracy.worst
+
+
+BACKWARD_OPTIONS: dict[str, tuple[str, Options]] = {
+    "plain": ("float32", Options(bias=False)),
+    "saved": ("bfloat16", Options(saved_stats=True, weight_dtype="float32")),
+    "all": (
+        "float16",
+        Options(saved_stats=True, dh=True, residual_bias=True, zero_centered_weight=True, max_workgroups=3),
+    ),
+    "no-weight": ("float32", Options(weight=False, bias=False, dh=True)),
+}
+
+
+@pytest.mark.parametrize("op", BACKWARD)
+@pytest.mark.parametrize("name", BACKWARD_OPTIONS)
+def test_gradients(op: str, name: str, device: Device) -> None:
+    dtype, options = BACKWARD_OPTIONS[name]
+    problem = Problem(rows=6, cols=40, dtype=dtype, eps=1e-4, options=options)
+    arrays = make_inputs(OPS[op], problem)
+    shapes = {"weight": (8, 5), "stats": (2, 3, 3 if op == "layer_norm_backward" else 1)}
+    given = {n: a.reshape(shapes.get(n, (2, 3, 8, 5))) for n, a in arrays.items()}
+    found = BACKWARD[op](
+        given.pop("dy"),
+        given.pop("x"),
+        (8, 5),
+        given.pop("weight", None),
+        **given,
+        eps=1e-4,
+        zero_centered_weight=options.zero_centered_weight,
+        bias_grad=options.bias,
+        residual_bias_grad=options.residual_bias,
+        max_workgroups=options.max_workgroups,
+    )
+    names = ["dx", "dweight"]
+    names += ["dbias"] if options.bias or op == "layer_norm_backward" else []
+    names += ["dresidual_bias"] if options.residual_bias else []
+    assert len(found) == len(names)
+    got = dict(zip(names, found, strict=True))
+    assert (got["dweight"] is None) == (not options.weight)
+    if op == "layer_norm_backward":
+        assert (got["dbias"] is None) == (not options.bias)
+    assert got["dx"].shape == (2, 3, 8, 5)
+    flat = {n: a.reshape(6, 40) if n == "dx" else a.reshape(40) for n, a in got.items() if a is not None}
+    assert all(a.dtype == DTYPES[dtype if n == "dx" else problem.weight_dtype] for n, a in flat.items())
+    shader = shader_of(op, problem)
+    accuracy = assess({n: (a, True) for n, a in flat.items()}, OPS[op].reference(arrays, problem), shader)
+    assert accuracy.ok, accuracy.worst
+
+
+def test_forward_and_backward_go_together(device: Device) -> None:
+    """The stats of a forward pass give the gradients that computing them anew gives; dx is for h."""
+    x, residual, dy, weight = normal(6, 40), normal(6, 40), normal(6, 40), normal(40)
+    out = webnorm.layer_norm(x, 40, weight, residual=residual, return_stats=True)
+    np.testing.assert_array_equal(out.h, x + residual)
+    saved = webnorm.layer_norm_backward(dy, out.h, 40, weight, stats=out.stats)
+    for got, anew in zip(saved, webnorm.layer_norm_backward(dy, out.h, 40, weight), strict=True):
+        np.testing.assert_allclose(got, anew, rtol=1e-5, atol=1e-5)
 
 
 def test_arrays_that_are_not_contiguous(device: Device) -> None:
-    x = normal(6, 64)
-    strided = np.asfortranarray(x)
-    np.testing.assert_array_equal(webnorm.layer_norm(strided, 64), webnorm.layer_norm(x, 64))
-    np.testing.assert_array_equal(webnorm.layer_norm(x[::2], 64), webnorm.layer_norm(x[::2].copy(), 64))
+    x, weight = normal(6, 40), normal(80)
+    np.testing.assert_array_equal(webnorm.layer_norm(np.asfortranarray(x), 40), webnorm.layer_norm(x, 40))
+    np.testing.assert_array_equal(webnorm.layer_norm(x[::2], 40), webnorm.layer_norm(x[::2].copy(), 40))
+    np.testing.assert_array_equal(
+        webnorm.rms_norm(x, 40, weight[::2]), webnorm.rms_norm(x, 40, weight[::2].copy())
+    )
 
 
-def test_a_size_of_zero_needs_no_device() -> None:
+def test_results_are_the_callers(device: Device) -> None:
+    x = normal(6, 40)
+    first = webnorm.layer_norm(x, 40)
+    kept = first.copy()
+    webnorm.layer_norm(x + 1.0, 40)
+    np.testing.assert_array_equal(first, kept)
+    first += 1.0
+
+
+def test_no_rows_need_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "open_device", lambda: pytest.fail("opened a device"))
+    monkeypatch.setattr(session, "default_device", lambda: pytest.fail("opened a device"))
     assert webnorm.layer_norm(np.empty((0, 8), np.float32), 8).shape == (0, 8)
-    assert webnorm.layer_norm(np.empty((3, 0, 8), np.float32), 8).shape == (3, 0, 8)
+    out = webnorm.rms_norm(
+        np.empty((3, 0, 8), np.float16), 8, out_dtype="float8_e5m2", scale=2.0, return_stats=True
+    )
+    assert out.y.shape == (3, 0, 8) and out.y.dtype == ml_dtypes.float8_e5m2 and out.stats.shape == (3, 0, 1)
+    assert out.amax.tolist() == [0.0] and out.scale_inv.tolist() == [0.5]
+    nothing = np.empty((0, 8), np.float32)
+    dx, dweight, dbias = webnorm.layer_norm_backward(nothing, nothing, 8, np.ones(8, np.float32))
+    assert (
+        dx.shape == (0, 8) and not dweight.any() and not dbias.any() and dweight.shape == dbias.shape == (8,)
+    )
 
 
 def test_long_rows_take_another_kernel(device: Device) -> None:
     x = normal(2, 70000)
-    np.testing.assert_allclose(webnorm.layer_norm(x, 70000), reference(x, None, None, 1e-5), atol=2e-5)
+    answer = expected("layer_norm", {"x": x}, (70000,), 1e-5)["y"]
+    np.testing.assert_allclose(webnorm.layer_norm(x, 70000), answer, atol=2e-5)
 
 
-def test_a_kernel_by_name(device: Device) -> None:
-    x = normal(3, 100)
-    np.testing.assert_allclose(
-        webnorm.layer_norm(x, 100, kernel="two_pass", device=device),
-        reference(x, None, None, 1e-5),
-        atol=1e-5,
-    )
+def test_a_kernel_by_name_or_path(device: Device, tmp_path: Path) -> None:
+    x = normal(6, 40)
+    answer = expected("layer_norm", {"x": x}, (40,), 1e-5)["y"]
+    own = tmp_path / "layer_norm" / "own.wgsl"
+    own.parent.mkdir()
+    shutil.copy(wgsl_root() / "layer_norm" / "two_pass.wgsl", own)
+    for kernel in ("two_pass", "layer_norm/two_pass", own, str(own), "auto"):
+        np.testing.assert_allclose(webnorm.layer_norm(x, 40, kernel=kernel, device=device), answer, atol=1e-5)
+
+
+def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path: Path) -> None:
+    x = normal(6, 40)
+    own = tmp_path / "layer_norm" / "own.wgsl"
+    own.parent.mkdir()
+    text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
+    own.write_text(text)
+    before = webnorm.layer_norm(x, 40, kernel=own, device=device)
+    assert ") * rstd{%" in text
+    own.write_text(text.replace(") * rstd{%", ") * rstd * 2.0{%"))
+    np.testing.assert_array_equal(webnorm.layer_norm(x, 40, kernel=own, device=device), 2.0 * before)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"x": normal(2, 3).astype(np.float64)}, "x has dtype float64; expected float32"),
-        ({"x": [[1.0, 2.0, 3.0]]}, "x is a list; expected a NumPy array"),
+        (
+            {"x": normal(2, 3).astype(np.float64)},
+            "x has dtype float64; expected float32, float16, bfloat16: cast it",
+        ),
+        ({"x": np.ones((2, 3), np.int8)}, "x has dtype int8; expected float32"),
+        ({"x": normal(2, 3).astype(">f4")}, "x has dtype >f4; expected float32"),
+        ({"x": [[1.0, 2.0, 3.0]]}, "x is a list; expected a NumPy array or a GpuArray"),
         ({"x": normal(2, 4)}, "x has shape (2, 4); expected it to end in normalized_shape (3,)"),
+        ({"x": np.float32(1.0) * np.ones(())}, "x is a float64; expected a NumPy array"),
+        ({"x": np.ones((), np.float32)}, "x has shape (); expected it to end in normalized_shape (3,)"),
         ({"normalized_shape": (2, 2, 3)}, "expected it to end in"),
         ({"normalized_shape": ()}, "normalized_shape is ()"),
         ({"normalized_shape": "three"}, "normalized_shape is 'three'"),
+        ({"normalized_shape": (3.0,)}, "normalized_shape is (3.0,)"),
+        ({"normalized_shape": -3}, "normalized_shape is -3"),
+        ({"normalized_shape": None}, "normalized_shape is None"),
         ({"x": normal(2, 0), "normalized_shape": 0}, "expected one element or more"),
         ({"weight": normal(4)}, "weight has shape (4,); expected normalized_shape (3,)"),
-        ({"bias": normal(3).astype(np.float16)}, "bias has dtype float16; expected float32"),
+        ({"weight": 1.0}, "weight is a float; expected a NumPy array or a GpuArray"),
+        ({"bias": normal(3, dtype="float16")}, "bias has dtype float16; expected float32"),
+        (
+            {"x": normal(2, 3, dtype="float16"), "bias": normal(3, dtype="bfloat16")},
+            "expected x's float16 or float32",
+        ),
+        (
+            {"x": normal(2, 3, dtype="float16"), "weight": normal(3), "bias": normal(3, dtype="float16")},
+            "bias has dtype float16, but weight float32; parameters share one",
+        ),
+        ({"residual": normal(3)}, "residual has shape (3,); expected x's (2, 3)"),
+        ({"residual": normal(2, 3, dtype="float16")}, "residual has dtype float16; expected x's float32"),
+        ({"residual_bias": normal(3)}, "residual_bias is added to x + residual"),
+        ({"zero_centered_weight": True}, "zero_centered_weight is True, but there is no weight"),
+        ({"out_dtype": "float8"}, "unknown out_dtype 'float8'; did you mean"),
+        ({"out_dtype": np.float64}, "unknown out_dtype 'float64'"),
+        ({"out_dtype": 8}, "out_dtype is 8; expected one of"),
+        ({"scale": 2.0}, "scale is 2.0, which needs an out_dtype of float8"),
+        ({"scale": 0.0, "out_dtype": "float8_e5m2"}, "scale is 0.0; expected a finite number above 0"),
+        ({"scale": 1e39, "out_dtype": "float8_e5m2"}, "which float32 does not hold"),
+        ({"max_workgroups": -1}, "max_workgroups is -1; expected 0"),
+        ({"max_workgroups": 1.5}, "max_workgroups is 1.5; expected an int"),
         ({"eps": -1.0}, "eps is -1.0; expected a finite number of 0 or more"),
         ({"eps": float("nan")}, "eps is nan"),
-        ({"eps": "small"}, "eps is 'small'"),
+        ({"eps": "1e-5"}, "eps is '1e-5'; expected a finite number"),
+        ({"eps": None}, "eps is None; expected a finite number"),
         ({"kernel": "regsiters"}, "unknown kernel 'regsiters'; did you mean 'registers'"),
+        ({"kernel": "rms_norm/registers"}, "computes rms_norm; expected a kernel of layer_norm"),
+        ({"kernel": "missing.wgsl"}, "missing.wgsl: cannot read the kernel"),
+        ({"kernel": 3}, "kernel is 3; expected a kernel's name"),
+        ({"device": "cpu"}, "device is a str; expected one from webnorm.open_device"),
     ],
 )
 def test_mistakes(arguments: dict[str, Any], message: str, device: Device) -> None:
@@ -94,9 +348,93 @@ def test_mistakes(arguments: dict[str, Any], message: str, device: Device) -> No
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dy": normal(2, 4)}, "dy has shape (2, 4); expected x's (2, 3)"),
+        ({"dy": normal(2, 3, dtype="float16")}, "dy has dtype float16; expected x's float32"),
+        ({"dh": normal(3)}, "dh has shape (3,); expected x's (2, 3)"),
+        (
+            {"stats": normal(2, 1)},
+            "stats is float32 of shape (2, 1); expected the forward pass's, float32 of shape (2, 3)",
+        ),
+        ({"stats": normal(2, 3, dtype="float16")}, "stats is float16"),
+        ({"stats": 1.0}, "stats is a float; expected a NumPy array"),
+        ({"kernel": "layer_norm/registers"}, "computes layer_norm; expected a kernel of layer_norm_backward"),
+        ({"weight": normal(2)}, "weight has shape (2,)"),
+    ],
+)
+def test_mistakes_in_gradients(arguments: dict[str, Any], message: str, device: Device) -> None:
+    with pytest.raises(webnorm.WebnormError) as caught:
+        webnorm.layer_norm_backward(
+            **{"dy": normal(2, 3), "x": normal(2, 3), "normalized_shape": 3, **arguments}
+        )
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_kernel_that_compiles_rows_in(device: Device, tmp_path: Path) -> None:
+    """A constant that a header derives from the rows is that of each call."""
+    own = tmp_path / "layer_norm" / "own.wgsl"
+    own.parent.mkdir()
+    text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
+    for old, new in (
+        ("// [derive]\n", '// [derive]\n// factor = "rows"\n'),
+        (") * rstd{%", ") * rstd * {{ factor }}{%"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    own.write_text(text)
+    x = normal(6, 40)
+    for rows in (6, 3):
+        answer = rows * expected("layer_norm", {"x": x[:rows]}, (40,), 1e-5)["y"]
+        np.testing.assert_allclose(webnorm.layer_norm(x[:rows], 40, kernel=own), answer, rtol=1e-5, atol=1e-5)
+
+
 def test_a_kernel_that_cannot(device: Device) -> None:
     with pytest.raises(webnorm.WebnormError, match="kernel registers cannot run 1x200000 float32"):
         webnorm.layer_norm(normal(1, 200000), 200000, kernel="registers")
+
+
+def test_several_threads(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that take turns as often as Python lets them, over more kernels than are kept."""
+    monkeypatch.setattr(session.session_of(session.default_device()).programs, "most", 2)
+    x = [normal(6, cols) for cols in (40, 44, 48, 52)]
+    answers = [webnorm.layer_norm(each, each.shape[1]) for each in x]
+    wrong: list[object] = []
+
+    def work(index: int) -> None:
+        try:
+            for _ in range(10):
+                here = webnorm.GpuArray.from_numpy(x[index])
+                y = webnorm.layer_norm(here, here.shape[1]).numpy()
+                if not np.array_equal(y, answers[index]):
+                    wrong.append(index)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
+def test_the_second_call_compiles_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline serves other rows, eps and scale."""
+    x = normal(6, 40)
+    webnorm.layer_norm(x, 40, out_dtype="float8_e4m3fn", scale=2.0)
+    monkeypatch.setattr(session, "compile_shader", lambda *_: pytest.fail("compiled again"))
+    out = webnorm.layer_norm(x[:5], 40, eps=1.0, out_dtype="float8_e4m3fn", scale=4.0)
+    answer = expected("layer_norm", {"x": x[:5]}, (40,), 1.0)["y"]
+    np.testing.assert_allclose(out.y.astype(np.float64) * out.scale_inv, answer, rtol=2.0**-4, atol=1e-2)
+    assert out.scale_inv == 0.25
 
 
 def test_public_names() -> None:

@@ -197,11 +197,11 @@ NO_SUBGROUPS = Traits(frozenset(), max_invocations=256, workgroup_storage=16384,
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_defaults_are_legal(kernel: Kernel, traits: Traits) -> None:
     for cols in (*ALL_COLS, 16385, 50000, 1000003):
-        problem = Problem(rows=3, cols=cols)
+        problem = Problem(rows=3, cols=cols, options=kernel.op.defaults)
         refusal = default_variant(kernel, problem, traits).refusal(problem, traits)
         if kernel.name == "welford_subgroup" and not traits.features:
             assert refusal == "needs the feature 'subgroups', which the adapter lacks"
-        elif kernel.name != "registers" or cols <= 16384:
+        elif kernel.name != "registers" or cols <= (8192 if kernel.op.backward else 16384) - 3:
             assert refusal is None, cols
 
 
@@ -213,7 +213,10 @@ def test_registers_hold_at_most_64_scalars(traits: Traits) -> None:
         variant = default_variant(kernel, problem, traits)
         text = render_shader(variant, problem, "native", traits).text
         width = 4 if "alias Vec = vec4<f32>;" in text else 1
-        held = width * len(re.findall(r"let x\d+ = ", text))
+        held = width * len(re.findall(r"let h\d+ = ", text))
+        if variant.refusal(problem, traits) is not None:
+            assert cols > 16380  # the vec4 of an odd row span up to three columns more
+            continue
         assert 0 < held <= 64, cols
         assert held * variant.constants["threads_per_row"] >= cols
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lab import run_shader
+from lab import STABLE, kernel_named, run_shader
+from webnorm.corpus import OPTION_CASES, problems
 from webnorm.device import Device
-from webnorm.kernel import Variant, default_variant, load, wgsl_root
-from webnorm.problem import Array, Options, Problem, make_inputs
+from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
+from webnorm.ops import Op, complete_inputs, make_inputs
+from webnorm.problem import Array, Options, Problem, draw_x
 from webnorm.render import render_shader
 
 
@@ -20,7 +23,8 @@ from webnorm.render import render_shader
 class Mutant:
     """`old` becomes `new` in a file of wgsl/; `kernels` are tried until one is caught.
 
-    `equivalent` is the reason why a survivor is no fault of the harness.
+    `equivalent` is the reason why a survivor is no fault of the harness, and `hard` names the problems that
+    have to tell: see `hard_problems`.
     """
 
     name: str
@@ -29,12 +33,16 @@ class Mutant:
     new: str
     kernels: tuple[str, ...] = ("registers",)
     equivalent: str | None = None
+    hard: str = "plain"
 
 
 REDUCE, ROW, WELFORD = "lib/reduce.wgsl", "lib/row.wgsl", "lib/welford.wgsl"
+OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
+GRADIENT, COLUMNS, GRADIENT_REGISTERS = "lib/gradient.wgsl", "lib/columns.wgsl", "lib/gradient_registers.wgsl"
+BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
 MUTANTS = (
     Mutant("N - 1 for N in the mean", "layer_norm/registers.wgsl", "/ f32(COLS);", "/ f32(COLS - 1u);"),
-    Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "sum / f32(COLS)", "sum / f32(COLS - 1u)", ("naive",), equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
+    Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "total(sum) / f32(COLS)", "total(sum) / f32(COLS - 1u)", ("naive",), equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
     Mutant("N - 1 for N in the variance", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)"),
     Mutant("eps outside the root", "lib/statistics.wgsl", "inverseSqrt(max(spread - low * low, 0.0) + params.eps)", "1.0 / (sqrt(max(spread - low * low, 0.0)) + params.eps)"),
     Mutant("no eps", "lib/statistics.wgsl", "0.0) + params.eps", "0.0)"),
@@ -43,77 +51,161 @@ MUTANTS = (
     Mutant("the low word forgotten", "layer_norm/registers.wgsl", "- low) * rstd", ") * rstd"),
     Mutant("the low word with the wrong sign", "layer_norm/two_pass.wgsl", "- mean - low", "- mean + low", ("two_pass",)),
     Mutant("no tail mask", ROW, 'select(otherwise, value, live(j, thread))', "value", ("registers", "two_pass", "welford")),
-    Mutant("a tail one short", ROW, "columns(j, thread) < ACCESSES;", "columns(j, thread) + 1u < ACCESSES;", ("two_pass",)),
-    Mutant("a tail one short, strided", ROW, "columns(j, thread) < vec4(COLS)", "columns(j, thread) < vec4(COLS - 1u)"),
-    Mutant("stores not guarded by the tail", ROW, '("live(j, thread) & " ~', '("" ~', ("two_pass", "registers")),
-    Mutant("a row stride off by one", ROW, "params.start + row * COLS", "params.start + row * (COLS - 1u)"),
-    Mutant("the slice's start ignored", ROW, "params.start + row * COLS", "row * COLS", equivalent="a problem of one slice starts at 0; test_plan's small devices catch it"),
-    Mutant("weight for bias", "lib/affine.wgsl", "load_bias", "load_weight"),
-    Mutant("bias for weight", "lib/affine.wgsl", "load_weight", "load_bias"),
-    Mutant("no weight", "lib/affine.wgsl", '{{ " * load_weight(j, thread)" if has_weight }}', ""),
-    Mutant("no bias", "lib/affine.wgsl", '{{ " + load_bias(j, thread)" if has_bias }}', ""),
+    Mutant("a tail one short", ROW, "thread < ACCESSES;", "thread + 1u < ACCESSES;", ("two_pass",)),
+    Mutant("a tail one short, shifted", ROW, "columns(j, thread) < vec4(COLS)", "columns(j, thread) < vec4(COLS - 1u)"),
+    Mutant("stores not guarded by the tail", ROW, '"row_exists && live(j, thread)"', '"row_exists"', ("two_pass", "registers")),
+    Mutant("a row stride off by one", ROW, "_start + row * COLS) / 4u", "_start + row * (COLS - 4u)) / 4u"),
+    Mutant("the slice's start ignored", ROW, "(params.{{ tensor.buffer }}_start + row * COLS) / 4u", "(row * COLS) / 4u", equivalent="a problem of one slice starts at 0; test_plan's small devices catch it"),
+    Mutant("weight for bias", OUTPUT, "load_bias", "load_weight"),
+    Mutant("bias for weight", OUTPUT, "load_weight", "load_bias"),
+    Mutant("no weight", OUTPUT, '{{ " * load_weight(j, thread)" if has_weight }}', ""),
+    Mutant("no bias", OUTPUT, '{{ " + load_bias(j, thread)" if has_bias }}', ""),
     Mutant("a butterfly that skips a distance", REDUCE, "for power in range(7) if", "for power in range(1, 7) if"),
     Mutant("a butterfly of the wrong distance", REDUCE, "subgroupShuffleXor(value, {{ offset }}u)", "subgroupShuffleXor(value, {{ 2 * offset }}u)"),
     Mutant("the wrong row's partials", REDUCE, "let first = place / THREADS * count;", "let first = 0u;"),
     Mutant("one partial too few", REDUCE, "let count = THREADS / subgroup_size;", "let count = max(THREADS / subgroup_size / 2u, 1u);"),
     Mutant("partials beyond a subgroup forgotten", REDUCE, "i < count; i += subgroup_size", "i < subgroup_size; i += subgroup_size"),
     Mutant("no barrier across subgroups", REDUCE, "        {{ barrier() }}\n        let count", "        let count"),
-    Mutant("no barrier in the tree", REDUCE, "    {{ partials }}[place] = value;\n    {{ barrier() }}\n{% for level", "    {{ partials }}[place] = value;\n{% for level", ("two_pass", "welford")),
-    Mutant("no barrier between levels", REDUCE, "        {{ partials }}[place] = value;\n    }\n    {{ barrier() }}", "        {{ partials }}[place] = value;\n    }", ("two_pass", "welford")),
+    Mutant("no barrier in the tree", REDUCE, "[{{ set }}place] = value;\n    {{ barrier() }}\n{% for level", "[{{ set }}place] = value;\n{% for level", ("two_pass", "welford")),
+    Mutant("no barrier between levels", REDUCE, "[{{ set }}place] = value;\n    }\n    {{ barrier() }}", "[{{ set }}place] = value;\n    }", ("two_pass", "welford")),
     Mutant("the tree's last level one short", REDUCE, "for k in range(1, levels", "for k in range(2, levels", ("two_pass",)),
     Mutant("the tree reads one partial twice", REDUCE, "for k in range(1, 8)", "for k in range(0, 7)", ("two_pass",)),
     Mutant("Chan without the count", WELFORD, "let share = b.z / max(count, 1.0);", "let share = 0.5;", ("welford", "welford_subgroup")),
     Mutant("Chan without the distance", WELFORD, "a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share))", "a.y + b.y", ("welford", "welford_subgroup")),
     Mutant("Welford counts tail columns", WELFORD, "count += where_live(Vec(1.0), Vec(), j, thread);", "count += Vec(1.0);", ("welford", "welford_subgroup")),
-    Mutant("Welford divides by j", WELFORD, "delta / f32(j + 1u)", "delta / f32(j + 2u)", ("welford",)),
+    Mutant("Welford divides by j", WELFORD, "delta / (count + Vec(1.0))", "delta / (count + Vec(2.0))", ("welford",)),
     Mutant("Welford's lanes out of order", REDUCE, '"select(value, other, upper)"', '"value"', ("welford_subgroup",)),
     Mutant("the sum of the sums instead of the columns", ROW, "(value.x + value.y) + (value.z + value.w)", "(value.x + value.y) + (value.z + value.z)"),
     Mutant("rows not clamped", "lib/locate.wgsl", "let row = min(row_index, params.rows - 1u);", "let row = row_index;", equivalent="bounds checks and the guarded store make reads past the end harmless; browsers have both"),
-    Mutant("stores not guarded by the row", "lib/locate.wgsl", "let row_exists = row_index < params.rows;", "let row_exists = true;", equivalent="the clamped row is written several times with the same bits"),
+    Mutant("stores not guarded by the row", "lib/locate.wgsl", "let row_exists = row_index < params.rows;", "let row_exists = true;"),
     Mutant("threads of a row counted wrong", "lib/locate.wgsl", "let thread = place % THREADS;", "let thread = place;"),
-    Mutant("a pivot from the first row", ROW, "return x[row_start(row)]", "return x[row_start(0u)]", ("naive", "two_pass"), equivalent="any pivot gives the same mean up to rounding; the row's own keeps the sums small"),
+    Mutant("a pivot from the first row", ROW, "let first = load_input(row, 0u, 0u);", "let first = load_input(0u, 0u, 0u);", ("naive", "two_pass"), equivalent="any pivot gives the same mean up to rounding; the row's own keeps the sums small"),
     Mutant("lanes beyond the partials joined in", REDUCE, "let lanes = min(count, subgroup_size);", "let lanes = subgroup_size;"),
     Mutant("every row reads the first one's tree", REDUCE, "let first = place - place % THREADS;", "let first = 0u;", ("registers_plain",)),
     Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("naive",)),
-    Mutant("the copy leaves its last elements", "copy/copy.wgsl", "< count)", "< count - 1u)", ("copy",)),
+    Mutant("the copy leaves its last elements", "copy/copy.wgsl", "< end)", "< end - 1u)", ("copy",)),
+    *(replace(Mutant(*mutant), hard="options") for mutant in (
+        ("weight without + 1", ROW, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""'),
+        ("the wrong residual slot", ROW, "load_residual(row, j, thread){{", "load_x(row, j, thread){{"),
+        ("no bias of the projection", ROW, '{{ " + load_residual_bias(j, thread)" if has_residual_bias }}', ""),
+        ("h not rounded before it is normalised", ROW, '{{ decoded(dtype, encoded(dtype, "h")) if chunked else "h" }}', "h"),
+        ("h given back without the residual", WRITE, "thread, h{{ j }});", "thread, load_x(row, {{ j }}u, thread));"),
+        ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, j, thread, h);", "", ("naive",)),
+        ("amax after scaling", WRITE, "greatest(y{{ j }}, {{ j }}u", "greatest(y{{ j }}{{ scaling }}, {{ j }}u"),
+        ("amax after scaling, by sweeps", WRITE, "greatest(y_value, j", "greatest(y_value{{ scaling }}, j", ("naive",)),
+        ("the largest y of columns that do not exist", OUTPUT, "where_live(abs(y), Vec(), j, thread)", "abs(y)", ("naive",)),
+        ("amax not cleared", OUTPUT, "    atomicStore(&amax[0], 0u);\n", ""),
+        ("scale for its inverse", OUTPUT, "1.0 / params.scale", "params.scale"),
+        ("float8 not scaled", WRITE, '" * params.scale" if tracks_amax', '"" if tracks_amax'),
+        ("float8 cut off instead of rounded", ENCODE, "let even = exact + vec4({{ 2 ** (shift - 1) - 1 }}u) + ((exact >> vec4({{ shift }}u)) & vec4(1u));", "let even = exact;"),
+        ("float8 that does not saturate", ENCODE, "min(abs(value), vec4({{ largest }}))", "abs(value)"),
+        ("float8 without denormals", ENCODE, "select(normal, small, size < vec4({{ normal }}))", "normal"),
+        ("float8 without signs", ENCODE, "code | ((bits >> vec4(24u)) & vec4(0x80u))", "code"),
+        ("int8 of another row's scale", WRITE, "y_scale[params.y_scale_start + row]", "y_scale[params.y_scale_start]"),
+        ("int8 up to 128", WRITE, "127.0 / row_largest", "128.0 / row_largest"),
+        ("int8 cut off instead of rounded", ENCODE, "clamp(round(value)", "clamp(trunc(value)"),
+        ("bfloat16 cut off instead of rounded", ENCODE, "let even = bits + 0x7fffu + ((bits >> vec4(16u)) & vec4(1u));", "let even = bits;"),
+        ("halves in the wrong order", ENCODE, "pack2x16float(value.xy)", "pack2x16float(value.yx)"),
+        ("the saved mean's second word lost", WRITE, "+ 1u] = low;", "+ 1u] = 0.0;"),
+        ("the saved rstd in the wrong place", WRITE, "+ 2u] = rstd;", "+ 1u] = rstd;"),
+        ("bits of a shared word not cleared", ROW, "        atomicAnd(&{{ tensor.buffer }}[at], ~mask);\n", ""),
+        ("a shared word written whole", ROW, "bits & mask);", "bits);", ("naive",)),
+        ("rows that are not shifted", "lib/locate.wgsl", "row_shift = (params.x_start + row_index * COLS) % 4u;", "row_shift = 0u;"),
+        ("capped workgroups that skip rows", "lib/locate.wgsl", "group += workgroup_count", "group += workgroup_count + 1u"),
+        ("the first of the parameters for all", ROW, '{{ tensor.base // size ~ "u + " if tensor.base }}', ""),
+        ("the first of the parameters for all, by words", ROW, '{{ at ~ "u + " if at }}', ""),
+        ("the wrong half of a word", ROW, "column % 2u == 1u", "column % 2u == 0u"),
+    )),
+    *(replace(Mutant(*mutant), hard="backward") for mutant in (
+        ("dbias for dweight", GRADIENT_REGISTERS, '("dweight", "dy" ~ j ~ " * xhat" ~ j)', '("dweight", "dy" ~ j)', BACKWARD[:1]),
+        ("dweight for dbias", COLUMNS, "dbias_sum += dy_value;", "dbias_sum += dy_value * xhat;", BACKWARD[1:2]),
+        ("the sums in each other's place", GRADIENT, "if (at / CHUNKS == {{ loop.index0 }}u)", "if (at / CHUNKS == {{ loop.length - 1 - loop.index0 }}u)", BACKWARD[:1]),
+        ("no mean of g * xhat", GRADIENT_REGISTERS, "- xhat{{ j }} * mean_gx", "", BACKWARD[:1]),
+        ("no mean of g * xhat in columns", COLUMNS, "- xhat * mean_gx", "", BACKWARD[2:]),
+        ("no mean of g", GRADIENT_REGISTERS, '{{ " - mean_g" if has_mean }}) * rstd', ") * rstd", BACKWARD[:1]),
+        ("no mean of g in columns", COLUMNS, '{{ " - mean_g" if has_mean }}) * rstd', ") * rstd", BACKWARD[2:]),
+        ("dx without rstd", GRADIENT_REGISTERS, '{{ " - mean_g" if has_mean }}) * rstd', '{{ " - mean_g" if has_mean }})', BACKWARD[:1]),
+        ("dh forgotten", GRADIENT_REGISTERS, '" + load_dh(row, " ~ j ~ "u, thread)" if has_dh', '"" if has_dh', BACKWARD[:1]),
+        ("dh forgotten in columns", COLUMNS, '" + load_dh(row, 0u, thread)" if has_dh', '"" if has_dh', BACKWARD[1:2]),
+        ("the saved mean's second word not used", GRADIENT_REGISTERS, '" - mean - low"', '" - mean"', BACKWARD[:1]),
+        ("the projection's gradient without dh", GRADIENT_REGISTERS, '("dresidual_bias", "dx" ~ j)', '("dresidual_bias", "g" ~ j)', BACKWARD[:1]),
+        ("a record of sums left out", GRADIENT, "record < params.partials_count", "record + 1u < params.partials_count", BACKWARD),
+        ("the last level of the finish", GRADIENT, "range(7, -1, -1)", "range(7, 0, -1)", BACKWARD),
+        ("rows of a workgroup that overwrite each other's sums", GRADIENT_REGISTERS, '"+=" if stream else "="', '"="', BACKWARD[:1]),
+        ("sums of rows that do not exist", GRADIENT_REGISTERS, 'term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)"', "term", BACKWARD[:1]),
+        ("columns of rows that are not shifted", COLUMNS, "row_shift = (params.x_start + group * COLS) % 4u;", "row_shift = 0u;", BACKWARD[1:2]),
+        ("rows skipped by the columns", COLUMNS, "row += groups_of_rows()", "row += groups_of_rows() + 4u", BACKWARD[1:2]),
+        ("g without the weight", GRADIENT_REGISTERS, '" * weight" ~ j if has_weight', '""', BACKWARD[:1]),
+        ("rstd and the mean of g * xhat swapped", COLUMNS, "row_sums[at + 1u] = means.x;", "row_sums[at + 1u] = rstd;", BACKWARD[2:]),
+    )),
+    Mutant("N - 1 for N in RMSNorm", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)", ("rms_norm/registers",)),
+    Mutant("RMSNorm without the root", "rms_norm/workgroup.wgsl", "inverseSqrt(sum_squares", "1.0 / (sum_squares", ("rms_norm/workgroup",)),
+    Mutant("RMSNorm without eps", "rms_norm/naive.wgsl", "total(squares) + params.eps", "total(squares)", ("rms_norm/naive",)),
+    Mutant("slices that overwrite each other's sums", GRADIENT, "if (params.partials_kept != 0u)", "if (false)", BACKWARD[:1], equivalent="one slice has nothing to add to; test_plan's narrow devices catch it", hard="backward"),
 )  # fmt: skip
 
+LAYOUTS = (
+    {"threads_per_row": 4, "rows_per_workgroup": 4},
+    {"threads_per_row": 16, "rows_per_workgroup": 2},
+    {"threads_per_row": 128, "rows_per_workgroup": 1},
+    {"threads_per_row": 128, "rows_per_workgroup": 2},
+)
+Hard = tuple[Problem, dict[str, Array], dict[str, int]]
 
-def hard_problems() -> list[tuple[Problem, dict[str, Array], dict[str, int]]]:
-    """Aligned and odd columns, tails, several rows per workgroup, rows over several subgroups, means far
-    from 0, a small variance; and the layouts that take each path of the reductions."""
-    found = []
-    layouts = (
-        {"threads_per_row": 4, "rows_per_workgroup": 4},
-        {"threads_per_row": 16, "rows_per_workgroup": 2},
-        {"threads_per_row": 128, "rows_per_workgroup": 1},
-        {"threads_per_row": 128, "rows_per_workgroup": 2},
+
+def hard_problems(op: Op, which: str) -> Iterator[Hard]:
+    """Problems that leave a broken kernel no way out, with their arrays and constants.
+
+    "plain": aligned and odd columns, tails, several rows per workgroup, rows over several subgroups, means far
+    from 0, a small variance; and the layouts that take each path of the reductions. "options": the corpus's
+    cases of options. "backward": gradients with everything that they may add.
+    """
+    if which == "options":
+        for case, problem in problems(OPTION_CASES, op, ("float16", "float32", "bfloat16")):
+            yield problem, case.draw(op, problem), {}
+        return
+    everything = (
+        op.defaults.changed(["saved_stats", "residual_bias", "dh"]) if which == "backward" else op.defaults
     )
-    for layout in layouts:
+    for layout in LAYOUTS:
         for cols in (61, 132, 1000):
-            problem = Problem(rows=7, cols=cols)
-            arrays = make_inputs(problem)
-            arrays["x"] = arrays["x"] * np.float32(0.02) + np.arange(-3, 4, dtype=np.float32)[:, None] * 50
-            found.append((problem, arrays, layout))
-    shifted = Problem(rows=3, cols=4096, options=Options(weight=False, bias=False), distribution="mean1e4")
-    found.append((shifted, make_inputs(shifted), {"threads_per_row": 64}))
-    long = Problem(rows=2, cols=20003, options=Options(weight=False, bias=False))
-    found.append((long, make_inputs(long), {}))
-    return found
+            problem = Problem(rows=7, cols=cols, options=everything)
+            arrays = make_inputs(op, problem)
+            spread, means = np.float32(0.02), np.arange(-3, 4, dtype=np.float32)[:, None] * 50
+            arrays = complete_inputs(
+                op, problem, {"x": arrays["x"] * spread + means}, np.random.default_rng(0)
+            )
+            yield problem, arrays, layout
+    plain = Options(weight=False, bias=False)
+    small = Problem(rows=3, cols=96, options=plain)
+    yield (
+        small,
+        complete_inputs(op, small, {"x": draw_x(small) * np.float32(1e-3)}, np.random.default_rng(0)),
+        {},
+    )
+    for rows, cols, distribution in ((3, 4096, "mean1e4"), (2, 20003, "normal")):
+        problem = Problem(rows=rows, cols=cols, options=plain, distribution=distribution)
+        yield problem, make_inputs(op, problem), {"threads_per_row": 64} if cols == 4096 else {}
 
 
-def caught(kernel_path: Path, device: Device, original: Path, chosen: dict[str, int]) -> bool:
+def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[str, int]) -> Variant | None:
+    """The kernel's defaults with some constants chosen, where that can run."""
+    constants = dict(default_variant(kernel, problem, device.traits).constants)
+    constants.update({axis: value for axis, value in chosen.items() if axis in kernel.tune})
+    variant = Variant(kernel, constants)
+    return variant if variant.refusal(problem, device.traits) is None else None
+
+
+def caught(kernel_path: Path, device: Device, original: Path, chosen: dict[str, int], which: str) -> bool:
     """Whether the harness refuses the kernel on any of the hard problems; its text must have changed."""
     changed = False
-    for problem, arrays, layout in hard_problems():
-        kernel, unbroken = load(kernel_path), load(original)
-        constants = dict(default_variant(kernel, problem, device.traits).constants)
-        constants.update({axis: value for axis, value in {**layout, **chosen}.items() if axis in kernel.tune})
-        variant = Variant(kernel, constants)
-        if variant.refusal(problem, device.traits) is not None:
+    kernel, unbroken = load(kernel_path), load(original)
+    for problem, arrays, layout in hard_problems(kernel.op, which):
+        variant = variant_of(kernel, problem, device, {**layout, **chosen})
+        if variant is None:
             continue
         shader = render_shader(variant, problem, "native", device.traits)
-        before = render_shader(Variant(unbroken, constants), problem, "native", device.traits)
+        before = render_shader(Variant(unbroken, variant.constants), problem, "native", device.traits)
         if shader.text == before.text:
             continue
         changed = True
@@ -134,26 +226,23 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
     outcomes = []
     for kernel in mutant.kernels:
         # "registers_plain" is registers without subgroups.
-        name, constants = (
-            kernel.removesuffix("_plain"),
-            {"subgroups": 0} if kernel.endswith("_plain") else {},
-        )
-        folder = "copy" if name == "copy" else "layer_norm"
-        place = Path(folder) / f"{name}.wgsl"
-        outcomes.append(caught(tree / place, device, wgsl_root() / place, constants))
+        name = kernel.removesuffix("_plain")
+        constants = {"subgroups": 0} if kernel.endswith("_plain") else {}
+        label = name if "/" in name else f"{'copy' if name == 'copy' else 'layer_norm'}/{name}"
+        place = Path(f"{label}.wgsl")
+        outcomes.append(caught(tree / place, device, wgsl_root() / place, constants, mutant.hard))
         if outcomes[-1]:
             break
     assert any(outcomes) == (mutant.equivalent is None), mutant.equivalent or "survived"
 
 
-def test_the_unbroken_kernels_pass_the_hard_problems(device: Device) -> None:
-    for name in ("naive", "two_pass", "welford", "welford_subgroup", "registers"):
-        for problem, arrays, layout in hard_problems():
-            kernel = load(wgsl_root() / "layer_norm" / f"{name}.wgsl")
-            constants = dict(default_variant(kernel, problem, device.traits).constants)
-            constants.update({axis: value for axis, value in layout.items() if axis in kernel.tune})
-            variant = Variant(kernel, constants)
-            if variant.refusal(problem, device.traits) is None:
+@pytest.mark.parametrize("kernel", [*STABLE, kernel_named("copy")], ids=lambda kernel: kernel.label)
+def test_the_unbroken_kernels_pass_the_hard_problems(kernel: Kernel, device: Device) -> None:
+    which = ("plain",) if kernel.op.exact else ("backward",) if kernel.op.backward else ("plain", "options")
+    for hard in which:
+        for problem, arrays, layout in hard_problems(kernel.op, hard):
+            variant = variant_of(kernel, problem, device, layout)
+            if variant is not None:
                 shader = render_shader(variant, problem, "native", device.traits)
                 _, accuracy = run_shader(device, shader, arrays)
-                assert accuracy.ok, f"{variant}: {accuracy.reason}"
+                assert accuracy.ok, f"{variant} {problem}: {accuracy.reason}"

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.problem import DISTRIBUTIONS, Options, Problem, make_inputs
+from webnorm.ops import OPS
+from webnorm.ops import make_inputs as make_op_inputs
+from webnorm.problem import DISTRIBUTIONS, Array, Options, Problem
+
+
+def make_inputs(problem: Problem) -> dict[str, Array]:
+    return make_op_inputs(OPS["layer_norm"], problem)
 
 
 @pytest.mark.parametrize(

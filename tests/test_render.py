@@ -135,7 +135,7 @@ def test_mistakes_in_a_users_snippet_name_the_users_file(tmp_path: Path, part: s
 def test_files_are_named_so_that_they_can_be_opened(tmp_path: Path) -> None:
     body = '{% include "lib/part.wgsl" %}\n{% include "lib/interface.wgsl" %}\n'
     shader = shader_of(
-        tmp_path, "{% set access_width = 1 %}{% set subgroups = 0 %}\n" + body, {"part.wgsl": "a\n"}
+        tmp_path, "{% set vector_width = 1 %}{% set subgroups = 0 %}\n" + body, {"part.wgsl": "a\n"}
     )
     files = {file for file, _ in shader.origins}
     assert {str(tmp_path.resolve() / "lib" / "part.wgsl"), "wgsl/lib/interface.wgsl"} <= files
@@ -152,7 +152,7 @@ def test_webnorm_behind_a_link_is_still_named_wgsl(tmp_path: Path, monkeypatch: 
 
 
 def test_a_mistake_in_webnorms_own_snippet(tmp_path: Path) -> None:
-    with pytest.raises(WebnormError, match=r"^wgsl/lib/interface\.wgsl:\d+: 'access_width' is undefined$"):
+    with pytest.raises(WebnormError, match=r"^wgsl/lib/dtype\.wgsl:\d+: 'vector_width' is undefined$"):
         shader_of(tmp_path, '{% include "lib/interface.wgsl" %}\n')
 
 

@@ -18,7 +18,7 @@ from webnorm.errors import WebnormError
 from webnorm.problem import Options, Problem
 from webnorm.results import Report, Result
 
-PROBLEM = Problem(rows=64, cols=768)
+PROBLEM = Problem(rows=64, cols=768, options=Options(bias=False, out_dtype="int8"))
 FULL = Result(
     op="layer_norm",
     kernel="registers",
@@ -198,7 +198,7 @@ def test_csv_has_a_line_per_result_without_samples() -> None:
     assert "samples_ns" not in first
     assert first["device"] == "llvmpipe"
     assert first["constants"] == "threads_per_row=64;vector_width=4"
-    assert first["options"] == "weight=1;bias=1"
+    assert first["options"] == "no bias;out_dtype=int8"
     assert first["flags"] == "noisy;throttled"
     assert (first["rows"], first["cols"], first["median_ns"]) == ("64", "768", "2000.0")
     assert (second["status"], second["reason"], second["median_ns"]) == ("skip", "no room", "")
@@ -257,7 +257,7 @@ def test_a_group_holds_the_copies_of_its_shape_only() -> None:
     wide = Problem(rows=64, cols=1024)
     copies = [replace(timed("copy", 1.0), op="copy", problem=problem) for problem in (PROBLEM, wide)]
     ((title, members),) = results.by_problem([*copies, timed("a", 2.0)])
-    assert title == "layer_norm 64x768 float32"
+    assert title == "layer_norm 64x768 float32, no bias, out_dtype=int8"
     assert [member.problem for member in members if member.roofline] == [PROBLEM]
     assert len(results.by_problem(copies)) == 2
 

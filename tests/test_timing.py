@@ -9,6 +9,7 @@ from webnorm import lab, timing
 from webnorm.bench import SUSPICIOUS_PERCENT, against_copy, sets_for
 from webnorm.device import Device, Traits, open_device
 from webnorm.kernel import default_variant
+from webnorm.ops import OPS, plain
 from webnorm.plan import Plan, compile_shader
 from webnorm.problem import Problem
 from webnorm.render import render_shader
@@ -88,12 +89,15 @@ def test_the_best_copy_counts_and_too_good_is_suspicious() -> None:
     assert on_cpu[1].flags == ()
 
 
+COPY = OPS["copy"]
+
+
 def test_sets_keep_the_cache_out_on_gpus_only() -> None:
     small, large = Problem(rows=1024, cols=1024), Problem(rows=65536, cols=4096)
-    assert sets_for(small, CPU) == 1
-    assert sets_for(small, GPU) == 64
-    assert sets_for(large, GPU) == 1
-    assert sets_for(Problem(rows=65536, cols=1024), GPU) == 2
+    assert sets_for(COPY, small, CPU) == 1
+    assert sets_for(COPY, small, GPU) == 64
+    assert sets_for(COPY, large, GPU) == 1
+    assert sets_for(COPY, Problem(rows=65536, cols=1024), GPU) == 2
 
 
 def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> None:
@@ -119,8 +123,8 @@ def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pyt
     stray = default_variant(kernel_named("copy"), problem, device.traits)
 
     def dishonest(self: timing.Stopwatch, plan: Plan, dispatches: int) -> float:
-        shader = render_shader(stray, problem, "native", device.traits)
-        other = Plan(device, shader, plan.inputs, plan.outputs, compile_shader(device, shader))
+        shader = render_shader(stray, plain(problem), "native", device.traits)
+        other = Plan(device, shader, plan.buffers, {}, compile_shader(device, shader))
         return honest(self, other, dispatches)
 
     monkeypatch.setattr(timing.Stopwatch, "time", dishonest)

@@ -8,10 +8,11 @@ import pytest
 
 from lab import KERNELS, NORMS, kernel_named
 from tint_checker import tint_available, tint_check
+from webnorm.corpus import OPTION_CASES, problems
 from webnorm.device import BROWSER
 from webnorm.kernel import Variant, all_variants, default_variant
 from webnorm.problem import Options, Problem
-from webnorm.render import Shader, render_shader
+from webnorm.render import MOST_BUFFERS, Shader, Step, render_shader
 
 pytestmark = pytest.mark.skipif(tint_available() is not None, reason=tint_available() or "")
 OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight=False, bias=False))
@@ -19,13 +20,16 @@ OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight
 
 def request_of(name: str, shader: Shader, text: str | None = None) -> dict[str, Any]:
     kinds = {"read": "read-only-storage", "read_write": "storage"}
-    bindings = [{"binding": 0, "type": "uniform"}]
-    bindings += [{"binding": binding.index, "type": kinds[binding.access]} for binding in shader.bindings]
+
+    def bindings(step: Step) -> list[dict[str, Any]]:
+        storage = [{"binding": one.index, "type": kinds[one.access]} for one in step.bindings]
+        return [{"binding": 0, "type": "uniform"}, *storage]
+
     return {
         "name": name,
         "code": text or shader.text,
         "features": sorted(shader.features),
-        "passes": [{"entry_point": step.entry_point, "bindings": bindings} for step in shader.steps],
+        "passes": [{"entry_point": step.entry_point, "bindings": bindings(step)} for step in shader.steps],
     }
 
 
@@ -48,6 +52,20 @@ def test_default_constants() -> None:
                 variant = default_variant(kernel, problem, BROWSER)
                 if variant.refusal(problem, BROWSER) is None:
                     requests.append(request_of(f"{variant} {problem}", browser_shader(variant, problem)))
+    assert len(requests) > 250
+    assert complaints(requests) == []
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_every_option(dtype: str) -> None:
+    requests = []
+    for kernel in KERNELS:
+        for case, problem in problems(OPTION_CASES, kernel.op, (dtype,)) if not kernel.op.exact else ():
+            variant = default_variant(kernel, problem, BROWSER)
+            if variant.refusal(problem, BROWSER) is None:
+                shader = browser_shader(variant, problem)
+                assert all(len(step.bindings) <= MOST_BUFFERS for step in shader.steps)
+                requests.append(request_of(f"{variant} {case.name}", shader))
     assert len(requests) > 250
     assert complaints(requests) == []
 

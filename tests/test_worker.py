@@ -13,7 +13,7 @@ from webnorm.corpus import CASES
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import discover, select
-from webnorm.problem import Problem
+from webnorm.presets import tasks
 from webnorm.results import Result
 from webnorm.worker import Worker, WorkerDied
 
@@ -26,7 +26,7 @@ def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Devi
     kernels = tuple(select(known, name) for name in ("naive", *broken.REPLACED))
     case = next(case for case in CASES if case.name == "rows-1")
     with Worker(time_limit_s=5.0) as worker:
-        results = list(check.run(check.Request(kernels, (case,), (root,)), worker, device.traits))
+        results = list(check.run(check.Request(kernels, (case,), roots=(root,)), worker, device.traits))
     found = {result.kernel: result for result in results}
     assert found["naive"].status == "pass" and found["naive"].deterministic
     assert found["wrong"].status == "fail" and "expected" in (found["wrong"].reason or "")
@@ -45,7 +45,7 @@ def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> N
     found = discover([root])
     kernels = tuple(select(found, name) for name in ("panics", "wrong", "naive"))
     copies = (select(found, "copy"),)
-    request = bench.Request((Problem(rows=8, cols=32),), kernels, copies, RULE, (root,))
+    request = bench.Request(tasks("layer_norm", ((8, 32),)), kernels, copies, RULE, (root,))
     results: dict[str, Result] = {}
     with Worker(time_limit_s=20.0) as worker:
         for event in bench.run(request, worker, device.traits):

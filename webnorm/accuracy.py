@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webnorm import expression, reference
-from webnorm.problem import Array
-from webnorm.reference import Float64Array
+from webnorm import expression
+from webnorm.problem import DTYPES, Array, finfo
+from webnorm.reference import Answer, Answers, Float64Array
 from webnorm.render import Shader
 
 # Half an ulp of 1.0 in float32.
@@ -23,6 +23,19 @@ SERIAL_TERMS = 64
 # A mean that is rounded to float32 is off by up to half an ulp, and by about sqrt(terms) such roundings
 # where terms are added one after another; the factor 4 covers the spread seen over the corpus.
 ROUNDED_MEAN_FACTOR = 4.0
+# A gradient's element is made from several normalised ones: rstd, x̂ and the row's two means each carry the
+# error of one, and the sums over rows are taken to be four standard deviations from their mean at most.
+GRADIENT_FACTOR = 4.0
+# h is a sum of two or three, each rounded once to float32; scale_inv is one division.
+_SUM_TOLERANCE = 2.0 * UNIT_ROUNDOFF
+# The share of a rounded output's elements that must be the float64 answer, rounded: the others may be its
+# neighbours where the answer lies within the float32 tolerance of a rounding boundary.
+EQUAL_SHARE = 0.999
+# So many are no share of a small output: rows of narrow types hold the same value several times.
+_FEW = 8
+# Where more answers than this lie at boundaries, they are not spread over the type's steps: a few values of a
+# coarse x make up the row.
+_AMBIGUOUS_SHARE = 0.03
 # Results this small are left to the adapter, which may flush denormals to zero.
 _DENORMAL = 2.0**-126
 # Rows are compared in parts that stay in a core's cache.
@@ -31,13 +44,16 @@ _PART_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed error of row i in units of the element's scale (see `assess`): base + condition[i] * slope.
+    """Allowed error of an element: base * unit + slope * shaky + adding * summed (see reference.Answer).
 
-    `reason` says in a sentence where the numbers come from.
+    `equal_share` of a rounded output's elements must be equal to the rounded answer. `reason` says in a
+    sentence where the numbers come from.
     """
 
     base: float
     slope: float
+    adding: float
+    equal_share: float
     reason: str
 
 
@@ -45,8 +61,8 @@ class Tolerance:
 class Worst:
     """The element that is furthest beyond, or nearest to, its tolerance."""
 
-    row: int
-    col: int
+    output: str
+    index: tuple[int, ...]
     got: float
     expected: float
     error: float
@@ -54,8 +70,8 @@ class Worst:
 
     def __str__(self) -> str:
         return (
-            f"[{self.row}, {self.col}] is {self.got:.9g}, expected {self.expected:.9g}: "
-            f"off by {self.error:.3g}, allowed {self.tolerance:.3g}"
+            f"{self.output}[{', '.join(map(str, self.index))}] is {self.got:.9g}, "
+            f"expected {self.expected:.9g}: off by {self.error:.3g}, allowed {self.tolerance:.3g}"
         )
 
 
@@ -63,7 +79,9 @@ class Worst:
 class Accuracy:
     """Errors of one result. `ok` is False for anything that cannot be shown to be right, NaN included.
 
-    `non_finite` counts NaN and Inf where a number was expected; rows whose answer is not finite are left out.
+    The errors and `worst` are those of the op's main output, unless another one is wrong. They are against
+    the answer before it is rounded to its storage type. `non_finite` counts NaN and Inf where a number was
+    expected; elements whose answer is not finite are left out.
     """
 
     ok: bool
@@ -77,52 +95,99 @@ class Accuracy:
 
 def tolerance(shader: Shader) -> Tolerance:
     """The tolerance that a kernel's header and the problem's size give."""
-    if shader.variant.kernel.op.exact:
-        return Tolerance(0.0, 0.0, "a copy is exact")
+    op = shader.variant.kernel.op
+    if op.exact:
+        return Tolerance(0.0, 0.0, 0.0, 1.0, "a copy is exact")
     rules = shader.variant.kernel.accuracy
-    terms = max(1, expression.evaluate(rules.serial_terms, shader.names))
+    terms, columns = (
+        max(1, expression.evaluate(tree, shader.names)) for tree in (rules.serial_terms, rules.column_terms)
+    )
     rounded = bool(expression.evaluate(rules.rounded_mean, shader.names))
-    base = HI_LO_TOLERANCE * max(1.0, terms / SERIAL_TERMS)
-    slope = ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * float(np.sqrt(terms)) if rounded else 0.0
+    factor = GRADIENT_FACTOR if op.backward else 1.0
+    base = factor * HI_LO_TOLERANCE * max(1.0, terms / SERIAL_TERMS)
+    slope = factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * float(np.sqrt(terms)) if rounded else 0.0
+    adding = UNIT_ROUNDOFF * float(np.sqrt(columns)) if op.backward else 0.0
     reason = f"{terms} terms per accumulator" + (
         f", mean rounded to float32: + {slope:.1e}*|mean|/sd" if rounded else ""
     )
-    return Tolerance(base, slope, reason)
+    if op.backward:
+        reason += f", {columns} rows per accumulator: + {adding:.1e}*sum of sizes"
+    exact = not rounded and terms <= SERIAL_TERMS and not op.backward
+    return Tolerance(base, slope, adding, EQUAL_SHARE if exact else 0.0, reason)
 
 
 def assess(
-    got: Array,
-    expected: Float64Array,
-    arrays: Mapping[str, Array],
-    eps: float,
-    allowed: Tolerance,
-    guard_intact: bool = True,
+    outputs: Mapping[str, tuple[Array, bool]],
+    answers: Answers,
+    shader: Shader,
+    allowed: Tolerance | None = None,
 ) -> Accuracy:
-    """Hold `got` (rows, cols) against `expected`, element by element.
+    """Hold every output, an array and whether its guard is intact, against its answer, element by element.
 
-    An element's scale is max(1, |x̂|)·|weight| + |bias|, the size of what was added up to make it, and
-    max(1, |x|) without weight and bias. Its error may be the row's tolerance times its scale.
+    A float32 output may be off by the tolerance. One of a narrower type has to be the answer rounded to that
+    type, or a neighbour where the answer is as near to the rounding boundary as the tolerance.
     """
-    rows, cols = expected.shape
-    at_once = max(1, _PART_BYTES // (8 * max(cols, 1)))
+    allowed = allowed or tolerance(shader)
+    exact = Tolerance(_SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
+    op, problem = shader.variant.kernel.op, shader.problem
+    found = []
+    for tensor in op.outputs(problem):
+        got, guard_intact = outputs[tensor.name]
+        answer = answers[tensor.name]
+        if tensor.name == "stats":
+            got = _joined_stats(got, op.has_mean)
+        own = exact if tensor.name == "h" else allowed
+        dtype = tensor.dtype(problem)
+        found.append(_assess_output(tensor.name, got, answer, dtype, own, guard_intact))
+    # The main output speaks for the op unless another one is wrong and it is not.
+    return next((accuracy for accuracy in found if not accuracy.ok), found[0])
+
+
+def _joined_stats(stats: Array, has_mean: bool) -> Array:
+    """The mean's two words added up."""
+    if not has_mean:
+        return stats
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = stats[:, 0].astype(np.float64) + stats[:, 1]
+    return np.stack([mean, stats[:, 2]], axis=1)
+
+
+def _assess_output(
+    name: str, got: Array, answer: Answer, dtype: str, allowed: Tolerance, guard_intact: bool
+) -> Accuracy:
+    rows = len(answer.value)
+    at_once = max(1, _PART_BYTES * rows // (8 * max(answer.value.size, 1)))
 
     def part_of(first: int) -> _Part:
         part = slice(first, min(first + at_once, rows))
-        return _compare_part(first, got[part], expected[part], arrays["x"][part], arrays, eps, allowed)
+        cut = Answer(
+            *(
+                None if array is None else np.broadcast_to(array, answer.value.shape)[part]
+                for array in (answer.value, answer.unit, answer.shaky, answer.summed)
+            )  # type: ignore[arg-type]
+        )
+        return _compare_part(name, first, got[part], cut, dtype, allowed)
 
     # NumPy lets go of the interpreter's lock in its loops, so the parts of a large array take all cores.
     with ThreadPoolExecutor() as pool:
         parts = list(pool.map(part_of, range(0, rows, at_once)))
     non_finite = sum(part.non_finite for part in parts)
-    largest = max(parts, key=lambda part: part.ratio, default=_Part(0.0, 0.0, 0.0, 0, None))
+    unequal = sum(part.unequal for part in parts)
+    ambiguous = sum(part.ambiguous for part in parts)
+    largest = max(parts, key=lambda part: part.ratio, default=_Part(0.0, 0.0, 0.0, 0, 0, 0, None))
     worst = largest.worst
     reason = None
     if not guard_intact:
-        reason = "wrote past the end of its output: the guard words behind it have changed"
+        reason = f"wrote past the end of {name}: the guard words behind it have changed"
     elif non_finite:
-        reason = f"{non_finite} of {got.size} elements are NaN or Inf or were never written, first {worst}"
+        what = f"{non_finite} of {got.size} elements of {name}"
+        reason = f"{what} are NaN or Inf or were never written, first {worst}"
     elif not largest.ratio <= 1.0:
         reason = f"{worst} ({allowed.reason})"
+    elif ambiguous <= _AMBIGUOUS_SHARE * got.size and unequal > (1.0 - allowed.equal_share) * got.size + _FEW:
+        reason = (
+            f"{unequal} of {got.size} elements of {name} are a neighbour of the answer rounded to {dtype}"
+        )
     return Accuracy(
         ok=reason is None,
         max_abs_error=max((part.max_abs_error for part in parts), default=0.0),
@@ -142,51 +207,74 @@ class _Part:
     max_abs_error: float
     max_rel_error: float
     non_finite: int
+    unequal: int
+    ambiguous: int
     worst: Worst | None
 
 
-def _compare_part(
-    first: int,
-    got: Array,
-    answer: Float64Array,
-    x: Array,
-    arrays: Mapping[str, Array],
-    eps: float,
-    allowed: Tolerance,
-) -> _Part:
-    """`assess` for the rows from `first` on."""
-    weight = np.abs(arrays["weight"].astype(np.float64)) if "weight" in arrays else 1.0
-    bias = arrays["bias"].astype(np.float64) if "bias" in arrays else 0.0
+def rounded_to(value: Float64Array, dtype: str) -> Float64Array:
+    """`value` rounded to a storage type, to nearest even, saturating for int8 and float8, as float64."""
+    if dtype == "float32":
+        return value.astype(np.float32).astype(np.float64)
+    if dtype == "int8":
+        return np.clip(np.rint(value), -127, 127)
+    if dtype.startswith("float8"):
+        largest = float(finfo(dtype).max)
+        value = np.clip(value, -largest, largest)
+    return value.astype(DTYPES[dtype]).astype(np.float64)
+
+
+def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str, allowed: Tolerance) -> _Part:
+    """`_assess_output` for the rows from `first` on."""
+    value = answer.value
     wide = got.astype(np.float64)
-    counted = np.isfinite(answer)
+    counted = np.isfinite(value)
     with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(wide - answer)
+        error = np.abs(wide - value)
         error[~counted] = 0.0
+        limit = allowed.base * answer.unit + allowed.slope * answer.shaky
+        if answer.summed is not None:
+            limit = limit + allowed.adding * answer.summed
+        if allowed.base > 0:
+            limit = limit + _DENORMAL
+        unequal = ambiguous = 0
+        if dtype == "float32":
+            beyond, tolerated = error, limit
+        else:
+            below, nearest, above = (
+                rounded_to(value + offset, dtype) for offset in (-limit, np.zeros_like(limit), limit)
+            )
+            # An answer beyond the type's range has no rounding that anyone agrees on.
+            counted &= np.isfinite(below) & np.isfinite(above)
+            tolerated = np.maximum(np.abs(below - value), np.abs(above - value))
+            beyond = np.where((wide >= below) & (wide <= above), 0.0, np.inf)
+            # The size of an error inside the interval is that of the rounding.
+            beyond = np.where(beyond == 0.0, 0.0, np.maximum(error, np.nextafter(tolerated, np.inf)))
+            unequal = int((counted & (wide != nearest)).sum())
+            ambiguous = int((counted & (below != above)).sum())
         missing = counted & ~np.isfinite(wide)
         error[missing] = np.inf
-        limit = np.full((wide.shape[0], 1), allowed.base)
-        if allowed.slope:
-            limit += allowed.slope * reference.condition(x, eps)[:, None]
-        limit = limit * (np.maximum(weight, np.abs(answer - bias)) + np.abs(bias))
-        if allowed.base > 0:
-            limit += _DENORMAL
+        beyond[missing] = np.inf
         # A tolerance of nothing is met by an error of nothing.
-        ratio = np.where(error == 0.0, 0.0, error / np.maximum(limit, np.finfo(np.float64).tiny))
+        ratio = np.where(beyond == 0.0, 0.0, beyond / np.maximum(tolerated, np.finfo(np.float64).tiny))
         ratio[~counted] = 0.0
-        relative = error / np.maximum(1.0, np.abs(answer))
-    row, col = (int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+        error[~counted] = 0.0
+        relative = error / np.maximum(1.0, np.abs(value))
+    at = np.unravel_index(int(np.argmax(np.where(ratio > 0, ratio, error * 1e-300))), ratio.shape)
     worst = Worst(
-        first + row,
-        col,
-        float(wide[row, col]),
-        float(answer[row, col]),
-        float(error[row, col]),
-        float(np.broadcast_to(limit, ratio.shape)[row, col]),
+        name,
+        (first + int(at[0]), *(int(i) for i in at[1:])),
+        float(wide[at]),
+        float(value[at]),
+        float(error[at]),
+        float(np.broadcast_to(tolerated, ratio.shape)[at]),
     )
     return _Part(
-        ratio=float(ratio[row, col]),
+        ratio=float(ratio[at]),
         max_abs_error=float(error.max(initial=0.0)),
         max_rel_error=float(relative[counted].max(initial=0.0)),
         non_finite=int(missing.sum()),
-        worst=worst if counted[row, col] else None,
+        unequal=unequal,
+        ambiguous=ambiguous,
+        worst=worst if counted[at] else None,
     )

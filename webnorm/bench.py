@@ -11,7 +11,8 @@ from typing import Any
 from webnorm import lab, timing
 from webnorm.device import Traits
 from webnorm.kernel import Kernel, Variant, chosen_variants
-from webnorm.plan import tensor_bytes
+from webnorm.ops import Op, plain
+from webnorm.presets import Task
 from webnorm.problem import Problem
 from webnorm.results import Result
 from webnorm.worker import Worker, WorkerDied
@@ -26,9 +27,12 @@ SUSPICIOUS_PERCENT = 105.0
 
 @dataclass(frozen=True)
 class Request:
-    """What to run. `chosen` picks values of tune axes, `every` takes all admitted constants."""
+    """What to run: each task's problem with the kernels of its op.
 
-    problems: tuple[Problem, ...]
+    `chosen` picks values of tune axes, `every` takes all admitted constants.
+    """
+
+    tasks: tuple[Task, ...]
     kernels: tuple[Kernel, ...]
     copies: tuple[Kernel, ...]
     rule: timing.Rule
@@ -39,27 +43,28 @@ class Request:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: the problem, what is being done to which variant, rounds of timing done."""
+    """Where a run stands: the task, and what is being done to which variant or how many rounds are done."""
 
-    problem: Problem
+    task: Task
     doing: str
 
 
-def sets_for(problem: Problem, traits: Traits) -> int:
+def sets_for(op: Op, problem: Problem, traits: Traits) -> int:
     """How many sets of buffers keep the cache out; one on a software adapter, which has the CPU's."""
     if traits.software:
         return 1
-    size = max(1, 2 * tensor_bytes(problem, per_row=True))
+    size = max(1, op.minimum_bytes(problem))
     return max(1, min(MOST_SETS, math.ceil(COLD_BYTES / size)))
 
 
-def variants(request: Request, problem: Problem, traits: Traits) -> list[Variant]:
-    """The variants that a problem is run with: the copy in all its constants, then the kernels asked for."""
+def variants(request: Request, task: Task, traits: Traits) -> list[Variant]:
+    """The variants that a task is run with: the copy in all its constants, then the kernels asked for."""
     found: list[Variant] = []
     for kernel in request.copies:
-        found += chosen_variants(kernel, problem, traits, {}, every=True)
+        found += chosen_variants(kernel, plain(task.problem), traits, {}, every=True)
     for kernel in request.kernels:
-        found += chosen_variants(kernel, problem, traits, request.chosen, request.every)
+        if kernel.op is task.op:
+            found += chosen_variants(kernel, task.problem, traits, request.chosen, request.every)
     return found
 
 
@@ -68,14 +73,15 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress |
 
     A generator that is closed early (Ctrl-C) has yielded every problem that was finished.
     """
-    for problem in request.problems:
-        yield from _run_problem(request, problem, worker, traits)
+    for task in request.tasks:
+        yield from _run_task(request, task, worker, traits)
 
 
-def _run_problem(
-    request: Request, problem: Problem, worker: Worker, traits: Traits
+def _run_task(
+    request: Request, task: Task, worker: Worker, traits: Traits
 ) -> Iterator[Progress | list[Result]]:
-    asked = variants(request, problem, traits)
+    asked = variants(request, task, traits)
+    problem = task.problem
     results: dict[int, Result] = {}
     while len(results) < len(asked):
         left = [index for index in range(len(asked)) if index not in results]
@@ -83,7 +89,7 @@ def _run_problem(
             problem,
             tuple(lab.VariantSpec.of(asked[index]) for index in left),
             request.roots,
-            sets_for(problem, traits),
+            sets_for(task.op, problem, traits),
             request.rule,
         )
         at = left[0]
@@ -94,9 +100,9 @@ def _run_problem(
                     case lab.Began(index):
                         at = left[index]
                         if not rounds:
-                            yield Progress(problem, f"checking {asked[at]}")
+                            yield Progress(task, f"checking {asked[at]}")
                     case lab.Round(rounds):
-                        yield Progress(problem, f"timing, round {rounds}")
+                        yield Progress(task, f"timing, round {rounds}")
                     case lab.Found(index, result):
                         results[left[index]] = result
         except WorkerDied as death:

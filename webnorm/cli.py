@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from webnorm.device import Traits
     from webnorm.kernel import Kernel
-    from webnorm.problem import Problem
+    from webnorm.ops import Op
+    from webnorm.presets import Task
     from webnorm.render import Shader
     from webnorm.results import Report, Result
 
@@ -67,7 +68,13 @@ def run() -> NoReturn:
 
 # --- options that several commands share -----------------------------------------------------------
 
-OpOption = Annotated[str, typer.Option("--op", help="The operation.")]
+OpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--op",
+        help="layer_norm (the default), layer_norm_backward, rms_norm, rms_norm_backward; check: also all.",
+    ),
+]
 AdapterOption = Annotated[
     str | None, typer.Option("--adapter", help="Index or part of the name, as `webnorm doctor` lists them.")
 ]
@@ -90,8 +97,28 @@ ConstantOption = Annotated[
 AllConstantsOption = Annotated[
     bool, typer.Option("--all-constants", help="Every admitted point of every kernel's tune axes.")
 ]
-EpsOption = Annotated[float, typer.Option("--eps", help="Added to the variance.")]
-DtypeOption = Annotated[str, typer.Option("--dtype", help="Storage type of x, y, weight and bias.")]
+EpsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--eps", help="Added to the variance. Default: 1e-5; for rms_norm the dtype's machine epsilon."
+    ),
+]
+DtypeOption = Annotated[
+    str | None, typer.Option("--dtype", help="Storage type: float32 (the default), float16 or bfloat16.")
+]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        help="NAME[=VALUE]: zero_centered_weight, residual, residual_bias, return_stats, "
+        "out_dtype=float8_e4m3fn|float8_e5m2|int8, weight_dtype=float32, max_workgroups=N; for gradients "
+        "saved_stats and dh; repeatable.",
+    ),
+]
+ScaleOption = Annotated[
+    float, typer.Option("--scale", help="What y is multiplied by before it is rounded to a float8 type.")
+]
 NoWeightOption = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
 NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
 TimeLimitOption = Annotated[
@@ -148,21 +175,29 @@ def _constants(pairs: Sequence[str] | None, kernels: Sequence[Kernel]) -> dict[s
 
 
 def _kernels(
-    names: Sequence[str] | None, op: str, roots: Sequence[Path] | None
+    names: Sequence[str] | None, ops: Sequence[str], roots: Sequence[Path] | None
 ) -> tuple[list[Kernel], list[Kernel]]:
     """The kernels asked for, and those of the copy that they are measured against."""
-    from webnorm.kernel import discover, select
+    from webnorm.kernel import discover, select_for
+
+    found = discover(roots or ())
+    chosen = select_for(found, names or (), ops)
+    return [kernel for kernel in chosen if not kernel.op.exact], [
+        kernel for kernel in found if kernel.op.exact
+    ]
+
+
+def _op_named(name: str | None) -> Op:
     from webnorm.ops import OPS
 
-    if op not in OPS:
-        raise unknown("op", op, OPS)
-    found = discover(roots or ())
-    copies = [kernel for kernel in found if kernel.op.name == "copy"]
-    if names:
-        chosen = [select(found, name, op) for name in names]
-    else:
-        chosen = [kernel for kernel in found if kernel.op.name == op]
-    return [kernel for kernel in chosen if kernel.op.name != "copy"], copies
+    if name is not None and name not in OPS:
+        raise unknown("op", name, OPS)
+    return OPS[name or "layer_norm"]
+
+
+def _option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -> list[str]:
+    left_out = [f"{name}=false" for name, absent in (("weight", no_weight), ("bias", no_bias)) if absent]
+    return [*(pairs or ()), *left_out]
 
 
 @contextmanager
@@ -282,10 +317,11 @@ def _traits_or_none(adapter: str | None) -> Traits | None:
 @app.command()
 def show(
     kernel: Annotated[str, typer.Argument(help="A kernel's name, op/kernel, or the path of a .wgsl file.")],
-    op: OpOption = "layer_norm",
+    op: OpOption = None,
     rows: Annotated[int, typer.Option(help="Rows of the problem.")] = 1024,
     cols: Annotated[int, typer.Option(help="Columns of the problem.")] = 1024,
-    dtype: DtypeOption = "float32",
+    dtype: DtypeOption = None,
+    option: OptionOption = None,
     target: Annotated[
         str, typer.Option(help="native (naga, through wgpu) or browser (Tint and others).")
     ] = "native",
@@ -305,19 +341,28 @@ def show(
     from webnorm import overview
     from webnorm.device import BROWSER
     from webnorm.kernel import chosen_variants, discover, select
-    from webnorm.problem import Options, Problem
+    from webnorm.problem import Problem
     from webnorm.render import TARGETS, render_shader
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     found = discover(wgsl or ())
-    asked = [select(found, name, op) for name in (kernel, diff) if name is not None]
-    options = Options(weight=not no_weight, bias=not no_bias)
-    problem = Problem(rows=rows, cols=cols, dtype=dtype, options=options)
+    home = _op_named(op)
+    asked = [select(found, name, home.name) for name in (kernel, diff) if name is not None]
+    problems = [
+        Problem(
+            rows=rows,
+            cols=cols,
+            dtype=dtype or "float32",
+            eps=one.op.default_eps,
+            options=one.op.defaults.changed(_option_pairs(option, no_weight, no_bias)),
+        )
+        for one in asked
+    ]
     traits = (_traits_or_none(adapter) if target == "native" else None) or BROWSER
     chosen = _constants(constant, asked)
     shaders: list[Shader] = []
-    for one in asked:
+    for one, problem in zip(asked, problems, strict=True):
         variant = chosen_variants(one, problem, traits, chosen)[0]
         refusal = variant.refusal(problem, traits)
         if refusal:
@@ -342,9 +387,7 @@ def _show_cost(
     from webnorm.lab import VariantSpec
     from webnorm.worker import Worker, WorkerDied
 
-    job = CostJob(
-        shaders[0].problem, tuple(VariantSpec.of(shader.variant) for shader in shaders), tuple(roots)
-    )
+    job = CostJob(tuple((shader.problem, VariantSpec.of(shader.variant)) for shader in shaders), tuple(roots))
     try:
         with Worker(adapter) as worker:
             costs = list(worker.stream(count_costs, job))
@@ -358,13 +401,17 @@ def _show_cost(
 @app.command()
 def check(
     kernel: KernelOption = None,
-    op: OpOption = "layer_norm",
+    op: OpOption = None,
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="float32, float16, bfloat16, a list of them, or all.")
+    ] = "float32",
+    option: OptionOption = None,
     case: Annotated[list[str] | None, typer.Option("--case", help="Only this case; repeatable.")] = None,
     input: Annotated[
         Path | None,
         typer.Option("--input", help="Check your own array, an .npy file, in place of the corpus."),
     ] = None,
-    eps: EpsOption = 1e-5,
+    eps: EpsOption = None,
     constant: ConstantOption = None,
     all_constants: AllConstantsOption = False,
     wgsl: WgslOption = None,
@@ -377,7 +424,10 @@ def check(
         bool, typer.Option("--cases", help="List the corpus with its sources and exit.")
     ] = False,
 ) -> None:
-    """Hold every kernel against float64 on the inputs that broke other implementations."""
+    """Hold every kernel against float64 on the inputs that broke other implementations.
+
+    The corpus has cases for every option; --option asks for the same options in every case instead.
+    """
     from webnorm import bench, overview, report
     from webnorm import check as checking
     from webnorm.corpus import CASES
@@ -389,7 +439,8 @@ def check(
         console.print(overview.corpus_table(CASES))
         return
     _outputs(json)
-    kernels, copies = _kernels(kernel, op, wgsl)
+    home = _op_named(None if op == "all" else op)
+    kernels, copies = _kernels(kernel, checking.NORMS if op == "all" else (home.name,), wgsl)
     if kernel and not kernels:
         kernels = copies
     by_name = {one.name: one for one in CASES}
@@ -400,8 +451,17 @@ def check(
     if input is not None:
         chosen_cases = (checking.own_case(input, eps),)
     request = checking.Request(
-        tuple(kernels), chosen_cases, tuple(wgsl or ()), _constants(constant, kernels), all_constants
+        tuple(kernels),
+        chosen_cases,
+        checking.dtypes_named(dtype) if input is None else (chosen_cases[0].given or "",),
+        None if option is None else home.defaults.changed(option),
+        tuple(wgsl or ()),
+        _constants(constant, kernels),
+        all_constants,
     )
+    expected = request.count()
+    if not expected:
+        raise WebnormError("nothing to check: no case has these options, or they are of other ops")
     results: list[Result] = []
     description: dict[str, Any] = {}
     interrupted = False
@@ -410,8 +470,8 @@ def check(
             description, traits = _opened(worker)
             for result in checking.run(request, worker, traits):
                 results.append(result)
-                done = chosen_cases.index(by_name.get(result.case or "", chosen_cases[0])) / len(chosen_cases)
-                update(f"{result.case}: {result.kernel}", done)
+                share = min(1.0, len(results) / expected)
+                update(f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}", share)
         except KeyboardInterrupt:
             interrupted = True
     console.print(overview.device_line(description))
@@ -435,15 +495,17 @@ def _opened(worker: Any) -> tuple[dict[str, Any], Traits]:
 @app.command("bench")
 def bench_command(
     kernel: KernelOption = None,
-    op: OpOption = "layer_norm",
+    op: OpOption = None,
     rows: Annotated[str | None, typer.Option(help="Rows, a list like 1024,4096.")] = None,
     cols: Annotated[str | None, typer.Option(help="Columns, a list like 768,1024.")] = None,
     preset: Annotated[
         str | None, typer.Option(help="A named workload in place of --rows and --cols; `help` lists them.")
     ] = None,
-    dtype: DtypeOption = "float32",
+    dtype: DtypeOption = None,
+    option: OptionOption = None,
+    scale: ScaleOption = 1.0,
     distribution: Annotated[str, typer.Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
-    eps: EpsOption = 1e-5,
+    eps: EpsOption = None,
     seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
     no_weight: NoWeightOption = False,
     no_bias: NoBiasOption = False,
@@ -488,11 +550,21 @@ def bench_command(
     if plot is not None:
         plotting.file_format(plot)
     _outputs(json, csv, markdown, plot)
-    kernels, copies = _kernels(kernel, op, wgsl)
-    common = {"dtype": dtype, "distribution": distribution, "eps": eps, "seed": seed}
-    asked = _problems(
-        _integers(rows, "--rows"), _integers(cols, "--cols"), preset, common, no_weight, no_bias
+    if preset is not None and (rows or cols or op):
+        raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
+    home = _op_named(op)
+    changes = {"dtype": dtype, "eps": eps, "distribution": distribution, "seed": seed, "scale": scale}
+    asked = _tasks(
+        home,
+        (_integers(rows, "--rows"), _integers(cols, "--cols")),
+        preset,
+        changes,
+        _option_pairs(option, no_weight, no_bias),
     )
+    ops = (
+        (home.name,) if preset is None else tuple(dict.fromkeys(task.op.name for task in asked(None, quick)))
+    )
+    kernels, copies = _kernels(kernel, ops, wgsl)
     rule = timing.QUICK if quick else timing.Rule()
     if budget is not None:
         rule = changed(rule, budget_s=budget)
@@ -510,9 +582,9 @@ def bench_command(
         try:
             description, traits = _opened(worker)
             console.print(overview.device_line(description))
-            problems = asked(traits, quick)
+            tasks = asked(traits, quick)
             request = bench.Request(
-                problems,
+                tasks,
                 tuple(kernels),
                 tuple(copies),
                 rule,
@@ -523,13 +595,13 @@ def bench_command(
             number = 0
             for event in bench.run(request, worker, traits):
                 if isinstance(event, bench.Progress):
-                    update(f"{event.problem}: {event.doing}", number / len(problems))
+                    update(f"{event.task}: {event.doing}", number / len(tasks))
                     continue
                 number += 1
                 finished += event
                 save()
                 console.print()
-                console.print(show_report.bench_table(event, str(problems[number - 1])))
+                console.print(show_report.bench_table(event, str(tasks[number - 1])))
                 console.print(show_report.bar_chart(event))
         except KeyboardInterrupt:
             interrupted = True
@@ -542,43 +614,34 @@ def bench_command(
     raise typer.Exit(WRONG if bench.failed(finished) else OK)
 
 
-def _problems(
-    rows: tuple[int, ...] | None,
-    cols: tuple[int, ...] | None,
+def _tasks(
+    op: Op,
+    shapes: tuple[tuple[int, ...] | None, tuple[int, ...] | None],
     preset: str | None,
-    common: dict[str, Any],
-    no_weight: bool,
-    no_bias: bool,
-) -> Callable[[Traits, bool], tuple[Problem, ...]]:
-    """The problems asked for; those that nobody named depend on the adapter. Mistakes are found at once."""
-    from dataclasses import replace as changed
-
+    changes: dict[str, Any],
+    options: Sequence[str],
+) -> Callable[[Traits | None, bool], tuple[Task, ...]]:
+    """The tasks asked for; shapes that nobody named depend on the adapter. Mistakes are found at once."""
     from webnorm import presets
-    from webnorm.problem import Options
-    from webnorm.problem import Problem as NewProblem
 
-    options = Options(weight=not no_weight, bias=not no_bias)
-    NewProblem(rows=1, cols=1, options=options, **common)
     if preset is not None:
-        if rows or cols:
-            raise WebnormError("--preset names its own shapes; leave --rows and --cols out")
         if preset not in presets.PRESETS:
             raise unknown("preset", preset, presets.PRESETS)
-        named = tuple(changed(problem, options=options) for problem in presets.PRESETS[preset].problems)
-        return lambda traits, quick: named
-    if rows or cols:
-        grid = tuple(
-            NewProblem(rows=m, cols=n, options=options, **common)
-            for m in rows or (1024,)
-            for n in cols or (1024,)
+        named = presets.PRESETS[preset].changed(options, changes["dtype"], changes["eps"])
+        return lambda traits, quick: (
+            presets.quick_tasks(named, traits is not None and traits.software) if quick else named.tasks
         )
-        return lambda traits, quick: grid
+    rows, cols = shapes
 
-    def suited(traits: Traits, quick: bool) -> tuple[Problem, ...]:
-        chosen = presets.default_problems(traits.software, quick)
-        return tuple(changed(problem, options=options, **common) for problem in chosen)
+    def tasks(traits: Traits | None, quick: bool) -> tuple[Task, ...]:
+        if rows or cols or traits is None:
+            pairs = tuple((m, n) for m in rows or (1024,) for n in cols or (1024,))
+        else:
+            pairs = presets.default_shapes(traits.software, quick)
+        return presets.tasks(op.name, pairs, op.defaults.changed(options), **changes)
 
-    return suited
+    tasks(None, False)
+    return tasks
 
 
 @app.command("compare")

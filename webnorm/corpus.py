@@ -2,29 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from webnorm.problem import Array, Options, Problem
+from webnorm.errors import WebnormError
+from webnorm.ops import Op, complete_inputs
+from webnorm.problem import DTYPES, Array, Options, Problem
 
 _PLAIN = Options(weight=False, bias=False)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input. `draw` makes the arrays that `problem`'s options ask for.
+    """One input. `x` draws (rows, cols) in float64; `options` are added to those of the problem.
 
-    `breaks_one_pass`: E[x²] - E[x]² in float32 has to fail here, since the square of the mean times the unit
-    roundoff is as large as the variance, or larger.
+    `eps` None stands for the op's default. `given` holds the storage type of a user's own x, and is None
+    where any will do. `breaks_one_pass`: E[x²] - E[x]² in float32 has to fail here, since the square of the
+    mean times the unit roundoff is as large as the variance, or larger.
     """
 
     name: str
     source: str
-    problem: Problem
-    draw: Callable[[], dict[str, Array]]
+    shape: tuple[int, int]
+    x: Callable[[np.random.Generator], Array]
+    options: Options
+    eps: float | None = None
+    scale: float = 1.0
+    given: str | None = None
     breaks_one_pass: bool = False
+
+    def problem(self, op: Op, dtype: str = "float32", options: Options | None = None) -> Problem | None:
+        """The case as a problem of an op; None where it has none, or the type cannot hold the case's x.
+
+        `options` take the place of the case's own. Options that an op lacks make the case one of other ops.
+        """
+        rows, cols = self.shape
+        problem = Problem(
+            rows=rows,
+            cols=cols,
+            dtype=dtype,
+            eps=op.default_eps if self.eps is None else self.eps,
+            distribution="given",
+            scale=self.scale,
+            options=self.options if options is None else options,
+        )
+        try:
+            op.check(problem)
+        except WebnormError:
+            return None
+        if self.given not in (None, dtype):
+            return None
+        with np.errstate(over="ignore"):
+            drawn = self.x(self._rng())
+            held = np.isfinite(drawn.astype(DTYPES[dtype])) | ~np.isfinite(drawn)
+        return problem if held.all() else None
+
+    def draw(self, op: Op, problem: Problem) -> dict[str, Array]:
+        """The input arrays of the problem."""
+        rng = self._rng()
+        with np.errstate(over="ignore"):
+            x = np.broadcast_to(self.x(rng), self.shape).astype(DTYPES[problem.dtype])
+        return complete_inputs(op, problem, {"x": x}, rng)
+
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(len(self.name))
+
+
+def problems(
+    cases: Sequence[Case], op: Op, dtypes: Sequence[str], options: Options | None = None
+) -> Iterator[tuple[Case, Problem]]:
+    """Every case in every storage type, where there is such a problem of the op."""
+    for case in cases:
+        for dtype in dtypes:
+            problem = case.problem(op, dtype, options)
+            if problem is not None:
+                yield case, problem
 
 
 def _case(
@@ -33,25 +87,12 @@ def _case(
     x: Callable[[np.random.Generator], Array],
     shape: tuple[int, int],
     *,
-    eps: float = 1e-5,
+    eps: float | None = None,
+    scale: float = 1.0,
     options: Options = _PLAIN,
     breaks_one_pass: bool = False,
 ) -> Case:
-    """A case whose x (rows, cols) is drawn in float64 and rounded to float32, as are weight and bias."""
-
-    def draw() -> dict[str, Array]:
-        rng = np.random.default_rng(len(name))
-        with np.errstate(over="ignore"):
-            arrays = {"x": np.broadcast_to(x(rng), shape).astype(np.float32)}
-        if options.weight:
-            arrays["weight"] = (rng.random(shape[1]) + 0.5).astype(np.float32)
-        if options.bias:
-            arrays["bias"] = (rng.random(shape[1]) - 0.5).astype(np.float32)
-        return arrays
-
-    rows, cols = shape
-    problem = Problem(rows=rows, cols=cols, eps=eps, distribution="given", options=options)
-    return Case(name, source, problem, draw, breaks_one_pass)
+    return Case(name, source, shape, x, options, eps, scale, None, breaks_one_pass)
 
 
 def _normal(
@@ -89,6 +130,101 @@ def _poisoned(value: float) -> Callable[[np.random.Generator], Array]:
 
 _BOTH = Options()
 _SHIFT = "mean of {} standard deviations: the rounding of the mean (webnorm docs/numerics.md)"
+
+# Options one by one and all together, on rows that share words, that start on words only, and on vec4.
+_OPTIONS: tuple[tuple[str, str, Options, float], ...] = (
+    ("zero-centered", "TransformerEngine: scale by 1 + weight", Options(zero_centered_weight=True), 1.0),
+    ("residual", "SkipLayerNorm: h = x + residual, given back too", Options(residual=True), 1.0),
+    (
+        "residual-bias",
+        "SkipLayerNorm with a bias: eight buffers with the statistics",
+        Options(residual=True, residual_bias=True, return_stats=True),
+        1.0,
+    ),
+    ("stats", "mean in two words and rstd, for the backward pass", Options(return_stats=True), 1.0),
+    (
+        "float8-e4m3fn",
+        "TransformerEngine: scale in, amax of the unscaled y and scale_inv out; beyond 448 it saturates",
+        Options(out_dtype="float8_e4m3fn"),
+        150.0,
+    ),
+    ("float8-e5m2", "the wider of the two float8 types", Options(out_dtype="float8_e5m2"), 8.0),
+    ("int8", "a scale for every row", Options(out_dtype="int8"), 1.0),
+    (
+        "int8-plain",
+        "columns that do not exist are as far from 0 as the mean, without a weight to hide them",
+        Options(weight=False, bias=False, out_dtype="int8"),
+        1.0,
+    ),
+    ("float32-parameters", "float32 weight and bias beside half x", Options(weight_dtype="float32"), 1.0),
+    ("capped", "few workgroups walk over all rows", Options(max_workgroups=3), 1.0),
+    (
+        "everything-float8",
+        "every option at once: the parameters share a buffer",
+        Options(
+            zero_centered_weight=True,
+            residual=True,
+            residual_bias=True,
+            return_stats=True,
+            out_dtype="float8_e4m3fn",
+            weight_dtype="float32",
+            max_workgroups=2,
+        ),
+        0.25,
+    ),
+    (
+        "everything-int8",
+        "every option at once: the parameters share a buffer",
+        Options(
+            zero_centered_weight=True,
+            residual=True,
+            residual_bias=True,
+            return_stats=True,
+            out_dtype="int8",
+            max_workgroups=2,
+        ),
+        1.0,
+    ),
+    ("saved-stats", "gradient from the forward pass's statistics", Options(saved_stats=True), 1.0),
+    (
+        "everything-backward",
+        "every option of a gradient at once",
+        Options(
+            zero_centered_weight=True,
+            weight_dtype="float32",
+            residual_bias=True,
+            saved_stats=True,
+            dh=True,
+            max_workgroups=3,
+        ),
+        1.0,
+    ),
+)
+
+# The mean lies outside the values that y has.
+OPTION_CASES: tuple[Case, ...] = (
+    *(
+        _case(
+            f"{name}-{cols}", source, _normal(11, cols, mean=20.0), (11, cols), options=options, scale=scale
+        )
+        for name, source, options, scale in _OPTIONS
+        for cols in (70, 61, 256)
+    ),
+    _case(
+        "stats-1e4",
+        "a mean of 1e4 standard deviations, whose second word is as large as x's last digit",
+        _normal(5, 300, mean=1e4),
+        (5, 300),
+        options=Options(return_stats=True),
+    ),
+    _case(
+        "saved-stats-1e4",
+        "the same, where the gradient is given that mean",
+        _normal(64, 300, mean=1e4),
+        (64, 300),
+        options=Options(saved_stats=True),
+    ),
+)
 
 CASES: tuple[Case, ...] = (
     _case("normal", "the benign input that hides bad kernels", _normal(7, 768), (7, 768), options=_BOTH),
@@ -137,7 +273,7 @@ CASES: tuple[Case, ...] = (
     _case("onnxruntime-21935", "onnxruntime #21935: constant 1234 gave NaN", _constant(1234.0), (3, 512)),
     _case(
         "onnxruntime-31626",
-        "onnxruntime #31626: float16 squares that overflow; 300 ± 100 here, in float32",
+        "onnxruntime #31626: float16 squares that overflow, 300 ± 100",
         _normal(4, 512, 100.0, 300.0),
         (4, 512),
     ),
@@ -172,7 +308,7 @@ CASES: tuple[Case, ...] = (
     ),
     _case(
         "pytorch-41527",
-        "pytorch #41527: float16 zeros with eps 1e-12; float32 here",
+        "pytorch #41527: float16 zeros with eps 1e-12",
         _constant(0.0),
         (3, 128),
         eps=1e-12,
@@ -203,4 +339,5 @@ CASES: tuple[Case, ...] = (
     _case(
         "minus-inf-row", "-Inf in one row must not reach another", _poisoned(-np.inf), (9, 130), options=_BOTH
     ),
+    *OPTION_CASES,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from webnorm.device import Device
 from webnorm.kernel import Variant
 from webnorm.lab import VariantSpec
+from webnorm.ops import make_inputs, plain
 from webnorm.plan import Inputs, Outputs, Plan, compile_shader
-from webnorm.problem import Problem, make_inputs
+from webnorm.problem import Problem
 from webnorm.render import Shader, render_shader
 
 # The order of `counters` in wgsl/lib/cost.wgsl.
@@ -42,15 +43,14 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
 
     Raises WebnormError when the variant cannot run on the device.
     """
-    problem = Problem(
-        rows=_ROWS, cols=problem.cols, dtype=problem.dtype, eps=problem.eps, options=problem.options
-    )
+    op = variant.kernel.op
+    problem = replace(plain(problem) if op.exact else problem, rows=_ROWS)
     shader = render_shader(variant, problem, "native", device.traits, roots=roots, count_cost=True)
-    arrays = make_inputs(problem)
-    inputs, outputs = Inputs(device, problem, arrays), Outputs(device, problem, ["y"])
+    inputs = Inputs(device, make_inputs(op, problem))
+    outputs = Outputs(device, problem, op.outputs(problem))
     counters = device.create_buffer(4 * len(_COUNTERS))
     pipelines = compile_shader(device, shader, extra_bindings=1)
-    plan = Plan(device, shader, inputs, outputs, pipelines, extra=[counters])
+    plan = Plan(device, shader, inputs.buffers, outputs.buffers, pipelines, extra=[counters])
     plan.run()
     counted = dict(
         zip(
@@ -75,17 +75,16 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
 
 @dataclass(frozen=True)
 class CostJob:
-    """Variants to count on one problem's columns and options, in a worker process."""
+    """Variants to count, each on a problem's columns and options, in a worker process."""
 
-    problem: Problem
-    variants: tuple[VariantSpec, ...]
+    variants: tuple[tuple[Problem, VariantSpec], ...]
     roots: tuple[Path, ...]
 
 
 def count_costs(device: Device, job: CostJob) -> Iterator[Cost]:
     """The worker's task: the cost of each variant."""
-    for spec in job.variants:
-        yield count(device, spec.variant(), job.problem, job.roots)
+    for problem, spec in job.variants:
+        yield count(device, spec.variant(), problem, job.roots)
 
 
 def _counted(shader: Shader, access: str, value: float) -> float | None:

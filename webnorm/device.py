@@ -20,7 +20,7 @@ import wgpu
 from wgpu.backends.wgpu_native import lib
 
 # WebGPU's name of a feature -> wgpu-native's. wgpu accepts unknown names without a word.
-_NATIVE_FEATURE = {"subgroups": "subgroup"}
+_NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
 _TIMESTAMPS = "timestamp-query"
 # What wgpu reports as adapter types, the ones to prefer first.
 _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
@@ -47,6 +47,7 @@ class Traits:
             "workgroup_storage": self.workgroup_storage,
             "software": int(self.software),
             "has_subgroups": int("subgroups" in self.features),
+            "has_f16": int("shader-f16" in self.features),
         }
 
 
@@ -77,8 +78,8 @@ class AdapterInfo:
 
     @property
     def features(self) -> frozenset[str]:
-        """The features webnorm knows, by WebGPU's names, plus "timestamp-query" and "shader-f16"."""
-        native = {name for name in (_TIMESTAMPS, "shader-f16") if name in self.handle.features}
+        """The features webnorm knows, by WebGPU's names, plus "timestamp-query"."""
+        native = {name for name in (_TIMESTAMPS,) if name in self.handle.features}
         return frozenset(
             native | {web for web, own in _NATIVE_FEATURE.items() if own in self.handle.features}
         )

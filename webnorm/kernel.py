@@ -5,25 +5,56 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from webnorm import expression
 from webnorm.device import Traits
 from webnorm.errors import WebnormError, unknown
 from webnorm.expression import Tree
 from webnorm.ops import OPS, Op
-from webnorm.problem import Problem
+from webnorm.problem import DTYPES, Problem
 
 # Names that a header's expressions may use beside its own axes and derived constants.
-PROBLEM_NAMES = ("rows", "cols", "has_weight", "has_bias")
-ADAPTER_NAMES = ("max_invocations", "workgroup_storage", "software", "has_subgroups")
-KNOWN_FEATURES = ("subgroups",)
+PROBLEM_NAMES = (
+    "rows",
+    "cols",
+    "span",
+    "itemsize",
+    "packed",
+    "is_float16",
+    "has_weight",
+    "has_bias",
+    "zero_centered_weight",
+    "has_residual",
+    "has_residual_bias",
+    "return_stats",
+    "saved_stats",
+    "has_dh",
+    "capped",
+    "max_workgroups",
+)
+ADAPTER_NAMES = ("max_invocations", "workgroup_storage", "software", "has_subgroups", "has_f16")
+KNOWN_FEATURES = ("subgroups", "shader-f16")
 # What webnorm.render hands a template beside the header's names.
-TEMPLATE_NAMES = ("bindings", "target", "features", "count_cost")
+TEMPLATE_NAMES = (
+    "tensors",
+    "buffers",
+    "params",
+    "op",
+    "has_mean",
+    "dtype",
+    "out_dtype",
+    "target",
+    "features",
+    "count_cost",
+)
+
+
+Per = Literal["rows", "call"]
 
 
 @dataclass(frozen=True)
@@ -36,20 +67,40 @@ class Require:
 
 @dataclass(frozen=True)
 class Pass:
-    """One dispatch: `workgroup_count` counts workgroups for the rows of one slice."""
+    """One dispatch. With `per` "rows" it is repeated for each slice of the rows and `workgroup_count` counts
+    workgroups for one slice; with "call" it runs once. `bindings` names the tensors and scratch buffers it
+    uses, None all of them. A pass whose `when` is 0 is left out.
+    """
 
     entry_point: str
     workgroup_size: Tree
     workgroup_count: Tree
+    per: Per = "rows"
+    bindings: tuple[str, ...] | None = None
+    when: Tree = 1
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A float32 buffer between passes: `records` of `words` floats, which every slice of the rows adds to.
+
+    `per_row` tells a buffer whose records are the rows.
+    """
+
+    name: str
+    per_row: bool
+    records: Tree
+    words: Tree
 
 
 @dataclass(frozen=True)
 class AccuracyRules:
-    """What the tolerance depends on: float32 terms added one after another into one accumulator,
-    and whether the mean is rounded to float32 before x - mean (no hi/lo mean).
+    """What the tolerance depends on: float32 terms added one after another into one accumulator, of a row
+    and of a column, and whether the mean is rounded to float32 before x - mean (no hi/lo mean).
     """
 
     serial_terms: Tree
+    column_terms: Tree
     rounded_mean: Tree
 
 
@@ -70,6 +121,7 @@ class Kernel:
     derive: Mapping[str, Tree]
     require: tuple[Require, ...]
     passes: tuple[Pass, ...]
+    scratch: tuple[Scratch, ...]
     accuracy: AccuracyRules
 
     @property
@@ -104,6 +156,7 @@ class Variant:
 
     def refusal(self, problem: Problem, traits: Traits) -> str | None:
         """Why this variant cannot run the problem on such an adapter; None when it can."""
+        self.kernel.op.check(problem)
         values = self.names(problem, traits)
         for require in self.kernel.require:
             if not expression.evaluate(require.rule, values):
@@ -122,13 +175,37 @@ def format_constants(constants: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in constants.items())
 
 
+# Larger than any dispatch.
+_NO_CAP = 2**32
+
+
 def problem_names(problem: Problem) -> dict[str, int]:
-    """The problem's part of the names."""
+    """The problem's part of the names.
+
+    `span`: columns that the vec4 of a row take up, at most, with those of other rows in the first and the
+    last, where rows do not start on multiples of four. `packed`: whether some array's elements are narrower
+    than a 32-bit word.
+    `max_workgroups` is larger than any dispatch where the problem has no cap.
+    """
+    options = problem.options
+    used = {problem.dtype, problem.out_dtype, problem.weight_dtype}
     return {
         "rows": problem.rows,
         "cols": problem.cols,
-        "has_weight": int(problem.options.weight),
-        "has_bias": int(problem.options.bias),
+        "span": problem.cols if problem.cols % 4 == 0 else problem.cols + 3,
+        "itemsize": DTYPES[problem.dtype].itemsize,
+        "packed": int(used != {"float32"}),
+        "is_float16": int("float16" in used),
+        "has_weight": int(options.weight),
+        "has_bias": int(options.bias),
+        "zero_centered_weight": int(options.zero_centered_weight),
+        "has_residual": int(options.residual),
+        "has_residual_bias": int(options.residual_bias),
+        "return_stats": int(options.return_stats),
+        "saved_stats": int(options.saved_stats),
+        "has_dh": int(options.dh),
+        "capped": int(options.max_workgroups > 0),
+        "max_workgroups": options.max_workgroups or _NO_CAP,
     }
 
 
@@ -180,6 +257,8 @@ def chosen_variants(
 
 # --- reading files -------------------------------------------------------------------------------
 
+# The keys that a [[scratch]] table has, and those that it may have.
+_SCRATCH: tuple[set[str], set[str]] = ({"name", "words"}, {"records"})
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
 _KEYS = {
     "summary",
@@ -192,6 +271,7 @@ _KEYS = {
     "derive",
     "require",
     "pass",
+    "scratch",
     "accuracy",
 }
 
@@ -343,16 +423,19 @@ class _Header:
             default=default,
             derive=derive,
             require=tuple(self.requires(known)),
-            passes=tuple(self.passes(known)),
+            passes=tuple(self.passes(known, op)),
+            scratch=tuple(self.scratch(known)),
             accuracy=self.accuracy(known),
         )
 
-    def tables(self, key: str, keys: set[str]) -> Iterator[Mapping[str, Any]]:
+    def tables(
+        self, key: str, keys: set[str], optional: Set[str] = frozenset()
+    ) -> Iterator[Mapping[str, Any]]:
         entries = self.table.get(key, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self.complaint(key, f"{key} is {entries!r}; expected [[{key}]] tables")
         for index, entry in enumerate(entries):
-            self.only(entry, keys, key)
+            self.only(entry, keys | optional, key)
             for name in sorted(keys - set(entry)):
                 raise self.complaint(key, f"a [[{key}]] table lacks the key {name!r}", "[[", index)
             yield entry
@@ -361,20 +444,45 @@ class _Header:
         for entry in self.tables("require", {"rule", "why"}):
             yield Require(self.tree("rule", entry["rule"], known), str(entry["why"]))
 
-    def passes(self, known: Sequence[str]) -> Iterator[Pass]:
-        entries = list(self.tables("pass", {"entry_point", "workgroup_size", "workgroup_count"}))
+    def passes(self, known: Sequence[str], op: Op) -> Iterator[Pass]:
+        keys, optional = {"entry_point", "workgroup_size", "workgroup_count"}, {"per", "bindings", "when"}
+        entries = list(self.tables("pass", keys, optional))
         if not entries:
             raise self.complaint("summary", "a kernel has at least one [[pass]] table; this header has none")
+        names = {tensor.name for tensor in op.tensors} | {
+            s["name"] for s in self.tables("scratch", *_SCRATCH)
+        }
         for entry in entries:
+            per = entry.get("per", "rows")
+            if per not in get_args(Per):
+                raise self.complaint("per", str(unknown("per", per, get_args(Per))), str(per))
+            bound = entry.get("bindings")
+            for name in bound or ():
+                if name not in names:
+                    raise self.complaint("bindings", str(unknown("binding", name, names)), str(name))
             yield Pass(
                 str(entry["entry_point"]),
                 self.tree("workgroup_size", entry["workgroup_size"], known),
                 self.tree("workgroup_count", entry["workgroup_count"], known),
+                per,
+                None if bound is None else tuple(bound),
+                self.tree("when", entry.get("when", 1), known),
+            )
+
+    def scratch(self, known: Sequence[str]) -> Iterator[Scratch]:
+        for entry in self.tables("scratch", *_SCRATCH):
+            self.free(str(entry["name"]), known, "scratch buffer")
+            records = entry.get("records", "rows")
+            yield Scratch(
+                str(entry["name"]),
+                "records" not in entry,
+                self.tree("records", records, known),
+                self.tree("words", entry["words"], known),
             )
 
     def accuracy(self, known: Sequence[str]) -> AccuracyRules:
         table = self.mapping(self.table, "accuracy")
-        keys = {"serial_terms", "rounded_mean"}
+        keys = {"serial_terms", "column_terms", "rounded_mean"}
         self.only(table, keys, "accuracy")
         trees = {key: self.tree(key, table.get(key, 0), known) for key in keys}
         return AccuracyRules(**trees)
@@ -407,6 +515,18 @@ def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
             found[path.parent.name, path.stem] = load(path)
     order = list(OPS)
     return sorted(found.values(), key=lambda kernel: (order.index(kernel.op.name), kernel.rung, kernel.name))
+
+
+def select_for(kernels: Sequence[Kernel], names: Sequence[str], ops: Sequence[str]) -> list[Kernel]:
+    """The kernels of some ops: all of them without names, else those called so in any of the ops."""
+    if not names:
+        return [kernel for kernel in kernels if kernel.op.name in ops]
+    found: dict[str, Kernel] = {}
+    for name in names:
+        own = [kernel for kernel in kernels if kernel.op.name in ops and kernel.name == name]
+        for kernel in own or [select(kernels, name, ops[0])]:
+            found[str(kernel.path)] = kernel
+    return list(found.values())
 
 
 def select(kernels: Sequence[Kernel], name: str, op: str = "layer_norm") -> Kernel:

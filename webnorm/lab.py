@@ -8,18 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import wgpu
 
 from webnorm import timing
-from webnorm.accuracy import Accuracy, assess, tolerance
+from webnorm.accuracy import Accuracy, assess
 from webnorm.device import Device
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, load
-from webnorm.ops import OPS
+from webnorm.ops import OPS, make_inputs, plain
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
-from webnorm.problem import Array, Problem, make_inputs
-from webnorm.reference import Float64Array
+from webnorm.problem import Array, Problem
+from webnorm.reference import Answers
 from webnorm.render import render_shader
 from webnorm.results import Result
 
@@ -103,44 +104,70 @@ class Bench:
     ) -> None:
         self.device, self.problem, self.arrays, self.roots = device, problem, arrays, roots
         self.sets = sets
-        self._expected: dict[str, Float64Array] = {}
+        self._answers: dict[tuple[str, bytes], Answers] = {}
         self._inputs: Inputs | None = None
-        self._outputs: Outputs | None = None
+        self._outputs: dict[str, Outputs] = {}
 
-    def expected(self, variant: Variant) -> Float64Array:
-        """The op's float64 answer, worked out once."""
+    def answers(self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]]) -> Answers:
+        """The op's float64 answers, worked out once; for each h that was written, where there is one."""
         op = variant.kernel.op
-        if op.name not in self._expected:
-            self._expected[op.name] = op.reference(self.arrays, self.problem.eps)
-        return self._expected[op.name]
+        h = {"h": outputs["h"][0]} if "h" in outputs else {}
+        key = op.name, _digest(h)
+        if key not in self._answers:
+            self._answers[key] = op.reference({**self.arrays, **h}, self.problem_of(variant))
+        return self._answers[key]
+
+    def problem_of(self, variant: Variant) -> Problem:
+        """The problem as the variant's op sees it: a copy has no options."""
+        return plain(self.problem) if variant.kernel.op.exact else self.problem
 
     def prepare(self, variant: Variant) -> Plan:
         """Render, compile and bind; raises WebnormError for what cannot run here."""
-        refusal = variant.refusal(self.problem, self.device.traits)
+        problem = self.problem_of(variant)
+        refusal = variant.refusal(problem, self.device.traits)
         if refusal:
             raise WebnormError(refusal)
-        shader = render_shader(variant, self.problem, "native", self.device.traits, roots=self.roots)
-        if self._inputs is None or self._outputs is None:
-            self._inputs = Inputs(self.device, self.problem, self.arrays, self.sets)
-            self._outputs = Outputs(self.device, self.problem, ["y"], self.sets)
-        return Plan(self.device, shader, self._inputs, self._outputs, compile_shader(self.device, shader))
+        shader = render_shader(variant, problem, "native", self.device.traits, roots=self.roots)
+        pipelines = compile_shader(self.device, shader)
+        if self._inputs is None:
+            self._inputs = Inputs(self.device, self.arrays, self.sets)
+        outputs = self.outputs(variant)
+        return Plan(self.device, shader, self._inputs.buffers, outputs.buffers, pipelines)
+
+    def outputs(self, variant: Variant) -> Outputs:
+        """The buffers that all variants of an op write."""
+        op = variant.kernel.op
+        if op.name not in self._outputs:
+            shared = {
+                name: buffers for other in self._outputs.values() for name, buffers in other.buffers.items()
+            }
+            problem = self.problem_of(variant)
+            self._outputs[op.name] = Outputs(self.device, problem, op.outputs(problem), self.sets, shared)
+        return self._outputs[op.name]
 
     def first_outcome(self, plan: Plan) -> tuple[Accuracy, bytes]:
         """Errors of the first set, and a digest of its bits."""
-        got, guard_intact = plan.outputs.read("y")
-        expected = self.expected(plan.shader.variant)
-        allowed = tolerance(plan.shader)
-        accuracy = assess(got, expected, self.arrays, self.problem.eps, allowed, guard_intact)
-        return accuracy, _digest(got)
+        variant = plan.shader.variant
+        got = self.outputs(variant).read_all()
+        accuracy = assess(got, self.answers(variant, got), plan.shader)
+        return accuracy, _digest({name: array for name, (array, _) in got.items()})
 
     def holds(self, plan: Plan, digest: bytes) -> bool:
         """Whether every set's bits have this digest, with all guards intact."""
-        outcomes = (plan.outputs.read("y", index) for index in range(self.sets))
-        return all(intact and _digest(got) == digest for got, intact in outcomes)
+        for index in range(self.sets):
+            got = self.outputs(plan.shader.variant).read_all(index)
+            if not all(intact for _, intact in got.values()):
+                return False
+            if _digest({name: array for name, (array, _) in got.items()}) != digest:
+                return False
+        return True
 
 
-def _digest(array: Array) -> bytes:
-    return hashlib.blake2b(array.data).digest()
+def _digest(arrays: Mapping[str, Array]) -> bytes:
+    digest = hashlib.blake2b()
+    for array in arrays.values():
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.digest()
 
 
 def try_variant(bench: Bench, variant: Variant, case: str | None = None) -> tuple[Result, Plan | None, bytes]:
@@ -151,11 +178,11 @@ def try_variant(bench: Bench, variant: Variant, case: str | None = None) -> tupl
     result = blank_result(variant, bench.problem, case)
     try:
         plan = bench.prepare(variant)
-        plan.outputs.poison()
+        bench.outputs(variant).poison()
         plan.run()
         accuracy, digest = bench.first_outcome(plan)
     except WebnormError as error:
-        refused = variant.refusal(bench.problem, bench.device.traits) is not None
+        refused = variant.refusal(bench.problem_of(variant), bench.device.traits) is not None
         return replace(result, status="skip" if refused else "error", reason=str(error)), None, b""
     except wgpu.GPUError as error:
         return replace(result, reason=f"wgpu refused to run it: {read_report(str(error))[1]}"), None, b""
@@ -187,8 +214,9 @@ class TimingJob:
 
 def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     """Try each variant, then time those that are right in turn; the last round is checked again."""
-    check_memory(job.problem, OPS[job.variants[0].op], device, job.sets)
-    bench = Bench(device, job.problem, make_inputs(job.problem), job.roots, job.sets)
+    op = next((OPS[spec.op] for spec in job.variants if not OPS[spec.op].exact), OPS["copy"])
+    check_memory(job.problem, op, device, job.sets)
+    bench = Bench(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
     stopwatch = timing.Stopwatch(device)
     running: list[tuple[int, Result, Plan, bytes, int]] = []
     for index, spec in enumerate(job.variants):
@@ -214,7 +242,7 @@ def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     for own, (index, result, plan, digest, dispatches) in zip(samples, running, strict=True):
         yield Began(index)
         # The check is of the buffers that were timed: this sample counts like the others.
-        plan.outputs.poison()
+        bench.outputs(plan.shader.variant).poison()
         own.append(stopwatch.time(plan, dispatches))
         result = repeated(bench, result, plan, digest)
         if result.status == "pass":
@@ -232,7 +260,7 @@ def _measured(
 ) -> Result:
     """The result with its times."""
     statistics = timing.statistics(samples)
-    size = plan.shader.variant.kernel.op.minimum_bytes(bench.problem)
+    size = plan.shader.variant.kernel.op.minimum_bytes(bench.problem_of(plan.shader.variant))
     return replace(
         result,
         median_ns=statistics.median,
@@ -267,7 +295,7 @@ def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
         yield Began(index)
         result, plan, digest = try_variant(bench, spec.variant(), job.case)
         if plan is not None:
-            plan.outputs.poison()
+            bench.outputs(plan.shader.variant).poison()
             plan.run()
             result = repeated(bench, result, plan, digest)
         yield Found(index, result)

@@ -170,15 +170,17 @@ def corpus_table(cases: Sequence[Case]) -> Table:
         table.add_column(heading, overflow="fold")
     for case in cases:
         unstable = " (one_pass has to fail)" if case.breaks_one_pass else ""
-        table.add_row(Text(case.name), str(case.problem), Text(case.source + unstable))
+        rows, cols = case.shape
+        shape = f"{rows}x{cols}" + (f", {case.options}" if str(case.options) else "")
+        table.add_row(Text(case.name), shape, Text(case.source + unstable))
     return table
 
 
 def preset_table() -> Table:
     """The named workloads of `bench`."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("preset", "problems", "where it comes from"):
+    for heading in ("preset", "tasks", "where it comes from"):
         table.add_column(heading, overflow="fold")
     for name, preset in PRESETS.items():
-        table.add_row(name, str(len(preset.problems)), Text(preset.summary))
+        table.add_row(name, str(len(preset.tasks)), Text(preset.summary))
     return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,9 @@ import wgpu
 
 from webnorm.device import Device
 from webnorm.errors import WebnormError
-from webnorm.ops import Op
+from webnorm.ops import Op, Tensor
 from webnorm.problem import DTYPES, Array, Problem
-from webnorm.render import Shader, Step
+from webnorm.render import Binding, Shader, Step
 
 # Words inside the bound range behind every tensor. A write past the end lands there and is seen; a read
 # past the end of an input meets NaN. 64 words are four runs of a vec4 by the smallest subgroup.
@@ -26,24 +26,26 @@ GUARD_BYTES = 4 * GUARD_WORDS
 # POISON over POISON.
 POISON = np.uint32(0x7FC0BEEF)
 INPUT_GUARD = np.uint32(0x7FC0F00D)
-_PARAMS_BYTES = 16
+# A binding ends with a whole vec4: the last row's last load is one.
+_ACCESS_BYTES = 16
 _CHUNK_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows that fit one binding and one dispatch.
-
-    `offset` and `size` are the bytes bound of every per-row tensor, `start` the elements from there to
-    the slice's first row, and `grid` the workgroup counts in x and y.
-    """
+    """Rows that fit the bindings and the dispatches of a device."""
 
     first_row: int
     rows: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """The bytes bound of a buffer with rows for one slice, and the elements from there to its first row."""
+
     offset: int
     size: int
     start: int
-    grid: tuple[int, int]
 
 
 def grid(count: int, limit: int) -> tuple[int, int]:
@@ -51,70 +53,72 @@ def grid(count: int, limit: int) -> tuple[int, int]:
     if count > limit * limit:
         raise ValueError(count)
     y = math.ceil(count / limit)
-    return math.ceil(count / y), y
+    return math.ceil(count / max(y, 1)), y
 
 
-def slices(shader: Shader, step: Step, problem: Problem, limits: Mapping[str, int]) -> list[Slice]:
+def window(binding: Binding, part: Slice, total_rows: int, alignment: int) -> Window:
+    """Where a slice lies in a buffer whose bindings start on multiples of `alignment` bytes."""
+    begin = part.first_row * binding.row_bytes
+    after = part.first_row + part.rows
+    offset = begin - begin % alignment
+    whole = buffer_bytes(total_rows * binding.row_bytes)
+    end = whole if after == total_rows else _whole_accesses(after * binding.row_bytes)
+    return Window(offset, end - offset, (begin - offset) // binding.itemsize)
+
+
+def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[Slice]:
     """Cut the rows of a problem into slices of about equal size that the limits admit.
 
-    Raises WebnormError when a single row is over the binding limit.
+    Raises WebnormError when a single row is over a limit.
     """
     if problem.rows == 0:
         return []
-    row_bytes = problem.cols * problem.itemsize
-    binding = limits["max-storage-buffer-binding-size"]
-    alignment = max(limits["min-storage-buffer-offset-alignment"], 16)
+    limit = limits["max-storage-buffer-binding-size"]
+    alignment = _alignment(limits)
     dimension = limits["max-compute-workgroups-per-dimension"]
-    # A slice starts up to alignment - 4 bytes into its binding, and the last one ends with the guard.
-    whole = _buffer_bytes(problem.rows * row_bytes)
-    most = problem.rows if whole <= binding else (binding - GUARD_BYTES - alignment) // row_bytes
-    if most < 1:
-        raise WebnormError(
-            f"a row of {problem.cols} {problem.dtype} takes {row_bytes} bytes; with its guard it has to fit "
-            f"one storage binding, which this device limits to {binding} bytes"
-        )
-    while (workgroups := shader.workgroup_count(step, most)) > dimension * dimension:
-        if most == 1:
+    most = problem.rows
+    for binding in shader.bindings:
+        if not binding.per_row or buffer_bytes(problem.rows * binding.row_bytes) <= limit:
+            continue
+        # A slice starts up to alignment - 1 bytes into its binding, and the last one ends with the guard.
+        most = min(most, (limit - GUARD_BYTES - _ACCESS_BYTES - alignment) // binding.row_bytes)
+        if most < 1:
             raise WebnormError(
-                f"{shader.variant} takes {workgroups} workgroups for a row of {problem.cols}; "
-                f"a dispatch of this device has at most {dimension * dimension}"
+                f"a row of {binding.width} {binding.dtype} ({binding.name}) takes {binding.row_bytes} bytes; "
+                f"with its guard it has to fit one storage binding, which this device limits to {limit} bytes"
             )
-        most //= 2
+    for step in shader.steps:
+        while (workgroups := shader.workgroup_count(step, most)) > dimension * dimension:
+            if most == 1 or step.per == "call":
+                raise WebnormError(
+                    f"{shader.variant} takes {workgroups} workgroups for a row of {problem.cols}; "
+                    f"a dispatch of this device has at most {dimension * dimension}"
+                )
+            most //= 2
     count = math.ceil(problem.rows / most)
     edges = [problem.rows * index // count for index in range(count + 1)]
-    found = []
-    for first, after in itertools.pairwise(edges):
-        begin = first * row_bytes
-        offset = begin - begin % alignment
-        found.append(
-            Slice(
-                first_row=first,
-                rows=after - first,
-                offset=offset,
-                size=(whole if after == problem.rows else after * row_bytes) - offset,
-                start=(begin - offset) // problem.itemsize,
-                grid=grid(shader.workgroup_count(step, after - first), dimension),
-            )
-        )
-    return found
+    return [Slice(first, after - first) for first, after in itertools.pairwise(edges)]
 
 
-def tensor_bytes(problem: Problem, per_row: bool) -> int:
-    """Bytes of a tensor's data, without guard."""
-    return (problem.rows if per_row else 1) * problem.cols * problem.itemsize
+def _alignment(limits: Mapping[str, int]) -> int:
+    return max(limits["min-storage-buffer-offset-alignment"], _ACCESS_BYTES)
 
 
-def _buffer_bytes(data_bytes: int) -> int:
+def _whole_accesses(size: int) -> int:
+    return math.ceil(size / _ACCESS_BYTES) * _ACCESS_BYTES
+
+
+def buffer_bytes(data_bytes: int) -> int:
     """Bytes of a tensor's buffer: guard behind, and a whole number of vec4."""
-    return math.ceil((data_bytes + GUARD_BYTES) / 16) * 16
+    return _whole_accesses(data_bytes + GUARD_BYTES)
 
 
 def check_memory(problem: Problem, op: Op, device: Device, sets: int = 1) -> None:
     """Raise WebnormError, before anything is allocated, for buffers that the device cannot hold."""
     limit = device.limits["max-buffer-size"]
     total = 0
-    for tensor in op.present(problem.options):
-        size = _buffer_bytes(tensor_bytes(problem, tensor.per_row))
+    for tensor in op.present(problem):
+        size = buffer_bytes(tensor.data_bytes(problem))
         total += size * sets
         if size > limit:
             raise WebnormError(
@@ -127,7 +131,16 @@ def check_memory(problem: Problem, op: Op, device: Device, sets: int = 1) -> Non
         )
 
 
-def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> list[Any]:
+@dataclass(frozen=True)
+class Pipeline:
+    """One pass, compiled, with its layout."""
+
+    step: Step
+    handle: Any
+    layout: Any
+
+
+def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> list[Pipeline]:
     """Compile and create one compute pipeline per pass, with explicit layouts.
 
     Raises WebnormError with the template's file and line for text that the compiler refuses, and for
@@ -139,41 +152,31 @@ def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> l
             f"the limit is {device.traits.workgroup_storage}"
         )
     handle = device.handle
+    pipelines = []
     try:
         module = handle.create_shader_module(code=shader.text)
-        layout = handle.create_pipeline_layout(
-            bind_group_layouts=[_bind_group_layout(device, shader, extra_bindings)]
-        )
-        return [
-            handle.create_compute_pipeline(
-                layout=layout, compute={"module": module, "entry_point": step.entry_point}
+        for step in shader.steps:
+            layout = _bind_group_layout(device, shader, step, extra_bindings)
+            pipeline = handle.create_compute_pipeline(
+                layout=handle.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={"module": module, "entry_point": step.entry_point},
             )
-            for step in shader.steps
-        ]
+            pipelines.append(Pipeline(step, pipeline, layout))
     except wgpu.GPUError as error:
         raise WebnormError(shader.located(str(error))) from error
+    return pipelines
 
 
-def _bind_group_layout(device: Device, shader: Shader, extra_bindings: int) -> Any:
-    entries = [{"binding": 0, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": "uniform"}}]
+def _bind_group_layout(device: Device, shader: Shader, step: Step, extra_bindings: int) -> Any:
     kinds = {"read": "read-only-storage", "read_write": "storage"}
-    entries += [
-        {
-            "binding": binding.index,
-            "visibility": wgpu.ShaderStage.COMPUTE,
-            "buffer": {"type": kinds[binding.access]},
-        }
-        for binding in shader.bindings
-    ]
-    entries += [
-        {
-            "binding": len(entries) + extra,
-            "visibility": wgpu.ShaderStage.COMPUTE,
-            "buffer": {"type": "storage"},
-        }
-        for extra in range(extra_bindings)
-    ]
-    return device.handle.create_bind_group_layout(entries=entries)
+    types = {0: "uniform", **{binding.index: kinds[binding.access] for binding in step.bindings}}
+    types.update({len(shader.bindings) + 1 + extra: "storage" for extra in range(extra_bindings)})
+    return device.handle.create_bind_group_layout(
+        entries=[
+            {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+            for index, kind in types.items()
+        ]
+    )
 
 
 class Inputs:
@@ -182,13 +185,11 @@ class Inputs:
     Several sets that are used in turn keep a GPU's cache from answering for its memory.
     """
 
-    def __init__(self, device: Device, problem: Problem, arrays: Mapping[str, Array], sets: int = 1) -> None:
-        self.device, self.problem, self.sets = device, problem, sets
+    def __init__(self, device: Device, arrays: Mapping[str, Array], sets: int = 1) -> None:
+        self.device, self.sets = device, sets
         self.buffers: dict[str, list[Any]] = {}
         for name, array in arrays.items():
-            first = device.create_buffer(_buffer_bytes(array.nbytes))
-            _write(device, first, np.ascontiguousarray(array))
-            _fill(device, first, array.nbytes, INPUT_GUARD)
+            first = upload(device, array, guard=True)
             self.buffers[name] = [first] + [self._copy_of(first) for _ in range(sets - 1)]
 
     def _copy_of(self, buffer: Any) -> Any:
@@ -200,15 +201,31 @@ class Inputs:
 
 
 class Outputs:
-    """Buffers that passes write, one per input set, shared by all plans of a problem."""
+    """Buffers that passes write, one per input set, shared by all plans of an op and problem.
 
-    def __init__(self, device: Device, problem: Problem, names: Sequence[str], sets: int = 1) -> None:
+    `shared` are buffers of another op's outputs by name, which are taken where the size is the same.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        problem: Problem,
+        tensors: Iterable[Tensor],
+        sets: int = 1,
+        shared: Mapping[str, list[Any]] | None = None,
+    ) -> None:
         self.device, self.problem, self.sets = device, problem, sets
-        size = tensor_bytes(problem, per_row=True)
-        self.buffers = {
-            name: [device.create_buffer(_buffer_bytes(size)) for _ in range(sets)] for name in names
-        }
-        self._pattern = device.create_buffer(min(_buffer_bytes(size), _CHUNK_BYTES))
+        self.tensors = {tensor.name: tensor for tensor in tensors}
+        self.buffers: dict[str, list[Any]] = {}
+        for name, tensor in self.tensors.items():
+            size = buffer_bytes(tensor.data_bytes(problem))
+            found = (shared or {}).get(name, [])
+            if found and found[0].size == size:
+                self.buffers[name] = found
+            else:
+                self.buffers[name] = [device.create_buffer(size) for _ in range(sets)]
+        largest = max(buffers[0].size for buffers in self.buffers.values())
+        self._pattern = device.create_buffer(min(largest, _CHUNK_BYTES))
         _fill(device, self._pattern, 0, POISON)
         self.poison()
 
@@ -223,65 +240,147 @@ class Outputs:
         self.device.handle.queue.submit([encoder.finish()])
 
     def read(self, name: str, index: int = 0) -> tuple[Array, bool]:
-        """The output (rows, cols) of a set, and whether its guard words are untouched."""
-        size = tensor_bytes(self.problem, per_row=True)
+        """An output of a set, and whether its guard words are untouched.
+
+        What is left of the last element's word is no one's.
+        """
+        tensor = self.tensors[name]
         raw = np.frombuffer(self.device.handle.queue.read_buffer(self.buffers[name][index]), np.uint8)
-        dtype = DTYPES[self.problem.dtype]
-        data = raw[:size].view(dtype).reshape(self.problem.rows, self.problem.cols)
-        return data, bool(np.all(raw[size:].view(np.uint32) == POISON))
+        guard = raw[math.ceil(tensor.data_bytes(self.problem) / 4) * 4 :]
+        return as_array(raw, tensor, self.problem), bool(np.all(guard.view(np.uint32) == POISON))
+
+    def read_all(self, index: int = 0) -> dict[str, tuple[Array, bool]]:
+        """Every output of a set, and whether its guard is untouched."""
+        return {name: self.read(name, index) for name in self.tensors}
+
+
+def as_array(raw: Array, tensor: Tensor, problem: Problem) -> Array:
+    """The bytes of a tensor's buffer as an array."""
+    data = raw[: tensor.data_bytes(problem)].view(DTYPES[tensor.dtype(problem)])
+    return data.reshape(tensor.shape(problem))
+
+
+Dispatch = tuple[Any, Any, tuple[int, int]]
 
 
 class Plan:
     """One shader's passes over one problem's buffers, ready to encode.
 
-    `inputs` and `outputs` may be shared with other plans of the same problem. `extra` are buffers bound
-    whole behind the op's tensors.
+    `inputs` and `outputs` map tensors to buffers, one for each set; they may be shared with other plans.
+    `extra` are buffers bound whole behind the shader's own.
     """
 
     def __init__(
         self,
         device: Device,
         shader: Shader,
-        inputs: Inputs,
-        outputs: Outputs,
-        pipelines: list[Any],
+        inputs: Mapping[str, Sequence[Any]],
+        outputs: Mapping[str, Sequence[Any]],
+        pipelines: Sequence[Pipeline],
         extra: Sequence[Any] = (),
     ) -> None:
-        self.device, self.shader, self.inputs, self.outputs = device, shader, inputs, outputs
+        self.device, self.shader = device, shader
+        self.buffers = {**inputs, **outputs}
         self._extra = extra
-        self._dispatches = [list(self._encode_set(index, pipelines)) for index in range(inputs.sets)]
+        self._slices = slices(shader, shader.problem, device.limits)
+        # All slices have as many workgroups as the largest needs: those of one slice find the records that
+        # those of another began.
+        self._most_rows = max((part.rows for part in self._slices), default=0)
+        self._scratch = {
+            binding.name: self._create_scratch(binding)
+            for binding in shader.bindings
+            if binding.records is not None
+        }
+        self.sets = max((len(buffers) for buffers in inputs.values()), default=1)
+        self._shared = {
+            binding.name: [self._packed(binding, index) for index in range(self.sets)]
+            for binding in shader.bindings
+            if len(binding.tensors) > 1
+        }
+        self._dispatches = [list(self._encode_set(index, pipelines)) for index in range(self.sets)]
 
-    def _encode_set(self, index: int, pipelines: list[Any]) -> Iterator[tuple[Any, Any, tuple[int, int]]]:
-        handle, problem = self.device.handle, self.inputs.problem
-        for step, pipeline in zip(self.shader.steps, pipelines, strict=True):
-            for part in slices(self.shader, step, problem, self.device.limits):
-                words = np.zeros(_PARAMS_BYTES // 4, np.uint32)
-                words[:2] = part.rows, part.start
-                words[2] = np.float32(problem.eps).view(np.uint32)
-                params = handle.create_buffer_with_data(data=words.tobytes(), usage=wgpu.BufferUsage.UNIFORM)
-                entries = [{"binding": 0, "resource": {"buffer": params, "offset": 0, "size": _PARAMS_BYTES}}]
-                for binding in self.shader.bindings:
-                    group = self.inputs.buffers.get(binding.name) or self.outputs.buffers[binding.name]
-                    buffer = group[index]
-                    offset, size = (part.offset, part.size) if binding.per_row else (0, buffer.size)
-                    entries.append(
-                        {
-                            "binding": binding.index,
-                            "resource": {"buffer": buffer, "offset": offset, "size": size},
-                        }
-                    )
-                entries += [
-                    {
-                        "binding": len(entries) + index,
-                        "resource": {"buffer": buffer, "offset": 0, "size": buffer.size},
-                    }
-                    for index, buffer in enumerate(self._extra)
-                ]
-                yield (
-                    pipeline,
-                    handle.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries),
-                    part.grid,
-                )
+    def _create_scratch(self, binding: Binding) -> Any:
+        limit = self.device.limits["max-storage-buffer-binding-size"]
+        if binding.per_row:
+            return self.device.create_buffer(buffer_bytes(self.shader.problem.rows * binding.row_bytes))
+        size = max(_ACCESS_BYTES, _whole_accesses(self._records(binding) * binding.row_bytes))
+        if size > limit:
+            raise WebnormError(
+                f"{self.shader.variant} needs {size} bytes for {binding.name}; "
+                f"this device limits a storage binding to {limit} bytes"
+            )
+        return self.device.create_buffer(size)
+
+    def _records(self, binding: Binding) -> int:
+        """Records of a scratch buffer; none where there are no rows."""
+        return self.shader.records(binding, self._most_rows) if self._slices else 0
+
+    def _packed(self, binding: Binding, index: int) -> Any:
+        """A buffer that tensors share, filled from their own."""
+        packed = self.device.create_buffer(binding.stride * len(binding.tensors))
+        encoder = self.device.handle.create_command_encoder()
+        for at, name in enumerate(binding.tensors):
+            source = self.buffers[name][index]
+            encoder.copy_buffer_to_buffer(source, 0, packed, at * binding.stride, binding.stride)
+        self.device.handle.queue.submit([encoder.finish()])
+        return packed
+
+    def _encode_set(self, index: int, pipelines: Sequence[Pipeline]) -> Iterator[Dispatch]:
+        dimension = self.device.limits["max-compute-workgroups-per-dimension"]
+        for pipeline in pipelines:
+            step = pipeline.step
+            if step.per == "call":
+                count = self.shader.workgroup_count(step, self.shader.problem.rows)
+                yield pipeline.handle, self._bind(pipeline, index, None), grid(count, dimension)
+                continue
+            for part in range(len(self._slices)):
+                count = self.shader.workgroup_count(step, self._most_rows)
+                yield pipeline.handle, self._bind(pipeline, index, part), grid(count, dimension)
+
+    def _bind(self, pipeline: Pipeline, index: int, part: int | None) -> Any:
+        """The bind group of a pass for a slice; for a pass of the whole call when that is None."""
+        handle = self.device.handle
+        problem = self.shader.problem
+        rows = Slice(0, problem.rows) if part is None else self._slices[part]
+        words: dict[str, Any] = {
+            "rows": rows.rows,
+            "eps": np.float32(problem.eps).view(np.uint32),
+            "scale": np.float32(problem.scale).view(np.uint32),
+        }
+        bound: dict[int, dict[str, Any]] = {}
+        for binding in self.shader.bindings:
+            buffer = self._buffer(binding, index)
+            place = {"buffer": buffer, "offset": 0, "size": buffer.size}
+            if binding.per_row and part is not None:
+                found = window(binding, rows, problem.rows, _alignment(self.device.limits))
+                place = {"buffer": buffer, "offset": found.offset, "size": found.size}
+                words[f"{binding.name}_start"] = found.start
+            elif binding.records is not None and not binding.per_row:
+                words[f"{binding.name}_count"] = self._records(binding)
+                words[f"{binding.name}_kept"] = int(bool(part))
+            bound[binding.index] = place
+        packed = np.zeros(math.ceil(len(self.shader.params) / 4) * 4, np.uint32)
+        packed[: len(self.shader.params)] = [words.get(word, 0) for word in self.shader.params]
+        params = handle.create_buffer_with_data(data=packed.tobytes(), usage=wgpu.BufferUsage.UNIFORM)
+        entries = [{"binding": 0, "resource": {"buffer": params, "offset": 0, "size": params.size}}]
+        entries += [
+            {"binding": binding.index, "resource": bound[binding.index]} for binding in pipeline.step.bindings
+        ]
+        entries += [
+            {
+                "binding": len(self.shader.bindings) + 1 + at,
+                "resource": {"buffer": buffer, "offset": 0, "size": buffer.size},
+            }
+            for at, buffer in enumerate(self._extra)
+        ]
+        return handle.create_bind_group(layout=pipeline.layout, entries=entries)
+
+    def _buffer(self, binding: Binding, index: int) -> Any:
+        if binding.records is not None:
+            return self._scratch[binding.name]
+        if binding.name in self._shared:
+            return self._shared[binding.name][index]
+        return self.buffers[binding.name][index]
 
     def encode(self, compute: Any, index: int = 0) -> None:
         """Put the plan's dispatches on one set of buffers into a compute pass."""
@@ -297,16 +396,34 @@ class Plan:
         """Compute every set once."""
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
-        for index in range(self.inputs.sets):
+        for index in range(self.sets):
             self.encode(compute, index)
         compute.end()
         self.device.handle.queue.submit([encoder.finish()])
 
 
-def _write(device: Device, buffer: Any, array: Array) -> None:
-    data = array.reshape(-1).view(np.uint8)
-    for begin in range(0, data.size, _CHUNK_BYTES):
-        device.handle.queue.write_buffer(buffer, begin, data[begin : begin + _CHUNK_BYTES])
+def upload(device: Device, array: Array, guard: bool = False) -> Any:
+    """A buffer with an array in it, with room for a guard behind it."""
+    buffer = device.create_buffer(buffer_bytes(array.nbytes))
+    write(device, buffer, array)
+    if guard:
+        _fill(device, buffer, math.ceil(array.nbytes / 4) * 4, INPUT_GUARD)
+    return buffer
+
+
+def write(device: Device, buffer: Any, array: Array) -> None:
+    """Put an array at the beginning of a buffer."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    tail = data.size % 4
+    for begin in range(0, data.size - tail, _CHUNK_BYTES):
+        device.handle.queue.write_buffer(
+            buffer, begin, data[begin : min(begin + _CHUNK_BYTES, data.size - tail)]
+        )
+    if tail:
+        # Writes are of whole words.
+        word = np.zeros(4, np.uint8)
+        word[:tail] = data[-tail:]
+        device.handle.queue.write_buffer(buffer, data.size - tail, word)
 
 
 def _fill(device: Device, buffer: Any, begin: int, word: np.uint32) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -14,22 +15,99 @@ from webnorm.errors import WebnormError, unknown
 
 Array = npt.NDArray[Any]
 
-DTYPES: Mapping[str, np.dtype[Any]] = {"float32": np.dtype(np.float32)}
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    name: np.dtype(getattr(ml_dtypes, name, name))
+    for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
+}
+# What x and the parameters may be stored as; all arithmetic is float32.
+STORAGE = ("float32", "float16", "bfloat16")
+# What y may be turned into on its way out.
+FP8 = ("float8_e4m3fn", "float8_e5m2")
+
+
+def finfo(dtype: str) -> Any:
+    """NumPy's finfo of a floating-point storage type, those of ml_dtypes included."""
+    return ml_dtypes.finfo(DTYPES[dtype])  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What an op may leave out. `weight` and `bias`: whether y is scaled and shifted."""
+    """What a problem adds to, or leaves out of, the plain norm. Each op looks at those that concern it.
+
+    Both directions: `weight` and `bias` say whether y is scaled and shifted, `zero_centered_weight` scales
+    by 1 + weight, and `weight_dtype` is the parameters' storage type where that is not x's.
+
+    Forward: `residual` normalises h = x + residual and gives h too; `residual_bias` adds a vector to h (the
+    bias of the projection that made x). `return_stats` gives mean and rstd. `out_dtype` stores y as another
+    type: float8 with a scale, int8 with a scale for each row. `max_workgroups` above 0 caps the number of
+    workgroups, so that other work finds room.
+
+    Backward: `saved_stats` takes mean and rstd from the forward pass instead of x; `dh` adds the gradient
+    that reached h; `residual_bias` asks for that vector's gradient.
+    """
 
     weight: bool = True
     bias: bool = True
+    zero_centered_weight: bool = False
+    weight_dtype: str | None = None
+    residual: bool = False
+    residual_bias: bool = False
+    return_stats: bool = False
+    out_dtype: str | None = None
+    max_workgroups: int = 0
+    saved_stats: bool = False
+    dh: bool = False
+
+    def __post_init__(self) -> None:
+        if self.weight_dtype is not None and self.weight_dtype not in STORAGE:
+            raise unknown("weight_dtype", self.weight_dtype, STORAGE)
+        if self.out_dtype is not None and self.out_dtype not in DTYPES:
+            raise unknown("out_dtype", self.out_dtype, DTYPES)
+        if self.max_workgroups < 0:
+            raise WebnormError(f"max_workgroups is {self.max_workgroups}; expected 0 (no cap) or more")
+
+    def changed(self, pairs: Sequence[str]) -> Options:
+        """These options with some set from text, NAME or NAME=VALUE; raises WebnormError for a bad one."""
+        known = {field.name: field.default for field in fields(self)}
+        values: dict[str, Any] = {}
+        for pair in pairs:
+            name, _, text = pair.partition("=")
+            if name not in known:
+                raise unknown("option", name, known)
+            if isinstance(known[name], bool):
+                if text not in ("", "true", "false"):
+                    raise WebnormError(f"option {name} is {text!r}; expected true or false")
+                values[name] = text != "false"
+            elif not text:
+                raise WebnormError(f"option {name} needs a value: {name}=VALUE")
+            elif isinstance(known[name], int):
+                if not text.isdigit():
+                    raise WebnormError(f"option {name} is {text!r}; expected a whole number")
+                values[name] = int(text)
+            else:
+                values[name] = text
+        return replace(self, **values)
+
+    def __str__(self) -> str:
+        """What differs from the defaults, such as "no bias, residual, out_dtype=int8"."""
+        words = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            if isinstance(value, bool):
+                words.append(field.name if value else f"no {field.name}")
+            else:
+                words.append(f"{field.name}={value}")
+        return ", ".join(words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """Normalise `rows` rows of `cols` columns.
 
-    `distribution` names how x is drawn (see DISTRIBUTIONS) and `seed` fixes the draw.
+    `dtype` is what x is stored as. `distribution` names how x is drawn (see DISTRIBUTIONS) and `seed` fixes
+    the draw. `scale` multiplies y before it is rounded to a float8 `out_dtype`.
     """
 
     rows: int
@@ -38,6 +116,7 @@ class Problem:
     eps: float = 1e-5
     distribution: str = "normal"
     seed: int = 0
+    scale: float = 1.0
     options: Options = Options()
 
     def __post_init__(self) -> None:
@@ -45,23 +124,31 @@ class Problem:
             raise WebnormError(f"rows is {self.rows}; expected 0 or more")
         if self.cols < 1:
             raise WebnormError(f"cols is {self.cols}; expected 1 or more")
-        if self.dtype not in DTYPES:
-            raise unknown("dtype", self.dtype, DTYPES)
+        if self.dtype not in STORAGE:
+            raise unknown("dtype", self.dtype, STORAGE)
         if not (self.eps >= 0 and math.isfinite(self.eps)):
             raise WebnormError(f"eps is {self.eps}; expected a finite number of 0 or more")
+        if not (self.scale > 0 and math.isfinite(self.scale)):
+            raise WebnormError(f"scale is {self.scale}; expected a finite number above 0")
         if self.distribution not in DISTRIBUTIONS and self.distribution != "given":
             raise unknown("distribution", self.distribution, DISTRIBUTIONS)
         if self.seed < 0:
             raise WebnormError(f"seed is {self.seed}; expected 0 or more")
 
     @property
-    def itemsize(self) -> int:
-        """Bytes of one element of x."""
-        return DTYPES[self.dtype].itemsize
+    def weight_dtype(self) -> str:
+        """What weight, bias and their gradients are stored as."""
+        return self.options.weight_dtype or self.dtype
+
+    @property
+    def out_dtype(self) -> str:
+        """What y is stored as."""
+        return self.options.out_dtype or self.dtype
 
     def as_json(self) -> dict[str, Any]:
-        """The problem as it stands in a results file."""
-        return asdict(self)
+        """The problem as it stands in a results file: options that are None are left out."""
+        options = {name: value for name, value in asdict(self.options).items() if value is not None}
+        return {**asdict(self), "options": options}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Problem:
@@ -69,8 +156,8 @@ class Problem:
         return cls(**{**data, "options": Options(**data["options"])})
 
     def __str__(self) -> str:
-        left_out = [name for name, present in asdict(self.options).items() if not present]
-        return f"{self.rows}x{self.cols} {self.dtype}" + "".join(f", no {name}" for name in left_out)
+        options = str(self.options)
+        return f"{self.rows}x{self.cols} {self.dtype}" + (f", {options}" if options else "")
 
 
 def _shifted(mean: float) -> Callable[[np.random.Generator, int, int], Array]:
@@ -102,18 +189,8 @@ DISTRIBUTIONS: Mapping[str, Callable[[np.random.Generator, int, int], Array]] = 
 }
 
 
-def make_inputs(problem: Problem) -> dict[str, Array]:
-    """Draw x (rows, cols) and, where the options ask for them, weight and bias (cols,).
-
-    Weight is uniform in [0.5, 1.5) and bias uniform in [-0.5, 0.5), so that a kernel that swaps or
-    drops one of them is wrong by much more than rounding.
-    """
-    dtype = DTYPES[problem.dtype]
+def draw_x(problem: Problem) -> Array:
+    """Draw x (rows, cols) in float64 from the problem's distribution and round it to its dtype."""
     rng = np.random.default_rng(problem.seed)
     x = DISTRIBUTIONS[problem.distribution](rng, problem.rows, problem.cols)
-    arrays = {"x": x.astype(dtype)}
-    if problem.options.weight:
-        arrays["weight"] = (rng.random(problem.cols) + 0.5).astype(dtype)
-    if problem.options.bias:
-        arrays["bias"] = (rng.random(problem.cols) - 0.5).astype(dtype)
-    return arrays
+    return x.astype(DTYPES[problem.dtype])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +25,9 @@ from webnorm import expression
 from webnorm.device import Traits
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
-from webnorm.kernel import Variant, wgsl_root, without_header
-from webnorm.problem import Problem
+from webnorm.kernel import Per, Variant, wgsl_root, without_header
+from webnorm.ops import Tensor
+from webnorm.problem import DTYPES, Problem
 
 Target = Literal["native", "browser"]
 TARGETS: tuple[Target, ...] = ("native", "browser")
@@ -38,14 +40,60 @@ _MARK = re.compile(f"{_MARK_OPEN}([^{_MARK_CLOSE}]*):(\\d+){_MARK_CLOSE}")
 _FIRST_TEXT = re.compile(_MARK.pattern + f"\\s*(?=[^\\s{_MARK_OPEN}])")
 
 
+# Storage buffers that WebGPU grants every pass ("Limits", maxStorageBuffersPerShaderStage).
+MOST_BUFFERS = 8
+# What an `enable` directive calls a feature. naga has subgroups without asking and refuses the directive.
+_ENABLE = {"subgroups": "subgroups", "shader-f16": "f16"}
+_PARAMETERS = "parameters"
+
+
 @dataclass(frozen=True)
 class Binding:
-    """One storage binding of a shader, in group 0; binding 0 is the uniform `params`."""
+    """One storage binding of a shader, in group 0; binding 0 is the uniform `params`.
+
+    `width` counts elements of a row, or of the whole where it is not `per_row`; `wide` tells that these are
+    the problem's columns. `tensors` names what lies in
+    it, one behind the other, each from a multiple of 16 bytes on; nothing for a scratch buffer, whose
+    `records` (for a slice) have `width` floats each.
+    """
 
     index: int
     name: str
     access: Literal["read", "read_write"]
     per_row: bool
+    dtype: str
+    width: int
+    wide: bool = False
+    tensors: tuple[str, ...] = ()
+    records: expression.Tree | None = None
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return DTYPES[self.dtype].itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row, or of each tensor where it has no rows."""
+        return self.width * self.itemsize
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one of its tensors to the next."""
+        return -(-self.row_bytes // 16) * 16
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor as a template sees it: in which buffer, from which byte on."""
+
+    name: str
+    buffer: str
+    base: int
+    access: str
+    per_row: bool
+    dtype: str
+    wide: bool
 
 
 @dataclass(frozen=True)
@@ -55,6 +103,8 @@ class Step:
     entry_point: str
     workgroup_size: int
     workgroup_count: expression.Tree
+    per: Per
+    bindings: tuple[Binding, ...]
 
 
 @dataclass(frozen=True)
@@ -62,7 +112,7 @@ class Shader:
     """Rendered WGSL for one variant, problem and target.
 
     `origins[i]` is the file and line that line i of `text` came from. `names` are the values that the
-    header's expressions see, with the rows left to each slice.
+    header's expressions see, with the rows left to each slice. `params` are the words of the uniform.
     """
 
     variant: Variant
@@ -72,6 +122,7 @@ class Shader:
     origins: tuple[tuple[str, int], ...]
     bindings: tuple[Binding, ...]
     steps: tuple[Step, ...]
+    params: tuple[str, ...]
     names: Mapping[str, int]
     features: frozenset[str]
     workgroup_bytes: int
@@ -79,6 +130,11 @@ class Shader:
     def workgroup_count(self, step: Step, rows: int) -> int:
         """Workgroups that a slice of `rows` rows takes."""
         return expression.evaluate(step.workgroup_count, {**self.names, "rows": rows})
+
+    def records(self, binding: Binding, rows: int) -> int:
+        """Records of a scratch buffer where the largest slice has `rows` rows."""
+        assert binding.records is not None
+        return expression.evaluate(binding.records, {**self.names, "rows": rows})
 
     def located(self, message: str) -> str:
         """A compiler's message in one line, with the template's file and line and the text quoted."""
@@ -123,13 +179,13 @@ class _Loader(BaseLoader):
         source = path.read_text(encoding="utf-8")
         if Path(template).is_absolute():
             source = without_header(source, path)
-        return source, str(path), lambda: False
+        changed = path.stat().st_mtime_ns
+        return source, str(path), lambda: path.is_file() and path.stat().st_mtime_ns == changed
 
-    def blank(self, template: str, number: int) -> bool:
-        """Whether that line of a template is empty in its file."""
+    def blank_lines(self, template: str) -> frozenset[int]:
+        """The numbers of a template's empty lines."""
         source, _, _ = self.get_source(Environment(), template)
-        lines = source.splitlines()
-        return number <= len(lines) and not lines[number - 1].strip()
+        return frozenset(number for number, line in enumerate(source.splitlines(), 1) if not line.strip())
 
 
 _WORKGROUP_VARIABLE = re.compile(
@@ -153,18 +209,25 @@ def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, in
     """Take the markers out; leave out lines that held nothing but template tags."""
     lines: list[str] = []
     origins: list[tuple[str, int]] = []
+    blank: dict[str, frozenset[int]] = {}
     for line in marked.split("\n"):
         match = _FIRST_TEXT.search(line) or _MARK.search(line)
         text = _MARK.sub("", line).rstrip()
         origin = (match[1], int(match[2])) if match else (origins[-1] if origins else ("", 0))
-        if not text and (not lines or not lines[-1] or not loader.blank(*origin)):
-            continue
+        if not text:
+            file, number = origin
+            if file not in blank:
+                blank[file] = loader.blank_lines(file) if file else frozenset()
+            if not lines or not lines[-1] or number not in blank[file]:
+                continue
         lines.append(text)
         origins.append(origin)
     while lines and not lines[-1]:
         lines.pop()
         origins.pop()
-    shown = {file: display_path(str(loader.find(file))) if file else "" for file, _ in origins}
+    shown = {
+        file: display_path(str(loader.find(file))) if file else "" for file in {file for file, _ in origins}
+    }
     return "\n".join(lines) + "\n", tuple((shown[file], number) for file, number in origins)
 
 
@@ -175,6 +238,106 @@ def display_path(file: str) -> str:
     if not path.is_absolute():
         return str(Path(root.name) / path)
     return str(path.relative_to(root.parent)) if path.is_relative_to(root.parent) else str(path)
+
+
+@lru_cache(maxsize=16)
+def _environment(roots: tuple[Path, ...]) -> tuple[Environment, _Loader]:
+    """Templates are parsed once for each search path, and again when their file changes."""
+    loader = _Loader(roots)
+    environment = SandboxedEnvironment(
+        loader=loader, undefined=StrictUndefined, extensions=[_LineMarks], keep_trailing_newline=True
+    )
+    return environment, loader
+
+
+def _bindings(
+    variant: Variant, problem: Problem, names: Mapping[str, int]
+) -> tuple[tuple[Binding, ...], tuple[View, ...]]:
+    """The storage bindings, and where each tensor lies in them.
+
+    Where a pass would have more buffers than a page can count on, the parameters share one.
+    """
+    kernel = variant.kernel
+    present = kernel.op.present(problem)
+    scratch = [(one, words) for one in kernel.scratch if (words := expression.evaluate(one.words, names)) > 0]
+    most = max(
+        sum(
+            step.bindings is None or name in step.bindings
+            for name in [*(t.name for t in present), *(s.name for s, _ in scratch)]
+        )
+        for step in kernel.passes
+    )
+    shared = [t for t in present if most > MOST_BUFFERS and t.kind == "parameter" and t.access == "read"]
+    bindings: list[Binding] = []
+    views: list[View] = []
+
+    def add(name: str, tensors: Sequence[Tensor]) -> None:
+        first = tensors[0]
+        binding = Binding(
+            index=len(bindings) + 1,
+            name=name,
+            access=first.access,
+            per_row=first.per_row,
+            dtype=first.dtype(problem),
+            width=problem.cols if first.width is None else first.width,
+            wide=first.width is None,
+            tensors=tuple(tensor.name for tensor in tensors),
+        )
+        bindings.append(binding)
+        views.extend(
+            View(t.name, name, at * binding.stride, t.access, t.per_row, binding.dtype, t.width is None)
+            for at, t in enumerate(tensors)
+        )
+
+    for tensor in present:
+        if tensor not in shared:
+            add(tensor.name, [tensor])
+        elif tensor is shared[0]:
+            add(_PARAMETERS, shared)
+    for one, words in scratch:
+        bindings.append(
+            Binding(
+                len(bindings) + 1, one.name, "read_write", one.per_row, "float32", words, records=one.records
+            )
+        )
+    return tuple(bindings), tuple(views)
+
+
+def _steps(
+    variant: Variant, problem: Problem, names: Mapping[str, int], bindings: Sequence[Binding]
+) -> Iterator[Step]:
+    """The passes of a problem: the op's own first, then those of the kernel's that it needs."""
+    kernel = variant.kernel
+    for tensor, entry_point in (kernel.op.opening or {}).items():
+        bound = tuple(binding for binding in bindings if tensor in binding.tensors)
+        if bound:
+            yield Step(entry_point, 1, 1, "call", bound)
+    for step in kernel.passes:
+        if expression.evaluate(step.when, names):
+            yield Step(
+                step.entry_point,
+                expression.evaluate(step.workgroup_size, names),
+                step.workgroup_count,
+                step.per,
+                tuple(
+                    binding
+                    for binding in bindings
+                    if step.bindings is None or {binding.name, *binding.tensors} & set(step.bindings)
+                ),
+            )
+
+
+def _params(bindings: Sequence[Binding]) -> tuple[str, ...]:
+    """The words of the uniform: where a slice starts in each buffer; how many records there are, and whether
+    slices before this one have written them.
+    """
+    words = ["rows", "eps", "scale"]
+    for binding in bindings:
+        if binding.per_row:
+            words.append(f"{binding.name}_start")
+        elif binding.records is not None:
+            words += [f"{binding.name}_count", f"{binding.name}_kept"]
+    return tuple(words)
 
 
 def render_shader(
@@ -193,24 +356,26 @@ def render_shader(
     """
     kernel = variant.kernel
     names = variant.names(problem, traits)
-    bindings = tuple(
-        Binding(index, tensor.name, tensor.access, tensor.per_row)
-        for index, tensor in enumerate(kernel.op.present(problem.options), 1)
-    )
+    kernel.op.check(problem)
+    bindings, views = _bindings(variant, problem, names)
+    params = _params(bindings)
     features = variant.features(problem, traits)
-    loader = _Loader([*roots, kernel.path.resolve().parent.parent, wgsl_root()])
-    environment = SandboxedEnvironment(
-        loader=loader, undefined=StrictUndefined, extensions=[_LineMarks], keep_trailing_newline=True
-    )
-    environment.globals.update(
-        {name: value for name, value in names.items() if name != "rows"},
-        bindings=bindings,
+    environment, loader = _environment((*roots, kernel.path.resolve().parent.parent, wgsl_root()))
+    context: dict[str, Any] = {name: value for name, value in names.items() if name != "rows"}
+    context.update(
+        buffers=bindings,
+        tensors=views,
+        params=params,
+        op=kernel.op.name,
+        has_mean=kernel.op.has_mean,
+        dtype=problem.dtype,
+        out_dtype=problem.out_dtype,
         target=target,
-        features=sorted(features),
+        features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
         count_cost=count_cost,
     )
     try:
-        marked = environment.get_template(str(kernel.path.resolve())).render()
+        marked = environment.get_template(str(kernel.path.resolve())).render(context)
     except TemplateSyntaxError as error:
         place = display_path(error.filename or str(kernel.path.resolve()))
         raise WebnormError(f"{place}:{error.lineno}: {error.message}") from error
@@ -228,14 +393,8 @@ def render_shader(
         text=text,
         origins=origins,
         bindings=bindings,
-        steps=tuple(
-            Step(
-                step.entry_point,
-                expression.evaluate(step.workgroup_size, names),
-                step.workgroup_count,
-            )
-            for step in kernel.passes
-        ),
+        steps=tuple(_steps(variant, problem, names, bindings)),
+        params=params,
         names=names,
         features=features,
         workgroup_bytes=_workgroup_bytes(text),

@@ -416,7 +416,7 @@ def to_csv(report: Report) -> str:
     for result in report.results:
         row = result.problem.as_json() | {name: getattr(result, name) for name in names}
         row["device"] = report.device.get("adapter", "")
-        row["options"] = _joined(row["options"])
+        row["options"] = str(result.problem.options).replace(", ", ";")
         row["constants"] = _joined(result.constants)
         row["flags"] = ";".join(result.flags)
         writer.writerow({name: row[name] for name in writer.fieldnames})

@@ -148,4 +148,4 @@ class Stopwatch:
         """
         once = min(self.time(plan, 1) for _ in range(WARM_UP_RUNS))
         needed = math.ceil(SAMPLE_NS[self.method] / max(once, 1.0))
-        return max(min(needed, MOST_DISPATCHES), plan.inputs.sets)
+        return max(min(needed, MOST_DISPATCHES), plan.sets)

@@ -10,39 +10,52 @@
 // accesses = "4 if software else 1"
 // [derive]
 // subgroups = 0
-// access_width = "4 if cols % 4 == 0 else 1"
-// per_workgroup = "workgroup_size * accesses * access_width"
+// words_per_access = "4 if cols * itemsize % 16 == 0 else 1"
+// per_workgroup = "workgroup_size * accesses * words_per_access"
 // [[require]]
 // rule = "workgroup_size <= max_invocations"
 // why = "more invocations per workgroup than the adapter has"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "ceil_div(rows * cols, per_workgroup)"
+// workgroup_count = "ceil_div(ceil_div(rows * cols * itemsize, 4) + 1, per_workgroup)"
 // ///
 
 // Every workgroup moves one run of memory, `accesses` loads in flight per invocation before the first
-// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm.
-{% include "lib/interface.wgsl" %}
+// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves words,
+// whatever they hold; a word that two slices share is written by both, with the same bits.
 {% from "lib/cost.wgsl" import tally with context %}
+{% set access = "vec4<u32>" if words_per_access == 4 else "u32" %}
+{% set per_access = 4 * words_per_access // itemsize %}
+struct Params {
+{% for word in params %}
+    {{ word }}: {{ "f32" if word in ("eps", "scale") else "u32" }},
+{% endfor %}
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<{{ access }}>;
+@group(0) @binding(2) var<storage, read_write> y: array<{{ access }}>;
+{% if count_cost %}
+@group(0) @binding(3) var<storage, read_write> cost: array<atomic<u32>>;
+{% endif %}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
     {% include "lib/builtins.wgsl" %}
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let first = workgroup * {{ workgroup_size * accesses }}u + invocation;
-    let start = params.start{{ " / 4u" if access_width == 4 }};
-    let count = params.rows * COLS{{ " / 4u" if access_width == 4 }};
+    let start = params.x_start / {{ per_access }}u;
+    let end = (params.x_start + params.rows * {{ cols }}u + {{ per_access - 1 }}u) / {{ per_access }}u;
+    let first = start + workgroup * {{ workgroup_size * accesses }}u + invocation;
 {% for k in range(accesses) %}
     let at{{ k }} = first + {{ k * workgroup_size }}u;
-    let value{{ k }} = x[start + min(at{{ k }}, count - 1u)];
+    let value{{ k }} = x[min(at{{ k }}, end - 1u)];
 {% endfor %}
 {% for k in range(accesses) %}
-    if (at{{ k }} < count) {
-        y[start + at{{ k }}] = value{{ k }};
-        {{ tally("x_reads", access_width ~ "u") }}
-        {{ tally("writes", access_width ~ "u") }}
+    if (at{{ k }} < end) {
+        y[at{{ k }}] = value{{ k }};
+        {{ tally("x_reads", per_access ~ "u") }}
+        {{ tally("writes", per_access ~ "u") }}
     }
 {% endfor %}
 }

@@ -9,54 +9,56 @@
 // workgroup_size = "32 if software else 64"
 // [derive]
 // subgroups = 0
-// vector_width = 1
-// access_width = 1
+// vector_width = "4 if packed else 1"
 // threads_per_row = 1
 // rows_per_workgroup = "workgroup_size"
-// steps = "cols"
+// steps = "ceil_div(span, 4) if packed else cols"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "ceil_div(rows, rows_per_workgroup)"
+// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
 // [accuracy]
-// serial_terms = "cols"
+// serial_terms = "steps"
 // rounded_mean = "not hi_lo_mean"
 // ///
 
 // Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and
 // a single accumulator adds `cols` terms one after another, so its rounding grows with the row.
 {% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/interface.wgsl" %}
 
 {% set uses_pivot = 1 %}
 {% include "lib/row.wgsl" %}
 
-{% include "lib/affine.wgsl" %}
+{% include "lib/output.wgsl" %}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
     {% include "lib/builtins.wgsl" %}
 ) {
-    {% include "lib/locate.wgsl" %}
+    {% call each_row() %}
 
-    let pivot = pivot_x(row);
-    var sum = 0.0;
+    let pivot = pivot_of(row);
+    var sum = Vec();
     {% call sweep() %}
-        sum += where_live(load_x(row, j, thread) - pivot, Vec(), j, thread);
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
     {% endcall %}
-    let mean = pivot + sum / f32(COLS);
+    let mean = pivot + total(sum) / f32(COLS);
 
-    var deviation = 0.0;
-    var spread = 0.0;
+    var deviations = Vec();
+    var spreads = Vec();
     {% call sweep() %}
-        let d = where_live(load_x(row, j, thread) - mean, Vec(), j, thread);
-        deviation += d;
-        spread += d * (d * PER_COLUMN);
+        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        deviations += d;
+        spreads += d * (d * PER_COLUMN);
     {% endcall %}
+    let deviation = total(deviations);
+    let spread = total(spreads);
 {% include "lib/statistics.wgsl" %}
 
-    {% call sweep() %}
-        let normalized = (load_x(row, j, thread) - mean - low) * rstd;
-        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+
     {% endcall %}
 }

@@ -9,15 +9,14 @@
 // threads_per_row = "8 if software else min(256, max_invocations)"
 // [derive]
 // subgroups = 0
-// vector_width = 1
-// access_width = 1
+// vector_width = "4 if packed else 1"
 // rows_per_workgroup = 1
 // workgroup_size = "threads_per_row"
-// steps = "ceil_div(cols, threads_per_row)"
+// steps = "ceil_div(span if packed else cols, threads_per_row * vector_width)"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "rows"
+// workgroup_count = "min(rows, max_workgroups)"
 // [accuracy]
 // serial_terms = "steps"
 // rounded_mean = true
@@ -26,11 +25,13 @@
 // Kept because so much code in the field does this: it is fast, it passes on benign inputs, and
 // `webnorm check` shows where it gives nonsense. The clamp at zero hides a negative variance, not the error.
 {% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
 
-{% include "lib/affine.wgsl" %}
+{% include "lib/output.wgsl" %}
 
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {{ row_reduction("sum_moments", "vec2<f32>") }}
@@ -39,19 +40,21 @@
 fn main(
     {% include "lib/builtins.wgsl" %}
 ) {
-    {% include "lib/locate.wgsl" %}
+    {% call each_row() %}
 
-    var own = vec2<f32>();
+    var sum = Vec();
+    var squares = Vec();
     {% call sweep() %}
-        let value = load_x(row, j, thread);
-        own += vec2(value, value * value);
+        let value = load_input(row, j, thread);
+        sum += value;
+        squares += value * value;
     {% endcall %}
-    let moments = sum_moments(own, place, lane, subgroup_size) / f32(COLS);
+    let moments = sum_moments(vec2(total(sum), total(squares)), place, lane, subgroup_size) / f32(COLS);
     let mean = moments.x;
+    const low = 0.0;
     let rstd = inverseSqrt(max(moments.y - mean * mean, 0.0) + params.eps);
 
-    {% call sweep() %}
-        let normalized = (load_x(row, j, thread) - mean) * rstd;
-        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+
     {% endcall %}
 }

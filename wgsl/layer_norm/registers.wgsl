@@ -4,21 +4,28 @@
 // rung = 6
 // [features]
 // subgroups = "subgroups"
+// shader-f16 = "native_f16"
 // [tune]
 // threads_per_row = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // vector_width = [4, 1]
 // subgroups = [true, false]
+// native_f16 = [false, true]
 // hi_lo_mean = [true, false]
 // [default]
-// threads_per_row = "(8 if cols <= 512 else (32 if cols <= 2048 else (64 if cols <= 4096 else 256))) if software else (32 if cols <= 256 else (128 if cols <= 1024 else (256 if cols <= 2048 else min(512 if cols <= 32768 else 1024, max_invocations))))"
+// threads_per_row = "(8 if span <= 512 else (32 if span <= 2048 else (64 if span <= 4096 else (256 if span <= 16384 else 512)))) if software else ((32 if span <= 512 else (64 if span <= 1024 else (128 if span <= 2048 else min(256 if span <= 16384 else 1024, max_invocations)))) if itemsize == 2 else (32 if span <= 256 else (128 if span <= 1024 else (256 if span <= 2048 else min(512 if span <= 32768 else 1024, max_invocations)))))"
 // rows_per_workgroup = "1 if software or threads_per_row > 32 else 4"
 // subgroups = "has_subgroups"
 // [derive]
-// access_width = "vector_width if cols % vector_width == 0 else 1"
 // workgroup_size = "threads_per_row * rows_per_workgroup"
-// steps = "ceil_div(cols, threads_per_row * vector_width)"
+// steps = "ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
 // scalars = "steps * vector_width"
+// [[require]]
+// rule = "is_float16 or not native_f16"
+// why = "native_f16 is another encoding of float16, which the problem does not use"
+// [[require]]
+// rule = "vector_width == 4 or not packed"
+// why = "types narrower than a word are read four at a time: vector_width 4"
 // [[require]]
 // rule = "workgroup_size <= min(1024, max_invocations)"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
@@ -28,7 +35,7 @@
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "ceil_div(rows, rows_per_workgroup)"
+// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
 // [accuracy]
 // serial_terms = "steps"
 // rounded_mean = "not hi_lo_mean"
@@ -37,11 +44,13 @@
 // Specialised on the number of columns and unrolled, since registers have no addresses: every load is
 // issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
 // a copy, so the two sweeps and the second word of the mean cost nothing that can be seen.
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/write.wgsl" import write_registers with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
 
-{% include "lib/affine.wgsl" %}
+{% include "lib/output.wgsl" %}
 
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {{ row_reduction("sum_x", "f32") }}
@@ -52,22 +61,22 @@
 fn main(
     {% include "lib/builtins.wgsl" %}
 ) {
-    {% include "lib/locate.wgsl" %}
+    {% call each_row() %}
 
 {% for j in range(steps) %}
-    let x{{ j }} = load_x(row, {{ j }}u, thread);
+    let h{{ j }} = load_input(row, {{ j }}u, thread);
 {% endfor %}
 
-    var sum = x0;
+    var sum = h0;
 {% for j in range(1, steps) %}
-    sum += x{{ j }};
+    sum += h{{ j }};
 {% endfor %}
     let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
     var deviations = Vec();
     var spreads = Vec();
 {% for j in range(steps) %}
-    let d{{ j }} = where_live(x{{ j }} - mean, Vec(), {{ j }}u, thread);
+    let d{{ j }} = where_live(h{{ j }} - mean, Vec(), {{ j }}u, thread);
     deviations += d{{ j }};
     spreads += d{{ j }} * (d{{ j }} * PER_COLUMN);
 {% endfor %}
@@ -76,7 +85,7 @@ fn main(
     let spread = sums.y;
 {% include "lib/statistics.wgsl" %}
 
-{% for j in range(steps) %}
-    store_y(row, row_exists, {{ j }}u, thread, affine((d{{ j }} - low) * rstd, {{ j }}u, thread));
-{% endfor %}
+    {% call(j) write_registers() %}(d{{ j }} - low) * rstd{% endcall %}
+
+    {% endcall %}
 }

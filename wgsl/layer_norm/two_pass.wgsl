@@ -9,15 +9,14 @@
 // threads_per_row = "8 if software else min(256, max_invocations)"
 // [derive]
 // subgroups = 0
-// vector_width = 1
-// access_width = 1
+// vector_width = "4 if packed else 1"
 // rows_per_workgroup = 1
 // workgroup_size = "threads_per_row"
-// steps = "ceil_div(cols, threads_per_row)"
+// steps = "ceil_div(span if packed else cols, threads_per_row * vector_width)"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "rows"
+// workgroup_count = "min(rows, max_workgroups)"
 // [accuracy]
 // serial_terms = "steps"
 // rounded_mean = "not hi_lo_mean"
@@ -26,12 +25,14 @@
 // The second sweep measures distances from the mean, so nothing large cancels. Its by-product, the sum
 // of those distances, is what the rounding of the mean took away: with hi_lo_mean it is given back.
 {% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/interface.wgsl" %}
 
 {% set uses_pivot = 1 %}
 {% include "lib/row.wgsl" %}
 
-{% include "lib/affine.wgsl" %}
+{% include "lib/output.wgsl" %}
 
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {{ row_reduction("sum_x", "f32") }}
@@ -42,27 +43,28 @@
 fn main(
     {% include "lib/builtins.wgsl" %}
 ) {
-    {% include "lib/locate.wgsl" %}
+    {% call each_row() %}
 
-    let pivot = pivot_x(row);
-    var sum = 0.0;
+    let pivot = pivot_of(row);
+    var sum = Vec();
     {% call sweep() %}
-        sum += where_live(load_x(row, j, thread) - pivot, Vec(), j, thread);
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
     {% endcall %}
-    let mean = pivot + sum_x(sum, place, lane, subgroup_size) / f32(COLS);
+    let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
-    var own = vec2<f32>();
+    var deviations = Vec();
+    var spreads = Vec();
     {% call sweep() %}
-        let d = where_live(load_x(row, j, thread) - mean, Vec(), j, thread);
-        own += vec2(d, d * (d * PER_COLUMN));
+        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        deviations += d;
+        spreads += d * (d * PER_COLUMN);
     {% endcall %}
-    let sums = sum_deviations(own, place, lane, subgroup_size);
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
     let deviation = sums.x;
     let spread = sums.y;
 {% include "lib/statistics.wgsl" %}
 
-    {% call sweep() %}
-        let normalized = (load_x(row, j, thread) - mean - low) * rstd;
-        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+
     {% endcall %}
 }

@@ -8,15 +8,14 @@
 // threads_per_row = "8 if software else min(256, max_invocations)"
 // [derive]
 // subgroups = 0
-// vector_width = 1
-// access_width = 1
+// vector_width = "4 if packed else 1"
 // rows_per_workgroup = 1
 // workgroup_size = "threads_per_row"
-// steps = "ceil_div(cols, threads_per_row)"
+// steps = "ceil_div(span if packed else cols, threads_per_row * vector_width)"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "ceil_div(rows, rows_per_workgroup)"
+// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
 // [accuracy]
 // serial_terms = "steps"
 // rounded_mean = true
@@ -25,11 +24,13 @@
 // Mean and squared deviations are updated value by value (Welford), and the invocations' results are
 // joined pairwise (Chan). The mean is rounded to float32, and that is what limits the result.
 {% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
 
-{% include "lib/affine.wgsl" %}
+{% include "lib/output.wgsl" %}
 
 {% include "lib/welford.wgsl" %}
 
@@ -37,14 +38,14 @@
 fn main(
     {% include "lib/builtins.wgsl" %}
 ) {
-    {% include "lib/locate.wgsl" %}
+    {% call each_row() %}
 
     let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
     let mean = moments.x;
+    const low = 0.0;
     let rstd = inverseSqrt(moments.y + params.eps);
 
-    {% call sweep() %}
-        let normalized = (load_x(row, j, thread) - mean) * rstd;
-        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+
     {% endcall %}
 }

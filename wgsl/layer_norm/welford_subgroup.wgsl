@@ -13,16 +13,18 @@
 // rows_per_workgroup = "1 if software or threads_per_row > 32 else 4"
 // [derive]
 // subgroups = 1
-// access_width = "vector_width if cols % vector_width == 0 else 1"
 // workgroup_size = "threads_per_row * rows_per_workgroup"
-// steps = "ceil_div(cols, threads_per_row * vector_width)"
+// steps = "ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
+// [[require]]
+// rule = "vector_width == 4 or not packed"
+// why = "types narrower than a word are read four at a time: vector_width 4"
 // [[require]]
 // rule = "workgroup_size <= min(1024, max_invocations)"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "ceil_div(rows, rows_per_workgroup)"
+// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
 // [accuracy]
 // serial_terms = "steps"
 // rounded_mean = true
@@ -32,11 +34,13 @@
 // meets in workgroup memory once. The seed of this kernel took a subgroup to be a workgroup of 32; this one
 // takes whatever size the adapter has.
 {% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
 
-{% include "lib/affine.wgsl" %}
+{% include "lib/output.wgsl" %}
 
 {% include "lib/welford.wgsl" %}
 
@@ -44,14 +48,14 @@
 fn main(
     {% include "lib/builtins.wgsl" %}
 ) {
-    {% include "lib/locate.wgsl" %}
+    {% call each_row() %}
 
     let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
     let mean = moments.x;
+    const low = 0.0;
     let rstd = inverseSqrt(moments.y + params.eps);
 
-    {% call sweep() %}
-        let normalized = (load_x(row, j, thread) - mean) * rstd;
-        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+
     {% endcall %}
 }

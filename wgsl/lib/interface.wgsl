@@ -1,25 +1,40 @@
-{#- The shader's interface: features, the uniform, one storage binding per tensor.
-    `access_width` is 4 when rows start on multiples of four elements, else 1. #}
+{#- The shader's interface: features, the uniform, one storage binding per buffer. #}
 
-{% set element = "vec4<f32>" if access_width == 4 else "f32" %}
-{% if target == "browser" %}
+{% from "lib/dtype.wgsl" import storage, chunked, shifted, looped with context %}
 {% for feature in features %}
 enable {{ feature }};
 {% endfor %}
-{% endif %}
 
-// `start` is the element of each per-row binding at which the slice's first row begins.
-struct Params { rows: u32, start: u32, eps: f32 }
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+{% for word in params %}
+    {{ word }}: {{ "f32" if word in ("eps", "scale") else "u32" }},
+{% endfor %}
+}
 @group(0) @binding(0) var<uniform> params: Params;
-{% for binding in bindings %}
-@group(0) @binding({{ binding.index }}) var<storage, {{ binding.access }}> {{ binding.name }}: array<{{ element }}>;
+{% for buffer in buffers %}
+@group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: array<{{ storage(buffer) }}>;
 {% endfor %}
 {% if count_cost %}
-@group(0) @binding({{ bindings|length + 1 }}) var<storage, read_write> cost: array<atomic<u32>>;
+@group(0) @binding({{ buffers|length + 1 }}) var<storage, read_write> cost: array<atomic<u32>>;
 {% endif %}
 
 const COLS = {{ cols }}u;
 const PER_COLUMN = 1.0 / f32(COLS);
+{% if shifted %}
+
+// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+var<private> row_shift: u32;
+{% endif %}
+{% if looped %}
+
+// Which set of workgroup memory the reductions of this row use, 0 or 1.
+var<private> turn: u32;
+
+fn next_turn() {
+    turn = 1u - turn;
+}
+{% endif %}
 {% if subgroups and target == "browser" %}
 
 var<workgroup> subgroups_drawn: atomic<u32>;  // see lib/locate.wgsl

@@ -1,12 +1,9 @@
-{#- The opening of an entry point: which row this invocation works on and which of the row's threads it is.
-
-    `place` numbers the invocations of a workgroup so that subgroups are runs of it and a lane is its
-    place within one. WGSL does not promise that of local_invocation_index. Where the builtin subgroup_id
-    cannot be counted on, each subgroup draws a number: who works on what depends on the draw, the sums
-    do not.
-
-    Rows past the last are clamped to it, not left early: every invocation has to reach the barriers
-    and subgroup operations. `row_exists` guards the store. -#}
+{#- Who works on what. `place` numbers the invocations of a workgroup so that subgroups are runs of it and a
+    lane is its place within one. WGSL does not promise that of local_invocation_index. Where the builtin
+    subgroup_id cannot be counted on, each subgroup draws a number: who works on what depends on the draw, the
+    sums do not. -#}
+{% from "lib/dtype.wgsl" import shifted with context %}
+{% macro locate() %}
 {% if subgroups %}
 {% if target == "native" %}
     let place = subgroup * subgroup_size + lane;
@@ -26,10 +23,37 @@
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
 {% if rows_per_workgroup == 1 %}
     let thread = place;
-    let row_index = workgroup;
 {% else %}
     let thread = place % THREADS;
-    let row_index = workgroup * {{ rows_per_workgroup }}u + place / THREADS;
+{% endif %}
+{% endmacro %}
+{#- The row of a group of rows that this invocation works on. Rows past the last are clamped to it, not left
+    early: every invocation has to reach the barriers and subgroup operations. `row_exists` guards the store. -#}
+{% macro locate_row(group) %}
+{% if rows_per_workgroup == 1 %}
+    let row_index = {{ group }};
+{% else %}
+    let row_index = {{ group }} * {{ rows_per_workgroup }}u + place / THREADS;
 {% endif %}
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
+{% if shifted %}
+    row_shift = (params.x_start + row_index * COLS) % 4u;
+{% endif %}
+{% endmacro %}
+{#- The body of an entry point, `{% call each_row() %} body {% endcall %}`: once for its row, or for every row
+    in turn where the number of workgroups is capped. -#}
+{% macro each_row() %}
+{{ locate() }}
+{% if capped %}
+    let workgroup_count = workgroups.x * workgroups.y;
+    for (var group = workgroup; group * {{ rows_per_workgroup }}u < params.rows; group += workgroup_count) {
+{{ locate_row("group") }}
+{{ caller() }}
+        next_turn();
+    }
+{% else %}
+{{ locate_row("workgroup") }}
+{{ caller() }}
+{% endif %}
+{% endmacro %}

@@ -1,9 +1,12 @@
 {#- Reductions across the THREADS invocations of a row, any power of two, any subgroup size from 4 to 128
     (1 stands for none). Every invocation gets the same bits. Each reduction has workgroup memory of its
-    own, so that the next one needs no barrier before it: call each once.
+    own, so that the next one needs no barrier before it: call each once a row. Where rows are worked on in
+    a loop there are two sets of it, used in turn: who writes a set again has passed a barrier that everyone
+    reaches after reading it.
 
     Where a row spans subgroups, `subgroup_size < THREADS` is uniform and so may hold a barrier. -#}
 {% from "lib/cost.wgsl" import tally with context %}
+{% from "lib/dtype.wgsl" import looped with context %}
 {% set smallest_subgroup = 4 if subgroups else 1 %}
 {% macro merged(merge, first, second) -%}
 {{ first ~ " + " ~ second if merge == "sum" else merge ~ "(" ~ first ~ ", " ~ second ~ ")" }}
@@ -30,8 +33,10 @@ workgroupBarrier(); {{ tally("barriers", "1u") }}
 {#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a function of two values. -#}
 {% macro row_reduction(name, type, merge="sum") %}
 {% set partials = name ~ "_partials" %}
+{% set size = workgroup_size // smallest_subgroup %}
+{% set set = "turn * " ~ size ~ "u + " if looped else "" %}
 {% if threads_per_row > smallest_subgroup %}
-var<workgroup> {{ partials }}: array<{{ type }}, {{ workgroup_size // smallest_subgroup }}>;
+var<workgroup> {{ partials }}: array<{{ type }}, {{ 2 * size if looped else size }}>;
 
 {% endif %}
 fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ type }} {
@@ -40,13 +45,13 @@ fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ 
     {{ across_lanes(merge, "subgroup_size", threads_per_row) }}
 {% if threads_per_row > smallest_subgroup %}
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { {{ partials }}[place / subgroup_size] = value; }
+        if (lane == 0u) { {{ partials }}[{{ set }}place / subgroup_size] = value; }
         {{ barrier() }}
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
-        value = {{ partials }}[first + lane % count];
+        value = {{ partials }}[{{ set }}first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = {{ merged(merge, "value", partials ~ "[first + i]") }};
+            value = {{ merged(merge, "value", partials ~ "[" ~ set ~ "first + i]") }};
         }
         let lanes = min(count, subgroup_size);
         {{ across_lanes(merge, "lanes", threads_per_row // smallest_subgroup) | indent(4) }}
@@ -55,21 +60,21 @@ fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ 
 {% elif threads_per_row > 1 %}
 {% set levels = [threads_per_row, threads_per_row // 8, threads_per_row // 64, threads_per_row // 512] %}
     let first = place - place % THREADS;
-    {{ partials }}[place] = value;
+    {{ partials }}[{{ set }}place] = value;
     {{ barrier() }}
 {% for level in levels if level > 8 %}
     // {{ level }} partials become {{ level // 8 }}: an invocation writes only where it alone reads.
     if (place - first < {{ level // 8 }}u) {
 {% for k in range(1, 8) %}
-        value = {{ merged(merge, "value", partials ~ "[place + " ~ k * (level // 8) ~ "u]") }};
+        value = {{ merged(merge, "value", partials ~ "[" ~ set ~ "place + " ~ k * (level // 8) ~ "u]") }};
 {% endfor %}
-        {{ partials }}[place] = value;
+        {{ partials }}[{{ set }}place] = value;
     }
     {{ barrier() }}
 {% endfor %}
-    value = {{ partials }}[first];
+    value = {{ partials }}[{{ set }}first];
 {% for k in range(1, levels | select("le", 8) | first) %}
-    value = {{ merged(merge, "value", partials ~ "[first + " ~ k ~ "u]") }};
+    value = {{ merged(merge, "value", partials ~ "[" ~ set ~ "first + " ~ k ~ "u]") }};
 {% endfor %}
 {% endif %}
     return value;

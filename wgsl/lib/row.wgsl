@@ -1,31 +1,30 @@
 {#- A row as `threads_per_row` invocations see it: at step j, invocation `thread` holds a Vec of
     `vector_width` columns.
 
-    Where rows start on multiples of four (access_width 4), a Vec is four neighbouring columns and one
-    16-byte access. Where they do not, no vec4 of the buffer lies on a row's start, so a Vec takes four
-    scalars a stride of THREADS apart: still one run of memory per access across the invocations.
+    A Vec of four is a chunk, aligned in memory. Where rows do not start on multiples of four elements, a
+    row's first and last chunk hold columns of its neighbours too: `row_shift` says how many, and which columns
+    a Vec stands for depends on it. All tensors with rows have the same shift, since bindings start on
+    multiples of four elements.
 
     Loads are never branched around, since a branch keeps them from overlapping: the index is clamped and
     what lies past the row is replaced by 0. Only stores are guarded. -#}
 {% from "lib/cost.wgsl" import tally with context %}
-{% set strided = vector_width == 4 and access_width == 1 %}
+{% from "lib/dtype.wgsl" import chunked, shifted, f16, chunk_type, word_type, per_word, shares_words, decoded, encoded with context %}
 {% from "lib/sweep.wgsl" import unroll with context %}
-{% set whole = cols % (threads_per_row * vector_width) == 0 and steps % unroll == 0 %}
-{% set per_access = vector_width if not strided else 1 %}
-alias Vec = {{ "vec4<f32>" if vector_width == 4 else "f32" }};
-alias Live = {{ "vec4<bool>" if strided else "bool" }};
+{% set whole = not shifted and cols % (threads_per_row * vector_width) == 0 and steps % unroll == 0 %}
+alias Vec = {{ "vec4<f32>" if chunked else "f32" }};
+alias Live = {{ "vec4<bool>" if shifted else "bool" }};
 
 const THREADS = {{ threads_per_row }}u;  // invocations per row
 const STEPS = {{ steps }}u;  // Vecs per invocation
-{% if per_access == 4 %}
-const ACCESSES = COLS / 4u;  // Vecs per row
-{% else %}
-const ACCESSES = COLS;
+{% if not shifted %}
+const ACCESSES = COLS{{ " / 4u" if chunked }};  // Vecs per row
 {% endif %}
 
-{% if strided %}
+{% if shifted %}
+// The columns of step j; those before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
-    return (vec4(4u * j) + vec4(0u, 1u, 2u, 3u)) * THREADS + thread;
+    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
 }
 
 // Which of the invocation's columns exist at step j.
@@ -33,13 +32,9 @@ fn live(j: u32, thread: u32) -> Live {
     return columns(j, thread) < vec4(COLS);
 }
 {% else %}
-fn columns(j: u32, thread: u32) -> u32 {
-    return j * THREADS + thread;
-}
-
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return columns(j, thread) < ACCESSES;
+    return j * THREADS + thread < ACCESSES;
 }
 {% endif %}
 
@@ -50,7 +45,7 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 {% if count_cost %}
 
 fn live_count(j: u32, thread: u32) -> u32 {
-{% if strided %}
+{% if shifted %}
     return dot(select(vec4(0u), vec4(1u), live(j, thread)), vec4(1u));
 {% else %}
     return select(0u, {{ vector_width }}u, live(j, thread));
@@ -58,54 +53,126 @@ fn live_count(j: u32, thread: u32) -> u32 {
 }
 {% endif %}
 
-fn row_start(row: u32) -> u32 {
-    return (params.start + row * COLS){{ " / 4u" if per_access == 4 }};
+{% include "lib/encode.wgsl" %}
+{% macro row_start(tensor) -%}
+{% if chunked -%}
+(params.{{ tensor.buffer }}_start + row * COLS) / 4u
+{%- else -%}
+params.{{ tensor.buffer }}_start + row * COLS
+{%- endif %}
+{%- endmacro %}
+{% set clamped = "j * THREADS + thread" if whole else "min(j * THREADS + thread, " ~ ("(row_shift + COLS - 1u) / 4u" if shifted else "ACCESSES - 1u") ~ ")" %}
+{% for tensor in tensors if tensor.access == "read" and tensor.wide %}
+{% set plus_one = " + 1.0" if tensor.name == "weight" and zero_centered_weight %}
+{% if tensor.per_row %}
+fn load_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> Vec {
+    {{ tally("x_reads", "live_count(j, thread)") }}
+    let raw = {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ clamped }}];
+    return where_live({{ decoded(tensor.dtype, "raw") }}, Vec(), j, thread);
 }
 
+{% elif shifted %}
+fn {{ tensor.name }}_at(column: u32) -> f32 {
+{% set words = per_word(tensor.dtype) | int %}
+{% set at = tensor.base // (2 if word_type(tensor.dtype) == "f16" else 4) %}
+    let word = {{ tensor.buffer }}[{{ at ~ "u + " if at }}column{{ " / 2u" if words == 2 }}];
+{% if tensor.dtype == "bfloat16" %}
+    return bitcast<f32>(select(word << 16u, word & 0xffff0000u, column % 2u == 1u));
+{% elif words == 2 %}
+    let pair = unpack2x16float(word);
+    return select(pair.x, pair.y, column % 2u == 1u);
+{% else %}
+    return f32(word);
+{% endif %}
+}
+
+fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
+    {{ tally("parameter_reads", "live_count(j, thread)") }}
+    let at = min(columns(j, thread), vec4(COLS - 1u));
+    let value = Vec({% for c in "xyzw" %}{{ tensor.name }}_at(at.{{ c }}){{ ", " if not loop.last }}{% endfor %});
+    return where_live(value{{ plus_one }}, Vec(), j, thread);
+}
+
+{% else %}
+{% set size = {"vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8}[chunk_type(tensor.dtype)] if chunked else 4 %}
+fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
+    {{ tally("parameter_reads", "live_count(j, thread)") }}
+    let raw = {{ tensor.buffer }}[{{ tensor.base // size ~ "u + " if tensor.base }}{{ clamped }}];
+    return where_live({{ decoded(tensor.dtype, "raw") }}{{ plus_one }}, Vec(), j, thread);
+}
+
+{% endif %}
+{% endfor %}
+{% for tensor in tensors if tensor.access == "read_write" and tensor.wide and tensor.per_row %}
+{% if shares_words(tensor) %}
+// Rows share words, and so may workgroups. Each clears and sets its own bits only, so that the order of
+// two of them does not matter, nor what the word held before.
+fn put_{{ tensor.name }}(at: u32, bits: u32, mask: u32) {
+    if (mask == 0xffffffffu) {
+        atomicStore(&{{ tensor.buffer }}[at], bits);
+    } else if (mask != 0u) {
+        atomicAnd(&{{ tensor.buffer }}[at], ~mask);
+        atomicOr(&{{ tensor.buffer }}[at], bits & mask);
+    }
+}
+
+{% endif %}
+fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = {{ row_start(tensor) }} + j * THREADS + thread;
+{% if not shifted %}
+    if ({{ "row_exists" if whole else "row_exists && live(j, thread)" }}) {
+        {{ tensor.buffer }}[at] = {{ encoded(tensor.dtype, "value") if chunked else "value" }};
+        {{ tally("writes", vector_width ~ "u") }}
+    }
+{% else %}
+{% set words = per_word(tensor.dtype) | int %}
+    let wanted = live(j, thread) & vec4(row_exists);
+{% if words == 1 %}
+{% for c in "xyzw" %}
+    if (wanted.{{ c }}) { {{ tensor.buffer }}[4u * at + {{ loop.index0 }}u] = {{ word_type(tensor.dtype) }}(value.{{ c }}); }
+{% endfor %}
+{% else %}
+    let bits = {{ encoded(tensor.dtype, "value") }};
+{% if words == 4 %}
+    put_{{ tensor.name }}(at, bits, dot(select(vec4(0u), vec4(0xffu, 0xff00u, 0xff0000u, 0xff000000u), wanted), vec4(1u)));
+{% elif shares_words(tensor) %}
+    let masks = select(vec4(0u), vec4(0xffffu, 0xffff0000u, 0xffffu, 0xffff0000u), wanted);
+    put_{{ tensor.name }}(2u * at, bits.x, masks.x | masks.y);
+    put_{{ tensor.name }}(2u * at + 1u, bits.y, masks.z | masks.w);
+{% else %}
+    // Rows are whole words: both halves of one exist, or none.
+    if (wanted.x) { {{ tensor.buffer }}[2u * at] = bits.x; }
+    if (wanted.z) { {{ tensor.buffer }}[2u * at + 1u] = bits.y; }
+{% endif %}
+{% endif %}
+    {{ tally("writes", "select(0u, live_count(j, thread), row_exists)") }}
+{% endif %}
+}
+
+{% endfor %}
+{% if has_residual %}
+// h = x + residual, as it is stored: what is normalised is what the next layer is given.
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    let h = load_x(row, j, thread) + load_residual(row, j, thread){{ " + load_residual_bias(j, thread)" if has_residual_bias }};
+    return {{ decoded(dtype, encoded(dtype, "h")) if chunked else "h" }};
+}
+
+{% else %}
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+{% endif %}
 {% if uses_pivot is defined %}
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
-fn pivot_x(row: u32) -> f32 {
-    {{ tally("x_reads", "1u") }}
-    return x[row_start(row)]{{ ".x" if per_access == 4 }};
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first{{ "[row_shift]" if shifted else (".x" if chunked) }};
 }
 
 {% endif %}
-{% for binding in bindings if binding.access == "read" %}
-fn load_{{ binding.name }}({{ "row: u32, " if binding.per_row }}j: u32, thread: u32) -> Vec {
-    {{ tally("x_reads" if binding.per_row else "parameter_reads", "live_count(j, thread)") }}
-    let at = {{ "columns(j, thread)" if whole else "min(columns(j, thread), " ~ ("vec4(ACCESSES - 1u))" if strided else "ACCESSES - 1u)") }};
-{% set start = "start + " if binding.per_row else "" %}
-{% if binding.per_row %}
-    let start = row_start(row);
-{% endif %}
-{% if strided %}
-    let value = Vec({% for c in "xyzw" %}{{ binding.name }}[{{ start }}at.{{ c }}]{{ ", " if not loop.last }}{% endfor %});
-{% else %}
-    let value = {{ binding.name }}[{{ start }}at];
-{% endif %}
-    return where_live(value, Vec(), j, thread);
-}
-
-{% endfor %}
-fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = columns(j, thread);
-    let start = row_start(row);
-    let wanted = {{ ("vec4(row_exists)" if strided else "row_exists") if whole else ("live(j, thread) & " ~ ("vec4(row_exists)" if strided else "row_exists")) }};
-{% if strided %}
-{% for c in "xyzw" %}
-    if (wanted.{{ c }}) { y[start + at.{{ c }}] = value.{{ c }}; }
-{% endfor %}
-    {{ tally("writes", "select(0u, live_count(j, thread), row_exists)") }}
-{% else %}
-    if (wanted) {
-        y[start + at] = value;
-        {{ tally("writes", vector_width ~ "u") }}
-    }
-{% endif %}
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
-    return {{ "(value.x + value.y) + (value.z + value.w)" if vector_width == 4 else "value" }};
+    return {{ "(value.x + value.y) + (value.z + value.w)" if chunked else "value" }};
 }

@@ -2,7 +2,7 @@
 
     Mesa's llvmpipe ends a shader's loops without a word after 65535 iterations in all, so a long row takes
     several steps an iteration. Steps past the last are dead: their columns do not exist. -#}
-{% set sweeps = 3 %}
+{% set sweeps = 4 %}
 {% set unroll = (sweeps * steps + 59999) // 60000 %}
 {% macro sweep() %}
 {% if unroll == 1 %}

@@ -21,9 +21,9 @@ fn own_moments(row: u32, thread: u32) -> Moments {
     var spread = Vec();
     var count = Vec();
     {% call sweep() %}
-        let value = load_x(row, j, thread);
+        let value = load_input(row, j, thread);
         let delta = value - mean;
-        let next = mean + delta / f32(j + 1u);
+        let next = mean + delta / (count + Vec(1.0));
         spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
         mean = where_live(next, mean, j, thread);
         count += where_live(Vec(1.0), Vec(), j, thread);

@@ -4,8 +4,14 @@
 
 enable subgroups;
 
-// `start` is the element of each per-row binding at which the slice's first row begins.
-struct Params { rows: u32, start: u32, eps: f32 }
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    y_start: u32,
+}
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> weight: array<vec4<f32>>;
@@ -24,13 +30,9 @@ const THREADS = 128u;  // invocations per row
 const STEPS = 2u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-fn columns(j: u32, thread: u32) -> u32 {
-    return j * THREADS + thread;
-}
-
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return columns(j, thread) < ACCESSES;
+    return j * THREADS + thread < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -38,36 +40,30 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
 
-fn row_start(row: u32) -> u32 {
-    return (params.start + row * COLS) / 4u;
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let at = min(columns(j, thread), ACCESSES - 1u);
-    let start = row_start(row);
-    let value = x[start + at];
-    return where_live(value, Vec(), j, thread);
+    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, ACCESSES - 1u)];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let at = min(columns(j, thread), ACCESSES - 1u);
-    let value = weight[at];
-    return where_live(value, Vec(), j, thread);
+    let raw = weight[min(j * THREADS + thread, ACCESSES - 1u)];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn load_bias(j: u32, thread: u32) -> Vec {
-    let at = min(columns(j, thread), ACCESSES - 1u);
-    let value = bias[at];
-    return where_live(value, Vec(), j, thread);
+    let raw = bias[min(j * THREADS + thread, ACCESSES - 1u)];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = columns(j, thread);
-    let start = row_start(row);
-    let wanted = live(j, thread) & row_exists;
-    if (wanted) {
-        y[start + at] = value;
+    let at = (params.y_start + row * COLS) / 4u + j * THREADS + thread;
+    if (row_exists && live(j, thread)) {
+        y[at] = value;
     }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
 }
 
 // The sum of a Vec's columns.
@@ -75,6 +71,7 @@ fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
+// y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
@@ -231,19 +228,19 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let x0 = load_x(row, 0u, thread);
-    let x1 = load_x(row, 1u, thread);
+    let h0 = load_input(row, 0u, thread);
+    let h1 = load_input(row, 1u, thread);
 
-    var sum = x0;
-    sum += x1;
+    var sum = h0;
+    sum += h1;
     let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
     var deviations = Vec();
     var spreads = Vec();
-    let d0 = where_live(x0 - mean, Vec(), 0u, thread);
+    let d0 = where_live(h0 - mean, Vec(), 0u, thread);
     deviations += d0;
     spreads += d0 * (d0 * PER_COLUMN);
-    let d1 = where_live(x1 - mean, Vec(), 1u, thread);
+    let d1 = where_live(h1 - mean, Vec(), 1u, thread);
     deviations += d1;
     spreads += d1 * (d1 * PER_COLUMN);
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
@@ -252,6 +249,9 @@ fn main(
     let low = deviation / f32(COLS);
     let rstd = inverseSqrt(max(spread - low * low, 0.0) + params.eps);
 
-    store_y(row, row_exists, 0u, thread, affine((d0 - low) * rstd, 0u, thread));
-    store_y(row, row_exists, 1u, thread, affine((d1 - low) * rstd, 1u, thread));
+    let y0 = affine((d0 - low) * rstd, 0u, thread);
+    let y1 = affine((d1 - low) * rstd, 1u, thread);
+    store_y(row, row_exists, 0u, thread, y0);
+    store_y(row, row_exists, 1u, thread, y1);
+
 }

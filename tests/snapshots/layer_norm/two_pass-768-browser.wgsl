@@ -1,8 +1,14 @@
 // The second sweep measures distances from the mean, so nothing large cancels. Its by-product, the sum
 // of those distances, is what the rounding of the mean took away: with hi_lo_mean it is given back.
 
-// `start` is the element of each per-row binding at which the slice's first row begins.
-struct Params { rows: u32, start: u32, eps: f32 }
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    y_start: u32,
+}
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> weight: array<f32>;
@@ -17,15 +23,11 @@ alias Live = bool;
 
 const THREADS = 256u;  // invocations per row
 const STEPS = 3u;  // Vecs per invocation
-const ACCESSES = COLS;
-
-fn columns(j: u32, thread: u32) -> u32 {
-    return j * THREADS + thread;
-}
+const ACCESSES = COLS;  // Vecs per row
 
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return columns(j, thread) < ACCESSES;
+    return j * THREADS + thread < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -33,42 +35,37 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return value;
 }
 
-fn row_start(row: u32) -> u32 {
-    return (params.start + row * COLS);
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[params.x_start + row * COLS + j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_weight(j: u32, thread: u32) -> Vec {
+    let raw = weight[j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_bias(j: u32, thread: u32) -> Vec {
+    let raw = bias[j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = params.y_start + row * COLS + j * THREADS + thread;
+    if (row_exists) {
+        y[at] = value;
+    }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
 }
 
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
-fn pivot_x(row: u32) -> f32 {
-    return x[row_start(row)];
-}
-
-fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let at = columns(j, thread);
-    let start = row_start(row);
-    let value = x[start + at];
-    return where_live(value, Vec(), j, thread);
-}
-
-fn load_weight(j: u32, thread: u32) -> Vec {
-    let at = columns(j, thread);
-    let value = weight[at];
-    return where_live(value, Vec(), j, thread);
-}
-
-fn load_bias(j: u32, thread: u32) -> Vec {
-    let at = columns(j, thread);
-    let value = bias[at];
-    return where_live(value, Vec(), j, thread);
-}
-
-fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = columns(j, thread);
-    let start = row_start(row);
-    let wanted = row_exists;
-    if (wanted) {
-        y[start + at] = value;
-    }
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first;
 }
 
 // The sum of a Vec's columns.
@@ -76,6 +73,7 @@ fn total(value: Vec) -> f32 {
     return value;
 }
 
+// y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
@@ -171,26 +169,30 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let pivot = pivot_x(row);
-    var sum = 0.0;
+    let pivot = pivot_of(row);
+    var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        sum += where_live(load_x(row, j, thread) - pivot, Vec(), j, thread);
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
     }
-    let mean = pivot + sum_x(sum, place, lane, subgroup_size) / f32(COLS);
+    let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
-    var own = vec2<f32>();
+    var deviations = Vec();
+    var spreads = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let d = where_live(load_x(row, j, thread) - mean, Vec(), j, thread);
-        own += vec2(d, d * (d * PER_COLUMN));
+        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        deviations += d;
+        spreads += d * (d * PER_COLUMN);
     }
-    let sums = sum_deviations(own, place, lane, subgroup_size);
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
     let deviation = sums.x;
     let spread = sums.y;
     let low = deviation / f32(COLS);
     let rstd = inverseSqrt(max(spread - low * low, 0.0) + params.eps);
 
     for (var j = 0u; j < STEPS; j++) {
-        let normalized = (load_x(row, j, thread) - mean - low) * rstd;
-        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+        let h = load_input(row, j, thread);
+        let y_value = affine((h - mean - low) * rstd, j, thread);
+        store_y(row, row_exists, j, thread, y_value);
     }
+
 }

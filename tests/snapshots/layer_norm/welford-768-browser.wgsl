@@ -1,8 +1,14 @@
 // Mean and squared deviations are updated value by value (Welford), and the invocations' results are
 // joined pairwise (Chan). The mean is rounded to float32, and that is what limits the result.
 
-// `start` is the element of each per-row binding at which the slice's first row begins.
-struct Params { rows: u32, start: u32, eps: f32 }
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    y_start: u32,
+}
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> weight: array<f32>;
@@ -17,15 +23,11 @@ alias Live = bool;
 
 const THREADS = 256u;  // invocations per row
 const STEPS = 3u;  // Vecs per invocation
-const ACCESSES = COLS;
-
-fn columns(j: u32, thread: u32) -> u32 {
-    return j * THREADS + thread;
-}
+const ACCESSES = COLS;  // Vecs per row
 
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return columns(j, thread) < ACCESSES;
+    return j * THREADS + thread < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -33,36 +35,30 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return value;
 }
 
-fn row_start(row: u32) -> u32 {
-    return (params.start + row * COLS);
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let at = columns(j, thread);
-    let start = row_start(row);
-    let value = x[start + at];
-    return where_live(value, Vec(), j, thread);
+    let raw = x[params.x_start + row * COLS + j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let at = columns(j, thread);
-    let value = weight[at];
-    return where_live(value, Vec(), j, thread);
+    let raw = weight[j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn load_bias(j: u32, thread: u32) -> Vec {
-    let at = columns(j, thread);
-    let value = bias[at];
-    return where_live(value, Vec(), j, thread);
+    let raw = bias[j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = columns(j, thread);
-    let start = row_start(row);
-    let wanted = row_exists;
-    if (wanted) {
-        y[start + at] = value;
+    let at = params.y_start + row * COLS + j * THREADS + thread;
+    if (row_exists) {
+        y[at] = value;
     }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
 }
 
 // The sum of a Vec's columns.
@@ -70,6 +66,7 @@ fn total(value: Vec) -> f32 {
     return value;
 }
 
+// y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
@@ -128,9 +125,9 @@ fn own_moments(row: u32, thread: u32) -> Moments {
     var spread = Vec();
     var count = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_x(row, j, thread);
+        let value = load_input(row, j, thread);
         let delta = value - mean;
-        let next = mean + delta / f32(j + 1u);
+        let next = mean + delta / (count + Vec(1.0));
         spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
         mean = where_live(next, mean, j, thread);
         count += where_live(Vec(1.0), Vec(), j, thread);
@@ -155,10 +152,13 @@ fn main(
 
     let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
     let mean = moments.x;
+    const low = 0.0;
     let rstd = inverseSqrt(moments.y + params.eps);
 
     for (var j = 0u; j < STEPS; j++) {
-        let normalized = (load_x(row, j, thread) - mean) * rstd;
-        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+        let h = load_input(row, j, thread);
+        let y_value = affine((h - mean - low) * rstd, j, thread);
+        store_y(row, row_exists, j, thread, y_value);
     }
+
 }

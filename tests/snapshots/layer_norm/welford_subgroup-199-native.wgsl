@@ -2,24 +2,33 @@
 // meets in workgroup memory once. The seed of this kernel took a subgroup to be a workgroup of 32; this one
 // takes whatever size the adapter has.
 
-// `start` is the element of each per-row binding at which the slice's first row begins.
-struct Params { rows: u32, start: u32, eps: f32 }
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    y_start: u32,
+}
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 
 const COLS = 199u;
 const PER_COLUMN = 1.0 / f32(COLS);
+
+// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+var<private> row_shift: u32;
 
 alias Vec = vec4<f32>;
 alias Live = vec4<bool>;
 
 const THREADS = 32u;  // invocations per row
 const STEPS = 2u;  // Vecs per invocation
-const ACCESSES = COLS;
 
+// The columns of step j; those before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
-    return (vec4(4u * j) + vec4(0u, 1u, 2u, 3u)) * THREADS + thread;
+    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
 }
 
 // Which of the invocation's columns exist at step j.
@@ -32,25 +41,22 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
 
-fn row_start(row: u32) -> u32 {
-    return (params.start + row * COLS);
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let at = min(columns(j, thread), vec4(ACCESSES - 1u));
-    let start = row_start(row);
-    let value = Vec(x[start + at.x], x[start + at.y], x[start + at.z], x[start + at.w]);
-    return where_live(value, Vec(), j, thread);
+    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = columns(j, thread);
-    let start = row_start(row);
+    let at = (params.y_start + row * COLS) / 4u + j * THREADS + thread;
     let wanted = live(j, thread) & vec4(row_exists);
-    if (wanted.x) { y[start + at.x] = value.x; }
-    if (wanted.y) { y[start + at.y] = value.y; }
-    if (wanted.z) { y[start + at.z] = value.z; }
-    if (wanted.w) { y[start + at.w] = value.w; }
+    if (wanted.x) { y[4u * at + 0u] = f32(value.x); }
+    if (wanted.y) { y[4u * at + 1u] = f32(value.y); }
+    if (wanted.z) { y[4u * at + 2u] = f32(value.z); }
+    if (wanted.w) { y[4u * at + 3u] = f32(value.w); }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
 }
 
 // The sum of a Vec's columns.
@@ -58,6 +64,7 @@ fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
+// y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized;
 }
@@ -136,9 +143,9 @@ fn own_moments(row: u32, thread: u32) -> Moments {
     var spread = Vec();
     var count = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_x(row, j, thread);
+        let value = load_input(row, j, thread);
         let delta = value - mean;
-        let next = mean + delta / f32(j + 1u);
+        let next = mean + delta / (count + Vec(1.0));
         spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
         mean = where_live(next, mean, j, thread);
         count += where_live(Vec(1.0), Vec(), j, thread);
@@ -164,13 +171,17 @@ fn main(
     let row_index = workgroup * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
+    row_shift = (params.x_start + row_index * COLS) % 4u;
 
     let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
     let mean = moments.x;
+    const low = 0.0;
     let rstd = inverseSqrt(moments.y + params.eps);
 
     for (var j = 0u; j < STEPS; j++) {
-        let normalized = (load_x(row, j, thread) - mean) * rstd;
-        store_y(row, row_exists, j, thread, affine(normalized, j, thread));
+        let h = load_input(row, j, thread);
+        let y_value = affine((h - mean - low) * rstd, j, thread);
+        store_y(row, row_exists, j, thread, y_value);
     }
+
 }

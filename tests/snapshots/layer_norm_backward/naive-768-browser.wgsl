@@ -1,0 +1,267 @@
+// Two ways through the same arrays: along the rows, where neighbouring invocations read memory a row apart,
+// and down the columns, where they read neighbours but each adds up a quarter of all rows one after another.
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    dy_start: u32,
+    dx_start: u32,
+    row_sums_start: u32,
+    partials_count: u32,
+    partials_kept: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> dy: array<f32>;
+@group(0) @binding(3) var<storage, read> weight: array<f32>;
+@group(0) @binding(4) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(5) var<storage, read_write> dweight: array<f32>;
+@group(0) @binding(6) var<storage, read_write> dbias: array<f32>;
+@group(0) @binding(7) var<storage, read_write> row_sums: array<f32>;
+@group(0) @binding(8) var<storage, read_write> partials: array<f32>;
+
+const COLS = 768u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+alias Vec = f32;
+alias Live = bool;
+
+const THREADS = 1u;  // invocations per row
+const STEPS = 768u;  // Vecs per invocation
+const ACCESSES = COLS;  // Vecs per row
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return j * THREADS + thread < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return value;
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[params.x_start + row * COLS + j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = dy[params.dy_start + row * COLS + j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_weight(j: u32, thread: u32) -> Vec {
+    let raw = weight[j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = params.dx_start + row * COLS + j * THREADS + thread;
+    if (row_exists) {
+        dx[at] = value;
+    }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first;
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return value;
+}
+
+const CHUNKS = 192u;  // vec4 per row of a record
+
+// The slices of a split problem follow one another and add to the same records.
+fn put_partial(at: u32, value: f32) {
+    var sum = value;
+    if (params.partials_kept != 0u) { sum += partials[at]; }
+    partials[at] = sum;
+}
+
+fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
+    if (live(j, thread)) { put_partial((record * 2u + sum) * 4u * CHUNKS + j * THREADS + thread, value); }
+}
+
+fn store_dweight(chunk: u32, value: vec4<f32>) {
+    if (4u * chunk + 0u < COLS) { dweight[4u * chunk + 0u] = f32(value.x); }
+    if (4u * chunk + 1u < COLS) { dweight[4u * chunk + 1u] = f32(value.y); }
+    if (4u * chunk + 2u < COLS) { dweight[4u * chunk + 2u] = f32(value.z); }
+    if (4u * chunk + 3u < COLS) { dweight[4u * chunk + 3u] = f32(value.w); }
+}
+
+fn store_dbias(chunk: u32, value: vec4<f32>) {
+    if (4u * chunk + 0u < COLS) { dbias[4u * chunk + 0u] = f32(value.x); }
+    if (4u * chunk + 1u < COLS) { dbias[4u * chunk + 1u] = f32(value.y); }
+    if (4u * chunk + 2u < COLS) { dbias[4u * chunk + 2u] = f32(value.z); }
+    if (4u * chunk + 3u < COLS) { dbias[4u * chunk + 3u] = f32(value.w); }
+}
+
+var<workgroup> finish_sums: array<vec4<f32>, 256>;
+
+// 32 invocations share the records of a chunk, 8 chunks to a workgroup.
+@compute @workgroup_size(256)
+fn finish(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let at = workgroup * 8u + invocation % 8u;
+    let share = invocation / 8u;
+    const PER_RECORD = 2u * CHUNKS;
+    let inside = min(at, PER_RECORD - 1u);
+    var sum = vec4<f32>();
+    for (var record = share; record < params.partials_count; record += 32u) {
+        let first = 4u * (record * PER_RECORD + inside);
+        sum += vec4(partials[first], partials[first + 1u], partials[first + 2u], partials[first + 3u]);
+    }
+    finish_sums[invocation] = sum;
+    workgroupBarrier();
+    if (share < 16u) {
+        finish_sums[invocation] += finish_sums[invocation + 128u];
+    }
+    workgroupBarrier();
+    if (share < 8u) {
+        finish_sums[invocation] += finish_sums[invocation + 64u];
+    }
+    workgroupBarrier();
+    if (share < 4u) {
+        finish_sums[invocation] += finish_sums[invocation + 32u];
+    }
+    workgroupBarrier();
+    if (share < 2u) {
+        finish_sums[invocation] += finish_sums[invocation + 16u];
+    }
+    workgroupBarrier();
+    if (share < 1u) {
+        finish_sums[invocation] += finish_sums[invocation + 8u];
+    }
+    workgroupBarrier();
+    if (share == 0u && at < PER_RECORD) {
+        let chunk = at % CHUNKS;
+        if (at / CHUNKS == 0u) { store_dweight(chunk, finish_sums[invocation]); }
+        if (at / CHUNKS == 1u) { store_dbias(chunk, finish_sums[invocation]); }
+    }
+}
+
+fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    return value;
+}
+
+fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+    var value = own;
+    return value;
+}
+
+fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+    var value = own;
+    return value;
+}
+
+@compute @workgroup_size(64)
+fn rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
+    let lane = 0u;
+    let place = invocation;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place % THREADS;
+    let row_index = workgroup * 64u + place / THREADS;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+    }
+    let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+
+    var deviations = Vec();
+    var spreads = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        deviations += d;
+        spreads += d * (d * PER_COLUMN);
+    }
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let deviation = sums.x;
+    let spread = sums.y;
+    let low = deviation / f32(COLS);
+    let rstd = inverseSqrt(max(spread - low * low, 0.0) + params.eps);
+
+    var along = Vec();
+    var across = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let xhat = (load_input(row, j, thread) - mean - low) * rstd;
+        let g = load_dy(row, j, thread) * load_weight(j, thread);
+        along += g * xhat * PER_COLUMN;
+        across += g * PER_COLUMN;
+    }
+    let at = params.row_sums_start + row * 5u;
+    let means = sum_gradients(vec2(total(along), total(across)), place, lane, subgroup_size);
+    if (thread == 0u && row_exists) {
+        row_sums[at] = rstd;
+        row_sums[at + 1u] = means.x;
+        row_sums[at + 2u] = mean;
+        row_sums[at + 3u] = low;
+        row_sums[at + 4u] = means.y;
+    }
+
+}
+
+@compute @workgroup_size(64)
+fn columns_of_rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = workgroup % 12u * 64u + invocation;
+    let group = workgroup / 12u;
+    // What lies past the row, or past the last group, is not stored.
+    let exists = thread < ACCESSES && group < groups_of_rows();
+    let weight = load_weight(0u, thread);
+    var dweight_sum = Vec();
+    var dbias_sum = Vec();
+    for (var row = group; row < params.rows; row += groups_of_rows()) {
+        let at = params.row_sums_start + row * 5u;
+        let rstd = row_sums[at];
+        let mean_gx = row_sums[at + 1u];
+        let mean = row_sums[at + 2u];
+        let low = row_sums[at + 3u];
+        let mean_g = row_sums[at + 4u];
+        let xhat = (load_x(row, 0u, thread) - mean - low) * rstd;
+        let dy_value = load_dy(row, 0u, thread);
+        let g = dy_value * weight;
+        let dx_value = (g - xhat * mean_gx - mean_g) * rstd;
+        store_dx(row, exists, 0u, thread, dx_value);
+        dweight_sum += dy_value * xhat;
+        dbias_sum += dy_value;
+    }
+    if (exists) {
+        store_partial(group, 0u, 0u, thread, dweight_sum);
+        store_partial(group, 1u, 0u, thread, dbias_sum);
+    }
+}
+
+// Rows that are this far apart are added up in one record.
+fn groups_of_rows() -> u32 {
+    return params.partials_count;
+}

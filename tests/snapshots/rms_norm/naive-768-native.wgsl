@@ -1,0 +1,102 @@
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and
+// a single accumulator adds `steps` terms one after another, so its rounding grows with the row.
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    y_start: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> weight: array<f32>;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+const COLS = 768u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+alias Vec = f32;
+alias Live = bool;
+
+const THREADS = 1u;  // invocations per row
+const STEPS = 768u;  // Vecs per invocation
+const ACCESSES = COLS;  // Vecs per row
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return j * THREADS + thread < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return value;
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[params.x_start + row * COLS + j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_weight(j: u32, thread: u32) -> Vec {
+    let raw = weight[j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_bias(j: u32, thread: u32) -> Vec {
+    let raw = bias[j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = params.y_start + row * COLS + j * THREADS + thread;
+    if (row_exists) {
+        y[at] = value;
+    }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return value;
+}
+
+// y before it is rounded to its storage type.
+fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
+    return normalized * load_weight(j, thread) + load_bias(j, thread);
+}
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
+    let lane = 0u;
+    let place = invocation;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place % THREADS;
+    let row_index = workgroup * 64u + place / THREADS;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+
+    var squares = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_input(row, j, thread);
+        squares += value * (value * PER_COLUMN);
+    }
+    let rstd = inverseSqrt(total(squares) + params.eps);
+
+    for (var j = 0u; j < STEPS; j++) {
+        let h = load_input(row, j, thread);
+        let y_value = affine(h * rstd, j, thread);
+        store_y(row, row_exists, j, thread, y_value);
+    }
+
+}

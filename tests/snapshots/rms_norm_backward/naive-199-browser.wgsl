@@ -1,0 +1,144 @@
+// Two ways through the same arrays: along the rows, where neighbouring invocations read memory a row apart,
+// and down the columns, where they read neighbours but each adds up a quarter of all rows one after another.
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    dy_start: u32,
+    dx_start: u32,
+    row_sums_start: u32,
+    partials_count: u32,
+    partials_kept: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> dy: array<f32>;
+@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(4) var<storage, read_write> row_sums: array<f32>;
+@group(0) @binding(5) var<storage, read_write> partials: array<f32>;
+
+const COLS = 199u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+alias Vec = f32;
+alias Live = bool;
+
+const THREADS = 1u;  // invocations per row
+const STEPS = 199u;  // Vecs per invocation
+const ACCESSES = COLS;  // Vecs per row
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return j * THREADS + thread < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return value;
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[params.x_start + row * COLS + j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = dy[params.dy_start + row * COLS + j * THREADS + thread];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = params.dx_start + row * COLS + j * THREADS + thread;
+    if (row_exists) {
+        dx[at] = value;
+    }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return value;
+}
+
+const CHUNKS = 50u;  // vec4 per row of a record
+
+fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    return value;
+}
+
+fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    return value;
+}
+
+@compute @workgroup_size(64)
+fn rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
+    let lane = 0u;
+    let place = invocation;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place % THREADS;
+    let row_index = workgroup * 64u + place / THREADS;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+
+    var squares = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_input(row, j, thread);
+        squares += value * (value * PER_COLUMN);
+    }
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+
+    var along = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let xhat = (load_input(row, j, thread)) * rstd;
+        let g = load_dy(row, j, thread);
+        along += g * xhat * PER_COLUMN;
+    }
+    let at = params.row_sums_start + row * 2u;
+    let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
+    if (thread == 0u && row_exists) {
+        row_sums[at] = rstd;
+        row_sums[at + 1u] = mean_gx;
+    }
+
+}
+
+@compute @workgroup_size(64)
+fn columns_of_rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = workgroup % 4u * 64u + invocation;
+    let group = workgroup / 4u;
+    // What lies past the row, or past the last group, is not stored.
+    let exists = thread < ACCESSES && group < groups_of_rows();
+    for (var row = group; row < params.rows; row += groups_of_rows()) {
+        let at = params.row_sums_start + row * 2u;
+        let rstd = row_sums[at];
+        let mean_gx = row_sums[at + 1u];
+        let xhat = (load_x(row, 0u, thread)) * rstd;
+        let dy_value = load_dy(row, 0u, thread);
+        let g = dy_value;
+        let dx_value = (g - xhat * mean_gx) * rstd;
+        store_dx(row, exists, 0u, thread, dx_value);
+    }
+}
+
+// Rows that are this far apart are added up in one record.
+fn groups_of_rows() -> u32 {
+    return params.partials_count;
+}

@@ -1,0 +1,236 @@
+// The number of workgroups is chosen to fill the adapter, not the problem: each keeps a record of sums in
+// registers while it walks over its rows, and the fewer records there are, the less there is to finish.
+
+enable subgroups;
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    dy_start: u32,
+    dx_start: u32,
+    partials_count: u32,
+    partials_kept: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> dy: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(4) var<storage, read_write> partials: array<f32>;
+
+const COLS = 199u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+var<private> row_shift: u32;
+
+// Which set of workgroup memory the reductions of this row use, 0 or 1.
+var<private> turn: u32;
+
+fn next_turn() {
+    turn = 1u - turn;
+}
+
+var<workgroup> subgroups_drawn: atomic<u32>;  // see lib/locate.wgsl
+
+alias Vec = vec4<f32>;
+alias Live = vec4<bool>;
+
+const THREADS = 32u;  // invocations per row
+const STEPS = 2u;  // Vecs per invocation
+
+// The columns of step j; those before the row's first wrap to numbers past its last.
+fn columns(j: u32, thread: u32) -> vec4<u32> {
+    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
+}
+
+// Which of the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return columns(j, thread) < vec4(COLS);
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = dy[(params.dy_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = (params.dx_start + row * COLS) / 4u + j * THREADS + thread;
+    let wanted = live(j, thread) & vec4(row_exists);
+    if (wanted.x) { dx[4u * at + 0u] = f32(value.x); }
+    if (wanted.y) { dx[4u * at + 1u] = f32(value.y); }
+    if (wanted.z) { dx[4u * at + 2u] = f32(value.z); }
+    if (wanted.w) { dx[4u * at + 3u] = f32(value.w); }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+const CHUNKS = 50u;  // vec4 per row of a record
+
+var<workgroup> sum_squares_partials: array<f32, 16>;
+
+fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_squares_partials[turn * 8u + place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_squares_partials[turn * 8u + first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_squares_partials[turn * 8u + first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+var<workgroup> sum_gradients_partials: array<f32, 16>;
+
+fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_gradients_partials[turn * 8u + place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_gradients_partials[turn * 8u + first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_gradients_partials[turn * 8u + first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+@compute @workgroup_size(32)
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    // WGSL starts workgroup memory at zero; wgpu-native, which also runs this text, does not.
+    if (invocation == 0u) { atomicStore(&subgroups_drawn, 0u); }
+    workgroupBarrier();
+    var drawn = 0u;
+    if (lane == 0u) { drawn = atomicAdd(&subgroups_drawn, 1u); }
+    let place = subgroupBroadcastFirst(drawn) * subgroup_size + lane;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    row_shift = (params.x_start + workgroup * COLS) % 4u;
+
+    // A dispatch of two dimensions may have more workgroups than there are records.
+    let rows = select(0u, params.rows, workgroup < params.partials_count);
+    for (var group = workgroup; group * 1u < rows; group += params.partials_count) {
+    let row_index = group;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+    row_shift = (params.x_start + row_index * COLS) % 4u;
+        let x0 = load_x(row, 0u, thread);
+        let dy0 = load_dy(row, 0u, thread);
+        let x1 = load_x(row, 1u, thread);
+        let dy1 = load_dy(row, 1u, thread);
+        var squares = x0 * (x0 * PER_COLUMN);
+        squares += x1 * (x1 * PER_COLUMN);
+        let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+
+        var along = Vec();
+        let xhat0 = (x0) * rstd;
+        let g0 = dy0;
+        along += g0 * xhat0 * PER_COLUMN;
+        let xhat1 = (x1) * rstd;
+        let g1 = dy1;
+        along += g1 * xhat1 * PER_COLUMN;
+        let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
+        let dx0 = (g0 - xhat0 * mean_gx) * rstd;
+        store_dx(row, row_exists, 0u, thread, dx0);
+        let dx1 = (g1 - xhat1 * mean_gx) * rstd;
+        store_dx(row, row_exists, 1u, thread, dx1);
+        next_turn();
+    }
+}

@@ -1,0 +1,221 @@
+// A column's sum is shared by `groups` workgroups, whose partial sums are added at the end; a row may be as
+// long as a buffer.
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    dy_start: u32,
+    dx_start: u32,
+    row_sums_start: u32,
+    partials_count: u32,
+    partials_kept: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> dy: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(4) var<storage, read_write> row_sums: array<f32>;
+@group(0) @binding(5) var<storage, read_write> partials: array<f32>;
+
+const COLS = 199u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+var<private> row_shift: u32;
+
+alias Vec = vec4<f32>;
+alias Live = vec4<bool>;
+
+const THREADS = 256u;  // invocations per row
+const STEPS = 1u;  // Vecs per invocation
+
+// The columns of step j; those before the row's first wrap to numbers past its last.
+fn columns(j: u32, thread: u32) -> vec4<u32> {
+    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
+}
+
+// Which of the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return columns(j, thread) < vec4(COLS);
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = dy[(params.dy_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = (params.dx_start + row * COLS) / 4u + j * THREADS + thread;
+    let wanted = live(j, thread) & vec4(row_exists);
+    if (wanted.x) { dx[4u * at + 0u] = f32(value.x); }
+    if (wanted.y) { dx[4u * at + 1u] = f32(value.y); }
+    if (wanted.z) { dx[4u * at + 2u] = f32(value.z); }
+    if (wanted.w) { dx[4u * at + 3u] = f32(value.w); }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+const CHUNKS = 50u;  // vec4 per row of a record
+
+var<workgroup> sum_squares_partials: array<f32, 256>;
+
+fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    let first = place - place % THREADS;
+    sum_squares_partials[place] = value;
+    workgroupBarrier();
+    // 256 partials become 32: an invocation writes only where it alone reads.
+    if (place - first < 32u) {
+        value = value + sum_squares_partials[place + 32u];
+        value = value + sum_squares_partials[place + 64u];
+        value = value + sum_squares_partials[place + 96u];
+        value = value + sum_squares_partials[place + 128u];
+        value = value + sum_squares_partials[place + 160u];
+        value = value + sum_squares_partials[place + 192u];
+        value = value + sum_squares_partials[place + 224u];
+        sum_squares_partials[place] = value;
+    }
+    workgroupBarrier();
+    // 32 partials become 4: an invocation writes only where it alone reads.
+    if (place - first < 4u) {
+        value = value + sum_squares_partials[place + 4u];
+        value = value + sum_squares_partials[place + 8u];
+        value = value + sum_squares_partials[place + 12u];
+        value = value + sum_squares_partials[place + 16u];
+        value = value + sum_squares_partials[place + 20u];
+        value = value + sum_squares_partials[place + 24u];
+        value = value + sum_squares_partials[place + 28u];
+        sum_squares_partials[place] = value;
+    }
+    workgroupBarrier();
+    value = sum_squares_partials[first];
+    value = value + sum_squares_partials[first + 1u];
+    value = value + sum_squares_partials[first + 2u];
+    value = value + sum_squares_partials[first + 3u];
+    return value;
+}
+
+var<workgroup> sum_gradients_partials: array<f32, 256>;
+
+fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    let first = place - place % THREADS;
+    sum_gradients_partials[place] = value;
+    workgroupBarrier();
+    // 256 partials become 32: an invocation writes only where it alone reads.
+    if (place - first < 32u) {
+        value = value + sum_gradients_partials[place + 32u];
+        value = value + sum_gradients_partials[place + 64u];
+        value = value + sum_gradients_partials[place + 96u];
+        value = value + sum_gradients_partials[place + 128u];
+        value = value + sum_gradients_partials[place + 160u];
+        value = value + sum_gradients_partials[place + 192u];
+        value = value + sum_gradients_partials[place + 224u];
+        sum_gradients_partials[place] = value;
+    }
+    workgroupBarrier();
+    // 32 partials become 4: an invocation writes only where it alone reads.
+    if (place - first < 4u) {
+        value = value + sum_gradients_partials[place + 4u];
+        value = value + sum_gradients_partials[place + 8u];
+        value = value + sum_gradients_partials[place + 12u];
+        value = value + sum_gradients_partials[place + 16u];
+        value = value + sum_gradients_partials[place + 20u];
+        value = value + sum_gradients_partials[place + 24u];
+        value = value + sum_gradients_partials[place + 28u];
+        sum_gradients_partials[place] = value;
+    }
+    workgroupBarrier();
+    value = sum_gradients_partials[first];
+    value = value + sum_gradients_partials[first + 1u];
+    value = value + sum_gradients_partials[first + 2u];
+    value = value + sum_gradients_partials[first + 3u];
+    return value;
+}
+
+@compute @workgroup_size(256)
+fn rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
+    let lane = 0u;
+    let place = invocation;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    let row_index = workgroup;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+    row_shift = (params.x_start + row_index * COLS) % 4u;
+
+    var squares = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_input(row, j, thread);
+        squares += value * (value * PER_COLUMN);
+    }
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+
+    var along = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let xhat = (load_input(row, j, thread)) * rstd;
+        let g = load_dy(row, j, thread);
+        along += g * xhat * PER_COLUMN;
+    }
+    let at = params.row_sums_start + row * 2u;
+    let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
+    if (thread == 0u && row_exists) {
+        row_sums[at] = rstd;
+        row_sums[at + 1u] = mean_gx;
+    }
+
+}
+
+@compute @workgroup_size(64)
+fn columns_of_rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = workgroup % 1u * 64u + invocation;
+    let group = workgroup / 1u;
+    // What lies past the row, or past the last group, is not stored.
+    let exists = thread < (COLS + 6u) / 4u && group < groups_of_rows();
+    row_shift = (params.x_start + group * COLS) % 4u;
+    for (var row = group; row < params.rows; row += groups_of_rows()) {
+        let at = params.row_sums_start + row * 2u;
+        let rstd = row_sums[at];
+        let mean_gx = row_sums[at + 1u];
+        let xhat = (load_x(row, 0u, thread)) * rstd;
+        let dy_value = load_dy(row, 0u, thread);
+        let g = dy_value;
+        let dx_value = (g - xhat * mean_gx) * rstd;
+        store_dx(row, exists, 0u, thread, dx_value);
+    }
+}
+
+// Rows that are this far apart are added up in one record.
+fn groups_of_rows() -> u32 {
+    return params.partials_count;
+}

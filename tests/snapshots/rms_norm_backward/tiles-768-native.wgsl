@@ -1,0 +1,293 @@
+// A column's sum is shared by `groups` workgroups, whose partial sums are added at the end; a row may be as
+// long as a buffer.
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    dy_start: u32,
+    dx_start: u32,
+    row_sums_start: u32,
+    partials_count: u32,
+    partials_kept: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> dy: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> weight: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> dx: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> dweight: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read_write> dbias: array<vec4<f32>>;
+@group(0) @binding(7) var<storage, read_write> row_sums: array<f32>;
+@group(0) @binding(8) var<storage, read_write> partials: array<vec4<f32>>;
+
+const COLS = 768u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+alias Vec = vec4<f32>;
+alias Live = bool;
+
+const THREADS = 256u;  // invocations per row
+const STEPS = 1u;  // Vecs per invocation
+const ACCESSES = COLS / 4u;  // Vecs per row
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return j * THREADS + thread < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, ACCESSES - 1u)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = dy[(params.dy_start + row * COLS) / 4u + min(j * THREADS + thread, ACCESSES - 1u)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_weight(j: u32, thread: u32) -> Vec {
+    let raw = weight[min(j * THREADS + thread, ACCESSES - 1u)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = (params.dx_start + row * COLS) / 4u + j * THREADS + thread;
+    if (row_exists && live(j, thread)) {
+        dx[at] = value;
+    }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+const CHUNKS = 192u;  // vec4 per row of a record
+
+// The slices of a split problem follow one another and add to the same records.
+fn put_partial(at: u32, value: vec4<f32>) {
+    var sum = value;
+    if (params.partials_kept != 0u) { sum += partials[at]; }
+    partials[at] = sum;
+}
+
+fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
+    if (live(j, thread)) { put_partial((record * 2u + sum) * CHUNKS + j * THREADS + thread, value); }
+}
+
+fn store_dweight(chunk: u32, value: vec4<f32>) {
+    dweight[chunk] = value;
+}
+
+fn store_dbias(chunk: u32, value: vec4<f32>) {
+    dbias[chunk] = value;
+}
+
+var<workgroup> finish_sums: array<vec4<f32>, 256>;
+
+// 32 invocations share the records of a chunk, 8 chunks to a workgroup.
+@compute @workgroup_size(256)
+fn finish(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let at = workgroup * 8u + invocation % 8u;
+    let share = invocation / 8u;
+    const PER_RECORD = 2u * CHUNKS;
+    let inside = min(at, PER_RECORD - 1u);
+    var sum = vec4<f32>();
+    for (var record = share; record < params.partials_count; record += 32u) {
+        sum += partials[record * PER_RECORD + inside];
+    }
+    finish_sums[invocation] = sum;
+    workgroupBarrier();
+    if (share < 16u) {
+        finish_sums[invocation] += finish_sums[invocation + 128u];
+    }
+    workgroupBarrier();
+    if (share < 8u) {
+        finish_sums[invocation] += finish_sums[invocation + 64u];
+    }
+    workgroupBarrier();
+    if (share < 4u) {
+        finish_sums[invocation] += finish_sums[invocation + 32u];
+    }
+    workgroupBarrier();
+    if (share < 2u) {
+        finish_sums[invocation] += finish_sums[invocation + 16u];
+    }
+    workgroupBarrier();
+    if (share < 1u) {
+        finish_sums[invocation] += finish_sums[invocation + 8u];
+    }
+    workgroupBarrier();
+    if (share == 0u && at < PER_RECORD) {
+        let chunk = at % CHUNKS;
+        if (at / CHUNKS == 0u) { store_dweight(chunk, finish_sums[invocation]); }
+        if (at / CHUNKS == 1u) { store_dbias(chunk, finish_sums[invocation]); }
+    }
+}
+
+var<workgroup> sum_squares_partials: array<f32, 256>;
+
+fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    let first = place - place % THREADS;
+    sum_squares_partials[place] = value;
+    workgroupBarrier();
+    // 256 partials become 32: an invocation writes only where it alone reads.
+    if (place - first < 32u) {
+        value = value + sum_squares_partials[place + 32u];
+        value = value + sum_squares_partials[place + 64u];
+        value = value + sum_squares_partials[place + 96u];
+        value = value + sum_squares_partials[place + 128u];
+        value = value + sum_squares_partials[place + 160u];
+        value = value + sum_squares_partials[place + 192u];
+        value = value + sum_squares_partials[place + 224u];
+        sum_squares_partials[place] = value;
+    }
+    workgroupBarrier();
+    // 32 partials become 4: an invocation writes only where it alone reads.
+    if (place - first < 4u) {
+        value = value + sum_squares_partials[place + 4u];
+        value = value + sum_squares_partials[place + 8u];
+        value = value + sum_squares_partials[place + 12u];
+        value = value + sum_squares_partials[place + 16u];
+        value = value + sum_squares_partials[place + 20u];
+        value = value + sum_squares_partials[place + 24u];
+        value = value + sum_squares_partials[place + 28u];
+        sum_squares_partials[place] = value;
+    }
+    workgroupBarrier();
+    value = sum_squares_partials[first];
+    value = value + sum_squares_partials[first + 1u];
+    value = value + sum_squares_partials[first + 2u];
+    value = value + sum_squares_partials[first + 3u];
+    return value;
+}
+
+var<workgroup> sum_gradients_partials: array<f32, 256>;
+
+fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    let first = place - place % THREADS;
+    sum_gradients_partials[place] = value;
+    workgroupBarrier();
+    // 256 partials become 32: an invocation writes only where it alone reads.
+    if (place - first < 32u) {
+        value = value + sum_gradients_partials[place + 32u];
+        value = value + sum_gradients_partials[place + 64u];
+        value = value + sum_gradients_partials[place + 96u];
+        value = value + sum_gradients_partials[place + 128u];
+        value = value + sum_gradients_partials[place + 160u];
+        value = value + sum_gradients_partials[place + 192u];
+        value = value + sum_gradients_partials[place + 224u];
+        sum_gradients_partials[place] = value;
+    }
+    workgroupBarrier();
+    // 32 partials become 4: an invocation writes only where it alone reads.
+    if (place - first < 4u) {
+        value = value + sum_gradients_partials[place + 4u];
+        value = value + sum_gradients_partials[place + 8u];
+        value = value + sum_gradients_partials[place + 12u];
+        value = value + sum_gradients_partials[place + 16u];
+        value = value + sum_gradients_partials[place + 20u];
+        value = value + sum_gradients_partials[place + 24u];
+        value = value + sum_gradients_partials[place + 28u];
+        sum_gradients_partials[place] = value;
+    }
+    workgroupBarrier();
+    value = sum_gradients_partials[first];
+    value = value + sum_gradients_partials[first + 1u];
+    value = value + sum_gradients_partials[first + 2u];
+    value = value + sum_gradients_partials[first + 3u];
+    return value;
+}
+
+@compute @workgroup_size(256)
+fn rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
+    let lane = 0u;
+    let place = invocation;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    let row_index = workgroup;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+
+    var squares = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_input(row, j, thread);
+        squares += value * (value * PER_COLUMN);
+    }
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+
+    var along = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let xhat = (load_input(row, j, thread)) * rstd;
+        let g = load_dy(row, j, thread) * load_weight(j, thread);
+        along += g * xhat * PER_COLUMN;
+    }
+    let at = params.row_sums_start + row * 2u;
+    let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
+    if (thread == 0u && row_exists) {
+        row_sums[at] = rstd;
+        row_sums[at + 1u] = mean_gx;
+    }
+
+}
+
+@compute @workgroup_size(64)
+fn columns_of_rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = workgroup % 3u * 64u + invocation;
+    let group = workgroup / 3u;
+    // What lies past the row, or past the last group, is not stored.
+    let exists = thread < ACCESSES && group < groups_of_rows();
+    let weight = load_weight(0u, thread);
+    var dweight_sum = Vec();
+    var dbias_sum = Vec();
+    for (var row = group; row < params.rows; row += groups_of_rows()) {
+        let at = params.row_sums_start + row * 2u;
+        let rstd = row_sums[at];
+        let mean_gx = row_sums[at + 1u];
+        let xhat = (load_x(row, 0u, thread)) * rstd;
+        let dy_value = load_dy(row, 0u, thread);
+        let g = dy_value * weight;
+        let dx_value = (g - xhat * mean_gx) * rstd;
+        store_dx(row, exists, 0u, thread, dx_value);
+        dweight_sum += dy_value * xhat;
+        dbias_sum += dy_value;
+    }
+    if (exists) {
+        store_partial(group, 0u, 0u, thread, dweight_sum);
+        store_partial(group, 1u, 0u, thread, dbias_sum);
+    }
+}
+
+// Rows that are this far apart are added up in one record.
+fn groups_of_rows() -> u32 {
+    return params.partials_count;
+}

@@ -1,0 +1,261 @@
+"""Arrays on the device, and what calls keep between them: nothing that grows."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import wgpu
+
+import webnorm
+from webnorm import session
+from webnorm.device import Device, open_device
+from webnorm.plan import GUARD_BYTES
+from webnorm.problem import DTYPES, Array
+
+RNG = np.random.default_rng(11)
+
+
+def normal(*shape: int, dtype: str = "float32") -> Array:
+    return RNG.standard_normal(shape).astype(DTYPES[dtype])
+
+
+def on_device(array: Array) -> webnorm.GpuArray:
+    return webnorm.GpuArray.from_numpy(array)
+
+
+@pytest.fixture
+def traffic(monkeypatch: pytest.MonkeyPatch, device: Device) -> Counter[str]:
+    """How often arrays go to the device and come back."""
+    counts: Counter[str] = Counter()
+    queue = type(session.default_device().handle.queue)
+
+    def counted(name: str) -> Callable[..., Any]:
+        method = getattr(queue, name)
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            counts[name] += 1
+            return method(*arguments, **keywords)
+
+        return call
+
+    for name in ("write_buffer", "read_buffer"):
+        monkeypatch.setattr(queue, name, counted(name))
+    return counts
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (2, 3, 4), (0, 7), (7, 0)])
+def test_there_and_back(dtype: str, shape: tuple[int, ...], device: Device) -> None:
+    array = np.asarray(RNG.integers(-9, 9, shape)).astype(DTYPES[dtype])
+    here = on_device(array)
+    assert here.shape == shape and here.dtype == array.dtype and here.nbytes == array.nbytes
+    assert here.ndim == array.ndim and here.size == array.size
+    back = here.numpy()
+    assert back.dtype == array.dtype and back.shape == shape
+    np.testing.assert_array_equal(back.astype(np.float32), array.astype(np.float32))
+    assert here.buffer.size >= array.nbytes + GUARD_BYTES
+    assert here.buffer.size % 16 == 0
+
+
+def test_what_numpy_sees(device: Device) -> None:
+    array = normal(3, 4)
+    here = webnorm.GpuArray.from_numpy(array.T, device)
+    assert here.device is device and len(here) == 4
+    assert repr(here) == f"GpuArray(shape=(4, 3), dtype=float32, device={device.adapter.name!r})"
+    np.testing.assert_array_equal(np.asarray(here), array.T)
+    np.testing.assert_array_equal(np.asarray(here, dtype=np.float64), array.T.astype(np.float64))
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(here, copy=False)
+
+
+def test_reshape(device: Device) -> None:
+    array = normal(6, 4)
+    here = on_device(array)
+    for shape in ((24,), (2, 3, 4), (-1, 8), (4, -1, 2)):
+        found = here.reshape(shape)
+        assert found.buffer is here.buffer
+        np.testing.assert_array_equal(found.numpy(), array.reshape(shape))
+    np.testing.assert_array_equal(here.reshape(3, 8).numpy(), array.reshape(3, 8))
+    for wrong in ((5, 5), (-1, -1), (-1, 5), (-2, -12), ("a",)):
+        with pytest.raises(webnorm.WebnormError, match="cannot reshape"):
+            here.reshape(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([1.0], "array is a list; expected a NumPy array"),
+        (np.ones(3), "array has dtype float64; expected float32"),
+        (np.ones(3, bool), "array has dtype bool"),
+    ],
+)
+def test_what_is_no_array_for_a_kernel(given: Any, message: str) -> None:
+    with pytest.raises(webnorm.WebnormError) as caught:
+        webnorm.GpuArray.from_numpy(given)
+    assert message in str(caught.value)
+
+
+def test_an_array_larger_than_a_buffer(device: Device) -> None:
+    small = open_device(device.adapter, limits={"max-buffer-size": 1 << 20})
+    with pytest.raises(webnorm.WebnormError, match="largest buffer is 1048576 bytes"):
+        webnorm.GpuArray.from_numpy(np.zeros(1 << 18, np.float32), small)
+    with pytest.raises(webnorm.WebnormError, match="largest buffer is 1048576 bytes"):
+        webnorm.layer_norm(np.zeros((2, 1 << 18), np.float32), 1 << 18, device=small)
+
+
+@pytest.mark.parametrize("function", [webnorm.layer_norm, webnorm.rms_norm])
+def test_results_are_those_of_numpy_arrays(function: Any, device: Device) -> None:
+    x, residual, weight, vector = normal(2, 3, 40), normal(2, 3, 40), normal(40), normal(40)
+    arguments: dict[str, Any] = {
+        "bias": vector,
+        "residual": residual,
+        "residual_bias": vector,
+        "return_stats": True,
+        "out_dtype": "float8_e4m3fn",
+        "scale": 4.0,
+    }
+    answer = function(x, 40, weight, **arguments)
+    got = function(on_device(x), 40, weight, **{**arguments, "residual": on_device(residual)})
+    for name in ("y", "h", "stats", "amax", "scale_inv"):
+        mine, its = getattr(answer, name), getattr(got, name)
+        assert isinstance(its, webnorm.GpuArray), name
+        assert its.shape == mine.shape and its.dtype == mine.dtype
+        np.testing.assert_array_equal(its.numpy().view(np.uint8), mine.view(np.uint8))
+    with pytest.raises(webnorm.WebnormError, match=r"expected stats.numpy\(\)"):
+        got.rstd  # noqa: B018
+
+
+def test_parameters_on_the_device_for_a_numpy_x(device: Device) -> None:
+    x, weight = normal(6, 40), normal(40)
+    got = webnorm.layer_norm(x, 40, on_device(weight))
+    assert isinstance(got, np.ndarray)
+    np.testing.assert_array_equal(got, webnorm.layer_norm(x, 40, weight))
+
+
+def test_no_rows(device: Device) -> None:
+    y = webnorm.layer_norm(on_device(np.empty((0, 8), np.float32)), 8)
+    assert isinstance(y, webnorm.GpuArray) and y.shape == (0, 8) and y.numpy().shape == (0, 8)
+
+
+def test_a_chain_copies_nothing(traffic: Counter[str]) -> None:
+    """Two layers forward and backward: x and dy go up once, dx comes down, parameters lie there."""
+    x, dy = normal(8, 64), normal(8, 64)
+    weights = [normal(64), normal(64)]
+    here = [on_device(weight) for weight in weights]
+    traffic.clear()
+    first = webnorm.layer_norm(on_device(x), 64, here[0], return_stats=True)
+    second = webnorm.rms_norm(first.y, 64, here[1], return_stats=True, residual=first.y)
+    between, _ = webnorm.rms_norm_backward(on_device(dy), second.h, 64, here[1], stats=second.stats)
+    dx, *_ = webnorm.layer_norm_backward(between, on_device(x), 64, here[0], stats=first.stats)
+    assert traffic == {"write_buffer": 3}
+    got = dx.numpy()
+    assert traffic == {"write_buffer": 3, "read_buffer": 1}
+    y = webnorm.layer_norm(x, 64, weights[0])
+    step, _ = webnorm.rms_norm_backward(dy, y + y, 64, weights[1])
+    answer, *_ = webnorm.layer_norm_backward(step, x, 64, weights[0])
+    np.testing.assert_allclose(got, answer, rtol=1e-4, atol=1e-5)
+
+
+def test_arrays_of_two_devices(device: Device) -> None:
+    other = open_device(device.adapter)
+    x = webnorm.GpuArray.from_numpy(normal(6, 40), device)
+    weight = webnorm.GpuArray.from_numpy(normal(40), other)
+    for call in (
+        lambda: webnorm.layer_norm(x, 40, weight),
+        lambda: webnorm.layer_norm(x, 40, device=other),
+        lambda: webnorm.rms_norm_backward(x, x, 40, weight),
+    ):
+        with pytest.raises(webnorm.WebnormError) as caught:
+            call()
+        assert "lies on another device than" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def objects() -> dict[str, int]:
+    """How many objects of each kind wgpu holds."""
+    gc.collect()
+    counts = wgpu.diagnostics.object_counts.get_dict()
+    return {name: count["count"] for name, count in counts.items()}
+
+
+def resident_bytes() -> int:
+    """Memory of this process; 0 where the system does not tell."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * mmap.PAGESIZE if statm.exists() else 0
+
+
+def test_a_thousand_calls_leak_nothing(device: Device) -> None:
+    x, weight, dy = normal(6, 40), normal(40), normal(6, 40)
+
+    def three_calls(times: int) -> None:
+        for _ in range(times):
+            webnorm.layer_norm(x, 40, weight, return_stats=True)
+            here = on_device(x)
+            out = webnorm.layer_norm(here, 40, weight, return_stats=True)
+            webnorm.layer_norm_backward(on_device(dy), here, 40, weight, stats=out.stats)
+
+    three_calls(50)
+    before, memory = objects(), resident_bytes()
+    assert before["Buffer"] > 0
+    three_calls(334)
+    assert objects() == before
+    assert resident_bytes() - memory < 4 << 20
+
+
+def test_the_pool_has_a_bound(device: Device) -> None:
+    pool = session.BufferPool(most_bytes=10_000)
+    first = pool.take(device, 1000)
+    pool.give_back(first)
+    assert pool.bytes == first.size
+    assert pool.take(device, 1000) is first
+    assert pool.bytes == 0
+    taken = [pool.take(device, size) for size in (3000, 3000, 5000, 1000)]
+    for buffer in taken:
+        pool.give_back(buffer)
+    assert 0 < pool.bytes <= 10_000
+    # The sizes that were used longest ago went first.
+    assert pool.take(device, 1000) is taken[3]
+    pool.give_back(pool.take(device, 20_000))
+    assert pool.bytes <= 10_000
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 4096, 100_000, 12_345_678])
+def test_pooled_sizes(size: int, device: Device) -> None:
+    """Room for the guard, whole vec4, and not much more than was asked for."""
+    buffer = session.BufferPool(0).take(device, size)
+    assert buffer.size % 16 == 0
+    assert size + GUARD_BYTES <= buffer.size <= (size + GUARD_BYTES) * 1.125 + 16
+
+
+def test_the_most_recent_values_are_kept() -> None:
+    made: list[str] = []
+
+    def value(name: str) -> str:
+        made.append(name)
+        return name.upper()
+
+    recent: session.Recent[str] = session.Recent(2)
+    for name in ("a", "b", "a", "c", "a", "b"):
+        assert recent.get(name, lambda name=name: value(name)) == name.upper()  # type: ignore[misc]
+    assert made == ["a", "b", "c", "b"] and len(recent) == 2
+
+
+def test_a_device_takes_its_session_along(device: Device) -> None:
+    own = open_device(device.adapter)
+    webnorm.layer_norm(normal(6, 40), 40, device=own)
+    before = len(session._sessions)
+    del own
+    gc.collect()
+    assert len(session._sessions) == before - 1
+
+
+def test_a_float8_y_is_an_array_of_ml_dtypes(device: Device) -> None:
+    out = webnorm.layer_norm(on_device(normal(6, 40)), 40, out_dtype="float8_e5m2")
+    assert out.y.numpy().dtype == ml_dtypes.float8_e5m2

@@ -1,0 +1,138 @@
+"""What a caller may hand to the functions: checks that name the value and what was expected."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from webnorm.arrays import GpuArray, check_type
+from webnorm.calls import AnyArray
+from webnorm.device import Device
+from webnorm.errors import WebnormError, unknown
+from webnorm.problem import DTYPES, STORAGE
+
+_FLOAT32_MAXIMUM = float(np.finfo(np.float32).max)
+
+
+def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """The trailing dimensions as a tuple; an int stands for one."""
+    try:
+        given = (
+            (normalized_shape,) if isinstance(normalized_shape, int | np.integer) else tuple(normalized_shape)
+        )
+        shape = tuple(operator.index(n) for n in given)
+    except TypeError:
+        shape = ()
+    if not shape or any(n < 0 for n in shape):
+        raise WebnormError(
+            f"normalized_shape is {normalized_shape!r}; expected an int or a non-empty sequence of ints"
+        )
+    if math.prod(shape) == 0:
+        raise WebnormError(f"normalized_shape is {shape}; expected one element or more to normalise over")
+    return shape
+
+
+def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[int, ...]:
+    """The dimensions before the normalised ones; raises WebnormError where x does not end in those."""
+    _check_storage(name, x)
+    if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
+        raise WebnormError(
+            f"{name} has shape {tuple(x.shape)}; expected it to end in normalized_shape {shape}"
+        )
+    return tuple(x.shape[: x.ndim - len(shape)])
+
+
+def like_x(name: str, array: AnyArray, x: AnyArray) -> None:
+    """Raise WebnormError unless an array has x's shape and dtype."""
+    check_type(name, array)
+    if tuple(array.shape) != tuple(x.shape):
+        raise WebnormError(f"{name} has shape {tuple(array.shape)}; expected x's {tuple(x.shape)}")
+    if array.dtype != x.dtype:
+        raise WebnormError(f"{name} has dtype {array.dtype}; expected x's {x.dtype}")
+
+
+def parameters(
+    given: Mapping[str, AnyArray | None], shape: tuple[int, ...], x: AnyArray
+) -> tuple[dict[str, AnyArray], str | None]:
+    """Those that are given, and their dtype's name where that is not x's."""
+    found: dict[str, AnyArray] = {}
+    for name, array in given.items():
+        if array is None:
+            continue
+        check_type(name, array)
+        if tuple(array.shape) != shape:
+            raise WebnormError(f"{name} has shape {tuple(array.shape)}; expected normalized_shape {shape}")
+        if array.dtype not in (x.dtype, DTYPES["float32"]):
+            wanted = "float32" if x.dtype == DTYPES["float32"] else f"x's {x.dtype} or float32"
+            raise WebnormError(f"{name} has dtype {array.dtype}; expected {wanted}")
+        for other, before in found.items():
+            if before.dtype != array.dtype:
+                raise WebnormError(
+                    f"{name} has dtype {array.dtype}, but {other} {before.dtype}; parameters share one"
+                )
+        found[name] = array
+    dtype = next((array.dtype for array in found.values()), x.dtype)
+    return found, None if dtype == x.dtype else dtype_name(dtype)
+
+
+def check_stats(stats: AnyArray, leading: tuple[int, ...], width: int) -> None:
+    """Raise WebnormError unless stats is what the forward pass of such an x gives."""
+    check_type("stats", stats)
+    wanted = (*leading, width)
+    if tuple(stats.shape) != wanted or stats.dtype != DTYPES["float32"]:
+        raise WebnormError(
+            f"stats is {stats.dtype} of shape {tuple(stats.shape)}; expected the forward pass's, "
+            f"float32 of shape {wanted}"
+        )
+
+
+def check_device(device: Device | None) -> None:
+    """Raise WebnormError for what is no device."""
+    if device is not None and not isinstance(device, Device):
+        raise WebnormError(f"device is a {type(device).__name__}; expected one from webnorm.open_device")
+
+
+def number(name: str, value: object, wanted: str) -> float:
+    """The value as a float; raises WebnormError for what is no number that float32 holds."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise WebnormError(f"{name} is {value!r}; expected {wanted}")
+    found = float(value)
+    if math.isfinite(found) and abs(found) > _FLOAT32_MAXIMUM:
+        raise WebnormError(f"{name} is {value}, which float32 does not hold; expected {wanted}")
+    return found
+
+
+def count(name: str, value: int) -> int:
+    """The value as an int; raises WebnormError for what is none."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise WebnormError(f"{name} is {value!r}; expected an int of 0 or more")
+    return int(value)
+
+
+def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTYPES)) -> str:
+    """The name of a type that is given by name, as a NumPy dtype or as a scalar type."""
+    found: object = dtype
+    if not isinstance(dtype, str):
+        try:
+            found = np.dtype(dtype).name
+        except TypeError:
+            raise WebnormError(f"{name} is {dtype!r}; expected one of {', '.join(known)}") from None
+    if found not in known:
+        raise unknown(name, str(found), known)
+    return str(found)
+
+
+def _check_storage(name: str, array: AnyArray) -> None:
+    """Raise WebnormError for an array that a norm cannot read."""
+    wanted = ", ".join(STORAGE)
+    if not isinstance(array, np.ndarray | GpuArray):
+        raise WebnormError(f"{name} is a {type(array).__name__}; expected a NumPy array or a GpuArray")
+    if array.dtype not in [DTYPES[storage] for storage in STORAGE]:
+        raise WebnormError(
+            f"{name} has dtype {array.dtype}; expected {wanted}: cast it, as with {name}.astype(np.float32)"
+        )

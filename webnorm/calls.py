@@ -1,0 +1,112 @@
+"""One call: bind the arrays of a problem to a compiled kernel, run it, and give back what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnorm import session
+from webnorm.arrays import GpuArray, read
+from webnorm.device import Device
+from webnorm.errors import WebnormError
+from webnorm.ops import Op, Tensor
+from webnorm.plan import Plan, check_memory, write
+from webnorm.problem import DTYPES, Array, Problem
+
+AnyArray = Array | GpuArray
+
+
+def compute(
+    op: Op,
+    problem: Problem,
+    arrays: Mapping[str, AnyArray],
+    *,
+    device: Device | None,
+    kernel: str | Path | None,
+    keep: bool,
+) -> dict[str, AnyArray]:
+    """Every output of an op by name, in the shape that the op gives it.
+
+    `arrays` are the inputs by name, in any shape with the elements in order. `keep` leaves the outputs on
+    the device. Raises WebnormError for arrays on different devices, and as `Session.program` does.
+    """
+    device = _device_of(arrays, device)
+    if problem.rows == 0:
+        empty = {tensor.name: _without_rows(tensor, problem) for tensor in op.outputs(problem)}
+        if not keep:
+            return {**empty}
+        return {name: GpuArray.from_numpy(array, device) for name, array in empty.items()}
+    device = device or session.default_device()
+    with session.lock:
+        check_memory(problem, op, device)
+        found = session.session_of(device)
+        program = found.program(device, op, kernel, problem)
+        with _borrowed(found.pool, device) as take:
+            inputs = {name: [_bound(array, device, take)] for name, array in arrays.items()}
+            tensors = op.outputs(problem)
+            kept = {t.name: _empty(t, problem, device) for t in tensors} if keep else {}
+            outputs = {
+                t.name: [kept[t.name].buffer if keep else take(t.data_bytes(problem))] for t in tensors
+            }
+            Plan(device, program.shader_for(problem), inputs, outputs, program.pipelines).run()
+            if keep:
+                return {**kept}
+            return {
+                t.name: read(device, outputs[t.name][0], t.shape(problem), DTYPES[t.dtype(problem)])
+                for t in tensors
+            }
+
+
+def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:
+    """The device that arrays lie on; raises WebnormError when that is more than one."""
+    holder = "device="
+    for name, array in arrays.items():
+        if not isinstance(array, GpuArray):
+            continue
+        if device is not None and array.device is not device:
+            raise WebnormError(
+                f"{name} lies on another device than {holder}: {array.device.adapter.name} is not "
+                f"{device.adapter.name}, or was opened twice; expected one device for all arrays of a call"
+            )
+        if device is None:
+            device, holder = array.device, name
+    return device
+
+
+@contextmanager
+def _borrowed(pool: session.BufferPool, device: Device) -> Iterator[Any]:
+    """A function that takes buffers, which go back to the pool in the end."""
+    taken = []
+
+    def take(data_bytes: int) -> Any:
+        taken.append(pool.take(device, data_bytes))
+        return taken[-1]
+
+    try:
+        yield take
+    finally:
+        for buffer in taken:
+            pool.give_back(buffer)
+
+
+def _bound(array: AnyArray, device: Device, take: Any) -> Any:
+    if isinstance(array, GpuArray):
+        return array.buffer
+    buffer = take(array.nbytes)
+    write(device, buffer, array)
+    return buffer
+
+
+def _empty(tensor: Tensor, problem: Problem, device: Device) -> GpuArray:
+    return GpuArray.empty(tensor.shape(problem), DTYPES[tensor.dtype(problem)], device)
+
+
+def _without_rows(tensor: Tensor, problem: Problem) -> Array:
+    """An output of a problem that has no rows: what is summed over rows is 0."""
+    if tensor.name == "amax":
+        return np.array([0.0, 1.0 / problem.scale], np.float32)
+    return np.zeros(tensor.shape(problem), DTYPES[tensor.dtype(problem)])

@@ -1,0 +1,252 @@
+"""LayerNorm and RMSNorm as objects that hold their parameters, with torch's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from webnorm import arguments, functional
+from webnorm.arrays import GpuArray
+from webnorm.calls import AnyArray
+from webnorm.device import Device
+from webnorm.errors import WebnormError, unknown
+from webnorm.problem import DTYPES, STORAGE, Array
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What backward needs of a forward pass, on the device. `kept` tells whether x was a GpuArray."""
+
+    x: GpuArray
+    stats: GpuArray
+    kept: bool
+
+
+class _Norm:
+    """What both norms share: parameters, their gradients and their state.
+
+    Parameters are NumPy arrays of `normalized_shape` and may be changed or set between calls; a call uploads
+    them. Their gradients are NumPy arrays too, which every `backward` sets anew: add them up yourself where
+    several passes make one step.
+    """
+
+    eps: float | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        zero_centered_weight: bool,
+        dtype: Any,
+        device: Device | None,
+        names: Sequence[str],
+    ) -> None:
+        self.normalized_shape = arguments.shape_of(normalized_shape)
+        self.zero_centered_weight = zero_centered_weight and "weight" in names
+        self.dtype = DTYPES[arguments.dtype_name(dtype, known=STORAGE)]
+        self.device = device
+        self.training = True
+        self.weight: Array | None = None
+        self.bias: Array | None = None
+        self.weight_grad: Array | None = None
+        self.bias_grad: Array | None = None
+        self._names = tuple(names)
+        self._saved: _Saved | None = None
+        arguments.check_device(device)
+        for name in names:
+            value = 1.0 if name == "weight" and not zero_centered_weight else 0.0
+            setattr(self, name, np.full(self.normalized_shape, value, self.dtype))
+
+    def __call__(self, x: AnyArray) -> Any:
+        """The same as `forward`."""
+        return self.forward(x)
+
+    def forward(self, x: AnyArray) -> Any:
+        """The norm of x: a GpuArray where x is one, else a NumPy array.
+
+        While training, x and its rows' statistics stay on the device for `backward`: a GpuArray as it is, a
+        NumPy array as a copy.
+
+        Raises:
+            WebnormError: as the function of that name does.
+        """
+        kept = isinstance(x, GpuArray)
+        if not self.training:
+            return self._norm(x)
+        arguments.leading_of(x, self.normalized_shape)
+        here = x if isinstance(x, GpuArray) else GpuArray.from_numpy(x, self.device)
+        found = self._norm(here, return_stats=True)
+        self._saved = _Saved(here, found.stats, kept)
+        return found.y if kept else found.y.numpy()
+
+    def backward(self, dy: AnyArray) -> Any:
+        """The gradient of the last forward pass's x, given that of y; sets `weight_grad` and `bias_grad`.
+
+        What the forward pass saved is let go. The result is a GpuArray where x was one.
+
+        Raises:
+            WebnormError: no forward pass since the last backward, or dy not of x's shape and dtype.
+        """
+        if self._saved is None:
+            raise WebnormError(
+                f"{type(self).__name__}.backward needs what forward saved; "
+                "expected a forward pass before it, while training"
+            )
+        saved = self._saved
+        dx, *gradients = self._gradients(dy, saved)
+        for name, gradient in zip(("weight", "bias"), gradients, strict=False):
+            setattr(self, f"{name}_grad", None if gradient is None else gradient.numpy())
+        self._saved = None
+        return dx if saved.kept else dx.numpy()
+
+    def train(self, mode: bool = True) -> Self:
+        """Save what backward needs in forward, or not; gives the module."""
+        self.training = mode
+        if not mode:
+            self._saved = None
+        return self
+
+    def eval(self) -> Self:
+        """The same as `train(False)`."""
+        return self.train(False)
+
+    def state_dict(self) -> dict[str, Array]:
+        """Copies of the parameters under torch's names."""
+        return {name: np.array(getattr(self, name)) for name in self._names}
+
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        """Take the parameters over, cast to the module's dtype.
+
+        Raises:
+            WebnormError: a key that is missing or unexpected, or a value that is no NumPy array of
+                `normalized_shape`. The parameters are then as before.
+        """
+        for name in self._names:
+            if name not in state:
+                raise WebnormError(f"the state lacks {name!r}; expected {', '.join(self._names)}")
+        loaded = {}
+        for name, value in state.items():
+            if name not in self._names:
+                raise unknown("key in the state", str(name), self._names)
+            if not isinstance(value, np.ndarray):
+                raise WebnormError(f"{name} is a {type(value).__name__}; expected a NumPy array")
+            if value.shape != self.normalized_shape:
+                raise WebnormError(f"{name} has shape {value.shape}; expected {self.normalized_shape}")
+            try:
+                loaded[name] = value.astype(self.dtype)
+            except (TypeError, ValueError):
+                raise WebnormError(f"{name} has dtype {value.dtype}; expected numbers") from None
+        for name, value in loaded.items():
+            setattr(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.normalized_shape}, eps={self.eps}, dtype={self.dtype})"
+
+    def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
+        raise NotImplementedError
+
+    def _gradients(self, dy: AnyArray, saved: _Saved) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+
+class LayerNorm(_Norm):
+    """torch.nn.LayerNorm on WebGPU; see `webnorm.layer_norm` for the formula, shapes and dtypes.
+
+    Attributes:
+        weight: 1 at first (0 where `zero_centered_weight`: y is scaled by 1 + weight); None without
+            `elementwise_affine`.
+        bias: 0 at first; None without `elementwise_affine` or `bias`.
+        weight_grad: set by `backward`, NumPy; None before, and without weight.
+        bias_grad: as `weight_grad`.
+        training: whether forward saves what backward needs.
+
+    Raises:
+        WebnormError: a bad normalized_shape, dtype or device.
+    """
+
+    eps: float
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        zero_centered_weight: bool = False,
+        dtype: Any = "float32",
+        device: Device | None = None,
+    ) -> None:
+        names = [*(["weight"] * elementwise_affine), *(["bias"] * (elementwise_affine and bias))]
+        super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
+        self.eps = eps
+
+    def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
+        return functional.layer_norm(
+            x,
+            self.normalized_shape,
+            self.weight,
+            self.bias,
+            self.eps,
+            zero_centered_weight=self.zero_centered_weight,
+            return_stats=return_stats,
+            device=self.device,
+        )
+
+    def _gradients(self, dy: AnyArray, saved: _Saved) -> tuple[Any, ...]:
+        return functional.layer_norm_backward(
+            dy,
+            saved.x,
+            self.normalized_shape,
+            self.weight,
+            stats=saved.stats,
+            eps=self.eps,
+            zero_centered_weight=self.zero_centered_weight,
+            bias_grad=self.bias is not None,
+            device=self.device,
+        )
+
+
+class RMSNorm(_Norm):
+    """torch.nn.RMSNorm on WebGPU; see `webnorm.rms_norm` for the formula, shapes and dtypes.
+
+    eps None is float32's machine epsilon. Attributes and errors are those of `LayerNorm`, without
+    bias.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        zero_centered_weight: bool = False,
+        dtype: Any = "float32",
+        device: Device | None = None,
+    ) -> None:
+        names = ["weight"] * elementwise_affine
+        super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
+        self.eps = eps
+
+    def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
+        return functional.rms_norm(
+            x,
+            self.normalized_shape,
+            self.weight,
+            self.eps,
+            zero_centered_weight=self.zero_centered_weight,
+            return_stats=return_stats,
+            device=self.device,
+        )
+
+    def _gradients(self, dy: AnyArray, saved: _Saved) -> tuple[Any, ...]:
+        return functional.rms_norm_backward(
+            dy,
+            saved.x,
+            self.normalized_shape,
+            self.weight,
+            stats=saved.stats,
+            eps=self.eps,
+            zero_centered_weight=self.zero_centered_weight,
+            device=self.device,
+        )

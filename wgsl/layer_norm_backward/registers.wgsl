@@ -1,0 +1,77 @@
+// /// webnorm
+// summary = "Workgroups walk over rows with weight and partial sums in registers: x and dy are read once."
+// differs = "One dispatch over the rows where tiles makes two; as many partial records as there are workgroups."
+// rung = 3
+// [features]
+// subgroups = "subgroups"
+// shader-f16 = "native_f16"
+// [tune]
+// threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
+// rows_per_workgroup = [1, 2, 4, 8]
+// groups = [4, 32, 64, 132, 264, 528, 1056, 2112]
+// subgroups = [true, false]
+// native_f16 = [false, true]
+// hi_lo_mean = [true, false]
+// [default]
+// threads_per_row = "(8 if span <= 256 else (32 if span <= 1024 else (128 if span <= 4096 else 512))) if software else (32 if span <= 256 else (64 if span <= 1024 else (128 if span <= 4096 else (256 if span <= 8192 else min(512 if span <= 16384 else 1024, max_invocations)))))"
+// rows_per_workgroup = "1 if software or span > cols or cols > 1024 else (8 if cols <= 256 else 4)"
+// groups = "(4 if rows <= 32768 else 64) if software else (132 if cols > 4096 else (264 if cols > 1024 or span == cols else 1056))"
+// subgroups = "has_subgroups"
+// [derive]
+// vector_width = 4
+// loops_rows = 1
+// workgroup_size = "threads_per_row * rows_per_workgroup"
+// steps = "ceil_div(span, threads_per_row * 4)"
+// scalars = "4 * steps"
+// sums = "has_weight + has_bias + has_residual_bias"
+// finish_chunks = 8
+// finish_records = "4 if software else 32"
+// [[require]]
+// rule = "is_float16 or not native_f16"
+// why = "native_f16 is another encoding of float16, which the problem does not use"
+// [[require]]
+// rule = "workgroup_size <= min(1024, max_invocations)"
+// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
+// [[require]]
+// rule = "scalars <= 32"
+// why = "x, dy, weight and the sums of more than 32 columns per invocation do not stay in registers"
+// [[require]]
+// rule = "rows_per_workgroup == 1 or span == cols"
+// why = "rows that start off multiples of four columns have their sums in different columns: rows_per_workgroup 1"
+// [[require]]
+// rule = "rows_per_workgroup == 1 or 16 * sums * ceil_div(cols, 4) + 2048 <= workgroup_storage"
+// why = "the sums of a row do not fit workgroup memory, where those of several rows are added up"
+// [[require]]
+// rule = "not software or ceil_div(rows, rows_per_workgroup * min(groups, max_workgroups)) <= 10000"
+// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and each row takes several"
+// [[scratch]]
+// name = "partials"
+// records = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup), max_workgroups), 4)"
+// words = "max(4 * ceil_div(cols, 4) * sums, 4)"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup), max_workgroups), 4)"
+// bindings = ["x", "dy", "weight", "stats", "dh", "dx", "partials"]
+// [[pass]]
+// entry_point = "finish"
+// workgroup_size = "finish_chunks * finish_records"
+// workgroup_count = "ceil_div(sums * ceil_div(cols, 4), finish_chunks)"
+// per = "call"
+// when = "sums > 0"
+// bindings = ["partials", "dweight", "dbias", "dresidual_bias"]
+// [accuracy]
+// serial_terms = "steps"
+// column_terms = "ceil_div(rows, rows_per_workgroup * groups)"
+// rounded_mean = "not hi_lo_mean and not saved_stats"
+// ///
+
+// The number of workgroups is chosen to fill the adapter, not the problem: each keeps a record of sums in
+// registers while it walks over its rows, and the fewer records there are, the less there is to finish.
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/gradient.wgsl" %}
+
+{% include "lib/gradient_registers.wgsl" %}

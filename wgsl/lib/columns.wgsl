@@ -1,0 +1,151 @@
+{#- A gradient in two steps, for rows of any length. `rows` gives each row's sums: its statistics, the mean of
+    g * x̂ and the mean of g, where g = dy * weight. `columns` walks down the rows with an invocation for each
+    chunk of columns, writes dx and adds up what is summed over rows. -#}
+{% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/gradient.wgsl" import summed with context %}
+{% from "lib/dtype.wgsl" import chunked, shifted with context %}
+{% set row_words = 5 if has_mean else 2 %}
+{% if has_mean %}
+{% if not saved_stats %}
+{{ row_reduction("sum_x", "f32") }}
+
+{{ row_reduction("sum_deviations", "vec2<f32>") }}
+
+{% endif %}
+{{ row_reduction("sum_gradients", "vec2<f32>") }}
+{% else %}
+{% if not saved_stats %}
+{{ row_reduction("sum_squares", "f32") }}
+
+{% endif %}
+{{ row_reduction("sum_gradients", "f32") }}
+{% endif %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn rows(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% call each_row() %}
+
+{% if saved_stats %}
+{% include "lib/saved.wgsl" %}
+{% elif has_mean %}
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    {% call sweep() %}
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+    {% endcall %}
+    let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+
+    var deviations = Vec();
+    var spreads = Vec();
+    {% call sweep() %}
+        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        deviations += d;
+        spreads += d * (d * PER_COLUMN);
+    {% endcall %}
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let deviation = sums.x;
+    let spread = sums.y;
+{% include "lib/statistics.wgsl" %}
+{% else %}
+    var squares = Vec();
+    {% call sweep() %}
+        let value = load_input(row, j, thread);
+        squares += value * (value * PER_COLUMN);
+    {% endcall %}
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+{% endif %}
+
+    var along = Vec();
+{% if has_mean %}
+    var across = Vec();
+{% endif %}
+    {% call sweep() %}
+        let xhat = (load_input(row, j, thread){{ " - mean - low" if has_mean }}) * rstd;
+        let g = load_dy(row, j, thread){{ " * load_weight(j, thread)" if has_weight }};
+        along += g * xhat * PER_COLUMN;
+{% if has_mean %}
+        across += g * PER_COLUMN;
+{% endif %}
+    {% endcall %}
+    let at = params.row_sums_start + row * {{ row_words }}u;
+{% if has_mean %}
+    let means = sum_gradients(vec2(total(along), total(across)), place, lane, subgroup_size);
+    if (thread == 0u && row_exists) {
+        row_sums[at] = rstd;
+        row_sums[at + 1u] = means.x;
+        row_sums[at + 2u] = mean;
+        row_sums[at + 3u] = low;
+        row_sums[at + 4u] = means.y;
+    }
+{% else %}
+    let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
+    if (thread == 0u && row_exists) {
+        row_sums[at] = rstd;
+        row_sums[at + 1u] = mean_gx;
+    }
+{% endif %}
+
+    {% endcall %}
+}
+
+@compute @workgroup_size({{ column_threads }})
+fn columns_of_rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = workgroup % {{ column_tiles }}u * {{ column_threads }}u + invocation;
+    let group = workgroup / {{ column_tiles }}u;
+    // What lies past the row, or past the last group, is not stored.
+    let exists = thread < {{ "(COLS + 6u) / 4u" if shifted else "ACCESSES" }} && group < groups_of_rows();
+{% if shifted %}
+    row_shift = (params.x_start + group * COLS) % 4u;
+{% endif %}
+{% if has_weight %}
+    let weight = load_weight(0u, thread);
+{% endif %}
+{% for name in summed %}
+    var {{ name }}_sum = Vec();
+{% endfor %}
+    for (var row = group; row < params.rows; row += groups_of_rows()) {
+        let at = params.row_sums_start + row * {{ row_words }}u;
+        let rstd = row_sums[at];
+        let mean_gx = row_sums[at + 1u];
+{% if has_mean %}
+        let mean = row_sums[at + 2u];
+        let low = row_sums[at + 3u];
+        let mean_g = row_sums[at + 4u];
+{% endif %}
+        let xhat = (load_x(row, 0u, thread){{ " - mean - low" if has_mean }}) * rstd;
+        let dy_value = load_dy(row, 0u, thread);
+        let g = dy_value{{ " * weight" if has_weight }};
+        let dx_value = (g - xhat * mean_gx{{ " - mean_g" if has_mean }}) * rstd{{ " + load_dh(row, 0u, thread)" if has_dh }};
+        store_dx(row, exists, 0u, thread, dx_value);
+{% if has_weight %}
+        dweight_sum += dy_value * xhat;
+{% endif %}
+{% if has_bias %}
+        dbias_sum += dy_value;
+{% endif %}
+{% if has_residual_bias %}
+        dresidual_bias_sum += dx_value;
+{% endif %}
+    }
+{% if summed %}
+    if (exists) {
+{% for name in summed %}
+        store_partial(group, {{ loop.index0 }}u, 0u, thread, {{ name }}_sum);
+{% endfor %}
+    }
+{% endif %}
+}
+
+// Rows that are this far apart are added up in one record.
+fn groups_of_rows() -> u32 {
+    return params.partials_count;
+}

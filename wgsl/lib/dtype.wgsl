@@ -1,0 +1,39 @@
+{#- Storage types. A chunk is four neighbouring elements: 16, 8 or 4 bytes. float16 and bfloat16 lie two to a
+    u32 word and the 8-bit types four, so that no feature is needed; `native_f16` uses WGSL's own f16 instead. -#}
+{% set chunked = vector_width == 4 %}
+{% set shifted = chunked and span > cols %}
+{#- Whether an invocation works on one row after another. -#}
+{% set looped = capped or loops_rows is defined %}
+{% set f16 = native_f16 is defined and native_f16 == 1 %}
+{% set chunk_types = {"float32": "vec4<f32>", "float16": "vec4<f16>" if f16 else "vec2<u32>", "bfloat16": "vec2<u32>"} %}
+{% set word_types = {"float32": "f32", "float16": "f16" if f16 else "u32"} %}
+{% set words_elements = {"float32": 1, "float16": 1 if f16 else 2, "bfloat16": 2} %}
+{% macro chunk_type(dtype) -%}{{ chunk_types[dtype] if dtype in chunk_types else "u32" }}{%- endmacro %}
+{% macro word_type(dtype) -%}{{ word_types[dtype] if dtype in word_types else "u32" }}{%- endmacro %}
+{#- Elements that lie in one element of an array of words. -#}
+{% macro per_word(dtype) -%}{{ words_elements[dtype] if dtype in words_elements else 4 }}{%- endmacro %}
+{#- Whether rows share words, so that only atomics may write them: two workgroups may own the rows. -#}
+{% macro shares_words(tensor) -%}
+{{ "yes" if shifted and tensor.access == "read_write" and tensor.per_row and cols % (per_word(tensor.dtype) | int) }}
+{%- endmacro %}
+{#- The type of a tensor's array. -#}
+{% macro storage(tensor) -%}
+{% if tensor.name == "amax" -%}
+atomic<u32>
+{%- elif tensor.name == "partials" -%}
+{{ "f32" if shifted or not chunked else "vec4<f32>" }}
+{%- elif not tensor.wide -%}
+f32
+{%- elif not chunked -%}
+f32
+{%- elif not shifted or (tensor.access == "read" and tensor.per_row) -%}
+{{ chunk_type(tensor.dtype) }}
+{%- elif shares_words(tensor) -%}
+atomic<u32>
+{%- else -%}
+{{ word_type(tensor.dtype) }}
+{%- endif %}
+{%- endmacro %}
+{#- Text that turns a chunk into vec4<f32>, and back. -#}
+{% macro decoded(dtype, raw) -%}{{ raw if dtype == "float32" else "decode_" ~ dtype ~ "(" ~ raw ~ ")" }}{%- endmacro %}
+{% macro encoded(dtype, value) -%}{{ value if dtype == "float32" else "encode_" ~ dtype ~ "(" ~ value ~ ")" }}{%- endmacro %}

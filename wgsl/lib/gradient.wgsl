@@ -1,0 +1,91 @@
+{#- What the gradients share. Sums over rows (dweight, dbias, dresidual_bias) are made in two dispatches, since
+    nothing orders the workgroups of one: each writes a record of partial sums, and `finish` adds the records
+    in a fixed order, so that every run gives the same bits.
+
+    A record holds `sums` rows of CHUNKS vec4. Where a row's start shifts its chunks, the columns an invocation
+    works on depend on the row modulo 4: rows that are added up in one accumulator lie a multiple of four
+    apart, and the record is written column by column. -#}
+{% from "lib/dtype.wgsl" import chunked, shifted, chunk_type, word_type, per_word, encoded with context %}
+{% set summed = (["dweight"] if has_weight else []) + (["dbias"] if has_bias else []) + (["dresidual_bias"] if has_residual_bias else []) %}
+const CHUNKS = {{ (cols + 3) // 4 }}u;  // vec4 per row of a record
+{% if summed %}
+{% set partial = "f32" if shifted or not chunked else "vec4<f32>" %}
+
+// The slices of a split problem follow one another and add to the same records.
+fn put_partial(at: u32, value: {{ partial }}) {
+    var sum = value;
+    if (params.partials_kept != 0u) { sum += partials[at]; }
+    partials[at] = sum;
+}
+
+fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
+{% if not chunked %}
+    if (live(j, thread)) { put_partial((record * {{ summed|length }}u + sum) * 4u * CHUNKS + j * THREADS + thread, value); }
+{% elif not shifted %}
+    if (live(j, thread)) { put_partial((record * {{ summed|length }}u + sum) * CHUNKS + j * THREADS + thread, value); }
+{% else %}
+    let wanted = live(j, thread);
+    let at = vec4((record * {{ summed|length }}u + sum) * 4u * CHUNKS) + columns(j, thread);
+{% for c in "xyzw" %}
+    if (wanted.{{ c }}) { put_partial(at.{{ c }}, value.{{ c }}); }
+{% endfor %}
+{% endif %}
+}
+
+{% for name in summed %}
+{% set tensor = (tensors | selectattr("name", "eq", name) | first) %}
+fn store_{{ name }}(chunk: u32, value: vec4<f32>) {
+{% if chunked and not shifted %}
+    {{ name }}[chunk] = {{ encoded(tensor.dtype, "value") }};
+{% elif (per_word(tensor.dtype) | int) == 1 %}
+{% for c in "xyzw" %}
+    if (4u * chunk + {{ loop.index0 }}u < COLS) { {{ name }}[4u * chunk + {{ loop.index0 }}u] = {{ word_type(tensor.dtype) }}(value.{{ c }}); }
+{% endfor %}
+{% else %}
+    let columns = vec4(4u * chunk) + vec4(0u, 1u, 2u, 3u);
+    let bits = {{ encoded(tensor.dtype, "select(vec4(0.0), value, columns < vec4(COLS))") }};
+    {{ name }}[2u * chunk] = bits.x;
+    if (columns.z < COLS) { {{ name }}[2u * chunk + 1u] = bits.y; }
+{% endif %}
+}
+
+{% endfor %}
+var<workgroup> finish_sums: array<vec4<f32>, {{ finish_chunks * finish_records }}>;
+
+// {{ finish_records }} invocations share the records of a chunk, {{ finish_chunks }} chunks to a workgroup.
+@compute @workgroup_size({{ finish_chunks * finish_records }})
+fn finish(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let at = workgroup * {{ finish_chunks }}u + invocation % {{ finish_chunks }}u;
+    let share = invocation / {{ finish_chunks }}u;
+    const PER_RECORD = {{ summed|length }}u * CHUNKS;
+    let inside = min(at, PER_RECORD - 1u);
+    var sum = vec4<f32>();
+    for (var record = share; record < params.partials_count; record += {{ finish_records }}u) {
+{% if chunked and not shifted %}
+        sum += partials[record * PER_RECORD + inside];
+{% else %}
+        let first = 4u * (record * PER_RECORD + inside);
+        sum += vec4(partials[first], partials[first + 1u], partials[first + 2u], partials[first + 3u]);
+{% endif %}
+    }
+    finish_sums[invocation] = sum;
+    workgroupBarrier();
+{% for power in range(7, -1, -1) if 2 ** power < finish_records %}
+    if (share < {{ 2 ** power }}u) {
+        finish_sums[invocation] += finish_sums[invocation + {{ finish_chunks * 2 ** power }}u];
+    }
+    workgroupBarrier();
+{% endfor %}
+    if (share == 0u && at < PER_RECORD) {
+        let chunk = at % CHUNKS;
+{% for name in summed %}
+        if (at / CHUNKS == {{ loop.index0 }}u) { store_{{ name }}(chunk, finish_sums[invocation]); }
+{% endfor %}
+    }
+}
+{% endif %}

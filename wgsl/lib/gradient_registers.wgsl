@@ -1,0 +1,133 @@
+{#- The gradient of rows that stay in registers: `main` of the kernels `registers`. -#}
+{% from "lib/locate.wgsl" import locate, locate_row with context %}
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/gradient.wgsl" import summed with context %}
+{% from "lib/dtype.wgsl" import shifted with context %}
+{% if has_mean and not saved_stats %}
+{{ row_reduction("sum_x", "f32") }}
+
+{{ row_reduction("sum_deviations", "vec2<f32>") }}
+
+{% elif not saved_stats %}
+{{ row_reduction("sum_squares", "f32") }}
+
+{% endif %}
+{{ row_reduction("sum_gradients", "vec2<f32>" if has_mean else "f32") }}
+{% if rows_per_workgroup > 1 and summed %}
+// Where the rows of a workgroup add up their sums.
+var<workgroup> merged: array<vec4<f32>, {{ summed|length * ((cols + 3) // 4) }}>;
+{% endif %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+{{ locate() }}
+{% if shifted %}
+    row_shift = (params.x_start + workgroup * COLS) % 4u;
+{% endif %}
+{% if has_weight %}
+{% for j in range(steps) %}
+    let weight{{ j }} = load_weight({{ j }}u, thread);
+{% endfor %}
+{% endif %}
+{% for name in summed %}
+{% for j in range(steps) %}
+    var {{ name }}{{ j }} = Vec();
+{% endfor %}
+{% endfor %}
+
+    // A dispatch of two dimensions may have more workgroups than there are records.
+    let rows = select(0u, params.rows, workgroup < params.partials_count);
+    for (var group = workgroup; group * {{ rows_per_workgroup }}u < rows; group += params.partials_count) {
+{{ locate_row("group") }}
+{% for j in range(steps) %}
+        let x{{ j }} = load_x(row, {{ j }}u, thread);
+        let dy{{ j }} = load_dy(row, {{ j }}u, thread);
+{% endfor %}
+{% if saved_stats %}
+{% include "lib/saved.wgsl" %}
+{% elif has_mean %}
+        var sum = x0;
+{% for j in range(1, steps) %}
+        sum += x{{ j }};
+{% endfor %}
+        let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+        var deviations = Vec();
+        var spreads = Vec();
+{% for j in range(steps) %}
+        let d{{ j }} = where_live(x{{ j }} - mean, Vec(), {{ j }}u, thread);
+        deviations += d{{ j }};
+        spreads += d{{ j }} * (d{{ j }} * PER_COLUMN);
+{% endfor %}
+        let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+        let deviation = sums.x;
+        let spread = sums.y;
+{% include "lib/statistics.wgsl" %}
+{% else %}
+        var squares = x0 * (x0 * PER_COLUMN);
+{% for j in range(1, steps) %}
+        squares += x{{ j }} * (x{{ j }} * PER_COLUMN);
+{% endfor %}
+        let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+{% endif %}
+
+        var along = Vec();
+{% if has_mean %}
+        var across = Vec();
+{% endif %}
+{% for j in range(steps) %}
+        let xhat{{ j }} = (x{{ j }}{{ " - mean - low" if has_mean }}) * rstd;
+        let g{{ j }} = dy{{ j }}{{ " * weight" ~ j if has_weight }};
+        along += g{{ j }} * xhat{{ j }} * PER_COLUMN;
+{% if has_mean %}
+        across += g{{ j }} * PER_COLUMN;
+{% endif %}
+{% endfor %}
+{% if has_mean %}
+        let means = sum_gradients(vec2(total(along), total(across)), place, lane, subgroup_size);
+        let mean_gx = means.x;
+        let mean_g = means.y;
+{% else %}
+        let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
+{% endif %}
+{% for j in range(steps) %}
+        let dx{{ j }} = (g{{ j }} - xhat{{ j }} * mean_gx{{ " - mean_g" if has_mean }}) * rstd{{ " + load_dh(row, " ~ j ~ "u, thread)" if has_dh }};
+        store_dx(row, row_exists, {{ j }}u, thread, dx{{ j }});
+{% for name, term in [("dweight", "dy" ~ j ~ " * xhat" ~ j), ("dbias", "dy" ~ j), ("dresidual_bias", "dx" ~ j)] if name in summed %}
+        {{ name }}{{ j }} += {{ term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)" }};
+{% endfor %}
+{% endfor %}
+        next_turn();
+    }
+{% if summed %}
+
+{% if rows_per_workgroup == 1 %}
+    if (workgroup < params.partials_count) {
+{% for name in summed %}
+{% for j in range(steps) %}
+        store_partial(workgroup, {{ summed.index(name) }}u, {{ j }}u, thread, {{ name }}{{ j }});
+{% endfor %}
+{% endfor %}
+    }
+{% else %}
+{% for stream in range(rows_per_workgroup) %}
+    if (place / THREADS == {{ stream }}u) {
+{% for j in range(steps) %}
+        if (live({{ j }}u, thread)) {
+{% for name in summed %}
+            merged[{{ summed.index(name) }}u * CHUNKS + {{ j }}u * THREADS + thread] {{ "+=" if stream else "=" }} {{ name }}{{ j }};
+{% endfor %}
+        }
+{% endfor %}
+    }
+    workgroupBarrier();
+{% endfor %}
+    if (workgroup < params.partials_count) {
+        for (var at = place; at < {{ summed|length }}u * CHUNKS; at += {{ workgroup_size }}u) {
+            put_partial(workgroup * {{ summed|length }}u * CHUNKS + at, merged[at]);
+        }
+    }
+{% endif %}
+{% endif %}
+}

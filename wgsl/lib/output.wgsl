@@ -1,0 +1,26 @@
+{#- What becomes of a normalised row: scale, shift, the storage type. The functions; lib/write.wgsl calls them. -#}
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/dtype.wgsl" import chunked with context %}
+{% from "lib/write.wgsl" import row_scaled, tracks_amax with context %}
+// y before it is rounded to its storage type.
+fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
+    return normalized{{ " * load_weight(j, thread)" if has_weight }}{{ " + load_bias(j, thread)" if has_bias }};
+}
+{% if row_scaled or tracks_amax %}
+
+// The largest |y| of a Vec's columns that exist.
+fn greatest(y: Vec, j: u32, thread: u32) -> f32 {
+    let size = where_live(abs(y), Vec(), j, thread);
+    return {{ "max(max(size.x, size.y), max(size.z, size.w))" if chunked else "size" }};
+}
+
+{{ row_reduction("greatest_of_row", "f32", merge="max") }}
+{% endif %}
+{% if tracks_amax %}
+// Runs before the first row.
+@compute @workgroup_size(1)
+fn open_amax() {
+    atomicStore(&amax[0], 0u);
+    atomicStore(&amax[1], bitcast<u32>(1.0 / params.scale));
+}
+{% endif %}

@@ -1,0 +1,50 @@
+// /// webnorm
+// summary = "One invocation per row, two sweeps over memory."
+// differs = "The formula as it is written, with nothing shared between invocations."
+// rung = 1
+// [tune]
+// workgroup_size = [32, 64, 128, 256]
+// [default]
+// workgroup_size = "32 if software else 64"
+// [derive]
+// subgroups = 0
+// vector_width = "4 if packed else 1"
+// threads_per_row = 1
+// rows_per_workgroup = "workgroup_size"
+// steps = "ceil_div(span, 4) if packed else cols"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
+// [accuracy]
+// serial_terms = "steps"
+// ///
+
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and
+// a single accumulator adds `steps` terms one after another, so its rounding grows with the row.
+{% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/write.wgsl" import write_row with context %}
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/output.wgsl" %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% call each_row() %}
+
+    var squares = Vec();
+    {% call sweep() %}
+        let value = load_input(row, j, thread);
+        squares += value * (value * PER_COLUMN);
+    {% endcall %}
+    let rstd = inverseSqrt(total(squares) + params.eps);
+
+    {% call(h) write_row() %}{{ h }} * rstd{% endcall %}
+
+    {% endcall %}
+}

@@ -1,0 +1,73 @@
+// /// webnorm
+// summary = "The row stays in registers: one read, one write."
+// differs = "Reads x once where workgroup reads it twice."
+// rung = 3
+// [features]
+// subgroups = "subgroups"
+// shader-f16 = "native_f16"
+// [tune]
+// threads_per_row = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
+// rows_per_workgroup = [1, 2, 4, 8, 16]
+// vector_width = [4, 1]
+// subgroups = [true, false]
+// native_f16 = [false, true]
+// [default]
+// threads_per_row = "(8 if span <= 512 else (32 if span <= 2048 else (64 if span <= 4096 else (256 if span <= 16384 else 512)))) if software else ((32 if span <= 512 else (64 if span <= 1024 else (128 if span <= 2048 else min(256 if span <= 16384 else 1024, max_invocations)))) if itemsize == 2 else (32 if span <= 256 else (128 if span <= 1024 else (256 if span <= 2048 else min(512 if span <= 32768 else 1024, max_invocations)))))"
+// rows_per_workgroup = "1 if software or threads_per_row > 32 else 4"
+// subgroups = "has_subgroups"
+// [derive]
+// workgroup_size = "threads_per_row * rows_per_workgroup"
+// steps = "ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
+// scalars = "steps * vector_width"
+// [[require]]
+// rule = "is_float16 or not native_f16"
+// why = "native_f16 is another encoding of float16, which the problem does not use"
+// [[require]]
+// rule = "vector_width == 4 or not packed"
+// why = "types narrower than a word are read four at a time: vector_width 4"
+// [[require]]
+// rule = "workgroup_size <= min(1024, max_invocations)"
+// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
+// [[require]]
+// rule = "scalars <= 64"
+// why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
+// [accuracy]
+// serial_terms = "steps"
+// ///
+
+// Specialised on the number of columns and unrolled, as registers of layer_norm is.
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/write.wgsl" import write_registers with context %}
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/output.wgsl" %}
+
+{{ row_reduction("sum_squares", "f32") }}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% call each_row() %}
+
+{% for j in range(steps) %}
+    let h{{ j }} = load_input(row, {{ j }}u, thread);
+{% endfor %}
+
+    var squares = h0 * (h0 * PER_COLUMN);
+{% for j in range(1, steps) %}
+    squares += h{{ j }} * (h{{ j }} * PER_COLUMN);
+{% endfor %}
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+
+    {% call(j) write_registers() %}h{{ j }} * rstd{% endcall %}
+
+    {% endcall %}
+}
