@@ -1,6 +1,6 @@
 """The tables of docs/numerics.md and docs/kernels.md, from the adapter at hand and the kernels' headers.
 
-python -m bench.numerics            print both tables
+python -m bench.numerics            print the tables
 python -m bench.numerics --write    put them into the docs, between their markers
 """
 
@@ -26,12 +26,20 @@ from webnorm import (
 )
 from webnorm.device import Device
 from webnorm.kernel import Kernel, default_variant
-from webnorm.reference import layer_norm
+from webnorm.ops import complete_inputs
+from webnorm.reference import normalise
 from webnorm.results import write_text
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROWS, COLS = 16, 4096
 MEANS = (0.0, 1e2, 1e3, 1e4, 1e6)
+# Of the gradient registers: constants, and how many words of the saved mean it is given; 0 for none saved.
+GRADIENT_COLUMNS: tuple[tuple[str, dict[str, int], int], ...] = (
+    ("saved mean, one word", {}, 1),
+    ("saved mean, two words", {}, 2),
+    ("made anew, hi/lo off", {"hi_lo_mean": 0}, 0),
+    ("made anew", {}, 0),
+)
 COLUMNS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("one_pass", "one_pass", {}),
     ("welford", "welford", {}),
@@ -48,10 +56,47 @@ def error(device: Device, kernel: Kernel, constants: dict[str, int], mean: float
     problem = Problem(rows=ROWS, cols=COLS, distribution="given", options=Options(weight=False, bias=False))
     chosen = {**default_variant(kernel, problem, device.traits).constants, **constants}
     shader = render_shader(Variant(kernel, chosen), problem, "native", device.traits)
-    inputs, outputs = Inputs(device, problem, {"x": x}), Outputs(device, problem, ["y"])
-    Plan(device, shader, inputs, outputs, compile_shader(device, shader)).run()
+    inputs, outputs = Inputs(device, {"x": x}), Outputs(device, problem, kernel.op.outputs(problem))
+    Plan(device, shader, inputs.buffers, outputs.buffers, compile_shader(device, shader)).run()
     y, _ = outputs.read("y")
-    return float(np.abs(y - layer_norm(x, None, None, problem.eps)).max())
+    return float(np.abs(y - normalise(x, problem.eps, has_mean=True).xhat).max())
+
+
+def gradient_error(
+    device: Device, kernel: Kernel, constants: dict[str, int], words: int, mean: float
+) -> float:
+    """Largest |error| of dweight over the same rows, in units of the largest |dweight|."""
+    x = (np.random.default_rng(0).standard_normal((ROWS, COLS)) + mean).astype(np.float32)
+    options = Options(bias=False, saved_stats=words > 0)
+    problem = Problem(rows=ROWS, cols=COLS, distribution="given", options=options)
+    arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(1))
+    if words == 1:
+        arrays["stats"][:, 1] = 0.0
+    chosen = {**default_variant(kernel, problem, device.traits).constants, **constants}
+    shader = render_shader(Variant(kernel, chosen), problem, "native", device.traits)
+    inputs, outputs = Inputs(device, arrays), Outputs(device, problem, kernel.op.outputs(problem))
+    Plan(device, shader, inputs.buffers, outputs.buffers, compile_shader(device, shader)).run()
+    dweight, _ = outputs.read("dweight")
+    expected = kernel.op.reference(arrays, problem)["dweight"].value
+    return float(np.abs(dweight - expected).max() / np.abs(expected).max())
+
+
+def gradient_table() -> str:
+    """Errors of dweight by mean and by where the mean comes from, as Markdown."""
+    device, kernel = open_device(), select(discover(), "registers", "layer_norm_backward")
+    lines = [
+        f"{device.adapter}, {ROWS} rows of {COLS}:",
+        "",
+        "| mean / sd | " + " | ".join(heading for heading, _, _ in GRADIENT_COLUMNS) + " |",
+        "|---|" + "---|" * len(GRADIENT_COLUMNS),
+    ]
+    for mean in MEANS:
+        cells = (
+            f"{gradient_error(device, kernel, constants, words, mean):.1e}"
+            for _, constants, words in GRADIENT_COLUMNS
+        )
+        lines.append(f"| {mean:g} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def numerics_table() -> str:
@@ -84,11 +129,12 @@ def kernels_table(kernels: list[Kernel]) -> str:
     return "\n".join(lines)
 
 
-def between_markers(page: Path, table: str) -> str:
+def between_markers(page: Path, name: str, table: str) -> str:
     """The page with the table in place of what stands between its markers."""
-    head, rest = page.read_text(encoding="utf-8").split("<!-- table -->\n", 1)
-    _, tail = rest.split("<!-- end of table -->", 1)
-    return f"{head}<!-- table -->\n{table}\n<!-- end of table -->{tail}"
+    opening, closing = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    head, rest = page.read_text(encoding="utf-8").split(opening, 1)
+    _, tail = rest.split(closing, 1)
+    return f"{head}{opening}{table}\n{closing}{tail}"
 
 
 def main() -> None:
@@ -98,9 +144,13 @@ def main() -> None:
     )
     parser.add_argument("--write", action="store_true", help="put the tables into docs/")
     write = parser.parse_args().write
-    for name, table in (("numerics.md", numerics_table()), ("kernels.md", kernels_table(discover()))):
+    for page, name, table in (
+        ("numerics.md", "table", numerics_table()),
+        ("numerics.md", "gradient table", gradient_table()),
+        ("kernels.md", "table", kernels_table(discover())),
+    ):
         if write:
-            write_text(DOCS / name, between_markers(DOCS / name, table))
+            write_text(DOCS / page, between_markers(DOCS / page, name, table))
         else:
             print(table, end="\n\n")
 

@@ -46,11 +46,12 @@ class Other:
 
 
 def asked(task: Task, device: Device) -> list[Variant]:
-    """The copy in all its constants, every kernel at its defaults, and the flagship's choices."""
+    """The copy with one to four accesses, every kernel at its defaults, and the flagship's choices."""
     found: list[Variant] = []
     for kernel in discover():
         if kernel.op.exact:
-            found += chosen_variants(kernel, plain(task.problem), device.traits, {}, every=True)
+            accesses = {"accesses": kernel.tune["accesses"]}
+            found += chosen_variants(kernel, plain(task.problem), device.traits, accesses)
         elif kernel.op is task.op:
             found += chosen_variants(kernel, task.problem, device.traits, {})
             if kernel.name == "registers":
@@ -66,7 +67,10 @@ def asked(task: Task, device: Device) -> list[Variant]:
 
 def _choices(kernel: Kernel, task: Task, device: Device) -> list[Variant]:
     found: list[Variant] = []
-    for axis, values in {"threads_per_row": kernel.tune["threads_per_row"], **_CHOICES}.items():
+    (default,) = chosen_variants(kernel, task.problem, device.traits, {})
+    threads = default.constants["threads_per_row"]
+    near = tuple(n for n in kernel.tune["threads_per_row"] if threads // 2 <= n <= 2 * threads)
+    for axis, values in {"threads_per_row": near, **_CHOICES}.items():
         if axis in kernel.tune:
             found += chosen_variants(kernel, task.problem, device.traits, {axis: values})
     return found

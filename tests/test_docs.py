@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,11 @@ import pytest
 from bench.numerics import kernels_table
 from lab import KERNELS
 from test_snapshots import tracked
+from webnorm import functional, modules, onnx_ops
 from webnorm.device import Device
+from webnorm.kernel import ADAPTER_NAMES, PROBLEM_NAMES, TEMPLATE_NAMES, wgsl_root
+from webnorm.presets import PRESETS
+from webnorm.problem import Options
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md")
@@ -77,6 +82,37 @@ def test_every_command_is_documented() -> None:
     assert commands == {"doctor", "list", "show", "check", "bench", "compare"}
     text = "".join(page.read_text() for page in PAGES)
     assert all(f"webnorm {command}" in text for command in commands)
+
+
+def test_every_option_has_an_example() -> None:
+    page = ROOT / "docs" / "options.md"
+    run = "".join([*blocks(page, "console"), *blocks(page, "python")])
+    for field in fields(Options):
+        assert re.search(rf"\b{field.name}\b", page.read_text()), field.name
+        # Dtypes of parameters and statistics that were saved follow from the arrays in Python.
+        python = {"weight_dtype": "weight", "saved_stats": "stats="}.get(field.name, field.name)
+        assert python in run, field.name
+
+
+def test_every_function_is_documented() -> None:
+    text = (ROOT / "docs" / "python.md").read_text()
+    for module in (functional, modules, onnx_ops):
+        for name, value in vars(module).items():
+            if getattr(value, "__module__", None) == module.__name__ and not name.startswith("_"):
+                assert f"`{name}" in text, name
+
+
+def test_every_snippet_and_name_of_a_header_is_documented() -> None:
+    text = (ROOT / "docs" / "add-a-kernel.md").read_text()
+    for path in (wgsl_root() / "lib").glob("*.wgsl"):
+        assert f"`{path.name}`" in text, path.name
+    for name in (*PROBLEM_NAMES, *ADAPTER_NAMES, *TEMPLATE_NAMES):
+        assert f"`{name}`" in text, name
+
+
+def test_the_changelog_names_every_preset() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert all(preset in text for preset in PRESETS)
 
 
 def test_the_kernels_table_is_fresh() -> None:

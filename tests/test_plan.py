@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lab import GPU, NORMS, STABLE, compute, kernel_named, run, run_shader
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, default_variant
+from webnorm.kernel import Kernel, Variant, default_variant
 from webnorm.ops import make_inputs
 from webnorm.plan import GUARD_BYTES, check_memory, grid, slices, window
 from webnorm.problem import Problem
@@ -116,6 +116,12 @@ def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: D
     assert accuracy.ok, accuracy.reason
 
 
+def four_groups(kernel: Kernel, problem: Problem, device: Device) -> Variant:
+    """So few records of sums that they fit a small binding, whatever is the default on the adapter."""
+    constants = default_variant(kernel, problem, device.traits).constants
+    return Variant(kernel, {**constants, "groups": 4} if "groups" in kernel.tune else constants)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize(("rows", "cols"), [(1500, 96), (12000, 3), (400, 199), (301, 254), (12000, 16)])
 @pytest.mark.parametrize("kernel", BACKWARD, ids=lambda kernel: kernel.label)
@@ -124,7 +130,7 @@ def test_slices_add_to_the_same_sums(
 ) -> None:
     options = kernel.op.defaults.changed(["bias", "residual_bias", "dh"])
     problem = Problem(rows=rows, cols=cols, dtype=dtype, options=options)
-    variant = default_variant(kernel, problem, narrow.traits)
+    variant = four_groups(kernel, problem, narrow)
     shader = render_shader(variant, problem, "native", narrow.traits)
     assert len(slices(shader, problem, narrow.limits)) > 1
     _, accuracy = run(narrow, variant, problem)
@@ -135,7 +141,20 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
     problem = Problem(rows=20, cols=4096)
     kernel = kernel_named("tiles", "layer_norm_backward")
     with pytest.raises(WebnormError, match=r"needs 131072 bytes for partials; .* to 65536 bytes"):
-        run(narrow, default_variant(kernel, problem, narrow.traits), problem)
+        run(narrow, four_groups(kernel, problem, narrow), problem)
+
+
+@pytest.mark.parametrize("cap", [1, 3, 50])
+@pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
+def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Device) -> None:
+    options = kernel.op.defaults.changed(["bias", f"max_workgroups={cap}"])
+    for cols in (45, 300):
+        problem = Problem(rows=70, cols=cols, options=options)
+        variant = default_variant(kernel, problem, device.traits)
+        shader = render_shader(variant, problem, "native", device.traits)
+        assert all(shader.workgroup_count(step, problem.rows) <= cap for step in shader.steps)
+        _, accuracy = run(device, variant, problem)
+        assert accuracy.ok, accuracy.reason
 
 
 @pytest.mark.parametrize("kernel", BACKWARD, ids=lambda kernel: kernel.label)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import webnorm
-from webnorm.corpus import CASES, Case
+from webnorm.corpus import CASES, Case, Changes
 from webnorm.device import Device
 from webnorm.ops import OPS
-from webnorm.problem import DTYPES, STORAGE, Array, Options, finfo
+from webnorm.problem import DTYPES, STORAGE, Array, finfo
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-PLAIN = Options(weight=False, bias=False)
+PLAIN = Changes(options=("weight=false", "bias=false"))
 # Of each kind one: a compilation for every row length and dtype is what costs time here.
 CORPUS = (
     "normal",

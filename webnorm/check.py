@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from webnorm import lab
-from webnorm.corpus import CASES, Case, problems
+from webnorm.corpus import CASES, Case, Changes, problems
 from webnorm.device import Traits
 from webnorm.errors import WebnormError, unknown
 from webnorm.kernel import Kernel, chosen_variants
@@ -34,12 +34,12 @@ def dtypes_named(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Request:
-    """What to check. `every` takes all admitted constants of every kernel; `options` replace the cases'."""
+    """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'."""
 
     kernels: tuple[Kernel, ...]
     cases: tuple[Case, ...] = CASES
     dtypes: tuple[str, ...] = ("float32",)
-    options: Options | None = None
+    changes: Changes = field(default_factory=Changes)
     roots: tuple[Path, ...] = ()
     chosen: Mapping[str, Sequence[int]] | None = None
     every: bool = False
@@ -50,7 +50,7 @@ class Request:
         return [
             (case, problem, tuple(kernel for kernel in self.kernels if kernel.op is op))
             for op in ops.values()
-            for case, problem in problems(self.cases, op, self.dtypes, self.options)
+            for case, problem in problems(self.cases, op, self.dtypes, self.changes)
         ]
 
     def count(self) -> int:
@@ -58,7 +58,7 @@ class Request:
         return sum(len(kernels) for _, _, kernels in self.tasks())
 
 
-def own_case(path: Path, eps: float | None) -> Case:
+def own_case(path: Path) -> Case:
     """A case of the user's own: an array (..., cols) in an .npy file, without weight and bias.
 
     Raises WebnormError for a file that cannot be read, a dtype that is no storage type, or no dimension.
@@ -80,7 +80,6 @@ def own_case(path: Path, eps: float | None) -> Case:
         shape=(x.shape[0], x.shape[1]),
         x=lambda rng: x,
         options=Options(weight=False, bias=False),
-        eps=eps,
         given=dtype,
     )
 

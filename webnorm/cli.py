@@ -35,7 +35,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="A WebGPU kernel lab for LayerNorm: WGSL kernels, checked against float64 and timed.\n\n"
+    help="A WebGPU kernel lab for LayerNorm, RMSNorm and their gradients: WGSL kernels, "
+    "checked against float64 and timed.\n\n"
     "Start with [bold]webnorm doctor[/] to see your adapters, then [bold]webnorm bench --quick[/].",
     epilog="Exit status: 0 all right, 1 a kernel is wrong or slower than asked, 2 bad usage or no adapter.",
 )
@@ -72,7 +73,7 @@ OpOption = Annotated[
     str | None,
     typer.Option(
         "--op",
-        help="layer_norm (the default), layer_norm_backward, rms_norm, rms_norm_backward; check: also all.",
+        help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward.",
     ),
 ]
 AdapterOption = Annotated[
@@ -100,7 +101,7 @@ AllConstantsOption = Annotated[
 EpsOption = Annotated[
     float | None,
     typer.Option(
-        "--eps", help="Added to the variance. Default: 1e-5; for rms_norm the dtype's machine epsilon."
+        "--eps", help="Added to the variance. Default: 1e-5; for rms_norm float32's machine epsilon."
     ),
 ]
 DtypeOption = Annotated[
@@ -401,7 +402,13 @@ def _show_cost(
 @app.command()
 def check(
     kernel: KernelOption = None,
-    op: OpOption = None,
+    op: Annotated[
+        str | None,
+        typer.Option(
+            "--op",
+            help="layer_norm (the default), layer_norm_backward, rms_norm, rms_norm_backward, or all.",
+        ),
+    ] = None,
     dtype: Annotated[
         str, typer.Option("--dtype", help="float32, float16, bfloat16, a list of them, or all.")
     ] = "float32",
@@ -412,6 +419,9 @@ def check(
         typer.Option("--input", help="Check your own array, an .npy file, in place of the corpus."),
     ] = None,
     eps: EpsOption = None,
+    scale: Annotated[
+        float | None, typer.Option("--scale", help="What y is multiplied by before it is rounded to float8.")
+    ] = None,
     constant: ConstantOption = None,
     all_constants: AllConstantsOption = False,
     wgsl: WgslOption = None,
@@ -426,11 +436,12 @@ def check(
 ) -> None:
     """Hold every kernel against float64 on the inputs that broke other implementations.
 
-    The corpus has cases for every option; --option asks for the same options in every case instead.
+    The corpus has cases for every option; --option asks for the same options in every case instead, and
+    --eps and --scale for the same values.
     """
     from webnorm import bench, overview, report
     from webnorm import check as checking
-    from webnorm.corpus import CASES
+    from webnorm.corpus import CASES, Changes
     from webnorm.results import Report
     from webnorm.worker import Worker
 
@@ -449,12 +460,12 @@ def check(
             raise unknown("case", name, by_name)
     chosen_cases = tuple(by_name[name] for name in case) if case else CASES
     if input is not None:
-        chosen_cases = (checking.own_case(input, eps),)
+        chosen_cases = (checking.own_case(input),)
     request = checking.Request(
         tuple(kernels),
         chosen_cases,
         checking.dtypes_named(dtype) if input is None else (chosen_cases[0].given or "",),
-        None if option is None else home.defaults.changed(option),
+        Changes(None if option is None else tuple(option), eps, scale),
         tuple(wgsl or ()),
         _constants(constant, kernels),
         all_constants,

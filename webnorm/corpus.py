@@ -15,6 +15,15 @@ _PLAIN = Options(weight=False, bias=False)
 
 
 @dataclass(frozen=True)
+class Changes:
+    """What takes the place of every case's own; None where nothing does. `options`: see Options.changed."""
+
+    options: tuple[str, ...] | None = None
+    eps: float | None = None
+    scale: float | None = None
+
+
+@dataclass(frozen=True)
 class Case:
     """One input. `x` draws (rows, cols) in float64; `options` are added to those of the problem.
 
@@ -33,20 +42,22 @@ class Case:
     given: str | None = None
     breaks_one_pass: bool = False
 
-    def problem(self, op: Op, dtype: str = "float32", options: Options | None = None) -> Problem | None:
+    def problem(self, op: Op, dtype: str = "float32", changes: Changes | None = None) -> Problem | None:
         """The case as a problem of an op; None where it has none, or the type cannot hold the case's x.
 
-        `options` take the place of the case's own. Options that an op lacks make the case one of other ops.
+        `changes` take the place of the case's own. Options that an op lacks make the case one of other ops.
         """
+        changes = changes or Changes()
+        eps = next((eps for eps in (changes.eps, self.eps) if eps is not None), op.default_eps)
         rows, cols = self.shape
         problem = Problem(
             rows=rows,
             cols=cols,
             dtype=dtype,
-            eps=op.default_eps if self.eps is None else self.eps,
+            eps=eps,
             distribution="given",
-            scale=self.scale,
-            options=self.options if options is None else options,
+            scale=self.scale if changes.scale is None else changes.scale,
+            options=self.options if changes.options is None else op.defaults.changed(changes.options),
         )
         try:
             op.check(problem)
@@ -71,12 +82,12 @@ class Case:
 
 
 def problems(
-    cases: Sequence[Case], op: Op, dtypes: Sequence[str], options: Options | None = None
+    cases: Sequence[Case], op: Op, dtypes: Sequence[str], changes: Changes | None = None
 ) -> Iterator[tuple[Case, Problem]]:
     """Every case in every storage type, where there is such a problem of the op."""
     for case in cases:
         for dtype in dtypes:
-            problem = case.problem(op, dtype, options)
+            problem = case.problem(op, dtype, changes)
             if problem is not None:
                 yield case, problem
 
@@ -209,6 +220,13 @@ OPTION_CASES: tuple[Case, ...] = (
         )
         for name, source, options, scale in _OPTIONS
         for cols in (70, 61, 256)
+    ),
+    _case(
+        "small-residual",
+        "h among float16's denormals: x and residual almost cancel",
+        lambda rng: rng.standard_normal((5, 200)) * 1e-5,
+        (5, 200),
+        options=Options(residual=True, residual_bias=True, weight_dtype="float32"),
     ),
     _case(
         "stats-1e4",

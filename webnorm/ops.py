@@ -90,7 +90,7 @@ class Op:
     def default_eps(self) -> float:
         """What torch takes: 1e-5; for RMSNorm the machine epsilon of the type it computes in.
 
-        That is float32 for all storage types (pytorch #142848; before 2.7 it was x's own type).
+        That is float32 for all storage types since pytorch #142848; before, it was x's own type.
         """
         if self.name.startswith("rms_norm"):
             return float(finfo("float32").eps)
@@ -119,8 +119,9 @@ def make_inputs(op: Op, problem: Problem) -> dict[str, Array]:
     """Draw every input that the op reads for this problem, in its storage type.
 
     Weight is uniform in [0.5, 1.5) (less 1 where it is zero-centred) and bias uniform in [-0.5, 0.5), so that
-    a kernel that swaps or drops one of them is wrong by much more than rounding. residual is as x, dy and dh
-    are normal; saved statistics are those of x in float64, rounded.
+    a kernel that swaps or drops one of them is wrong by much more than rounding. dy, dh, residual and its
+    bias are normal, what is added to x not larger than it; saved statistics are those of x in float64,
+    rounded.
     """
     return complete_inputs(op, problem, {"x": draw_x(problem)}, np.random.default_rng([problem.seed, 1]))
 
@@ -144,10 +145,14 @@ def _draw(
     match tensor.name:
         case "weight":
             return rng.random(shape) + (-0.5 if problem.options.zero_centered_weight else 0.5)
-        case "bias" | "residual_bias":
+        case "bias":
             return rng.random(shape) - 0.5
         case "stats":
             return reference.stats_of(arrays["x"], problem.eps, op.has_mean)
+        case "residual" | "residual_bias":
+            x = arrays["x"].astype(np.float64)
+            largest = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
+            return rng.standard_normal(shape) * min(1.0, largest)
         case _:
             return rng.standard_normal(shape)
 

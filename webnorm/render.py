@@ -360,6 +360,13 @@ def render_shader(
     bindings, views = _bindings(variant, problem, names)
     params = _params(bindings)
     features = variant.features(problem, traits)
+    steps = tuple(_steps(variant, problem, names, bindings))
+    for step in steps:
+        if target == "browser" and len(step.bindings) > MOST_BUFFERS:
+            raise WebnormError(
+                f"{variant}: pass {step.entry_point} binds {len(step.bindings)} storage buffers; "
+                f"a page can count on {MOST_BUFFERS}"
+            )
     environment, loader = _environment((*roots, kernel.path.resolve().parent.parent, wgsl_root()))
     context: dict[str, Any] = {name: value for name, value in names.items() if name != "rows"}
     context.update(
@@ -393,7 +400,7 @@ def render_shader(
         text=text,
         origins=origins,
         bindings=bindings,
-        steps=tuple(_steps(variant, problem, names, bindings)),
+        steps=steps,
         params=params,
         names=names,
         features=features,

@@ -35,12 +35,12 @@
 // [[pass]]
 // entry_point = "columns_of_rows"
 // workgroup_size = "column_threads"
-// workgroup_count = "column_tiles * groups"
+// workgroup_count = "min(column_tiles * groups, max_workgroups)"
 // bindings = ["x", "dy", "weight", "dh", "dx", "row_sums", "partials"]
 // [[pass]]
 // entry_point = "finish"
 // workgroup_size = "finish_chunks * finish_records"
-// workgroup_count = "ceil_div(sums * ceil_div(cols, 4), finish_chunks)"
+// workgroup_count = "min(ceil_div(sums * ceil_div(cols, 4), finish_chunks), max_workgroups)"
 // per = "call"
 // when = "sums > 0"
 // bindings = ["partials", "dweight", "dbias", "dresidual_bias"]

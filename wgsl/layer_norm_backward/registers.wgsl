@@ -46,17 +46,17 @@
 // why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and each row takes several"
 // [[scratch]]
 // name = "partials"
-// records = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup), max_workgroups), 4)"
+// records = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4)"
 // words = "max(4 * ceil_div(cols, 4) * sums, 4)"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup), max_workgroups), 4)"
+// workgroup_count = "min(4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4), max_workgroups)"
 // bindings = ["x", "dy", "weight", "stats", "dh", "dx", "partials"]
 // [[pass]]
 // entry_point = "finish"
 // workgroup_size = "finish_chunks * finish_records"
-// workgroup_count = "ceil_div(sums * ceil_div(cols, 4), finish_chunks)"
+// workgroup_count = "min(ceil_div(sums * ceil_div(cols, 4), finish_chunks), max_workgroups)"
 // per = "call"
 // when = "sums > 0"
 // bindings = ["partials", "dweight", "dbias", "dresidual_bias"]

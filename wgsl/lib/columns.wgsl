@@ -99,10 +99,15 @@ fn columns_of_rows(
     @builtin(local_invocation_index) invocation: u32,
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let thread = workgroup % {{ column_tiles }}u * {{ column_threads }}u + invocation;
-    let group = workgroup / {{ column_tiles }}u;
+{% if capped %}
+    for (var item = workgroup; item < {{ column_tiles }}u * params.partials_count; item += workgroups.x * workgroups.y) {
+{% else %}
+    let item = workgroup;
+{% endif %}
+    let thread = item % {{ column_tiles }}u * {{ column_threads }}u + invocation;
+    let group = item / {{ column_tiles }}u;
     // What lies past the row, or past the last group, is not stored.
-    let exists = thread < {{ "(COLS + 6u) / 4u" if shifted else "ACCESSES" }} && group < groups_of_rows();
+    let exists = thread < {{ "(COLS + 6u) / 4u" if shifted else "ACCESSES" }} && group < params.partials_count;
 {% if shifted %}
     row_shift = (params.x_start + group * COLS) % 4u;
 {% endif %}
@@ -112,7 +117,8 @@ fn columns_of_rows(
 {% for name in summed %}
     var {{ name }}_sum = Vec();
 {% endfor %}
-    for (var row = group; row < params.rows; row += groups_of_rows()) {
+    // Rows that are this far apart are added up in one record.
+    for (var row = group; row < params.rows; row += params.partials_count) {
         let at = params.row_sums_start + row * {{ row_words }}u;
         let rstd = row_sums[at];
         let mean_gx = row_sums[at + 1u];
@@ -143,9 +149,7 @@ fn columns_of_rows(
 {% endfor %}
     }
 {% endif %}
-}
-
-// Rows that are this far apart are added up in one record.
-fn groups_of_rows() -> u32 {
-    return params.partials_count;
+{% if capped %}
+    }
+{% endif %}
 }

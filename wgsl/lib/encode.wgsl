@@ -23,6 +23,16 @@ fn encode_float16(value: vec4<f32>) -> vec2<u32> {
 {% endif %}
 
 {% endif %}
+{% if dtype == "float16" and has_residual %}
+// To nearest even. Not unpack2x16float(pack2x16float()): NVIDIA's compiler takes that to be the same value.
+fn round_float16(value: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<u32>>(value);
+    let even = (bits + 0xfffu + ((bits >> vec4(13u)) & vec4(1u))) & vec4(0xffffe000u);
+    let small = round(value * 16777216.0) / 16777216.0;
+    return select(bitcast<vec4<f32>>(even), small, abs(value) < vec4(0.00006103515625));
+}
+
+{% endif %}
 {% if "bfloat16" in dtypes %}
 fn decode_bfloat16(raw: vec2<u32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4(raw.x << 16u, raw.x & 0xffff0000u, raw.y << 16u, raw.y & 0xffff0000u));

@@ -60,9 +60,14 @@ fn finish(
     @builtin(local_invocation_index) invocation: u32,
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let at = workgroup * {{ finish_chunks }}u + invocation % {{ finish_chunks }}u;
     let share = invocation / {{ finish_chunks }}u;
     const PER_RECORD = {{ summed|length }}u * CHUNKS;
+{% if capped %}
+    for (var item = workgroup; item * {{ finish_chunks }}u < PER_RECORD; item += workgroups.x * workgroups.y) {
+{% else %}
+    let item = workgroup;
+{% endif %}
+    let at = item * {{ finish_chunks }}u + invocation % {{ finish_chunks }}u;
     let inside = min(at, PER_RECORD - 1u);
     var sum = vec4<f32>();
     for (var record = share; record < params.partials_count; record += {{ finish_records }}u) {
@@ -87,5 +92,9 @@ fn finish(
         if (at / CHUNKS == {{ loop.index0 }}u) { store_{{ name }}(chunk, finish_sums[invocation]); }
 {% endfor %}
     }
+{% if capped %}
+    workgroupBarrier();  // before the next item's sums
+    }
+{% endif %}
 }
 {% endif %}

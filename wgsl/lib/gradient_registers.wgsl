@@ -23,8 +23,14 @@ fn main(
     {% include "lib/builtins.wgsl" %}
 ) {
 {{ locate() }}
+{% if capped %}
+    // A record to a workgroup, one after another where there are fewer workgroups.
+    for (var record = workgroup; record < params.partials_count; record += workgroups.x * workgroups.y) {
+{% else %}
+    let record = workgroup;
+{% endif %}
 {% if shifted %}
-    row_shift = (params.x_start + workgroup * COLS) % 4u;
+    row_shift = (params.x_start + record * COLS) % 4u;
 {% endif %}
 {% if has_weight %}
 {% for j in range(steps) %}
@@ -38,8 +44,8 @@ fn main(
 {% endfor %}
 
     // A dispatch of two dimensions may have more workgroups than there are records.
-    let rows = select(0u, params.rows, workgroup < params.partials_count);
-    for (var group = workgroup; group * {{ rows_per_workgroup }}u < rows; group += params.partials_count) {
+    let rows = select(0u, params.rows, record < params.partials_count);
+    for (var group = record; group * {{ rows_per_workgroup }}u < rows; group += params.partials_count) {
 {{ locate_row("group") }}
 {% for j in range(steps) %}
         let x{{ j }} = load_x(row, {{ j }}u, thread);
@@ -103,10 +109,10 @@ fn main(
 {% if summed %}
 
 {% if rows_per_workgroup == 1 %}
-    if (workgroup < params.partials_count) {
+    if (record < params.partials_count) {
 {% for name in summed %}
 {% for j in range(steps) %}
-        store_partial(workgroup, {{ summed.index(name) }}u, {{ j }}u, thread, {{ name }}{{ j }});
+        store_partial(record, {{ summed.index(name) }}u, {{ j }}u, thread, {{ name }}{{ j }});
 {% endfor %}
 {% endfor %}
     }
@@ -123,11 +129,15 @@ fn main(
     }
     workgroupBarrier();
 {% endfor %}
-    if (workgroup < params.partials_count) {
+    if (record < params.partials_count) {
         for (var at = place; at < {{ summed|length }}u * CHUNKS; at += {{ workgroup_size }}u) {
-            put_partial(workgroup * {{ summed|length }}u * CHUNKS + at, merged[at]);
+            put_partial(record * {{ summed|length }}u * CHUNKS + at, merged[at]);
         }
     }
 {% endif %}
+{% endif %}
+{% if capped %}
+    workgroupBarrier();  // before the next record's sums
+    }
 {% endif %}
 }

@@ -154,7 +154,7 @@ fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, valu
 // h = x + residual, as it is stored: what is normalised is what the next layer is given.
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     let h = load_x(row, j, thread) + load_residual(row, j, thread){{ " + load_residual_bias(j, thread)" if has_residual_bias }};
-    return {{ decoded(dtype, encoded(dtype, "h")) if chunked else "h" }};
+    return {{ "round_float16(h)" if dtype == "float16" else (decoded(dtype, encoded(dtype, "h")) if chunked else "h") }};
 }
 
 {% else %}

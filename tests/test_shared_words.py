@@ -1,0 +1,49 @@
+"""Rows that share words, enough of them that a GPU's workgroups write the same word at the same time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lab import compute, kernel_named
+from webnorm.accuracy import assess
+from webnorm.device import Device
+from webnorm.kernel import Variant, default_variant
+from webnorm.ops import make_inputs
+from webnorm.problem import Problem
+from webnorm.render import render_shader
+
+# No whole number of words in a row; one element more, less, and far more than a word holds.
+COLS = (1, 3, 5, 61, 1023)
+
+
+@pytest.mark.parametrize("cols", COLS)
+@pytest.mark.parametrize("options", ["", "out_dtype=int8", "out_dtype=float8_e4m3fn", "residual"])
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "layer_norm_backward"])
+def test_no_write_is_lost(op: str, options: str, cols: int, device: Device) -> None:
+    kernel = kernel_named("registers", op)
+    if kernel.op.backward and options:
+        pytest.skip("a gradient has no such output")
+    rows = max(2000, (100_000 if device.traits.software else 4_000_000) // cols)
+    problem = Problem(
+        rows=rows,
+        cols=cols,
+        dtype="float16",
+        options=kernel.op.defaults.changed(options.split(",") if options else []),
+    )
+    base = default_variant(kernel, problem, device.traits).constants
+    arrays = make_inputs(kernel.op, problem)
+    for rows_per_workgroup in (1, 4) if not kernel.op.backward else (1,):
+        variant = Variant(kernel, {**base, "rows_per_workgroup": rows_per_workgroup})
+        if variant.refusal(problem, device.traits) is not None:
+            continue
+        shader = render_shader(variant, problem, "native", device.traits)
+        assert "atomicOr(" in shader.text
+        first = compute(device, shader, arrays)
+        h = {"h": first["h"][0]} if "h" in first else {}
+        accuracy = assess(first, kernel.op.reference({**arrays, **h}, problem), shader)
+        assert accuracy.ok, accuracy.reason
+        for _ in range(3):
+            again = compute(device, shader, arrays)
+            for name, (array, _) in first.items():
+                assert np.array_equal(array.view(np.uint8), again[name][0].view(np.uint8)), name
