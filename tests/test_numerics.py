@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import pytest
 
-from lab import kernel_named, rows_around, run_shader
+from lab import compute, kernel_named, rows_around, run_shader
 from webnorm.device import Device
 from webnorm.kernel import Variant, all_variants, default_variant
+from webnorm.ops import make_inputs
 from webnorm.problem import Options, Problem
 from webnorm.reference import Float64Array, normalise
 from webnorm.render import render_shader
@@ -80,3 +82,39 @@ def test_without_the_second_word_the_mean_rounds(device: Device) -> None:
 def test_one_pass_gives_nonsense(device: Device) -> None:
     assert worst(device, of("one_pass", 4096, device), 4096, (0.0,))[0] < 1e-5
     assert worst(device, of("one_pass", 4096, device), 4096, (1e4,))[0] > 1.0
+
+
+@pytest.mark.parametrize("saved_stats", [True, False])
+@pytest.mark.parametrize("name", ["naive", "tiles", "registers"])
+def test_dweight_far_from_0(name: str, saved_stats: bool, device: Device) -> None:
+    """At a mean of 1e4 standard deviations, in float32, where the mean's rounding alone is 1e-3 of x̂."""
+    kernel = kernel_named(name, "layer_norm_backward")
+    options = Options(saved_stats=saved_stats)
+    problem = Problem(rows=1024, cols=4096, distribution="mean1e4", options=options)
+    arrays = make_inputs(kernel.op, problem)
+    variant = default_variant(kernel, problem, device.traits)
+    got = compute(device, render_shader(variant, problem, "native", device.traits), arrays)["dweight"][0]
+    expected = kernel.op.reference(arrays, problem)["dweight"].value
+    assert float(np.abs(got - expected).max()) <= 1e-5 * float(np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["welford_subgroup", "registers"])
+def test_amax_is_the_largest_float32_y(name: str, device: Device) -> None:
+    kernel = kernel_named(name)
+    for cols in (61, 256):
+        plain = Problem(rows=33, cols=cols)
+        float8 = replace(plain, scale=4.0, options=Options(out_dtype="float8_e4m3fn"))
+        arrays = make_inputs(kernel.op, plain)
+        variant = default_variant(kernel, float8, device.traits)
+        constants = {**variant.constants, "vector_width": 4}
+        outputs = {
+            problem: compute(
+                device,
+                render_shader(Variant(kernel, constants), problem, "native", device.traits),
+                arrays,
+            )
+            for problem in (plain, float8)
+        }
+        amax, scale_inv = outputs[float8]["amax"][0]
+        assert amax == pytest.approx(np.abs(outputs[plain]["y"][0]).max(), rel=2.0**-23)
+        assert scale_inv == 0.25
