@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import GPU, KERNELS, NORMS, SOFTWARE, kernel_named
+from lab import GPU, KERNELS, NORMS, SOFTWARE, STABLE, kernel_named
 from webnorm.device import BROWSER, Traits
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, all_variants, chosen_variants, default_variant, discover, load, select
@@ -226,3 +226,15 @@ def test_the_ladder() -> None:
     assert [kernel.name for kernel in NORMS if kernel.name in ladder] == ladder
     assert kernel_named("one_pass").unstable
     assert not any(kernel_named(name).unstable for name in ladder if name != "one_pass")
+
+
+@pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
+def test_loops_that_llvmpipe_would_cut_short_are_refused(kernel: Kernel) -> None:
+    capped = kernel.op.defaults.changed(["max_workgroups=1"])
+    problem = Problem(rows=10**6, cols=768, options=capped)
+    assert "65535" in (default_variant(kernel, problem, SOFTWARE).refusal(problem, SOFTWARE) or "")
+    assert default_variant(kernel, problem, GPU).refusal(problem, GPU) is None
+    free = Problem(rows=10**6, cols=768, options=kernel.op.defaults)
+    refusal = default_variant(kernel, free, SOFTWARE).refusal(free, SOFTWARE)
+    # naive adds a quarter of all rows in one loop.
+    assert (refusal is None) == (kernel.label not in ("layer_norm_backward/naive", "rms_norm_backward/naive"))

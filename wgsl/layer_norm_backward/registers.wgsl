@@ -15,7 +15,7 @@
 // [default]
 // threads_per_row = "(8 if span <= 256 else (32 if span <= 1024 else (128 if span <= 4096 else 512))) if software else (32 if span <= 256 else (64 if span <= 1024 else (128 if span <= 4096 else (256 if span <= 8192 else min(512 if span <= 16384 else 1024, max_invocations)))))"
 // rows_per_workgroup = "1 if software or span > cols or cols > 1024 else (8 if cols <= 256 else 4)"
-// groups = "(4 if rows <= 32768 else 64) if software else (132 if cols > 4096 else (264 if cols > 1024 or span == cols else 1056))"
+// groups = "(4 if rows <= 1024 else (64 if rows <= 32768 else 1056)) if software else (132 if cols > 4096 else (264 if cols > 1024 or span == cols else 1056))"
 // subgroups = "has_subgroups"
 // [derive]
 // vector_width = 4
@@ -42,8 +42,8 @@
 // rule = "rows_per_workgroup == 1 or 16 * sums * ceil_div(cols, 4) + 2048 <= workgroup_storage"
 // why = "the sums of a row do not fit workgroup memory, where those of several rows are added up"
 // [[require]]
-// rule = "not software or ceil_div(rows, rows_per_workgroup * min(groups, max_workgroups)) <= 10000"
-// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and each row takes several"
+// rule = "not software or ceil_div(rows, rows_per_workgroup * min(groups, max_workgroups)) * (4 + 3 * (threads_per_row // 16)) <= 65535"
+// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
 // [[scratch]]
 // name = "partials"
 // records = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4)"

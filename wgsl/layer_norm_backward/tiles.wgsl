@@ -10,7 +10,7 @@
 // [default]
 // threads_per_row = "8 if software else min(256, max_invocations)"
 // column_threads = "8 if software else 64"
-// groups = "4 if software else (512 if cols <= 1024 else (128 if cols <= 8192 else 64))"
+// groups = "(4 if rows <= 200000 else 64) if software else (512 if cols <= 1024 else (128 if cols <= 8192 else 64))"
 // [derive]
 // subgroups = 0
 // vector_width = 4
@@ -25,6 +25,12 @@
 // [[require]]
 // rule = "max(threads_per_row, column_threads) <= max_invocations"
 // why = "more invocations per workgroup than the adapter has"
+// [[require]]
+// rule = "not software or ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000)) <= 65535"
+// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
+// [[require]]
+// rule = "not software or ceil_div(column_tiles * groups, max_workgroups) * (1 + ceil_div(rows, groups)) <= 65535"
+// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
 // [[scratch]]
 // name = "row_sums"
 // words = 5

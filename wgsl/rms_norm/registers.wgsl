@@ -31,6 +31,9 @@
 // [[require]]
 // rule = "scalars <= 64"
 // why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
+// [[require]]
+// rule = "not software or ceil_div(rows, rows_per_workgroup * max_workgroups) * (4 + 3 * (threads_per_row // 16)) <= 65535"
+// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"

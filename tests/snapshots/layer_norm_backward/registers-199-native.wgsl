@@ -244,11 +244,12 @@ fn main(
     let place = subgroup * subgroup_size + lane;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let thread = place;
-    row_shift = (params.x_start + workgroup * COLS) % 4u;
+    let record = workgroup;
+    row_shift = (params.x_start + record * COLS) % 4u;
 
     // A dispatch of two dimensions may have more workgroups than there are records.
-    let rows = select(0u, params.rows, workgroup < params.partials_count);
-    for (var group = workgroup; group * 1u < rows; group += params.partials_count) {
+    let rows = select(0u, params.rows, record < params.partials_count);
+    for (var group = record; group * 1u < rows; group += params.partials_count) {
     let row_index = group;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);

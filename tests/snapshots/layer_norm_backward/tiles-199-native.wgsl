@@ -261,12 +261,14 @@ fn columns_of_rows(
     @builtin(local_invocation_index) invocation: u32,
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let thread = workgroup % 1u * 64u + invocation;
-    let group = workgroup / 1u;
+    let item = workgroup;
+    let thread = item % 1u * 64u + invocation;
+    let group = item / 1u;
     // What lies past the row, or past the last group, is not stored.
-    let exists = thread < (COLS + 6u) / 4u && group < groups_of_rows();
+    let exists = thread < (COLS + 6u) / 4u && group < params.partials_count;
     row_shift = (params.x_start + group * COLS) % 4u;
-    for (var row = group; row < params.rows; row += groups_of_rows()) {
+    // Rows that are this far apart are added up in one record.
+    for (var row = group; row < params.rows; row += params.partials_count) {
         let at = params.row_sums_start + row * 5u;
         let rstd = row_sums[at];
         let mean_gx = row_sums[at + 1u];
@@ -279,9 +281,4 @@ fn columns_of_rows(
         let dx_value = (g - xhat * mean_gx - mean_g) * rstd;
         store_dx(row, exists, 0u, thread, dx_value);
     }
-}
-
-// Rows that are this far apart are added up in one record.
-fn groups_of_rows() -> u32 {
-    return params.partials_count;
 }

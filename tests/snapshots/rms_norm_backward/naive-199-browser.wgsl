@@ -122,11 +122,13 @@ fn columns_of_rows(
     @builtin(local_invocation_index) invocation: u32,
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let thread = workgroup % 4u * 64u + invocation;
-    let group = workgroup / 4u;
+    let item = workgroup;
+    let thread = item % 4u * 64u + invocation;
+    let group = item / 4u;
     // What lies past the row, or past the last group, is not stored.
-    let exists = thread < ACCESSES && group < groups_of_rows();
-    for (var row = group; row < params.rows; row += groups_of_rows()) {
+    let exists = thread < ACCESSES && group < params.partials_count;
+    // Rows that are this far apart are added up in one record.
+    for (var row = group; row < params.rows; row += params.partials_count) {
         let at = params.row_sums_start + row * 2u;
         let rstd = row_sums[at];
         let mean_gx = row_sums[at + 1u];
@@ -136,9 +138,4 @@ fn columns_of_rows(
         let dx_value = (g - xhat * mean_gx) * rstd;
         store_dx(row, exists, 0u, thread, dx_value);
     }
-}
-
-// Rows that are this far apart are added up in one record.
-fn groups_of_rows() -> u32 {
-    return params.partials_count;
 }

@@ -114,9 +114,10 @@ fn finish(
     @builtin(local_invocation_index) invocation: u32,
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let at = workgroup * 8u + invocation % 8u;
     let share = invocation / 8u;
     const PER_RECORD = 2u * CHUNKS;
+    let item = workgroup;
+    let at = item * 8u + invocation % 8u;
     let inside = min(at, PER_RECORD - 1u);
     var sum = vec4<f32>();
     for (var record = share; record < params.partials_count; record += 32u) {
@@ -285,6 +286,7 @@ fn main(
     let place = subgroupBroadcastFirst(drawn) * subgroup_size + lane;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let thread = place % THREADS;
+    let record = workgroup;
     let weight0 = load_weight(0u, thread);
     let weight1 = load_weight(1u, thread);
     let weight2 = load_weight(2u, thread);
@@ -296,8 +298,8 @@ fn main(
     var dbias2 = Vec();
 
     // A dispatch of two dimensions may have more workgroups than there are records.
-    let rows = select(0u, params.rows, workgroup < params.partials_count);
-    for (var group = workgroup; group * 4u < rows; group += params.partials_count) {
+    let rows = select(0u, params.rows, record < params.partials_count);
+    for (var group = record; group * 4u < rows; group += params.partials_count) {
     let row_index = group * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
@@ -398,9 +400,9 @@ fn main(
         }
     }
     workgroupBarrier();
-    if (workgroup < params.partials_count) {
+    if (record < params.partials_count) {
         for (var at = place; at < 2u * CHUNKS; at += 256u) {
-            put_partial(workgroup * 2u * CHUNKS + at, merged[at]);
+            put_partial(record * 2u * CHUNKS + at, merged[at]);
         }
     }
 }

@@ -105,9 +105,10 @@ fn finish(
     @builtin(local_invocation_index) invocation: u32,
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let at = workgroup * 8u + invocation % 8u;
     let share = invocation / 8u;
     const PER_RECORD = 2u * CHUNKS;
+    let item = workgroup;
+    let at = item * 8u + invocation % 8u;
     let inside = min(at, PER_RECORD - 1u);
     var sum = vec4<f32>();
     for (var record = share; record < params.partials_count; record += 32u) {
@@ -262,14 +263,16 @@ fn columns_of_rows(
     @builtin(local_invocation_index) invocation: u32,
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let thread = workgroup % 3u * 64u + invocation;
-    let group = workgroup / 3u;
+    let item = workgroup;
+    let thread = item % 3u * 64u + invocation;
+    let group = item / 3u;
     // What lies past the row, or past the last group, is not stored.
-    let exists = thread < ACCESSES && group < groups_of_rows();
+    let exists = thread < ACCESSES && group < params.partials_count;
     let weight = load_weight(0u, thread);
     var dweight_sum = Vec();
     var dbias_sum = Vec();
-    for (var row = group; row < params.rows; row += groups_of_rows()) {
+    // Rows that are this far apart are added up in one record.
+    for (var row = group; row < params.rows; row += params.partials_count) {
         let at = params.row_sums_start + row * 2u;
         let rstd = row_sums[at];
         let mean_gx = row_sums[at + 1u];
@@ -285,9 +288,4 @@ fn columns_of_rows(
         store_partial(group, 0u, 0u, thread, dweight_sum);
         store_partial(group, 1u, 0u, thread, dbias_sum);
     }
-}
-
-// Rows that are this far apart are added up in one record.
-fn groups_of_rows() -> u32 {
-    return params.partials_count;
 }
