@@ -16,6 +16,7 @@ from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, all_variants, default_variant
 from webnorm.ops import OPS, make_inputs
 from webnorm.problem import Options, Problem
+from webnorm.render import render_shader
 
 
 def cases() -> list[Any]:
@@ -66,6 +67,24 @@ def test_every_option_of_every_op_has_a_case() -> None:
         asked = [problem.options for _, problem in problems(CASES, op, ("float16",))]
         for name in op.options:
             assert len({getattr(options, name) for options in asked}) > 1, f"{op.name}: {name}"
+
+
+@pytest.mark.parametrize("cols", [61, 70, 256])
+@pytest.mark.parametrize("op", [name for name, op in OPS.items() if not op.exact])
+def test_native_f16(op: str, cols: int, device: Device) -> None:
+    """The second encoding of float16, WGSL's own type."""
+    if "shader-f16" not in device.traits.features:
+        pytest.skip(f"{device.adapter.name} lacks shader-f16")
+    kernel = kernel_named("registers", op)
+    extra = ("dh", "residual_bias") if kernel.op.backward else ("residual", "return_stats")
+    for options in ((), extra, ("weight_dtype=float32",)):
+        problem = Problem(rows=31, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options))
+        constants = default_variant(kernel, problem, device.traits).constants
+        variant = Variant(kernel, {**constants, "native_f16": 1})
+        text = render_shader(variant, problem, "native", device.traits).text
+        assert "enable f16;" in text and "vec4<f16>(value)" in text
+        _, accuracy = run(device, variant, problem)
+        assert accuracy.ok, accuracy.reason
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

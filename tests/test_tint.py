@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -67,6 +68,20 @@ def test_every_option(dtype: str) -> None:
                 assert all(len(step.bindings) <= MOST_BUFFERS for step in shader.steps)
                 requests.append(request_of(f"{variant} {case.name}", shader))
     assert len(requests) > 250
+    assert complaints(requests) == []
+
+
+@pytest.mark.parametrize("cols", [61, 70, 256])
+def test_native_f16(cols: int) -> None:
+    traits = dataclasses.replace(BROWSER, features=BROWSER.features | {"shader-f16"})
+    requests = []
+    for kernel in (kernel for kernel in KERNELS if "native_f16" in kernel.tune):
+        problem = Problem(rows=8, cols=cols, dtype="float16", options=kernel.op.defaults)
+        constants = default_variant(kernel, problem, traits).constants
+        shader = render_shader(Variant(kernel, {**constants, "native_f16": 1}), problem, "browser", traits)
+        assert shader.text.count("enable ") == 2
+        requests.append(request_of(kernel.label, shader))
+    assert len(requests) == 4
     assert complaints(requests) == []
 
 
