@@ -199,19 +199,26 @@ def cost_of(arguments: list[str], folder: Path) -> dict[str, str]:
 def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     layout = ["--cols", "512", "-c", "threads_per_row=32"]
     registers = cost_of(["registers", *layout], tmp_path)
-    assert registers["reads of x per element"] == "1"
-    assert registers["writes of y per element"] == "1"
-    assert registers["reads of weight and bias per element"] == "2"
+    assert registers["reads of rows per element"] == "1"
+    assert registers["writes of rows per element"] == "1"
+    assert registers["reads of parameters per element"] == "2"
     assert int(registers["workgroup memory, bytes"]) == 8 * 4 + 8 * 8
     assert registers["barriers per row"] == ("2" if (device.subgroup_size or 1) < 32 else "0")
     two_pass = cost_of(["two_pass", *layout], tmp_path)
-    assert two_pass["reads of x per element"] == "3.06"  # three sweeps, and each invocation reads the pivot
+    assert (
+        two_pass["reads of rows per element"] == "3.06"
+    )  # three sweeps, and each invocation reads the pivot
     assert two_pass["barriers per row"] == "4"
     assert two_pass["subgroup operations per row"] == "0"
-    assert (
-        cost_of(["naive", "--no-weight", "--no-bias"], tmp_path)["reads of weight and bias per element"]
-        == "0"
-    )
+    assert cost_of(["naive", "--no-weight", "--no-bias"], tmp_path)["reads of parameters per element"] == "0"
+
+
+def test_the_cost_of_a_gradient(tmp_path: Path, device: Device) -> None:
+    """x and dy are read once and dx is written once."""
+    cost = cost_of(["registers", "--op", "layer_norm_backward", "--cols", "256"], tmp_path)
+    assert cost["reads of rows per element"] == "2"
+    assert cost["writes of rows per element"] == "1"
+    assert cost["barriers per row"] == "not counted"
 
 
 def test_raw_access_is_not_counted(tmp_path: Path, device: Device) -> None:
@@ -222,8 +229,8 @@ def test_raw_access_is_not_counted(tmp_path: Path, device: Device) -> None:
     (tmp_path / "layer_norm").mkdir()
     (tmp_path / "layer_norm" / "raw.wgsl").write_text(text)
     cost = cost_of(["layer_norm/raw.wgsl"], tmp_path)
-    assert cost["reads of x per element"] == "not counted"
-    assert cost["writes of y per element"] == "1"
+    assert cost["reads of rows per element"] == "not counted"
+    assert cost["writes of rows per element"] == "1"
 
 
 def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path, device: Device) -> None:

@@ -18,7 +18,7 @@ from webnorm.problem import Problem
 from webnorm.render import Shader, render_shader
 
 # The order of `counters` in wgsl/lib/cost.wgsl.
-_COUNTERS = ("x_reads", "parameter_reads", "writes", "barriers", "subgroup_operations")
+_COUNTERS = ("row_reads", "parameter_reads", "writes", "barriers", "subgroup_operations")
 _ROWS = 64
 
 
@@ -26,11 +26,12 @@ _ROWS = 64
 class Cost:
     """What a shader does, None where its template does it without the library's helpers.
 
-    Reads and writes are global memory accesses per element of x; barriers are those that a workgroup
-    passes, and subgroup operations those that a subgroup executes, both per row.
+    Reads and writes of tensors are per element of x: `row_reads` of those with rows, `parameter_reads` of the
+    others; scratch buffers are left out. Barriers are those that a workgroup passes, and subgroup operations
+    those that a subgroup executes, both per row; barriers of several passes are not added up.
     """
 
-    x_reads: float | None
+    row_reads: float | None
     parameter_reads: float | None
     writes: float | None
     barriers: float | None
@@ -59,13 +60,23 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
             strict=True,
         )
     )
+
+    def access(kind: str, per_row: bool) -> str:
+        """A pattern for such accesses in a kernel's own text."""
+        names = [b.name for b in shader.bindings if b.tensors and (b.access, b.per_row) == (kind, per_row)]
+        return rf"\b(?:{'|'.join(names)})\[" if names else r"(?!)"
+
     elements = problem.rows * problem.cols
     size = shader.steps[0].workgroup_size
     return Cost(
-        x_reads=_counted(shader, r"\bx\[", counted["x_reads"] / elements),
-        parameter_reads=_counted(shader, r"\b(?:weight|bias)\[", counted["parameter_reads"] / elements),
-        writes=_counted(shader, r"\by\[", counted["writes"] / elements),
-        barriers=_counted(shader, r"\bworkgroupBarrier\(", counted["barriers"] / size / problem.rows),
+        row_reads=_counted(shader, access("read", True), counted["row_reads"] / elements),
+        parameter_reads=_counted(shader, access("read", False), counted["parameter_reads"] / elements),
+        writes=_counted(shader, access("read_write", True), counted["writes"] / elements),
+        barriers=(
+            _counted(shader, r"\bworkgroupBarrier\(", counted["barriers"] / size / problem.rows)
+            if len(shader.steps) == 1
+            else None
+        ),
         subgroup_operations=_counted(
             shader, r"\bsubgroup[A-Z]\w*\(", counted["subgroup_operations"] / problem.rows
         ),

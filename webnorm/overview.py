@@ -134,9 +134,9 @@ def cost_table(costs: Mapping[str, Cost]) -> RenderableType:
     for name in costs:
         table.add_column(Text(name), justify="right")
     rows: dict[str, Callable[[Cost], str]] = {
-        "reads of x per element": lambda cost: cell(cost.x_reads),
-        "reads of weight and bias per element": lambda cost: cell(cost.parameter_reads),
-        "writes of y per element": lambda cost: cell(cost.writes),
+        "reads of rows per element": lambda cost: cell(cost.row_reads),
+        "reads of parameters per element": lambda cost: cell(cost.parameter_reads),
+        "writes of rows per element": lambda cost: cell(cost.writes),
         "barriers per row": lambda cost: cell(cost.barriers),
         "subgroup operations per row": lambda cost: cell(cost.subgroup_operations),
         "workgroup memory, bytes": lambda cost: str(cost.workgroup_bytes),
@@ -144,13 +144,15 @@ def cost_table(costs: Mapping[str, Cost]) -> RenderableType:
     for heading, value in rows.items():
         table.add_row(heading, *(value(cost) for cost in costs.values()))
     note = Text(
-        "'not counted': the kernel's own text does this without the helpers of wgsl/lib.", style="dim"
+        "'not counted': the kernel's own text does this without the helpers of wgsl/lib, or in several "
+        "passes.",
+        style="dim",
     )
     return Group(table, note) if any(None in _values(cost) for cost in costs.values()) else table
 
 
 def _values(cost: Cost) -> tuple[float | None, ...]:
-    return (cost.x_reads, cost.parameter_reads, cost.writes, cost.barriers, cost.subgroup_operations)
+    return (cost.row_reads, cost.parameter_reads, cost.writes, cost.barriers, cost.subgroup_operations)
 
 
 def device_line(description: Mapping[str, Any]) -> RenderableType:

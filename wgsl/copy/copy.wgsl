@@ -54,7 +54,7 @@ fn main(
 {% for k in range(accesses) %}
     if (at{{ k }} < end) {
         y[at{{ k }}] = value{{ k }};
-        {{ tally("x_reads", per_access ~ "u") }}
+        {{ tally("row_reads", per_access ~ "u") }}
         {{ tally("writes", per_access ~ "u") }}
     }
 {% endfor %}

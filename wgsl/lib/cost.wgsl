@@ -1,5 +1,5 @@
 {#- Counters of `webnorm show --cost`: nothing in an ordinary rendering. -#}
-{% set counters = ["x_reads", "parameter_reads", "writes", "barriers", "subgroup_operations"] %}
+{% set counters = ["row_reads", "parameter_reads", "writes", "barriers", "subgroup_operations"] %}
 {% macro tally(counter, amount) -%}
 {% if count_cost %}atomicAdd(&cost[{{ counters.index(counter) }}u], {{ amount }});{% endif %}
 {%- endmacro %}

@@ -66,7 +66,7 @@ params.{{ tensor.buffer }}_start + row * COLS
 {% set plus_one = " + 1.0" if tensor.name == "weight" and zero_centered_weight %}
 {% if tensor.per_row %}
 fn load_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> Vec {
-    {{ tally("x_reads", "live_count(j, thread)") }}
+    {{ tally("row_reads", "live_count(j, thread)") }}
     let raw = {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ clamped }}];
     return where_live({{ decoded(tensor.dtype, "raw") }}, Vec(), j, thread);
 }
