@@ -56,6 +56,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ([*QUICK, "--json", "none/out.json"], "cannot write none/out.json"),
         ([*QUICK, "--plot", "out.gif"], "out.gif"),
         ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; there is 0: "),
+        (["list", "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ([*QUICK, "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
         ([*QUICK, "--wgsl", "none"], "none: expected a folder"),
         (["bench", "--rows", "100000000", "--cols", "1024"], "largest buffer is"),
@@ -238,6 +239,14 @@ def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path, device: Device
     done = webnorm(["list", "--wgsl", "mykernels"], tmp_path)
     assert done.returncode == 0
     assert "pairs" in done.stdout and "registers" in done.stdout and "unstable" in done.stdout
+
+
+def test_list_for_an_op_a_dtype_and_options(tmp_path: Path, device: Device) -> None:
+    narrow = webnorm(["list", "--op", "rms_norm", "--dtype", "float16", "-o", "residual"], tmp_path)
+    assert narrow.returncode == 0
+    assert "│rms_norm/" in narrow.stdout and "│layer_norm/" not in narrow.stdout
+    gradients = webnorm(["list", "-o", "dh"], tmp_path).stdout
+    assert "layer_norm_backward" in gradients and "rms_norm_backward" in gradients and "copy" not in gradients
 
 
 def test_doctor(tmp_path: Path, device: Device) -> None:

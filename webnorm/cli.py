@@ -301,12 +301,26 @@ def _look_again() -> None:
 
 
 @app.command("list")
-def list_kernels(wgsl: WgslOption = None, adapter: AdapterOption = None) -> None:
-    """Ops and kernels: summary, what each changes, features needed, whether this adapter runs it."""
+def list_kernels(
+    op: Annotated[str | None, typer.Option("--op", help="Only this operation's kernels.")] = None,
+    dtype: DtypeOption = None,
+    option: OptionOption = None,
+    wgsl: WgslOption = None,
+    adapter: AdapterOption = None,
+) -> None:
+    """Ops and kernels: summary, what each changes, features needed, whether this adapter runs it.
+
+    Asked with --dtype and --option it says so for such a problem, and leaves out the ops that have none.
+    """
     from webnorm.kernel import discover
+    from webnorm.ops import OPS
     from webnorm.overview import kernel_table
 
-    _console().print(kernel_table(discover(wgsl or ()), _traits_or_none(adapter)))
+    if op is not None and op not in OPS:
+        raise unknown("op", op, OPS)
+    kernels = [kernel for kernel in discover(wgsl or ()) if op in (None, kernel.op.name)]
+    traits = _traits_or_none(adapter)
+    _console().print(kernel_table(kernels, traits, dtype or "float32", option or ()))
 
 
 def _traits_or_none(adapter: str | None) -> Traits | None:

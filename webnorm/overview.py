@@ -14,14 +14,16 @@ from rich.text import Text
 from webnorm.corpus import Case
 from webnorm.cost import Cost
 from webnorm.device import AdapterInfo, Traits
+from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, default_variant, format_constants
+from webnorm.ops import Op
 from webnorm.presets import PRESETS
 from webnorm.problem import Problem
 from webnorm.render import Shader
 from webnorm.results import device_text
 
 # The shape that `list` asks about; a kernel may still refuse longer rows.
-_TYPICAL = Problem(rows=1024, cols=1024)
+_ROWS, _COLS = 1024, 1024
 # The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
 _THEME = "ansi_dark"
 
@@ -63,8 +65,16 @@ def device_facts(description: Mapping[str, Any]) -> Table:
     return table
 
 
-def kernel_table(kernels: Sequence[Kernel], traits: Traits | None) -> Table:
-    """Ops and kernels, what each changes, what it needs and whether this adapter has it."""
+def kernel_table(
+    kernels: Sequence[Kernel], traits: Traits | None, dtype: str = "float32", options: Sequence[str] = ()
+) -> Table:
+    """Ops and kernels, what each changes, what it needs and whether this adapter runs it.
+
+    `dtype` and `options` (see Options.changed) are those of the problem that is asked about; ops that have no
+    such problem are left out.
+    """
+    problems = {kernel.op.name: _typical(kernel.op, dtype, options) for kernel in kernels}
+    kernels = [kernel for kernel in kernels if problems[kernel.op.name] is not None]
     table = Table(pad_edge=False)
     table.add_column("kernel", no_wrap=True)
     table.add_column("what it is, what it changes", overflow="fold", ratio=1)
@@ -81,7 +91,7 @@ def kernel_table(kernels: Sequence[Kernel], traits: Traits | None) -> Table:
         about = Text.assemble(kernel.summary, "\n", (kernel.differs, "dim"))
         if kernel.unstable:
             about.append(f"\nunstable: {kernel.unstable}", style="yellow")
-        table.add_row(name, about, _needs(kernel), _runs(kernel, traits))
+        table.add_row(name, about, _needs(kernel), _runs(kernel, traits, problems[kernel.op.name]))
     return table
 
 
@@ -90,10 +100,21 @@ def _needs(kernel: Kernel) -> str:
     return ", ".join(needs) or "-"
 
 
-def _runs(kernel: Kernel, traits: Traits | None) -> Text:
-    if traits is None:
+def _typical(op: Op, dtype: str, options: Sequence[str]) -> Problem | None:
+    problem = Problem(
+        rows=_ROWS, cols=_COLS, dtype=dtype, eps=op.default_eps, options=op.defaults.changed(options)
+    )
+    try:
+        op.check(problem)
+    except WebnormError:
+        return None
+    return problem
+
+
+def _runs(kernel: Kernel, traits: Traits | None, problem: Problem | None) -> Text:
+    if traits is None or problem is None:
         return Text("no adapter", style="yellow")
-    refusal = default_variant(kernel, _TYPICAL, traits).refusal(_TYPICAL, traits)
+    refusal = default_variant(kernel, problem, traits).refusal(problem, traits)
     return Text("yes", style="green") if refusal is None else Text(f"no: {refusal}", style="red")
 
 
