@@ -161,16 +161,16 @@ def test_check_counts_and_names_the_worst_case() -> None:
         result("naive", case="triton", status="error", max_rel_error=None, reason="does not compile"),
     ]
     shown = text(check_table(results))
-    assert line_of(shown, "registers").split()[2:] == ["2", "0", "0", "1", "outlier", "1.5e-06"]
+    assert line_of(shown, "  registers").split()[1:] == ["2", "0", "0", "1", "outlier,", "float32", "1.5e-06"]
     # An unstable kernel shows how wrong it is, which is what it is kept for.
-    assert line_of(shown, "one_pass").split()[2:] == ["1", "0", "1", "0", "mean1e6", "inf"]
-    assert line_of(shown, "layer_norm naive").split()[2:] == ["1", "4", "0", "0", "uniform", "nan"]
+    assert line_of(shown, "  one_pass").split()[1:] == ["1", "0", "1", "0", "mean1e6,", "float32", "inf"]
+    assert line_of(shown, "  naive").split()[1:] == ["1", "4", "0", "0", "uniform,", "float32", "nan"]
     assert "case uniform" in shown and "off by a half" in shown and "does not compile" in shown
 
 
 def test_check_of_what_never_ran_has_no_worst() -> None:
     shown = text(check_table([result("naive", status="skip", max_rel_error=None)]))
-    assert line_of(shown, "naive").split()[2:] == ["0", "0", "0", "1", "-", "-"]
+    assert line_of(shown, "  naive").split()[1:] == ["0", "0", "0", "1", "-", "-"]
 
 
 def test_comparisons_show_ratio_interval_and_reasons() -> None:

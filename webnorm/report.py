@@ -69,28 +69,31 @@ def bench_table(results: Sequence[Result], title: str) -> Table:
 def check_table(results: Sequence[Result]) -> Table:
     """One line per op and kernel: how many cases passed and failed, and the case with the greatest error.
 
-    The worst is an unexpected failure if there is one; errors are relative to max(1, |expected|).
+    The worst is an unexpected failure if there is one, else of those in float32 if there are any; errors are relative to max(1, |expected|).
     """
     failed = [result for result in results if verdict(result) in ("FAIL", "error")]
     table = _table(None, notes(failed))
-    table.add_column("op", no_wrap=True)
     table.add_column("kernel", no_wrap=True)
-    for heading in ("passed", "failed", "expected\nfailures", "skipped"):
+    for heading in ("pass", "FAIL", "expected\nfailure", "skip"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("worst case", overflow="fold")
     table.add_column("max rel\nerror", justify="right", no_wrap=True)
     kernels: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         kernels.setdefault((result.op, result.kernel), []).append(result)
+    previous = None
     for (op, kernel), members in kernels.items():
+        if op != previous:
+            # A line of its own: the names of ops are long, and the worst case needs the room.
+            table.add_row(Text(op, "bold", overflow="ignore"))
+            previous = op
         counts = Counter(map(verdict, members))
         wrong = counts["FAIL"] + counts["error"]
         worst = max(members, key=_badness)
         # Nothing ran: there is no worst.
         shown = worst.status in ("pass", "fail")
         table.add_row(
-            op,
-            kernel,
+            f"  {kernel}",
             Text(str(counts["pass"]), "green" if counts["pass"] else ""),
             Text(str(wrong), "bold red" if wrong else ""),
             Text(str(counts["expected failure"]), "yellow" if counts["expected failure"] else ""),
@@ -103,7 +106,7 @@ def check_table(results: Sequence[Result]) -> Table:
 
 def _worst(result: Result) -> Text:
     """The case, and the element of it that is worst: index, got, expected, error."""
-    text = Text(result.case or str(result.problem))
+    text = Text(f"{result.case}, {result.problem.dtype}" if result.case else str(result.problem))
     return text.append(f"\n{result.worst}", "dim") if result.worst else text
 
 
@@ -196,12 +199,16 @@ def _gbps(result: Result) -> float:
     return result.gbps if known and result.gbps is not None else 0.0
 
 
-def _badness(result: Result) -> tuple[int, float]:
-    """Unexpected failures first, then the largest error; what never ran has none."""
+def _badness(result: Result) -> tuple[int, bool, float]:
+    """Unexpected failures first, then the largest error; what never ran has none.
+
+    Rounding to a narrow type would hide the kernel's own error: results in float32 go before the others.
+    """
     grave = {"FAIL": 2, "pass": 1, "expected failure": 1}.get(verdict(result), 0)
     error = result.max_rel_error
     # NaN compares with nothing, so max() would pass over it or keep it by accident.
-    return grave, -1.0 if error is None else math.inf if math.isnan(error) else error
+    plain = result.problem.out_dtype == "float32"
+    return grave, plain, -1.0 if error is None else math.inf if math.isnan(error) else error
 
 
 def _variant(kernel: str, constants: Mapping[str, int]) -> Text:
