@@ -69,7 +69,8 @@ def bench_table(results: Sequence[Result], title: str) -> Table:
 def check_table(results: Sequence[Result]) -> Table:
     """One line per op and kernel: how many cases passed and failed, and the case with the greatest error.
 
-    The worst is an unexpected failure if there is one, else of those in float32 if there are any; errors are relative to max(1, |expected|).
+    The worst is an unexpected failure if there is one, else of those in float32 if there are any. Errors are
+    relative to max(1, |expected|).
     """
     failed = [result for result in results if verdict(result) in ("FAIL", "error")]
     table = _table(None, notes(failed))
