@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lab import KERNELS, NORMS, kernel_named, run
+from lab import KERNELS, NORMS, STABLE, kernel_named, run
 from webnorm.check import must_fail
 from webnorm.corpus import CASES, Case, problems
 from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, all_variants, default_variant
-from webnorm.ops import OPS, make_inputs
-from webnorm.problem import Options, Problem
+from webnorm.ops import OPS, Op, complete_inputs, make_inputs
+from webnorm.problem import DTYPES, Options, Problem, draw_x
 from webnorm.render import render_shader
 
 
@@ -103,6 +103,21 @@ def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
     assert not np.isfinite(poisoned[4]).all()
 
 
+@pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_a_poisoned_row_stays_nan_in_narrow_types(out_dtype: str, device: Device) -> None:
+    """Beside healthy rows that share words with it and keep their bits."""
+    kernel = kernel_named("registers")
+    problem = Problem(rows=9, cols=61, options=Options(out_dtype=out_dtype))
+    variant = default_variant(kernel, problem, device.traits)
+    arrays = make_inputs(kernel.op, problem)
+    healthy, _ = run(device, variant, problem, arrays)
+    arrays["x"][4, 33] = np.nan
+    poisoned, _ = run(device, variant, problem, arrays)
+    assert np.isnan(poisoned[4].astype(np.float32)).all()
+    others = np.arange(9) != 4
+    np.testing.assert_array_equal(poisoned[others].view(np.uint8), healthy[others].view(np.uint8))
+
+
 @pytest.mark.parametrize("cols", [64, 77])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_all_constants(kernel: Kernel, cols: int, device: Device) -> None:
@@ -134,29 +149,37 @@ def test_the_same_input_gives_the_same_bits(name: str, device: Device) -> None:
         np.testing.assert_array_equal(first.view(np.uint32), again.view(np.uint32))
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    kernel=st.sampled_from([kernel for kernel in NORMS if kernel.unstable is None]),
-    rows=st.integers(1, 70),
-    cols=st.integers(1, 1300),
-    mean=st.floats(-1e5, 1e5),
-    scale=st.floats(1e-3, 1e6),
-    options=st.builds(Options, weight=st.booleans(), bias=st.booleans()),
-    seed=st.integers(0, 2**32),
-)
-def test_any_shape_and_any_values(
-    kernel: Kernel,
-    rows: int,
-    cols: int,
-    mean: float,
-    scale: float,
-    options: Options,
-    seed: int,
-    device: Device,
-) -> None:
-    problem = Problem(rows=rows, cols=cols, options=options, seed=seed)
+def options_of(op: Op) -> st.SearchStrategy[Options]:
+    """Any combination that the op has."""
+    choices: dict[str, st.SearchStrategy[Any]] = {
+        "weight_dtype": st.sampled_from([None, "float32", "float16", "bfloat16"]),
+        "out_dtype": st.sampled_from([None, "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]),
+        "max_workgroups": st.sampled_from([0, 1, 4]),
+    }
+    fields = {name: choices.get(name, st.booleans()) for name in op.options}
+    return st.fixed_dictionaries(fields).map(
+        lambda given: Options(
+            **{**given, "residual_bias": bool(given.get("residual_bias") and given.get("residual", True))}
+        )
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Device) -> None:
+    kernel = data.draw(st.sampled_from(STABLE), "kernel")
+    problem = Problem(
+        rows=data.draw(st.integers(1, 70), "rows"),
+        cols=data.draw(st.one_of(st.integers(1, 80), st.integers(1, 1300)), "cols"),
+        dtype=data.draw(st.sampled_from(["float32", "float16", "bfloat16"]), "dtype"),
+        options=data.draw(options_of(kernel.op), "options"),
+        scale=data.draw(st.floats(1e-3, 1e3), "scale"),
+        seed=data.draw(st.integers(0, 2**32), "seed"),
+    )
+    mean, size = data.draw(st.floats(-1e4, 1e4), "mean"), data.draw(st.floats(1e-3, 1e3), "size")
+    x = (draw_x(problem).astype(np.float64) * size + mean).astype(DTYPES[problem.dtype])
+    arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(0))
     variant = default_variant(kernel, problem, device.traits)
-    arrays = make_inputs(kernel.op, problem)
-    arrays["x"] = (arrays["x"] * scale + mean).astype(np.float32)
+    assume(variant.refusal(problem, device.traits) is None)
     _, accuracy = run(device, variant, problem, arrays)
-    assert accuracy.ok, accuracy.reason
+    assert accuracy.ok, f"{kernel.label} {problem}: {accuracy.reason}"

@@ -96,6 +96,10 @@ MUTANTS = (
         ("amax after scaling", WRITE, "greatest(y{{ j }}, {{ j }}u", "greatest(y{{ j }}{{ scaling }}, {{ j }}u"),
         ("amax after scaling, by sweeps", WRITE, "greatest(y_value, j", "greatest(y_value{{ scaling }}, j", ("naive",)),
         ("the largest y of columns that do not exist", OUTPUT, "where_live(abs(y), Vec(), j, thread)", "abs(y)", ("naive",)),
+        ("amax of the largest y instead of |y|", OUTPUT, "where_live(abs(y), Vec()", "where_live(y, Vec()", ("rms_norm/naive",)),
+        ("float8_e5m2 with e4m3fn's denormals", ENCODE, '"0.00006103515625", "65536.0"', '"0.00006103515625", "512.0"'),
+        ("int8 without a smallest maximum", WRITE, "max(greatest_of_row(largest, place, lane, subgroup_size), 7.888609052210118e-31)", "greatest_of_row(largest, place, lane, subgroup_size)", ("registers",), "a row of zeros is 0 times infinity then: llvmpipe makes the integer 0 of that NaN, which WGSL does not promise"),
+        ("int8 with too large a smallest maximum", WRITE, "7.888609052210118e-31", "1e-3"),
         ("amax not cleared", OUTPUT, "    atomicStore(&amax[0], 0u);\n", ""),
         ("scale for its inverse", OUTPUT, "1.0 / params.scale", "params.scale"),
         ("float8 not scaled", WRITE, '" * params.scale" if tracks_amax', '"" if tracks_amax'),
@@ -127,6 +131,7 @@ MUTANTS = (
         ("no mean of g", GRADIENT_REGISTERS, '{{ " - mean_g" if has_mean }}) * rstd', ") * rstd", BACKWARD[:1]),
         ("no mean of g in columns", COLUMNS, '{{ " - mean_g" if has_mean }}) * rstd', ") * rstd", BACKWARD[2:]),
         ("dx without rstd", GRADIENT_REGISTERS, '{{ " - mean_g" if has_mean }}) * rstd', '{{ " - mean_g" if has_mean }})', BACKWARD[:1]),
+        ("weight without + 1 in a gradient", ROW, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""', BACKWARD[:1]),
         ("dh forgotten", GRADIENT_REGISTERS, '" + load_dh(row, " ~ j ~ "u, thread)" if has_dh', '"" if has_dh', BACKWARD[:1]),
         ("dh forgotten in columns", COLUMNS, '" + load_dh(row, 0u, thread)" if has_dh', '"" if has_dh', BACKWARD[1:2]),
         ("the saved mean's second word not used", GRADIENT_REGISTERS, '" - mean - low"', '" - mean"', BACKWARD[:1]),
@@ -167,7 +172,9 @@ def hard_problems(op: Op, which: str) -> Iterator[Hard]:
             yield problem, case.draw(op, problem), {}
         return
     everything = (
-        op.defaults.changed(["saved_stats", "residual_bias", "dh"]) if which == "backward" else op.defaults
+        op.defaults.changed(["saved_stats", "residual_bias", "dh", "zero_centered_weight"])
+        if which == "backward"
+        else op.defaults
     )
     for layout in LAYOUTS:
         for cols in (61, 132, 1000):

@@ -160,6 +160,7 @@ _OPTIONS: tuple[tuple[str, str, Options, float], ...] = (
         150.0,
     ),
     ("float8-e5m2", "the wider of the two float8 types", Options(out_dtype="float8_e5m2"), 8.0),
+    ("float8-e5m2-small", "among float8_e5m2's denormals", Options(out_dtype="float8_e5m2"), 1e-5),
     ("int8", "a scale for every row", Options(out_dtype="int8"), 1.0),
     (
         "int8-plain",
@@ -212,14 +213,14 @@ _OPTIONS: tuple[tuple[str, str, Options, float], ...] = (
     ),
 )
 
-# The mean lies outside the values that y has.
+# The mean lies outside the values that LayerNorm's y has; where it is below 0, so is all of RMSNorm's y.
 OPTION_CASES: tuple[Case, ...] = (
     *(
         _case(
-            f"{name}-{cols}", source, _normal(11, cols, mean=20.0), (11, cols), options=options, scale=scale
+            f"{name}-{cols}", source, _normal(11, cols, mean=mean), (11, cols), options=options, scale=scale
         )
         for name, source, options, scale in _OPTIONS
-        for cols in (70, 61, 256)
+        for cols, mean in ((70, 20.0), (61, -20.0), (256, 20.0))
     ),
     _case(
         "small-residual",
@@ -227,6 +228,20 @@ OPTION_CASES: tuple[Case, ...] = (
         lambda rng: rng.standard_normal((5, 200)) * 1e-5,
         (5, 200),
         options=Options(residual=True, residual_bias=True, weight_dtype="float32"),
+    ),
+    _case(
+        "int8-zeros",
+        "a row of zeros has a scale too",
+        _constant(0.0),
+        (3, 61),
+        options=Options(weight=False, bias=False, out_dtype="int8"),
+    ),
+    _case(
+        "int8-small",
+        "eps makes y as small as 3e-6: its scale follows",
+        _normal(5, 61, 1e-8),
+        (5, 61),
+        options=Options(weight=False, bias=False, out_dtype="int8"),
     ),
     _case(
         "stats-1e4",
