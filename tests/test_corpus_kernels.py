@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lab import KERNELS, NORMS, STABLE, kernel_named, run
+from lab import KERNELS, NORMS, STABLE, compute, kernel_named, run
 from webnorm.check import must_fail
 from webnorm.corpus import CASES, Case, problems
 from webnorm.device import Device
@@ -118,6 +118,39 @@ def test_a_poisoned_row_stays_nan_in_narrow_types(out_dtype: str, device: Device
     np.testing.assert_array_equal(poisoned[others].view(np.uint8), healthy[others].view(np.uint8))
 
 
+@pytest.mark.parametrize("name", ["naive", "two_pass", "registers"])
+def test_int8_of_a_poisoned_row_has_no_scale(name: str, device: Device) -> None:
+    kernel = kernel_named(name)
+    problem = Problem(rows=3, cols=61, options=Options(out_dtype="int8", bias=False))
+    arrays = make_inputs(kernel.op, problem)
+    arrays["x"][1, 7] = np.nan
+    variant = default_variant(kernel, problem, device.traits)
+    outputs = compute(device, render_shader(variant, problem, "native", device.traits), arrays)
+    assert np.isfinite(outputs["y_scale"][0][:, 0]).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("name", ["naive", "two_pass", "registers"])
+def test_rows_whose_squares_overflow_become_0(name: str, device: Device) -> None:
+    kernel = kernel_named(name)
+    problem = Problem(rows=4, cols=64, options=Options(weight=False, bias=False))
+    variant = default_variant(kernel, problem, device.traits)
+    for size in (1e21, 1e28, 1e35):
+        y, _ = run(device, variant, problem, {"x": draw_x(problem) * np.float32(size)})
+        assert not y.any()
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+def test_an_h_that_overflows_float16_is_infinite_for_y_too(op: str, device: Device) -> None:
+    kernel = kernel_named("registers", op)
+    problem = Problem(rows=2, cols=8, dtype="float16", options=kernel.op.defaults.changed(["residual"]))
+    arrays = make_inputs(kernel.op, problem)
+    arrays["x"][0, 3] = arrays["residual"][0, 3] = 60000.0
+    variant = default_variant(kernel, problem, device.traits)
+    outputs = compute(device, render_shader(variant, problem, "native", device.traits), arrays)
+    assert np.isinf(outputs["h"][0][0, 3]) and np.isnan(outputs["y"][0][0, 3])
+    assert np.isfinite(outputs["y"][0][1]).all()
+
+
 @pytest.mark.parametrize("cols", [64, 77])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_all_constants(kernel: Kernel, cols: int, device: Device) -> None:
@@ -168,12 +201,14 @@ def options_of(op: Op) -> st.SearchStrategy[Options]:
 @given(data=st.data())
 def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Device) -> None:
     kernel = data.draw(st.sampled_from(STABLE), "kernel")
+    options = data.draw(options_of(kernel.op), "options")
+    float8 = (options.out_dtype or "").startswith("float8")
     problem = Problem(
         rows=data.draw(st.integers(1, 70), "rows"),
         cols=data.draw(st.one_of(st.integers(1, 80), st.integers(1, 1300)), "cols"),
         dtype=data.draw(st.sampled_from(["float32", "float16", "bfloat16"]), "dtype"),
-        options=data.draw(options_of(kernel.op), "options"),
-        scale=data.draw(st.floats(1e-3, 1e3), "scale"),
+        options=options,
+        scale=data.draw(st.floats(1e-3, 1e3), "scale") if float8 else 1.0,
         seed=data.draw(st.integers(0, 2**32), "seed"),
     )
     mean, size = data.draw(st.floats(-1e4, 1e4), "mean"), data.draw(st.floats(1e-3, 1e3), "size")

@@ -142,6 +142,8 @@ def check_type(name: str, array: object, device_arrays: bool = True) -> None:
     if not isinstance(array, kinds):
         wanted = "a NumPy array or a GpuArray" if device_arrays else "a NumPy array"
         raise WebnormError(f"{name} is a {type(array).__name__}; expected {wanted}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise WebnormError(f"{name} is a masked array; expected one without a mask: {name}.filled(value)")
     if array.dtype not in DTYPES.values():
         raise WebnormError(
             f"{name} has dtype {array.dtype}; expected {', '.join(DTYPES)}: "

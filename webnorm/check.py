@@ -57,6 +57,11 @@ class Request:
         """How many results there will be, where every kernel has one variant."""
         return sum(len(kernels) for _, _, kernels in self.tasks())
 
+    def refuse_options(self) -> None:
+        """Raise WebnormError for options that the kernels' ops lack, where these are why there is no task."""
+        for op in {kernel.op.name: kernel.op for kernel in self.kernels}.values():
+            op.check(Problem(rows=1, cols=1, options=op.defaults.changed(self.changes.options or ())))
+
 
 def own_case(path: Path) -> Case:
     """A case of the user's own: an array (..., cols) in an .npy file, without weight and bias.

@@ -486,6 +486,7 @@ def check(
     )
     expected = request.count()
     if not expected:
+        request.refuse_options()
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")
     results: list[Result] = []
     description: dict[str, Any] = {}

@@ -157,9 +157,10 @@ _OPTIONS: tuple[tuple[str, str, Options, float], ...] = (
         "float8-e4m3fn",
         "TransformerEngine: scale in, amax of the unscaled y and scale_inv out; beyond 448 it saturates",
         Options(out_dtype="float8_e4m3fn"),
-        150.0,
+        400.0,
     ),
     ("float8-e5m2", "the wider of the two float8 types", Options(out_dtype="float8_e5m2"), 8.0),
+    ("float8-e5m2-large", "beyond 57344 it saturates", Options(out_dtype="float8_e5m2"), 1e5),
     ("float8-e5m2-small", "among float8_e5m2's denormals", Options(out_dtype="float8_e5m2"), 1e-5),
     ("int8", "a scale for every row", Options(out_dtype="int8"), 1.0),
     (

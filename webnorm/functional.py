@@ -114,7 +114,8 @@ def layer_norm(
         `residual`, `return_stats`, or an `out_dtype` of float8 or int8.
 
         Arrays that are not contiguous are copied; a size of 0 in the leading dimensions gives an empty y. A
-        row that holds NaN or Inf comes out as NaN on adapters that honour IEEE 754, and touches no other row.
+        row that holds NaN or Inf comes out as NaN (int8: its y_scale does) on adapters that honour IEEE 754,
+        and touches no other row.
 
     Raises:
         WebnormError: wrong shape, dtype or kind of an argument, arrays on different devices, an unknown

@@ -106,6 +106,8 @@ class Op:
         for name in sorted(given - set(self.options) - {"weight", "bias"}):
             takes = f"it has {', '.join(self.options)}" if self.options else "it has none"
             raise WebnormError(f"{self.name} has no option {name}: {takes}")
+        if problem.scale != 1.0 and problem.out_dtype not in FP8 and not self.exact:
+            raise WebnormError(f"scale is {problem.scale}, which needs an out_dtype of float8")
         if problem.options.residual_bias and not problem.options.residual and not self.backward:
             raise WebnormError("residual_bias is added to x + residual: it needs the option residual")
 

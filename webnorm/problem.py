@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -19,6 +18,8 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(getattr(ml_dtypes, name, name))
     for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
 }
+# Below it a float32 has an inverse that is one too, and no denormal.
+_LARGEST = 2.0**126
 # What x and the parameters may be stored as; all arithmetic is float32.
 STORAGE = ("float32", "float16", "bfloat16")
 # What y may be turned into on its way out.
@@ -81,7 +82,7 @@ class Options:
             elif not text:
                 raise WebnormError(f"option {name} needs a value: {name}=VALUE")
             elif isinstance(known[name], int):
-                if not text.isdigit():
+                if not text.isdecimal():
                     raise WebnormError(f"option {name} is {text!r}; expected a whole number")
                 values[name] = int(text)
             else:
@@ -126,10 +127,12 @@ class Problem:
             raise WebnormError(f"cols is {self.cols}; expected 1 or more")
         if self.dtype not in STORAGE:
             raise unknown("dtype", self.dtype, STORAGE)
-        if not (self.eps >= 0 and math.isfinite(self.eps)):
-            raise WebnormError(f"eps is {self.eps}; expected a finite number of 0 or more")
-        if not (self.scale > 0 and math.isfinite(self.scale)):
-            raise WebnormError(f"scale is {self.scale}; expected a finite number above 0")
+        if not (0 <= self.eps < _LARGEST):
+            raise WebnormError(f"eps is {self.eps}; expected a finite number of 0 or more that float32 holds")
+        if not (1 / _LARGEST < self.scale < _LARGEST):
+            raise WebnormError(
+                f"scale is {self.scale}; expected a finite number above 0; float32 has to hold its inverse"
+            )
         if self.distribution not in DISTRIBUTIONS and self.distribution != "given":
             raise unknown("distribution", self.distribution, DISTRIBUTIONS)
         if self.seed < 0:

@@ -231,11 +231,13 @@ def _named(op: Op, name: str, problem: Problem, traits: Traits) -> Variant:
 
 def _on_ladder(op: Op, problem: Problem, device: Device) -> Variant:
     ladder = [kernel for kernel in _kernels() if kernel.op == op and kernel.unstable is None]
+    refusal = None
     for kernel in sorted(ladder, key=lambda kernel: -kernel.rung):
         variant = default_variant(kernel, problem, device.traits)
-        if variant.refusal(problem, device.traits) is None:
+        refusal = variant.refusal(problem, device.traits)
+        if refusal is None:
             return variant
-    raise WebnormError(f"no kernel of {op.name} can run {problem} on {device.adapter}")
+    raise WebnormError(f"no kernel of {op.name} can run {problem} on {device.adapter}: {refusal}")
 
 
 def _compiles_rows_in(kernel: Kernel) -> bool:

@@ -28,8 +28,10 @@ fn encode_float16(value: vec4<f32>) -> vec2<u32> {
 fn round_float16(value: vec4<f32>) -> vec4<f32> {
     let bits = bitcast<vec4<u32>>(value);
     let even = (bits + 0xfffu + ((bits >> vec4(13u)) & vec4(1u))) & vec4(0xffffe000u);
+    let infinite = (bits & vec4(0x80000000u)) | vec4(0x7f800000u);
+    let normal = select(even, infinite, abs(value) >= vec4(65520.0));
     let small = round(value * 16777216.0) / 16777216.0;
-    return select(bitcast<vec4<f32>>(even), small, abs(value) < vec4(0.00006103515625));
+    return select(bitcast<vec4<f32>>(normal), small, abs(value) < vec4(0.00006103515625));
 }
 
 {% endif %}

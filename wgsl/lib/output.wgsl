@@ -8,13 +8,19 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 }
 {% if row_scaled or tracks_amax %}
 
-// The largest |y| of a Vec's columns that exist.
-fn greatest(y: Vec, j: u32, thread: u32) -> f32 {
+// The largest |y| of a Vec's columns that exist, as bits: those of floats that are not negative are ordered as
+// the floats are, and NaN comes last, where max() of floats may drop it.
+fn greatest(y: Vec, j: u32, thread: u32) -> u32 {
     let size = where_live(abs(y), Vec(), j, thread);
-    return {{ "max(max(size.x, size.y), max(size.z, size.w))" if chunked else "size" }};
+{% if chunked %}
+    let bits = bitcast<vec4<u32>>(size);
+    return max(max(bits.x, bits.y), max(bits.z, bits.w));
+{% else %}
+    return bitcast<u32>(size);
+{% endif %}
 }
 
-{{ row_reduction("greatest_of_row", "f32", merge="max") }}
+{{ row_reduction("greatest_of_row", "u32", merge="max") }}
 {% endif %}
 {% if tracks_amax %}
 // Runs before the first row.

@@ -3,7 +3,9 @@
     mean + low is the mean to twice the digits. -#}
 {% if hi_lo_mean %}
     let low = deviation / f32(COLS);
-    let rstd = inverseSqrt(max(spread - low * low, 0.0) + params.eps);
+    // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
+    let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
+    let rstd = inverseSqrt(variance + params.eps);
 {% else %}
     const low = 0.0;
     let rstd = inverseSqrt(spread + params.eps);

@@ -4,16 +4,15 @@
 {% set row_scaled = out_dtype == "int8" %}
 {% set tracks_amax = out_dtype in ("float8_e4m3fn", "float8_e5m2") %}
 {% set scaling = " * row_scale" if row_scaled else (" * params.scale" if tracks_amax else "") %}
-{#- int8: a scale that makes the row's largest value 127. A row of zeros has one too. -#}
+{#- int8: a scale that makes the row's largest value 127. A row of zeros has one too, as if it reached 2^-100. -#}
 {% macro choose_row_scale() %}
-    let row_largest = max(greatest_of_row(largest, place, lane, subgroup_size), 7.888609052210118e-31);
+    let row_largest = bitcast<f32>(max(greatest_of_row(largest, place, lane, subgroup_size), 0x0d800000u));
     let row_scale = 127.0 / row_largest;
     if (thread == 0u && row_exists) { y_scale[params.y_scale_start + row] = row_largest / 127.0; }
 {% endmacro %}
-{#- float8: the bits of floats that are not negative are ordered as the floats are. Most rows are below what
-    is there already; asking first keeps them from queueing. -#}
+{#- float8. Most rows are below what is there already; asking first keeps them from queueing. -#}
 {% macro raise_amax() %}
-    let row_largest = bitcast<u32>(greatest_of_row(largest, place, lane, subgroup_size));
+    let row_largest = greatest_of_row(largest, place, lane, subgroup_size);
     if (thread == 0u && row_exists && atomicLoad(&amax[0]) < row_largest) { atomicMax(&amax[0], row_largest); }
 {% endmacro %}
 {% macro write_stats() %}
@@ -34,7 +33,7 @@
 {% set normalized = caller("h") | trim %}
 {{ write_stats() }}
 {% if row_scaled or tracks_amax %}
-    var largest = 0.0;
+    var largest = 0u;
 {% endif %}
 {% if row_scaled %}
     {% call sweep() %}
@@ -65,7 +64,7 @@
     let y{{ j }} = affine({{ caller(j) | trim }}, {{ j }}u, thread);
 {% endfor %}
 {% if row_scaled or tracks_amax %}
-    var largest = 0.0;
+    var largest = 0u;
 {% for j in range(steps) %}
     largest = max(largest, greatest(y{{ j }}, {{ j }}u, thread));
 {% endfor %}

@@ -213,7 +213,9 @@ fn main(
     let deviation = sums.x;
     let spread = sums.y;
     let low = deviation / f32(COLS);
-    let rstd = inverseSqrt(max(spread - low * low, 0.0) + params.eps);
+    // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
+    let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
+    let rstd = inverseSqrt(variance + params.eps);
 
     let y0 = affine((d0 - low) * rstd, 0u, thread);
     let y1 = affine((d1 - low) * rstd, 1u, thread);
