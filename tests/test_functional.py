@@ -327,6 +327,7 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ({"out_dtype": 8}, "out_dtype is 8; expected one of"),
         ({"scale": 2.0}, "scale is 2.0, which needs an out_dtype of float8"),
         ({"scale": 0.0, "out_dtype": "float8_e5m2"}, "scale is 0.0; expected a finite number above 0"),
+        ({"x": np.ma.masked_less(normal(2, 3), 0)}, "x is a masked array"),
         ({"scale": 1e39, "out_dtype": "float8_e5m2"}, "which float32 does not hold"),
         ({"max_workgroups": -1}, "max_workgroups is -1; expected 0"),
         ({"max_workgroups": 1.5}, "max_workgroups is 1.5; expected an int"),

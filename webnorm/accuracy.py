@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from webnorm import expression
 from webnorm.problem import DTYPES, Array, finfo
-from webnorm.reference import Answer, Answers, Float64Array
+from webnorm.reference import Answer, Answers, Float64Array, in_parts
 from webnorm.render import Shader
 
 # Half an ulp of 1.0 in float32.
@@ -38,8 +37,6 @@ _FEW = 8
 _AMBIGUOUS_SHARE = 0.03
 # Results this small are left to the adapter, which may flush denormals to zero.
 _DENORMAL = 2.0**-126
-# Rows are compared in parts that stay in a core's cache.
-_PART_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -162,21 +159,17 @@ def _assess_output(
     name: str, got: Array, answer: Answer, dtype: str, allowed: Tolerance, guard_intact: bool
 ) -> Accuracy:
     rows = len(answer.value)
-    at_once = max(1, _PART_BYTES * rows // (8 * max(answer.value.size, 1)))
 
-    def part_of(first: int) -> _Part:
-        part = slice(first, min(first + at_once, rows))
+    def part_of(part: slice) -> _Part:
         cut = Answer(
             *(
                 None if array is None else np.broadcast_to(array, answer.value.shape)[part]
                 for array in (answer.value, answer.unit, answer.shaky, answer.summed)
             )  # type: ignore[arg-type]
         )
-        return _compare_part(name, first, got[part], cut, dtype, allowed)
+        return _compare_part(name, part.start, got[part], cut, dtype, allowed)
 
-    # NumPy lets go of the interpreter's lock in its loops, so the parts of a large array take all cores.
-    with ThreadPoolExecutor() as pool:
-        parts = list(pool.map(part_of, range(0, rows, at_once)))
+    parts = in_parts(part_of, rows, answer.value.size // max(rows, 1))
     non_finite = sum(part.non_finite for part in parts)
     unequal = sum(part.unequal for part in parts)
     ambiguous = sum(part.ambiguous for part in parts)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.arrays import GpuArray, check_type
+from webnorm.arrays import check_type
 from webnorm.calls import AnyArray
 from webnorm.device import Device
 from webnorm.errors import WebnormError, unknown
@@ -39,7 +39,7 @@ def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[int, ...]:
     """The dimensions before the normalised ones; raises WebnormError where x does not end in those."""
-    _check_storage(name, x)
+    check_type(name, x, known=STORAGE)
     if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
         raise WebnormError(
             f"{name} has shape {tuple(x.shape)}; expected it to end in normalized_shape {shape}"
@@ -125,14 +125,3 @@ def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTY
     if found not in known:
         raise unknown(name, str(found), known)
     return str(found)
-
-
-def _check_storage(name: str, array: AnyArray) -> None:
-    """Raise WebnormError for an array that a norm cannot read."""
-    wanted = ", ".join(STORAGE)
-    if not isinstance(array, np.ndarray | GpuArray):
-        raise WebnormError(f"{name} is a {type(array).__name__}; expected a NumPy array or a GpuArray")
-    if array.dtype not in [DTYPES[storage] for storage in STORAGE]:
-        raise WebnormError(
-            f"{name} has dtype {array.dtype}; expected {wanted}: cast it, as with {name}.astype(np.float32)"
-        )

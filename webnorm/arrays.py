@@ -136,16 +136,18 @@ def read(device: Device, buffer: Any, shape: tuple[int, ...], dtype: np.dtype[An
     return np.frombuffer(raw, np.uint8)[:size].view(dtype).reshape(shape)
 
 
-def check_type(name: str, array: object, device_arrays: bool = True) -> None:
-    """Raise WebnormError for what is no array, or one of a type that kernels do not know."""
+def check_type(
+    name: str, array: object, device_arrays: bool = True, known: Sequence[str] = tuple(DTYPES)
+) -> None:
+    """Raise WebnormError for what is no array, or one of another type than those known."""
     kinds = (np.ndarray, GpuArray) if device_arrays else (np.ndarray,)
     if not isinstance(array, kinds):
         wanted = "a NumPy array or a GpuArray" if device_arrays else "a NumPy array"
         raise WebnormError(f"{name} is a {type(array).__name__}; expected {wanted}")
     if isinstance(array, np.ma.MaskedArray):
         raise WebnormError(f"{name} is a masked array; expected one without a mask: {name}.filled(value)")
-    if array.dtype not in DTYPES.values():
+    if array.dtype not in [DTYPES[dtype] for dtype in known]:
         raise WebnormError(
-            f"{name} has dtype {array.dtype}; expected {', '.join(DTYPES)}: "
+            f"{name} has dtype {array.dtype}; expected {', '.join(known)}: "
             f"cast it, as with {name}.astype(np.float32)"
         )

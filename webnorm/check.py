@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,7 @@ class Request:
     chosen: Mapping[str, Sequence[int]] | None = None
     every: bool = False
 
+    @cached_property
     def tasks(self) -> list[tuple[Case, Problem, tuple[Kernel, ...]]]:
         """Each case as a problem of an op, with the kernels of that op."""
         ops = {kernel.op.name: kernel.op for kernel in self.kernels}
@@ -55,7 +57,7 @@ class Request:
 
     def count(self) -> int:
         """How many results there will be, where every kernel has one variant."""
-        return sum(len(kernels) for _, _, kernels in self.tasks())
+        return sum(len(kernels) for _, _, kernels in self.tasks)
 
     def refuse_options(self) -> None:
         """Raise WebnormError for options that the kernels' ops lack, where these are why there is no task."""
@@ -91,7 +93,7 @@ def own_case(path: Path) -> Case:
 
 def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
     """Yield a result for each kernel, constants and case."""
-    for case, problem, kernels in request.tasks():
+    for case, problem, kernels in request.tasks:
         arrays = case.draw(kernels[0].op, problem)
         variants = [
             variant

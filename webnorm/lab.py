@@ -149,8 +149,7 @@ class Bench:
         """Errors of the first set, and a digest of its bits."""
         variant = plan.shader.variant
         got = self.outputs(variant).read_all()
-        accuracy = assess(got, self.answers(variant, got), plan.shader)
-        return accuracy, _digest({name: array for name, (array, _) in got.items()})
+        return assess(got, self.answers(variant, got), plan.shader), _digest(_arrays(got))
 
     def holds(self, plan: Plan, digest: bytes) -> bool:
         """Whether every set's bits have this digest, with all guards intact."""
@@ -158,9 +157,13 @@ class Bench:
             got = self.outputs(plan.shader.variant).read_all(index)
             if not all(intact for _, intact in got.values()):
                 return False
-            if _digest({name: array for name, (array, _) in got.items()}) != digest:
+            if _digest(_arrays(got)) != digest:
                 return False
         return True
+
+
+def _arrays(outputs: Mapping[str, tuple[Array, bool]]) -> dict[str, Array]:
+    return {name: array for name, (array, _) in outputs.items()}
 
 
 def _digest(arrays: Mapping[str, Array]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,6 +33,9 @@ class _Norm:
     several passes make one step.
     """
 
+    # The functions that a module makes its calls of.
+    _function: Callable[..., Any]
+    _gradient: Callable[..., tuple[Any, ...]]
     eps: float | None
 
     def __init__(
@@ -145,10 +148,29 @@ class _Norm:
         return f"{type(self).__name__}({self.normalized_shape}, eps={self.eps}, dtype={self.dtype})"
 
     def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
-        raise NotImplementedError
+        return self._function(
+            x,
+            self.normalized_shape,
+            self.weight,
+            bias=self.bias,
+            eps=self.eps,
+            zero_centered_weight=self.zero_centered_weight,
+            return_stats=return_stats,
+            device=self.device,
+        )
 
     def _gradients(self, dy: AnyArray, saved: _Saved) -> tuple[Any, ...]:
-        raise NotImplementedError
+        return self._gradient(
+            dy,
+            saved.x,
+            self.normalized_shape,
+            self.weight,
+            stats=saved.stats,
+            eps=self.eps,
+            zero_centered_weight=self.zero_centered_weight,
+            bias_grad=self.bias is not None,
+            device=self.device,
+        )
 
 
 class LayerNorm(_Norm):
@@ -166,6 +188,8 @@ class LayerNorm(_Norm):
         WebnormError: a bad normalized_shape, dtype or device.
     """
 
+    _function = staticmethod(functional.layer_norm)
+    _gradient = staticmethod(functional.layer_norm_backward)
     eps: float
 
     def __init__(
@@ -182,31 +206,6 @@ class LayerNorm(_Norm):
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
         self.eps = eps
 
-    def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
-        return functional.layer_norm(
-            x,
-            self.normalized_shape,
-            self.weight,
-            self.bias,
-            self.eps,
-            zero_centered_weight=self.zero_centered_weight,
-            return_stats=return_stats,
-            device=self.device,
-        )
-
-    def _gradients(self, dy: AnyArray, saved: _Saved) -> tuple[Any, ...]:
-        return functional.layer_norm_backward(
-            dy,
-            saved.x,
-            self.normalized_shape,
-            self.weight,
-            stats=saved.stats,
-            eps=self.eps,
-            zero_centered_weight=self.zero_centered_weight,
-            bias_grad=self.bias is not None,
-            device=self.device,
-        )
-
 
 class RMSNorm(_Norm):
     """torch.nn.RMSNorm on WebGPU; see `webnorm.rms_norm` for the formula, shapes and dtypes.
@@ -214,6 +213,9 @@ class RMSNorm(_Norm):
     eps None is float32's machine epsilon. Attributes and errors are those of `LayerNorm`, without
     bias.
     """
+
+    _function = staticmethod(functional.rms_norm)
+    _gradient = staticmethod(functional.rms_norm_backward)
 
     def __init__(
         self,
@@ -227,26 +229,3 @@ class RMSNorm(_Norm):
         names = ["weight"] * elementwise_affine
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
         self.eps = eps
-
-    def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
-        return functional.rms_norm(
-            x,
-            self.normalized_shape,
-            self.weight,
-            self.eps,
-            zero_centered_weight=self.zero_centered_weight,
-            return_stats=return_stats,
-            device=self.device,
-        )
-
-    def _gradients(self, dy: AnyArray, saved: _Saved) -> tuple[Any, ...]:
-        return functional.rms_norm_backward(
-            dy,
-            saved.x,
-            self.normalized_shape,
-            self.weight,
-            stats=saved.stats,
-            eps=self.eps,
-            zero_centered_weight=self.zero_centered_weight,
-            device=self.device,
-        )

@@ -189,7 +189,7 @@ class Inputs:
         self.device, self.sets = device, sets
         self.buffers: dict[str, list[Any]] = {}
         for name, array in arrays.items():
-            first = upload(device, array, guard=True)
+            first = _upload(device, array)
             self.buffers[name] = [first] + [self._copy_of(first) for _ in range(sets - 1)]
 
     def _copy_of(self, buffer: Any) -> Any:
@@ -333,8 +333,8 @@ class Plan:
                 count = self.shader.workgroup_count(step, self.shader.problem.rows)
                 yield pipeline.handle, self._bind(pipeline, index, None), grid(count, dimension)
                 continue
+            count = self.shader.workgroup_count(step, self._most_rows)
             for part in range(len(self._slices)):
-                count = self.shader.workgroup_count(step, self._most_rows)
                 yield pipeline.handle, self._bind(pipeline, index, part), grid(count, dimension)
 
     def _bind(self, pipeline: Pipeline, index: int, part: int | None) -> Any:
@@ -402,12 +402,11 @@ class Plan:
         self.device.handle.queue.submit([encoder.finish()])
 
 
-def upload(device: Device, array: Array, guard: bool = False) -> Any:
-    """A buffer with an array in it, with room for a guard behind it."""
+def _upload(device: Device, array: Array) -> Any:
+    """A buffer with an array in it and a guard behind it."""
     buffer = device.create_buffer(buffer_bytes(array.nbytes))
     write(device, buffer, array)
-    if guard:
-        _fill(device, buffer, math.ceil(array.nbytes / 4) * 4, INPUT_GUARD)
+    _fill(device, buffer, math.ceil(array.nbytes / 4) * 4, INPUT_GUARD)
     return buffer
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,7 @@ from webnorm.problem import DTYPES, FP8, Array, Problem
 
 Float64Array = npt.NDArray[np.float64]
 
-# Rows are worked on in parts that stay in a core's cache; NumPy lets go of the interpreter's lock in its
-# loops, so the parts of a large array take all cores.
+# Bytes of float64 that stay in a core's cache.
 _PART_BYTES = 1 << 22
 # The smallest row maximum that int8's scale is made from: 127 / it is finite in float32, and a row of
 # zeros has a scale.
@@ -38,6 +38,7 @@ class Answer:
 
 
 Answers = dict[str, Answer]
+Part = TypeVar("Part")
 
 
 def centred(x: Array) -> tuple[Float64Array, Float64Array]:
@@ -52,6 +53,16 @@ def centred(x: Array) -> tuple[Float64Array, Float64Array]:
     low = y.mean(axis=1, keepdims=True)
     y -= low
     return y, pivot + low
+
+
+def in_parts(work: Callable[[slice], Part], rows: int, cols: int) -> list[Part]:
+    """What `work` gives for each part of the rows, in order.
+
+    NumPy lets go of the interpreter's lock in its loops, so the parts of a large array take all cores.
+    """
+    at_once = max(1, _PART_BYTES // (8 * max(cols, 1)))
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(work, (slice(first, first + at_once) for first in range(0, rows, at_once))))
 
 
 @dataclass(frozen=True)
@@ -260,10 +271,8 @@ def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Ans
 
 def _by_rows(part: Callable[[slice], Answers], problem: Problem, sums: tuple[str, ...] = ()) -> Answers:
     """Put the answers of parts of the rows together; those named in `sums` are added up."""
-    at_once = max(1, _PART_BYTES // (8 * problem.cols))
-    parts = [slice(first, first + at_once) for first in range(0, max(problem.rows, 1), at_once)]
-    with ThreadPoolExecutor() as pool:
-        found = list(pool.map(part, parts))
+    # No rows are a part too: its answers have the shapes.
+    found = in_parts(part, problem.rows, problem.cols) or [part(slice(0, 0))]
     answers: Answers = {}
     for name in found[0]:
         each = [answers_of[name] for answers_of in found]
