@@ -41,7 +41,7 @@ OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
 GRADIENT, COLUMNS, GRADIENT_REGISTERS = "lib/gradient.wgsl", "lib/columns.wgsl", "lib/gradient_registers.wgsl"
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
 MUTANTS = (
-    Mutant("N - 1 for N in the mean", "layer_norm/registers.wgsl", "/ f32(COLS);", "/ f32(COLS - 1u);"),
+    Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "/ f32(COLS);", "/ f32(COLS - 1u);"),
     Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "total(sum) / f32(COLS)", "total(sum) / f32(COLS - 1u)", ("naive",), equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
     Mutant("N - 1 for N in the variance", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)"),
     Mutant("eps outside the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (sqrt(variance) + params.eps)"),
@@ -147,7 +147,7 @@ MUTANTS = (
         ("rstd and the mean of g * xhat swapped", COLUMNS, "row_sums[at + 1u] = means.x;", "row_sums[at + 1u] = rstd;", BACKWARD[2:]),
     )),
     Mutant("N - 1 for N in RMSNorm", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)", ("rms_norm/registers",)),
-    Mutant("RMSNorm without the root", "rms_norm/workgroup.wgsl", "inverseSqrt(sum_squares", "1.0 / (sum_squares", ("rms_norm/workgroup",)),
+    Mutant("RMSNorm without the root", "lib/moments.wgsl", "inverseSqrt(sum_squares", "1.0 / (sum_squares", ("rms_norm/workgroup",)),
     Mutant("RMSNorm without eps", "rms_norm/naive.wgsl", "total(squares) + params.eps", "total(squares)", ("rms_norm/naive",)),
     Mutant("slices that overwrite each other's sums", GRADIENT, "if (params.partials_kept != 0u)", "if (false)", BACKWARD[:1], equivalent="one slice has nothing to add to; test_plan's narrow devices catch it", hard="backward"),
 )  # fmt: skip

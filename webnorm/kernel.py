@@ -55,6 +55,8 @@ TEMPLATE_NAMES = (
 
 
 Per = Literal["rows", "call"]
+# In all loops of an invocation together, seen with Mesa 22.3.
+_SOFTWARE_ITERATIONS = 65535
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Require:
 class Pass:
     """One dispatch. With `per` "rows" it is repeated for each slice of the rows and `workgroup_count` counts
     workgroups for one slice; with "call" it runs once. `bindings` names the tensors and scratch buffers it
-    uses, None all of them. A pass whose `when` is 0 is left out.
+    uses, None all of them. A pass whose `when` is 0 is left out. `iterations` counts those of an invocation's
+    loops, where they depend on the rows.
     """
 
     entry_point: str
@@ -78,6 +81,7 @@ class Pass:
     per: Per = "rows"
     bindings: tuple[str, ...] | None = None
     when: Tree = 1
+    iterations: Tree = 0
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,12 @@ class Variant:
             size = expression.evaluate(step.workgroup_size, values)
             if size > traits.max_invocations:
                 return f"needs {size} invocations per workgroup; the limit is {traits.max_invocations}"
+            iterations = expression.evaluate(step.iterations, values)
+            if traits.software and iterations > _SOFTWARE_ITERATIONS:
+                return (
+                    f"an invocation's loops take {iterations} iterations; "
+                    f"Mesa's llvmpipe ends them after {_SOFTWARE_ITERATIONS} without a word"
+                )
         return None
 
 
@@ -445,7 +455,10 @@ class _Header:
             yield Require(self.tree("rule", entry["rule"], known), str(entry["why"]))
 
     def passes(self, known: Sequence[str], op: Op) -> Iterator[Pass]:
-        keys, optional = {"entry_point", "workgroup_size", "workgroup_count"}, {"per", "bindings", "when"}
+        keys, optional = (
+            {"entry_point", "workgroup_size", "workgroup_count"},
+            {"per", "bindings", "when", "iterations"},
+        )
         entries = list(self.tables("pass", keys, optional))
         if not entries:
             raise self.complaint("summary", "a kernel has at least one [[pass]] table; this header has none")
@@ -467,6 +480,7 @@ class _Header:
                 per,
                 None if bound is None else tuple(bound),
                 self.tree("when", entry.get("when", 1), known),
+                self.tree("iterations", entry.get("iterations", 0), known),
             )
 
     def scratch(self, known: Sequence[str]) -> Iterator[Scratch]:

@@ -27,12 +27,7 @@
 {% from "lib/cost.wgsl" import tally with context %}
 {% set access = "vec4<u32>" if words_per_access == 4 else "u32" %}
 {% set per_access = 4 * words_per_access // itemsize %}
-struct Params {
-{% for word in params %}
-    {{ word }}: {{ "f32" if word in ("eps", "scale") else "u32" }},
-{% endfor %}
-}
-@group(0) @binding(0) var<uniform> params: Params;
+{% include "lib/params.wgsl" %}
 @group(0) @binding(1) var<storage, read> x: array<{{ access }}>;
 @group(0) @binding(2) var<storage, read_write> y: array<{{ access }}>;
 {% if count_cost %}

@@ -32,13 +32,11 @@
 // [[require]]
 // rule = "scalars <= 64"
 // why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
-// [[require]]
-// rule = "not software or ceil_div(rows, rows_per_workgroup * max_workgroups) * (4 + 3 * (threads_per_row // 16)) <= 65535"
-// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
+// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (4 + 3 * (threads_per_row // 16))"
 // [accuracy]
 // serial_terms = "steps"
 // rounded_mean = "not hi_lo_mean"
@@ -47,6 +45,7 @@
 // Specialised on the number of columns and unrolled, since registers have no addresses: every load is
 // issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
 // a copy, so the two sweeps and the second word of the mean cost nothing that can be seen.
+{% from "lib/moments.wgsl" import moment_reductions, held_moments with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_registers with context %}
 {% include "lib/interface.wgsl" %}
@@ -55,10 +54,7 @@
 
 {% include "lib/output.wgsl" %}
 
-{% from "lib/reduce.wgsl" import row_reduction with context %}
-{{ row_reduction("sum_x", "f32") }}
-
-{{ row_reduction("sum_deviations", "vec2<f32>") }}
+{{ moment_reductions() }}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -70,24 +66,7 @@ fn main(
     let h{{ j }} = load_input(row, {{ j }}u, thread);
 {% endfor %}
 
-    var sum = h0;
-{% for j in range(1, steps) %}
-    sum += h{{ j }};
-{% endfor %}
-    let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
-
-    var deviations = Vec();
-    var spreads = Vec();
-{% for j in range(steps) %}
-    let d{{ j }} = where_live(h{{ j }} - mean, Vec(), {{ j }}u, thread);
-    deviations += d{{ j }};
-    spreads += d{{ j }} * (d{{ j }} * PER_COLUMN);
-{% endfor %}
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
-{% include "lib/statistics.wgsl" %}
-
+{{ held_moments("h") }}
     {% call(j) write_registers() %}(d{{ j }} - low) * rstd{% endcall %}
 
     {% endcall %}

@@ -12,13 +12,11 @@
 // rows_per_workgroup = 1
 // workgroup_size = "threads_per_row"
 // steps = "ceil_div(span if packed else cols, threads_per_row * vector_width)"
-// [[require]]
-// rule = "not software or ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000)) <= 65535"
-// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
+// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
 // [accuracy]
 // serial_terms = "steps"
 // rounded_mean = true

@@ -41,9 +41,6 @@
 // [[require]]
 // rule = "rows_per_workgroup == 1 or 16 * sums * ceil_div(cols, 4) + 2048 <= workgroup_storage"
 // why = "the sums of a row do not fit workgroup memory, where those of several rows are added up"
-// [[require]]
-// rule = "not software or ceil_div(rows, rows_per_workgroup * min(groups, max_workgroups)) * (4 + 3 * (threads_per_row // 16)) <= 65535"
-// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
 // [[scratch]]
 // name = "partials"
 // records = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4)"
@@ -52,6 +49,7 @@
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "min(4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4), max_workgroups)"
+// iterations = "ceil_div(rows, rows_per_workgroup * min(groups, max_workgroups)) * (4 + 3 * (threads_per_row // 16))"
 // bindings = ["x", "dy", "weight", "stats", "dh", "dx", "partials"]
 // [[pass]]
 // entry_point = "finish"

@@ -1,27 +1,18 @@
 {#- A gradient in two steps, for rows of any length. `rows` gives each row's sums: its statistics, the mean of
     g * x̂ and the mean of g, where g = dy * weight. `columns` walks down the rows with an invocation for each
     chunk of columns, writes dx and adds up what is summed over rows. -#}
+{% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/gradient.wgsl" import summed with context %}
 {% from "lib/dtype.wgsl" import chunked, shifted with context %}
 {% set row_words = 5 if has_mean else 2 %}
-{% if has_mean %}
 {% if not saved_stats %}
-{{ row_reduction("sum_x", "f32") }}
-
-{{ row_reduction("sum_deviations", "vec2<f32>") }}
+{{ moment_reductions() }}
 
 {% endif %}
-{{ row_reduction("sum_gradients", "vec2<f32>") }}
-{% else %}
-{% if not saved_stats %}
-{{ row_reduction("sum_squares", "f32") }}
-
-{% endif %}
-{{ row_reduction("sum_gradients", "f32") }}
-{% endif %}
+{{ row_reduction("sum_gradients", "vec2<f32>" if has_mean else "f32") }}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn rows(
@@ -31,32 +22,8 @@ fn rows(
 
 {% if saved_stats %}
 {% include "lib/saved.wgsl" %}
-{% elif has_mean %}
-    let pivot = pivot_of(row);
-    var sum = Vec();
-    {% call sweep() %}
-        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
-    {% endcall %}
-    let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
-
-    var deviations = Vec();
-    var spreads = Vec();
-    {% call sweep() %}
-        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
-        deviations += d;
-        spreads += d * (d * PER_COLUMN);
-    {% endcall %}
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
-{% include "lib/statistics.wgsl" %}
 {% else %}
-    var squares = Vec();
-    {% call sweep() %}
-        let value = load_input(row, j, thread);
-        squares += value * (value * PER_COLUMN);
-    {% endcall %}
-    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+{{ swept_moments() }}
 {% endif %}
 
     var along = Vec();

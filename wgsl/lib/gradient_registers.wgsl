@@ -1,15 +1,11 @@
 {#- The gradient of rows that stay in registers: `main` of the kernels `registers`. -#}
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
+{% from "lib/moments.wgsl" import moment_reductions, held_moments with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/gradient.wgsl" import summed with context %}
 {% from "lib/dtype.wgsl" import shifted with context %}
-{% if has_mean and not saved_stats %}
-{{ row_reduction("sum_x", "f32") }}
-
-{{ row_reduction("sum_deviations", "vec2<f32>") }}
-
-{% elif not saved_stats %}
-{{ row_reduction("sum_squares", "f32") }}
+{% if not saved_stats %}
+{{ moment_reductions() }}
 
 {% endif %}
 {{ row_reduction("sum_gradients", "vec2<f32>" if has_mean else "f32") }}
@@ -53,29 +49,8 @@ fn main(
 {% endfor %}
 {% if saved_stats %}
 {% include "lib/saved.wgsl" %}
-{% elif has_mean %}
-        var sum = x0;
-{% for j in range(1, steps) %}
-        sum += x{{ j }};
-{% endfor %}
-        let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
-        var deviations = Vec();
-        var spreads = Vec();
-{% for j in range(steps) %}
-        let d{{ j }} = where_live(x{{ j }} - mean, Vec(), {{ j }}u, thread);
-        deviations += d{{ j }};
-        spreads += d{{ j }} * (d{{ j }} * PER_COLUMN);
-{% endfor %}
-        let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-        let deviation = sums.x;
-        let spread = sums.y;
-{% include "lib/statistics.wgsl" %}
 {% else %}
-        var squares = x0 * (x0 * PER_COLUMN);
-{% for j in range(1, steps) %}
-        squares += x{{ j }} * (x{{ j }} * PER_COLUMN);
-{% endfor %}
-        let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+{{ held_moments("x") }}
 {% endif %}
 
         var along = Vec();

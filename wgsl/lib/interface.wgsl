@@ -5,13 +5,7 @@
 enable {{ feature }};
 {% endfor %}
 
-// `_start` is the element of a buffer at which the slice's first row begins.
-struct Params {
-{% for word in params %}
-    {{ word }}: {{ "f32" if word in ("eps", "scale") else "u32" }},
-{% endfor %}
-}
-@group(0) @binding(0) var<uniform> params: Params;
+{% include "lib/params.wgsl" %}
 {% for buffer in buffers %}
 @group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: array<{{ storage(buffer) }}>;
 {% endfor %}

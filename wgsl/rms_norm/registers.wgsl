@@ -31,13 +31,11 @@
 // [[require]]
 // rule = "scalars <= 64"
 // why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
-// [[require]]
-// rule = "not software or ceil_div(rows, rows_per_workgroup * max_workgroups) * (4 + 3 * (threads_per_row // 16)) <= 65535"
-// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
+// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (4 + 3 * (threads_per_row // 16))"
 // [accuracy]
 // serial_terms = "steps"
 // ///
@@ -45,14 +43,14 @@
 // Specialised on the number of columns and unrolled, as registers of layer_norm is.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_registers with context %}
-{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/moments.wgsl" import moment_reductions, held_moments with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
 
 {% include "lib/output.wgsl" %}
 
-{{ row_reduction("sum_squares", "f32") }}
+{{ moment_reductions() }}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -64,12 +62,7 @@ fn main(
     let h{{ j }} = load_input(row, {{ j }}u, thread);
 {% endfor %}
 
-    var squares = h0 * (h0 * PER_COLUMN);
-{% for j in range(1, steps) %}
-    squares += h{{ j }} * (h{{ j }} * PER_COLUMN);
-{% endfor %}
-    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
-
+{{ held_moments("h") }}
     {% call(j) write_registers() %}h{{ j }} * rstd{% endcall %}
 
     {% endcall %}

@@ -12,30 +12,27 @@
 // rows_per_workgroup = 1
 // workgroup_size = "threads_per_row"
 // steps = "ceil_div(span if packed else cols, threads_per_row * vector_width)"
-// [[require]]
-// rule = "not software or ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000)) <= 65535"
-// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "min(rows, max_workgroups)"
+// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
 // [accuracy]
 // serial_terms = "steps"
 // ///
 
 // Nothing is subtracted, so nothing cancels: the plain sum of squares is stable. Each square is divided by
 // the number of columns before it is added, so that values of 1e18 do not overflow.
-{% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
-{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
 
 {% include "lib/output.wgsl" %}
 
-{{ row_reduction("sum_squares", "f32") }}
+{{ moment_reductions() }}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -43,13 +40,7 @@ fn main(
 ) {
     {% call each_row() %}
 
-    var squares = Vec();
-    {% call sweep() %}
-        let value = load_input(row, j, thread);
-        squares += value * (value * PER_COLUMN);
-    {% endcall %}
-    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
-
+{{ swept_moments() }}
     {% call(h) write_row() %}{{ h }} * rstd{% endcall %}
 
     {% endcall %}

@@ -19,12 +19,6 @@
 // sums = "has_weight + has_bias + has_residual_bias"
 // finish_chunks = 8
 // finish_records = "4 if software else 32"
-// [[require]]
-// rule = "not software or ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000)) <= 65535"
-// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
-// [[require]]
-// rule = "not software or ceil_div(column_tiles * groups, max_workgroups) * (1 + ceil_div(rows, groups)) <= 65535"
-// why = "Mesa's llvmpipe ends a shader's loops after 65535 iterations, and rows that are worked on in turn take more"
 // [[scratch]]
 // name = "row_sums"
 // words = 2
@@ -36,11 +30,13 @@
 // entry_point = "rows"
 // workgroup_size = "workgroup_size"
 // workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
+// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
 // bindings = ["x", "dy", "weight", "stats", "row_sums"]
 // [[pass]]
 // entry_point = "columns_of_rows"
 // workgroup_size = "column_threads"
 // workgroup_count = "min(column_tiles * groups, max_workgroups)"
+// iterations = "ceil_div(column_tiles * groups, max_workgroups) * (1 + ceil_div(rows, groups))"
 // bindings = ["x", "dy", "weight", "dh", "dx", "row_sums", "partials"]
 // [[pass]]
 // entry_point = "finish"

@@ -1,6 +1,7 @@
 // Every workgroup moves one run of memory, `accesses` loads in flight per invocation before the first
 // store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves words,
 // whatever they hold; a word that two slices share is written by both, with the same bits.
+// `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
     rows: u32,
     eps: f32,

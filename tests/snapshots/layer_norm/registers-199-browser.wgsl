@@ -216,7 +216,6 @@ fn main(
     // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
     let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
     let rstd = inverseSqrt(variance + params.eps);
-
     let y0 = affine((d0 - low) * rstd, 0u, thread);
     let y1 = affine((d1 - low) * rstd, 1u, thread);
     store_y(row, row_exists, 0u, thread, y0);

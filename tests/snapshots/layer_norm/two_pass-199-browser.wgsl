@@ -178,7 +178,6 @@ fn main(
     // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
     let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
     let rstd = inverseSqrt(variance + params.eps);
-
     for (var j = 0u; j < STEPS; j++) {
         let h = load_input(row, j, thread);
         let y_value = affine((h - mean - low) * rstd, j, thread);

@@ -258,20 +258,21 @@ fn main(
         let dy0 = load_dy(row, 0u, thread);
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
-        var sum = x0;
-        sum += x1;
-        let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
-        var deviations = Vec();
-        var spreads = Vec();
-        let d0 = where_live(x0 - mean, Vec(), 0u, thread);
-        deviations += d0;
-        spreads += d0 * (d0 * PER_COLUMN);
-        let d1 = where_live(x1 - mean, Vec(), 1u, thread);
-        deviations += d1;
-        spreads += d1 * (d1 * PER_COLUMN);
-        let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-        let deviation = sums.x;
-        let spread = sums.y;
+    var sum = x0;
+    sum += x1;
+    let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+
+    var deviations = Vec();
+    var spreads = Vec();
+    let d0 = where_live(x0 - mean, Vec(), 0u, thread);
+    deviations += d0;
+    spreads += d0 * (d0 * PER_COLUMN);
+    let d1 = where_live(x1 - mean, Vec(), 1u, thread);
+    deviations += d1;
+    spreads += d1 * (d1 * PER_COLUMN);
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let deviation = sums.x;
+    let spread = sums.y;
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
     let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);

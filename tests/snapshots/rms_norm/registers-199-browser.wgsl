@@ -148,7 +148,6 @@ fn main(
     var squares = h0 * (h0 * PER_COLUMN);
     squares += h1 * (h1 * PER_COLUMN);
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
-
     let y0 = affine(h0 * rstd, 0u, thread);
     let y1 = affine(h1 * rstd, 1u, thread);
     store_y(row, row_exists, 0u, thread, y0);

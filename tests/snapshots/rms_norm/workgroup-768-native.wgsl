@@ -130,7 +130,6 @@ fn main(
         squares += value * (value * PER_COLUMN);
     }
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
-
     for (var j = 0u; j < STEPS; j++) {
         let h = load_input(row, j, thread);
         let y_value = affine(h * rstd, j, thread);

@@ -216,9 +216,9 @@ fn main(
         let dy0 = load_dy(row, 0u, thread);
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
-        var squares = x0 * (x0 * PER_COLUMN);
-        squares += x1 * (x1 * PER_COLUMN);
-        let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+    var squares = x0 * (x0 * PER_COLUMN);
+    squares += x1 * (x1 * PER_COLUMN);
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 
         var along = Vec();
         let xhat0 = (x0) * rstd;

@@ -309,10 +309,10 @@ fn main(
         let dy1 = load_dy(row, 1u, thread);
         let x2 = load_x(row, 2u, thread);
         let dy2 = load_dy(row, 2u, thread);
-        var squares = x0 * (x0 * PER_COLUMN);
-        squares += x1 * (x1 * PER_COLUMN);
-        squares += x2 * (x2 * PER_COLUMN);
-        let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+    var squares = x0 * (x0 * PER_COLUMN);
+    squares += x1 * (x1 * PER_COLUMN);
+    squares += x2 * (x2 * PER_COLUMN);
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 
         var along = Vec();
         let xhat0 = (x0) * rstd;

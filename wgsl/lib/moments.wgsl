@@ -1,0 +1,70 @@
+{#- A row's statistics: `mean`, `low` and `rstd`, or `rstd` alone where the norm has no mean. `moment_reductions`
+    stands outside functions; then either the row is swept over in memory or it is held in registers. -#}
+{% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% macro moment_reductions() %}
+{% if has_mean %}
+{{ row_reduction("sum_x", "f32") }}
+
+{{ row_reduction("sum_deviations", "vec2<f32>") }}
+{% else %}
+{{ row_reduction("sum_squares", "f32") }}
+{% endif %}
+{% endmacro %}
+{% macro swept_moments() %}
+{% if has_mean %}
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    {% call sweep() %}
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+    {% endcall %}
+    let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+
+    var deviations = Vec();
+    var spreads = Vec();
+    {% call sweep() %}
+        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        deviations += d;
+        spreads += d * (d * PER_COLUMN);
+    {% endcall %}
+{{ joined_moments() }}
+{% else %}
+    var squares = Vec();
+    {% call sweep() %}
+        let value = load_input(row, j, thread);
+        squares += value * (value * PER_COLUMN);
+    {% endcall %}
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+{% endif %}
+{% endmacro %}
+{#- From registers `held`0, `held`1, ...; d0, d1, ... are then the differences from the mean. -#}
+{% macro held_moments(held) %}
+{% if has_mean %}
+    var sum = {{ held }}0;
+{% for j in range(1, steps) %}
+    sum += {{ held }}{{ j }};
+{% endfor %}
+    let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+
+    var deviations = Vec();
+    var spreads = Vec();
+{% for j in range(steps) %}
+    let d{{ j }} = where_live({{ held }}{{ j }} - mean, Vec(), {{ j }}u, thread);
+    deviations += d{{ j }};
+    spreads += d{{ j }} * (d{{ j }} * PER_COLUMN);
+{% endfor %}
+{{ joined_moments() }}
+{% else %}
+    var squares = {{ held }}0 * ({{ held }}0 * PER_COLUMN);
+{% for j in range(1, steps) %}
+    squares += {{ held }}{{ j }} * ({{ held }}{{ j }} * PER_COLUMN);
+{% endfor %}
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+{% endif %}
+{% endmacro %}
+{% macro joined_moments() %}
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let deviation = sums.x;
+    let spread = sums.y;
+{% include "lib/statistics.wgsl" %}
+{% endmacro %}
