@@ -52,9 +52,8 @@ class Binding:
     """One storage binding of a shader, in group 0; binding 0 is the uniform `params`.
 
     `width` counts elements of a row, or of the whole where it is not `per_row`; `wide` tells that these are
-    the problem's columns. `tensors` names what lies in
-    it, one behind the other, each from a multiple of 16 bytes on; nothing for a scratch buffer, whose
-    `records` (for a slice) have `width` floats each.
+    the problem's columns. `tensors` names what lies in it, one behind the other, each from a multiple of 16
+    bytes on; nothing for a scratch buffer, whose `records` have `width` floats each.
     """
 
     index: int
