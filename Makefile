@@ -12,10 +12,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 CHECK_PIP = @$(BIN)/python -m pip --version >/dev/null 2>&1 || \
   { echo ".venv is half made (it has no pip): run 'make clean', then this again." >&2; exit 1; }
-NPM := npm install --prefix tests/tint --no-package-lock --no-audit --no-fund --loglevel=error
 
 # A .venv whose Python has gone is made anew, so what was installed in it counts no more.
-STALE := $(shell [ -x $(BIN)/python ] || rm -f .venv/.installed .venv/.installed-test)
+STALE := $(shell [ -x $(BIN)/python ] || rm -f .venv/.installed*)
 
 help:
 	@echo "make bench   set up .venv and benchmark the kernels      (ARGS='--rows 4096 --cols 768')"
@@ -27,7 +26,7 @@ help:
 bench: .venv/.installed
 	@$(BIN)/webnorm bench $(ARGS)
 
-test: lint tests/tint/node_modules/.package-lock.json
+test: lint .venv/.installed-browser
 	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
 lint: .venv/.installed-test
@@ -36,7 +35,7 @@ lint: .venv/.installed-test
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv tests/tint/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The stamps come last, so a set-up that was interrupted is done again. People who only measure do not get the
 # test tools. The adapter is a system package: `doctor --mend` prints each command before it runs it.
@@ -52,6 +51,12 @@ clean:
 	$(BIN)/webnorm doctor --mend
 	@touch .venv/.installed $@
 
+# Chromium for the pages, and Tint in the user's cache, which `make clean` leaves alone. Without them (no root, no
+# network, no node) the other tests still run, and pytest names the skipped ones with the reason.
+.venv/.installed-browser: .venv/.installed-test webnorm/tint.py
+	@$(BIN)/webnorm doctor --mend --browser && touch $@ || \
+	  echo "The tests of pages in a browser and of shaders in Tint may be skipped." >&2
+
 # --clear: what an interrupted run or a removed Python left behind is of no use.
 .venv/bin/python:
 	@command -v $(PYTHON) >/dev/null || \
@@ -61,9 +66,3 @@ clean:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "$(PYTHON) cannot make virtual environments; Debian, Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv
-
-# Without npm or a network the other tests still run, and pytest names the skipped ones with the reason.
-tests/tint/node_modules/.package-lock.json: tests/tint/package.json
-	@command -v npm >/dev/null || echo "npm not found: the Tint tests will be skipped." >&2
-	@! command -v npm >/dev/null || { \
-	  echo "$(NPM)"; $(NPM) && touch -c $@ || echo "npm failed: the Tint tests will be skipped." >&2; }

@@ -27,6 +27,7 @@ def judge(
     expected: Array = EXPECTED,
     *,
     unit: Array | None = None,
+    shaky: Array | None = None,
     intact: bool = True,
     dtype: str = "float32",
 ) -> Accuracy:
@@ -35,7 +36,8 @@ def judge(
     options = Options(weight=False, bias=False, out_dtype=dtype)
     shader = shader_of("naive", Problem(rows=len(expected), cols=3, options=options))
     outputs = {"y": (got, intact)}
-    answers = {"y": Answer(expected.astype(np.float64), unit, np.zeros(1))}
+    shaky = np.zeros(1) if shaky is None else shaky
+    answers = {"y": Answer(expected.astype(np.float64), unit, shaky)}
     for tensor in OPS["layer_norm"].outputs(shader.problem)[1:]:
         zeros = np.zeros(tensor.shape(shader.problem), np.float32)
         outputs[tensor.name] = zeros, True
@@ -102,6 +104,15 @@ def test_the_unit_scales_what_is_allowed() -> None:
     off = (EXPECTED + 5e-4).astype(np.float32)
     assert judge(off, unit=np.full(1, 1000.0)).ok
     assert not judge(off).ok
+
+
+def test_an_infinite_condition_allows_nothing_where_the_mean_is_exact() -> None:
+    # What a constant row of 1e38 has.
+    shaky = np.where(np.arange(len(EXPECTED))[:, None] == 0, np.inf, 0.0).astype(np.float32)
+    assert judge(EXPECTED.astype(np.float32), shaky=shaky).ok
+    wrong = got_with(0, 1, -7.0)
+    wrong[1, 0] = 1e-7
+    assert not judge(wrong, shaky=shaky).ok
 
 
 def test_nothing_is_right() -> None:

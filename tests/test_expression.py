@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webnorm.errors import WebnormError
-from webnorm.expression import check_names, evaluate, names, parse
+from webnorm.expression import check_names, evaluate, names, parse, simplify
 
 VALUES = {"rows": 7, "cols": 768, "a": 3, "b": 0}
 
@@ -131,3 +131,23 @@ def test_agrees_with_python(text: str) -> None:
     tree = parse(text)
     assert evaluate(tree, VALUES) == expected
     assert json.loads(json.dumps(tree)) == tree
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.recursive(_leaves, _grow, max_leaves=12), st.sets(st.sampled_from(sorted(VALUES))))
+def test_simplified_it_has_the_same_value(text: str, known: set[str]) -> None:
+    tree = parse(text)
+    given = {name: VALUES[name] for name in known}
+    try:
+        simple = simplify(tree, given)
+    except WebnormError:
+        # A part that nobody may ever look at divides by zero.
+        return
+    assert names(simple) <= names(tree) - known
+    try:
+        expected = evaluate(tree, VALUES)
+    except WebnormError:
+        with pytest.raises(WebnormError):
+            evaluate(simple, VALUES)
+        return
+    assert evaluate(simple, VALUES) == expected

@@ -193,7 +193,7 @@ def hard_problems(op: Op, which: str) -> Iterator[Hard]:
         complete_inputs(op, small, {"x": draw_x(small) * np.float32(1e-3)}, np.random.default_rng(0)),
         {},
     )
-    for rows, cols, distribution in ((3, 4096, "mean1e4"), (2, 20003, "normal")):
+    for rows, cols, distribution in ((3, 4096, "mean1e4"), (2, 20003, "normal"), (2, 80003, "normal")):
         problem = Problem(rows=rows, cols=cols, options=plain, distribution=distribution)
         yield problem, make_inputs(op, problem), {"threads_per_row": 64} if cols == 4096 else {}
 

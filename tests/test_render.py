@@ -9,6 +9,7 @@ from lab import GPU, KERNELS, kernel_named
 from webnorm.device import BROWSER, Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, default_variant, load, wgsl_root
+from webnorm.native import natively
 from webnorm.plan import compile_shader
 from webnorm.problem import Options, Problem
 from webnorm.render import Shader, render_shader
@@ -212,8 +213,10 @@ def test_targets(kernel: Kernel) -> None:
         native = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
         browser = render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
         assert "enable" not in native.text
-        assert ("enable subgroups;" in browser.text) == ("subgroups" in browser.features)
-        assert "subgroup_id" not in browser.text.replace("subgroup_invocation_id", "")
+        for directive in ("enable subgroups;", "requires subgroup_id;"):
+            assert (directive in browser.text) == ("subgroups" in browser.features)
+        same = render_shader(browser.variant, problem, "native", BROWSER)
+        assert natively(browser).text.split() == same.text.split()
         assert ("weight" in native.text) == (options.weight and kernel.op.name != "copy")
 
 
@@ -236,5 +239,8 @@ def test_workgroup_memory_is_counted() -> None:
 
 def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) -> None:
     body = VALID.replace("{% include", "var<workgroup> much: array<vec4<f32>, 5000>;\n{% include")
+    # What no entry point reaches counts for nothing.
+    assert len(compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": HELPER}))) == 1
+    body = body.replace("helper(x[i])", "helper(x[i]) + much[i].x")
     with pytest.raises(WebnormError, match="uses 80000 bytes of workgroup memory; the limit is"):
         compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": HELPER}))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.system import INSTALL_COMMANDS, Mend, adapter_mend, run_mend
+from webnorm.system import CHROMIUM, DRIVER, INSTALL, Mend, adapter_mend, browser_mend, run_mend
 
 
 def finder(*present: str) -> Callable[[str], str | None]:
@@ -46,11 +46,32 @@ def test_debian_as_root() -> None:
     )
 
 
-@pytest.mark.parametrize("manager", INSTALL_COMMANDS)
+@pytest.mark.parametrize("manager", INSTALL)
 def test_every_command_goes_through_sudo_for_a_user(manager: str) -> None:
-    mend = linux_mend(manager, "sudo", root=False)
-    assert mend.commands == tuple(("sudo", *command) for command in INSTALL_COMMANDS[manager])
-    assert not mend.needs_root
+    browser = browser_mend(False, "linux", which=finder(manager, "sudo"), root=False)
+    for mend, packages in ((linux_mend(manager, "sudo", root=False), DRIVER), (browser, CHROMIUM)):
+        assert mend is not None
+        assert all(command[:2] == ("sudo", manager) for command in mend.commands)
+        assert mend.commands[-1][-len(packages[manager]) :] == packages[manager]
+        assert not mend.needs_root
+
+
+def test_nothing_to_mend_with_a_browser() -> None:
+    assert browser_mend(True) is None
+
+
+def test_chromium_on_debian_as_root() -> None:
+    mend = browser_mend(False, "linux", which=finder("apt-get"), root=True)
+    assert mend is not None
+    assert mend.commands == (("apt-get", "update"), ("apt-get", "install", "-y", "chromium"))
+    assert mend.missing == "No browser: neither Chromium nor Chrome nor Edge is installed."
+
+
+def test_a_browser_is_the_users_affair_on_macos_and_windows() -> None:
+    for platform, hint in (("darwin", "brew install"), ("win32", "Install one of them")):
+        mend = browser_mend(False, platform, which=finder("apt-get", "sudo"))
+        assert mend is not None
+        assert mend.commands == () and hint in mend.missing
 
 
 def test_without_sudo_the_commands_are_told_and_not_run() -> None:

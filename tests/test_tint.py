@@ -3,86 +3,81 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
 from lab import KERNELS, NORMS, kernel_named
-from tint_checker import tint_available, tint_check
+from webnorm import tint
 from webnorm.corpus import OPTION_CASES, problems
 from webnorm.device import BROWSER
 from webnorm.kernel import Variant, all_variants, default_variant
 from webnorm.problem import Options, Problem
 from webnorm.render import MOST_BUFFERS, Shader, Step, render_shader
 
-pytestmark = pytest.mark.skipif(tint_available() is not None, reason=tint_available() or "")
+pytestmark = pytest.mark.skipif(tint.available() is not None, reason=tint.available() or "")
 OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight=False, bias=False))
 
 
-def request_of(name: str, shader: Shader, text: str | None = None) -> dict[str, Any]:
+def source(name: str, shader: Shader, text: str | None = None) -> tint.Source:
     kinds = {"read": "read-only-storage", "read_write": "storage"}
 
-    def bindings(step: Step) -> list[dict[str, Any]]:
-        storage = [{"binding": one.index, "type": kinds[one.access]} for one in step.bindings]
-        return [{"binding": 0, "type": "uniform"}, *storage]
+    def pipeline(step: Step) -> tint.Pass:
+        storage = ((one.index, kinds[one.access]) for one in step.bindings)
+        return tint.Pass(step.entry_point, ((0, "uniform"), *storage))
 
-    return {
-        "name": name,
-        "code": text or shader.text,
-        "features": sorted(shader.features),
-        "passes": [{"entry_point": step.entry_point, "bindings": bindings(step)} for step in shader.steps],
-    }
+    passes = tuple(pipeline(step) for step in shader.steps)
+    return tint.Source(name, text or shader.text, passes, tuple(sorted(shader.features)))
 
 
 def browser_shader(variant: Variant, problem: Problem) -> Shader:
     return render_shader(variant, problem, "browser", BROWSER)
 
 
-def complaints(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    verdicts = tint_check(requests)
-    assert [verdict["name"] for verdict in verdicts] == [request["name"] for request in requests]
-    return [verdict for verdict in verdicts if not verdict["ok"] or verdict["messages"]]
+def complaints(sources: list[tint.Source]) -> list[tint.Verdict]:
+    verdicts = tint.check(sources)
+    assert [verdict.name for verdict in verdicts] == [one.name for one in sources]
+    return [verdict for verdict in verdicts if verdict.messages]
 
 
 def test_default_constants() -> None:
-    requests = []
+    sources = []
     for cols in (1, 3, 64, 199, 768, 1023, 1024, 4095, 8192, 16384, 100003):
         for options in OPTIONS:
             problem = Problem(rows=8, cols=cols, options=options)
             for kernel in KERNELS:
                 variant = default_variant(kernel, problem, BROWSER)
                 if variant.refusal(problem, BROWSER) is None:
-                    requests.append(request_of(f"{variant} {problem}", browser_shader(variant, problem)))
-    assert len(requests) > 250
-    assert complaints(requests) == []
+                    sources.append(source(f"{variant} {problem}", browser_shader(variant, problem)))
+    assert len(sources) > 250
+    assert complaints(sources) == []
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_every_option(dtype: str) -> None:
-    requests = []
+    sources = []
     for kernel in KERNELS:
         for case, problem in problems(OPTION_CASES, kernel.op, (dtype,)) if not kernel.op.exact else ():
             variant = default_variant(kernel, problem, BROWSER)
             if variant.refusal(problem, BROWSER) is None:
                 shader = browser_shader(variant, problem)
                 assert all(len(step.bindings) <= MOST_BUFFERS for step in shader.steps)
-                requests.append(request_of(f"{variant} {case.name}", shader))
-    assert len(requests) > 250
-    assert complaints(requests) == []
+                sources.append(source(f"{variant} {case.name}", shader))
+    assert len(sources) > 250
+    assert complaints(sources) == []
 
 
 @pytest.mark.parametrize("cols", [61, 70, 256])
 def test_native_f16(cols: int) -> None:
     traits = dataclasses.replace(BROWSER, features=BROWSER.features | {"shader-f16"})
-    requests = []
+    sources = []
     for kernel in (kernel for kernel in KERNELS if "native_f16" in kernel.tune):
         problem = Problem(rows=8, cols=cols, dtype="float16", options=kernel.op.defaults)
         constants = default_variant(kernel, problem, traits).constants
         shader = render_shader(Variant(kernel, {**constants, "native_f16": 1}), problem, "browser", traits)
         assert shader.text.count("enable ") == 2
-        requests.append(request_of(kernel.label, shader))
-    assert len(requests) == 4
-    assert complaints(requests) == []
+        sources.append(source(kernel.label, shader))
+    assert len(sources) == 4
+    assert complaints(sources) == []
 
 
 @pytest.mark.parametrize("cols", [96, 199])
@@ -95,7 +90,7 @@ def test_all_constants(cols: int) -> None:
         if variant.refusal(problem, BROWSER) is None
     ]
     assert len(variants) > 250
-    assert complaints([request_of(str(v), browser_shader(v, problem)) for v in variants]) == []
+    assert complaints([source(str(v), browser_shader(v, problem)) for v in variants]) == []
 
 
 @pytest.mark.parametrize(
@@ -112,16 +107,16 @@ def test_non_uniform_control_flow_is_seen(old: str, new: str) -> None:
     problem = Problem(rows=8, cols=768)
     shader = browser_shader(default_variant(kernel_named("registers"), problem, BROWSER), problem)
     assert old in shader.text
-    (complaint,) = complaints([request_of("mutant", shader, shader.text.replace(old, new))])
-    assert not complaint["ok"]
+    (complaint,) = complaints([source("mutant", shader, shader.text.replace(old, new))])
+    assert not complaint.ok
 
 
 def test_limits_are_seen() -> None:
     problem = Problem(rows=8, cols=768)
     kernel = kernel_named("two_pass")
     wide = Variant(kernel, {**default_variant(kernel, problem, BROWSER).constants, "threads_per_row": 512})
-    (complaint,) = complaints([request_of("wide", browser_shader(wide, problem))])
-    assert not complaint["ok"]
+    (complaint,) = complaints([source("wide", browser_shader(wide, problem))])
+    assert not complaint.ok
 
 
 def test_no_kernel_is_left_out() -> None:

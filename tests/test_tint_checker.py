@@ -1,23 +1,21 @@
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from tint_checker import tint_available, tint_check
+from webnorm import tint
+from webnorm.errors import WebnormError
 
-REASON = tint_available()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+NEEDS_TINT = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
 
-BINDINGS = [
-    {"binding": 0, "type": "read-only-storage"},
-    {"binding": 1, "type": "storage"},
-]
 HEADER = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 """
 MAIN = "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>)"
+WIDE = MAIN.replace("64", "512")
+PASS = tint.Pass("main", ((0, "read-only-storage"), (1, "storage")))
 
 SHADERS = {
     "good": f"{HEADER} {MAIN} {{ y[id.x] = 2.0 * x[id.x]; }}",
@@ -26,7 +24,15 @@ SHADERS = {
         f"enable subgroups;\n{HEADER} {MAIN} {{\n"
         "  if (x[id.x] > 0.0) { y[id.x] = subgroupAdd(x[id.x]); }\n}"
     ),
-    "invocations": f"{HEADER} {MAIN.replace('64', '512')} {{ y[id.x] = x[id.x]; }}",
+    "warned": (
+        f"enable subgroups;\ndiagnostic(warning, subgroup_uniformity);\n{HEADER} {MAIN} {{\n"
+        "  if (x[id.x] > 0.0) { y[id.x] = subgroupAdd(x[id.x]); }\n}"
+    ),
+    "silenced": (
+        f"enable subgroups;\ndiagnostic(\noff, subgroup_uniformity);\n{HEADER} {MAIN} {{\n"
+        "  if (x[id.x] > 0.0) { y[id.x] = subgroupAdd(x[id.x]); }\n}"
+    ),
+    "invocations": f"{HEADER} {WIDE} {{ y[id.x] = x[id.x]; }}",
     "workgroup_memory": (
         f"{HEADER} var<workgroup> tile: array<f32, 10240>;\n"
         f"{MAIN} {{ tile[id.x] = x[id.x]; y[id.x] = tile[0]; }}"
@@ -35,46 +41,139 @@ SHADERS = {
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> dict[str, dict[str, Any]]:
-    batch = [
-        {
-            "name": name,
-            "code": code,
-            "features": ["subgroups"] if "enable subgroups" in code else [],
-            "passes": [{"entry_point": "main", "bindings": BINDINGS, "constants": {}}],
-        }
+def verdicts() -> dict[str, tint.Verdict]:
+    sources = [
+        tint.Source(name, code, (PASS,), ("subgroups",) if "enable subgroups" in code else ())
         for name, code in SHADERS.items()
     ]
-    return {verdict["name"]: verdict for verdict in tint_check(batch)}
+    return {verdict.name: verdict for verdict in tint.check(sources)}
 
 
-def test_good_shader(verdicts: dict[str, dict[str, Any]]) -> None:
-    assert verdicts["good"] == {"name": "good", "ok": True, "messages": []}
+@NEEDS_TINT
+def test_good_shader(verdicts: dict[str, tint.Verdict]) -> None:
+    assert verdicts["good"] == tint.Verdict("good", ())
+    assert verdicts["good"].ok
 
 
-def test_syntax_error_has_its_line(verdicts: dict[str, dict[str, Any]]) -> None:
-    assert not verdicts["syntax"]["ok"]
-    message = verdicts["syntax"]["messages"][0]
-    assert message["severity"] == "error"
-    assert SHADERS["syntax"].splitlines()[message["line"] - 1].strip() == "y[id.x] = = 1.0;"
-    assert message["column"] > 1
+@NEEDS_TINT
+def test_syntax_error_has_its_line(verdicts: dict[str, tint.Verdict]) -> None:
+    assert not verdicts["syntax"].ok
+    message = verdicts["syntax"].messages[0]
+    assert message.severity == "error"
+    assert message.line is not None and message.column is not None
+    assert SHADERS["syntax"].splitlines()[message.line - 1].strip() == "y[id.x] = = 1.0;"
+    assert message.column > 1
 
 
+@NEEDS_TINT
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("non_uniform", "uniform control flow"),
+        ("warned", "uniform control flow"),
+        ("silenced", "diagnostics may not be turned off"),
         ("invocations", "pipeline of main"),
         ("workgroup_memory", "pipeline of main"),
     ],
 )
-def test_what_browsers_refuse(verdicts: dict[str, dict[str, Any]], name: str, said: str) -> None:
-    assert not verdicts[name]["ok"]
-    errors = [message["text"] for message in verdicts[name]["messages"] if message["severity"] == "error"]
-    assert any(said in text for text in errors), errors
+def test_what_browsers_refuse(verdicts: dict[str, tint.Verdict], name: str, said: str) -> None:
+    assert not verdicts[name].ok
+    refusals = [message for message in verdicts[name].messages if message.refuses]
+    assert any(said in message.text for message in refusals), refusals
 
 
+@NEEDS_TINT
+def test_a_warning_and_an_order_of_silence_have_their_lines(verdicts: dict[str, tint.Verdict]) -> None:
+    (warning, *_) = verdicts["warned"].messages
+    assert warning.severity == "warning"
+    assert warning.line == SHADERS["warned"].count("\n")
+    (order, *_) = verdicts["silenced"].messages
+    assert (order.line, order.column) == (2, 1)
+
+
+@NEEDS_TINT
+@pytest.mark.parametrize(
+    ("limits", "ok"),
+    [
+        ({"maxComputeInvocationsPerWorkgroup": 512, "maxComputeWorkgroupSizeX": 512}, (True, False, False)),
+        ({"maxComputeInvocationsPerWorkgroup": 512}, (False, False, False)),
+        ({"maxComputeInvocationsPerWorkgroup": 511, "maxComputeWorkgroupSizeX": 512}, (False, False, False)),
+        ({"maxComputeWorkgroupStorageSize": 40960}, (False, True, False)),
+        ({"maxComputeWorkgroupStorageSize": 40959}, (False, False, False)),
+        (
+            {
+                "maxComputeInvocationsPerWorkgroup": 1024,
+                "maxComputeWorkgroupSizeX": 1024,
+                "maxComputeWorkgroupStorageSize": 65536,
+            },
+            (True, True, True),
+        ),
+        (
+            {"maxComputeInvocationsPerWorkgroup": 1, "maxStorageBuffersPerShaderStage": 1},
+            (False, False, False),
+        ),
+        ({"maxNothing": 1}, (False, False, False)),
+    ],
+    ids=str,
+)
+def test_a_shader_may_use_what_its_limits_say(limits: dict[str, int], ok: tuple[bool, ...]) -> None:
+    wide, large = SHADERS["invocations"], SHADERS["workgroup_memory"]
+    codes = (wide, large, large.replace(MAIN, WIDE))
+    verdicts = tint.check([tint.Source(str(i), code, (PASS,), limits=limits) for i, code in enumerate(codes)])
+    assert tuple(verdict.ok for verdict in verdicts) == ok
+
+
+@NEEDS_TINT
+def test_a_wide_shader_is_checked_in_all_else() -> None:
+    limits = {"maxComputeInvocationsPerWorkgroup": 512, "maxComputeWorkgroupSizeX": 512}
+    wrong = (tint.Pass("main", PASS.bindings[:1]), tint.Pass("other", PASS.bindings))
+    verdicts = tint.check([tint.Source("w", SHADERS["invocations"], (one,), limits=limits) for one in wrong])
+    assert [verdict.ok for verdict in verdicts] == [False, False]
+
+
+@NEEDS_TINT
+def test_constants_are_passed_on() -> None:
+    code = f"override many = 1u;\n{HEADER} {MAIN.replace('64', 'many')} {{ y[id.x] = x[id.x]; }}"
+    passes = [tint.Pass("main", PASS.bindings, {"many": many}) for many in (256, 257)]
+    verdicts = tint.check([tint.Source("override", code, (one,)) for one in passes])
+    assert [verdict.ok for verdict in verdicts] == [True, False]
+
+
+@NEEDS_TINT
 def test_unknown_feature_is_a_verdict() -> None:
-    (verdict,) = tint_check([{"name": "f", "code": "", "features": ["no-such-feature"], "passes": []}])
-    assert not verdict["ok"]
-    assert verdict["messages"]
+    (verdict,) = tint.check([tint.Source("f", "", (), ("no-such-feature",))])
+    assert not verdict.ok
+    assert verdict.messages
+
+
+@NEEDS_TINT
+def test_what_node_says_is_told_in_one_line(tmp_path: Path) -> None:
+    module = tmp_path / "module.mjs"
+    module.write_text("export const texts = = 1;")
+    with pytest.raises(WebnormError, match=r"^SyntaxError: Unexpected token '='$"):
+        tint.run_node("texts.mjs", module)
+
+
+def test_what_is_missing_is_told_with_what_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    node = tmp_path / "node"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tint.available() == "No Tint: node is not installed; install Node.js 20 or later, with npm."
+    with pytest.raises(WebnormError, match="No Tint: node is not installed"):
+        tint.check([])
+    for program in (node, tmp_path / "npm"):
+        program.touch(mode=0o755)
+    assert tint.available() == (
+        f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed. "
+        "`webnorm doctor --mend --browser` installs it."
+    )
+    mend = tint.mend()
+    assert mend is not None
+    ((*_, package),) = mend.commands
+    assert package == f"webgpu@{tint.WEBGPU}"
+    assert str(tint.folder()) in mend.commands[0] and tint.folder().is_relative_to(tmp_path)
+    # An npm that was interrupted leaves the folder without this file.
+    (tint.folder() / "node_modules" / "webgpu").mkdir(parents=True)
+    assert tint.available() is not None
+    (tint.folder() / "node_modules" / ".package-lock.json").touch()
+    assert tint.available() is None

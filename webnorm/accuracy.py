@@ -231,8 +231,11 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(wide - value)
         error[~counted] = 0.0
-        limit = allowed.base * answer.unit + allowed.slope * answer.shaky
-        if answer.summed is not None:
+        limit = allowed.base * answer.unit
+        # A factor of 0 leaves the term out: of a constant row of 1e38, `shaky` is infinite.
+        if allowed.slope > 0:
+            limit = limit + allowed.slope * answer.shaky
+        if answer.summed is not None and allowed.adding > 0:
             limit = limit + allowed.adding * answer.summed
         if allowed.base > 0:
             limit = limit + _DENORMAL
@@ -256,6 +259,8 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
         beyond[missing] = np.inf
         # A tolerance of nothing is met by an error of nothing.
         ratio = np.where(beyond == 0.0, 0.0, beyond / np.maximum(tolerated, np.finfo(np.float64).tiny))
+        # A limit that is no number shows nothing.
+        ratio[np.isnan(ratio)] = np.inf
         ratio[~counted] = 0.0
         error[~counted] = 0.0
         relative = error / np.maximum(1.0, np.abs(value))

@@ -254,9 +254,13 @@ def doctor(
     mend: Annotated[
         bool, typer.Option("--mend", help="Install what is missing; each command is printed before it runs.")
     ] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser", help="Look also for what `webnorm verify` needs: a browser and Tint.")
+    ] = False,
 ) -> None:
     """Adapters, driver, features, limits, the probed subgroup size, and what is missing."""
-    from webnorm import system
+    from webnorm import browser as browsing
+    from webnorm import system, tint
     from webnorm.bench import device_of
     from webnorm.device import adapters, find_adapter
     from webnorm.overview import adapter_table, device_facts
@@ -264,19 +268,28 @@ def doctor(
 
     console = _console()
     found = adapters()
-    missing = system.adapter_mend(bool(found))
-    if missing is not None:
-        console.print(f"[bold yellow]{missing.missing}[/]")
-        if not mend:
-            for command in missing.commands:
-                console.print("  " + " ".join(command), markup=False)
-            if missing.commands:
-                console.print("`webnorm doctor --mend` runs these commands.")
-            raise typer.Exit(BAD_USAGE)
-        system.run_mend(missing, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
+    wanted = [system.adapter_mend(bool(found))]
+    if browser:
+        wanted += [tint.mend(), *browsing.mends()]
+    missing = [one for one in wanted if one is not None]
+    for one in missing:
+        console.print(f"[bold yellow]{one.missing}[/]")
+        if mend:
+            system.run_mend(one, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
+        else:
+            for command in one.commands:
+                console.print("  " + " ".join(command), markup=False, soft_wrap=True)
+    if missing and not mend:
+        if any(one.commands for one in missing):
+            console.print(f"`webnorm doctor --mend{' --browser' if browser else ''}` runs these commands.")
+        raise typer.Exit(BAD_USAGE)
+    if not found:
         # wgpu looked for drivers when it was loaded; only a new process sees the new one.
         _look_again()
         return
+    if browser:
+        console.print(f"browser: {browsing.find()}", markup=False, soft_wrap=True)
+        console.print(f"Tint: webgpu {tint.WEBGPU} in {tint.folder()}", markup=False, soft_wrap=True)
     if mend:
         console.print(f"adapter: {found[0]}", markup=False)
         return
@@ -668,6 +681,164 @@ def _tasks(
 
     tasks(None, False)
     return tasks
+
+
+@app.command("export")
+def export_command(
+    op: Annotated[
+        str | None,
+        typer.Argument(help="layer_norm, rms_norm, layer_norm_backward or rms_norm_backward."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
+    cols: Annotated[
+        list[str] | None,
+        typer.Option("--cols", help="Columns of a row; repeatable, or a list like 768,1024."),
+    ] = None,
+    dtype: DtypeOption = None,
+    residual: Annotated[
+        bool, typer.Option("--residual", help="Normalise h = x + residual, and give h too.")
+    ] = False,
+    no_weight: NoWeightOption = False,
+    no_bias: NoBiasOption = False,
+    zero_centered_weight: Annotated[
+        bool, typer.Option("--zero-centered-weight", help="Scale by 1 + weight.")
+    ] = False,
+    option: OptionOption = None,
+    eps: EpsOption = None,
+    scale: ScaleOption = 1.0,
+    kernel: Annotated[
+        str,
+        typer.Option(
+            "--kernel", "-k", help="A kernel's name or a .wgsl file; auto: the best for each device."
+        ),
+    ] = "auto",
+    name: Annotated[
+        str | None, typer.Option("--name", help="The npm package's name. Default: webnorm-OP.")
+    ] = None,
+    minify: Annotated[
+        bool, typer.Option("--minify", help="Shaders without comments and white space.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into a folder that holds something else, too.")
+    ] = False,
+    lab: Annotated[
+        bool,
+        typer.Option("--lab", help="In place of OP: a static site that checks and times every kernel."),
+    ] = False,
+    wgsl: WgslOption = None,
+) -> None:
+    """Write an npm package without dependencies: shaders for each class of adapters, host code, types, tests.
+
+    Example: webnorm export layer_norm --cols 768 --dtype float16 --out dist/ln, then webnorm verify dist/ln.
+    """
+    from webnorm import export as exporting
+
+    if out is None:
+        raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
+    exporting.check_folder(out, force)
+    if lab:
+        if op is not None or cols:
+            raise WebnormError("--lab carries every op; leave OP and --cols out")
+        files = exporting.lab(tuple(wgsl or ()))
+    else:
+        asked = [
+            *(option or ()),
+            *(["residual"] if residual else []),
+            *(["zero_centered_weight"] if zero_centered_weight else []),
+        ]
+        files = exporting.package(
+            exporting.request_for(
+                op,
+                tuple(n for text in cols or () for n in _integers(text, "--cols") or ()),
+                _option_pairs(asked, no_weight, no_bias),
+                kernel,
+                tuple(wgsl or ()),
+                {
+                    "--dtype": dtype,
+                    "--eps": eps,
+                    "--scale": None if scale == 1.0 else scale,
+                    "--name": name,
+                    "--minify": minify,
+                },
+            )
+        )
+    exporting.write(files, out)
+    print(exporting.farewell(files, out))
+
+
+@app.command("verify")
+def verify_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `webnorm export OP` wrote.")],
+    browser: Annotated[
+        Path | None,
+        typer.Option(
+            "--browser", help="Chromium, Chrome or Edge. Default: $WEBNORM_BROWSER, or the first installed."
+        ),
+    ] = None,
+    without_subgroups: Annotated[
+        bool, typer.Option("--without-subgroups", help="As in a browser that has no subgroups.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only check the answers, time nothing.")] = False,
+    screenshot: Annotated[
+        Path | None, typer.Option("--screenshot", help="Save a picture of the page as a .png file.")
+    ] = None,
+    time_limit: Annotated[
+        float,
+        typer.Option("--time-limit", help="Seconds the browser has for starting, and for the page.", min=0.1),
+    ] = 120.0,
+) -> None:
+    """Prove an export: its files, its shaders in Chrome's compiler, its answers and times in a browser.
+
+    Needs Node.js, a browser and Playwright: `webnorm doctor --browser` tells what is missing.
+    """
+    import logging
+
+    from webnorm import report, results, verify
+    from webnorm.browser import Browser
+
+    # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
+    if screenshot is not None and screenshot.suffix.lower() != ".png":
+        raise WebnormError(f"--screenshot is {screenshot}; expected a .png file")
+    _outputs(screenshot)
+    console = _console()
+    try:
+        with Browser(browser, time_limit) as opened, _progress("reading the files") as update:
+            package = verify.read_package(folder)
+            shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
+            console.print(
+                report.step_line(True, f"files: {shaders} shaders and {vectors} vectors are as exported")
+            )
+            update("compiling the shaders", 0.1)
+            refused = verify.refused_by_tint(package)
+            if refused:
+                console.print(report.step_line(False, f"Tint: {len(refused)} of {shaders} shaders refused"))
+                console.print(report.refusal_lines(package, refused), soft_wrap=True)
+                raise typer.Exit(WRONG)
+            console.print(
+                report.step_line(True, f"Tint: {shaders} shaders compile, and so do their pipelines")
+            )
+            update(f"running {opened.path.name}", 0.2)
+            without = ("subgroups",) if without_subgroups else ()
+            visit = opened.visit(folder, verify.page_query(without, quick), screenshot=screenshot is not None)
+    except KeyboardInterrupt:
+        raise _Interrupted from None
+    if screenshot is not None and visit.screenshot is not None:
+        with results.replacing(screenshot) as beside:
+            beside.write_bytes(visit.screenshot)
+    seen = verify.judged(package, visit)
+    right = sum(line.browser.verdict == "pass" for line in seen.lines)
+    ran = sum(line.browser.verdict != "skip" for line in seen.lines)
+    console.print(
+        report.step_line(
+            not seen.complaints, f"browser: {ran} of {shaders} shaders run here, {right} of them right"
+        )
+    )
+    console.print()
+    console.print(report.verify_table(seen))
+    for complaint in seen.complaints:
+        console.print(complaint, style="red", markup=False, soft_wrap=True)
+    raise typer.Exit(WRONG if seen.complaints else OK)
 
 
 @app.command("compare")

@@ -41,6 +41,8 @@ _BINARY: Mapping[str, Callable[[int, int], int]] = {
     ">=": lambda a, b: int(a >= b),
 }
 _OPERATORS: Mapping[str, Callable[..., int]] = {**_FUNCTIONS, **_BINARY}
+# Operators that look at a later operand only where an earlier one says so.
+_LAZY = ("if", "and", "or")
 _NODE_OPERATORS: Mapping[type[nodes.Node], str] = {
     nodes.Add: "+",
     nodes.Sub: "-",
@@ -124,6 +126,23 @@ def check_names(tree: Tree, known: Collection[str], text: object) -> None:
     for name in sorted(names(tree)):
         if name not in known:
             raise WebnormError(f"unknown name {name!r} in {text!r}; known: {', '.join(sorted(known))}")
+
+
+def simplify(tree: Tree, values: Mapping[str, int]) -> Tree:
+    """The tree with every part worked out whose names all have a value; raises as `evaluate` does."""
+    if isinstance(tree, int):
+        return tree
+    if isinstance(tree, str):
+        return values.get(tree, tree)
+    operator, first, *rest = tree
+    left = simplify(first, values)
+    if operator in _LAZY and isinstance(left, int):
+        decided: dict[str, Tree] = {"if": rest[0] if left else rest[-1], "and": rest[0] if left else left}
+        return simplify(decided.get(operator, left if left else rest[0]), values)
+    operands = [left, *(simplify(operand, values) for operand in rest)]
+    if all(isinstance(operand, int) for operand in operands):
+        return evaluate([operator, *operands], {})
+    return [operator, *operands]
 
 
 def evaluate(tree: Tree, values: Mapping[str, int]) -> int:

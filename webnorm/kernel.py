@@ -56,7 +56,7 @@ TEMPLATE_NAMES = (
 
 Per = Literal["rows", "call"]
 # In all loops of an invocation together, seen with Mesa 22.3.
-_SOFTWARE_ITERATIONS = 65535
+SOFTWARE_ITERATIONS = 65535
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,11 @@ class AccuracyRules:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One template file. `rung` orders the ladder: higher means later and usually faster."""
+    """One template file. `rung` orders the ladder: higher means later and usually faster.
+
+    Of the kernels that can run a problem on an adapter, the one of the highest `preference` is chosen where
+    nobody named one.
+    """
 
     op: Op
     name: str
@@ -118,6 +122,7 @@ class Kernel:
     summary: str
     differs: str
     rung: int
+    preference: Tree
     unstable: str | None
     features: Mapping[str, Tree]
     tune: Mapping[str, tuple[int, ...]]
@@ -132,6 +137,17 @@ class Kernel:
     def label(self) -> str:
         """The kernel as a person names it: `op/kernel`, or just the op when both are the same."""
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
+
+    @property
+    def compiles_rows_in(self) -> bool:
+        """Whether anything but a count of workgroups or records depends on the rows."""
+        trees = [
+            *self.derive.values(),
+            *self.features.values(),
+            *(scratch.words for scratch in self.scratch),
+        ]
+        trees += [tree for step in self.passes for tree in (step.workgroup_size, step.when)]
+        return any("rows" in expression.names(tree) for tree in trees)
 
 
 @dataclass(frozen=True)
@@ -172,10 +188,10 @@ class Variant:
             if size > traits.max_invocations:
                 return f"needs {size} invocations per workgroup; the limit is {traits.max_invocations}"
             iterations = expression.evaluate(step.iterations, values)
-            if traits.software and iterations > _SOFTWARE_ITERATIONS:
+            if traits.software and iterations > SOFTWARE_ITERATIONS:
                 return (
                     f"an invocation's loops take {iterations} iterations; "
-                    f"Mesa's llvmpipe ends them after {_SOFTWARE_ITERATIONS} without a word"
+                    f"Mesa's llvmpipe ends them after {SOFTWARE_ITERATIONS} without a word"
                 )
         return None
 
@@ -233,6 +249,22 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
     return Variant(kernel, constants)
 
 
+def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
+    """The default variant of the stable kernel that the headers prefer of those that can run the problem.
+
+    Without one, the reason why the least preferred cannot.
+    """
+    refusal = "every kernel is unstable"
+    names = {**problem_names(problem), **traits.names()}
+    for kernel in sorted(kernels, key=lambda kernel: -expression.evaluate(kernel.preference, names)):
+        if kernel.unstable is None:
+            variant = default_variant(kernel, problem, traits)
+            refusal = variant.refusal(problem, traits) or ""
+            if not refusal:
+                return variant, ""
+    return None, refusal
+
+
 def all_variants(kernel: Kernel) -> Iterator[Variant]:
     """Every point of the tune axes, those that cannot run included."""
     for point in itertools.product(*kernel.tune.values()):
@@ -274,6 +306,7 @@ _KEYS = {
     "summary",
     "differs",
     "rung",
+    "preference",
     "unstable",
     "features",
     "tune",
@@ -427,6 +460,9 @@ class _Header:
             summary=self.text("summary"),
             differs=self.text("differs"),
             rung=rung,
+            preference=self.tree(
+                "preference", self.table.get("preference", rung), (*PROBLEM_NAMES, *ADAPTER_NAMES)
+            ),
             unstable=unstable,
             features=features,
             tune=tune,

@@ -21,7 +21,7 @@ from webnorm.ops import OPS, make_inputs, plain
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import Array, Problem
 from webnorm.reference import Answers
-from webnorm.render import render_shader
+from webnorm.render import Shader, render_shader
 from webnorm.results import Result
 
 
@@ -127,11 +127,14 @@ class Bench:
         refusal = variant.refusal(problem, self.device.traits)
         if refusal:
             raise WebnormError(refusal)
-        shader = render_shader(variant, problem, "native", self.device.traits, roots=self.roots)
+        return self.bind(render_shader(variant, problem, "native", self.device.traits, roots=self.roots))
+
+    def bind(self, shader: Shader) -> Plan:
+        """Compile a shader of this problem and bind it to the buffers."""
         pipelines = compile_shader(self.device, shader)
         if self._inputs is None:
             self._inputs = Inputs(self.device, self.arrays, self.sets)
-        outputs = self.outputs(variant)
+        outputs = self.outputs(shader.variant)
         return Plan(self.device, shader, self._inputs.buffers, outputs.buffers, pipelines)
 
     def outputs(self, variant: Variant) -> Outputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -97,13 +97,14 @@ class View:
 
 @dataclass(frozen=True)
 class Step:
-    """One pass with its sizes worked out; `workgroup_count` still depends on the rows of a slice."""
+    """One pass with its sizes worked out; `workgroup_count` and `iterations` still depend on the rows."""
 
     entry_point: str
     workgroup_size: int
     workgroup_count: expression.Tree
     per: Per
     bindings: tuple[Binding, ...]
+    iterations: expression.Tree = 0
 
 
 @dataclass(frozen=True)
@@ -188,20 +189,36 @@ class _Loader(BaseLoader):
 
 
 _WORKGROUP_VARIABLE = re.compile(
-    r"var\s*<\s*workgroup\s*>\s*\w+\s*:\s*(?:array\s*<\s*([\w<>]+?)\s*,\s*(\d+)u?\s*>|([\w<>]+))\s*;"
+    r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*(?:array\s*<\s*([\w<>]+?)\s*,\s*(\d+)u?\s*>|([\w<>]+))\s*;"
 )
 _ALIAS = re.compile(r"alias\s+(\w+)\s*=\s*([\w<>]+)\s*;")
+_FUNCTION = re.compile(r"^fn\s+(\w+)", re.MULTILINE)
 _TYPE_BYTES = {"vec2<f32>": 8, "vec3<f32>": 16, "vec4<f32>": 16}
 
 
-def _workgroup_bytes(text: str) -> int:
-    """Bytes of workgroup memory that the text declares; WGSL lays a vec3 out as a vec4."""
+def _workgroup_bytes(text: str, entry_points: Iterable[str]) -> int:
+    """Bytes of workgroup memory of the entry point that uses most, as WebGPU counts them.
+
+    Each variable is rounded up to 16; WGSL lays a vec3 out as a vec4.
+    """
     aliases = dict(_ALIAS.findall(text))
-    total = 0
-    for match in _WORKGROUP_VARIABLE.finditer(text):
-        element, count = (str(match[1]), int(match[2])) if match[1] else (str(match[3]), 1)
-        total += _TYPE_BYTES.get(aliases.get(element, element), 4) * count
-    return total
+    sizes: dict[str, int] = {}
+    for name, element, count, single in _WORKGROUP_VARIABLE.findall(text):
+        size = _TYPE_BYTES.get(aliases.get(element or single, element or single), 4) * int(count or 1)
+        sizes[name] = -(-size // 16) * 16
+    functions = _FUNCTION.split(_WORKGROUP_VARIABLE.sub("", text))
+    words = {
+        name: set(re.findall(r"\w+", body))
+        for name, body in zip(functions[1::2], functions[2::2], strict=True)
+    }
+
+    def used(name: str, seen: set[str]) -> set[str]:
+        seen.add(name)
+        for other in words.get(name, set()) - seen:
+            used(other, seen)
+        return seen
+
+    return max(sum(sizes.get(name, 0) for name in used(entry, set())) for entry in entry_points)
 
 
 def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, int], ...]]:
@@ -323,6 +340,7 @@ def _steps(
                     for binding in bindings
                     if step.bindings is None or {binding.name, *binding.tensors} & set(step.bindings)
                 ),
+                step.iterations,
             )
 
 
@@ -403,7 +421,7 @@ def render_shader(
         params=params,
         names=names,
         features=features,
-        workgroup_bytes=_workgroup_bytes(text),
+        workgroup_bytes=_workgroup_bytes(text, [step.entry_point for step in steps]),
     )
 
 

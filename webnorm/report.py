@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +25,10 @@ from webnorm.results import (
     notes,
     verdict,
 )
+
+if TYPE_CHECKING:
+    from webnorm.tint import Verdict
+    from webnorm.verify import Package, Seen
 
 # Broken where a narrow terminal needs it.
 _HEADINGS = {"% of copy": "% of\ncopy", "max abs error": "max abs\nerror"}
@@ -132,6 +137,73 @@ def compare_table(comparisons: Sequence[Comparison]) -> Table:
             Text(one.verdict, _STYLES.get(one.verdict, "dim")),
         )
     return table
+
+
+def step_line(passed: bool, text: str) -> Text:
+    """One step of `verify`: whether it passed, and what it looked at."""
+    verdict = "pass" if passed else "FAIL"
+    return Text.assemble((verdict, _STYLES[verdict]), f"  {text}")
+
+
+def refusal_lines(package: Package, refused: Sequence[Verdict]) -> Text:
+    """What Tint says, a line for each message: the place in the shader's file as editors know it, and why."""
+    files = {one["name"]: str(package.folder / one["file"]) for one in package.shaders}
+    lines = []
+    for one in refused:
+        for said in one.messages:
+            place = (files[one.name], *(str(n) for n in (said.line, said.column) if n))
+            lines.append(f"{':'.join(place)}: {said.severity}: {said.text}")
+    return Text("\n".join(lines))
+
+
+def verify_table(seen: Seen) -> RenderableType:
+    """A package's shaders natively and in the browser; below them the choices, and why some did not run."""
+    remarks = [*seen.choices]
+    remarks += (
+        f"{line.name}: not run here: {line.browser.reason}" for line in seen.lines if line.browser.reason
+    )
+    remarks += (
+        f"{line.name}: not run natively: {line.native.reason}" for line in seen.lines if line.native.reason
+    )
+    if seen.adapter.get("software"):
+        remarks.append("a software adapter: its times say nothing about GPUs")
+    remarks += (f"on the console: {remark}" for remark in seen.remarks)
+    table = _table(None, ())
+    table.add_column("shader", overflow="fold")
+    table.add_column("chosen")
+    for heading in ("native\nerror", "browser\nerror"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("native", "browser"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("GB/s", _HEADINGS["% of copy"]):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for line in seen.lines:
+        sides = (line.native, line.browser)
+        table.add_row(
+            Text(line.name),
+            "yes" if line.chosen else "",
+            *(error_text(side.max_abs_error) for side in sides),
+            *(_side_verdict(side.verdict) for side in sides),
+            NOTHING if line.gbps is None else f"{line.gbps:.3g}",
+            NOTHING if line.percent_of_copy is None else f"{line.percent_of_copy:.0f}",
+            style="bold" if line.chosen else "dim" if line.browser.verdict == "skip" else None,
+        )
+    # Not the table's title and caption: those are no wider than the table.
+    return Group(Text(_seen_by(seen), "bold"), table, Text("\n".join(remarks)))
+
+
+def _side_verdict(verdict: str) -> Text:
+    shown = "FAIL" if verdict == "fail" else verdict
+    return Text(shown, _STYLES[shown])
+
+
+def _seen_by(seen: Seen) -> str:
+    adapter = seen.adapter
+    name = adapter.get("description") or " ".join(
+        str(adapter[key]) for key in ("vendor", "architecture", "device") if adapter.get(key)
+    )
+    features = ", ".join(seen.features) or "no features"
+    return f"{seen.browser}, {name or 'an adapter without a name'}, with {features}"
 
 
 def bar_chart(results: Sequence[Result]) -> RenderableType:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from webnorm import expression
 from webnorm.device import Device, Traits, open_device
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, Variant, default_variant, discover, load, select
+from webnorm.kernel import Kernel, Variant, best_variant, default_variant, discover, load, select
 from webnorm.ops import Op
 from webnorm.plan import Pipeline, buffer_bytes, compile_shader
 from webnorm.problem import Problem
@@ -214,7 +213,7 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
 def _choose(op: Op, name: str | None, stamp: Stamp, problem: Problem, device: Device) -> _Choice:
     op.check(problem)
     variant = _on_ladder(op, problem, device) if name is None else _named(op, name, problem, device.traits)
-    rows = problem.rows if _compiles_rows_in(variant.kernel) else 1
+    rows = problem.rows if variant.kernel.compiles_rows_in else 1
     return _Choice(variant, replace(problem, rows=rows))
 
 
@@ -230,25 +229,11 @@ def _named(op: Op, name: str, problem: Problem, traits: Traits) -> Variant:
 
 
 def _on_ladder(op: Op, problem: Problem, device: Device) -> Variant:
-    ladder = [kernel for kernel in _kernels() if kernel.op == op and kernel.unstable is None]
-    refusal = None
-    for kernel in sorted(ladder, key=lambda kernel: -kernel.rung):
-        variant = default_variant(kernel, problem, device.traits)
-        refusal = variant.refusal(problem, device.traits)
-        if refusal is None:
-            return variant
-    raise WebnormError(f"no kernel of {op.name} can run {problem} on {device.adapter}: {refusal}")
-
-
-def _compiles_rows_in(kernel: Kernel) -> bool:
-    """Whether anything but a count of workgroups or records depends on the rows."""
-    trees = [
-        *kernel.derive.values(),
-        *kernel.features.values(),
-        *(scratch.words for scratch in kernel.scratch),
-    ]
-    trees += [tree for step in kernel.passes for tree in (step.workgroup_size, step.when)]
-    return any("rows" in expression.names(tree) for tree in trees)
+    ladder = [kernel for kernel in _kernels() if kernel.op == op]
+    variant, refusal = best_variant(ladder, problem, device.traits)
+    if variant is None:
+        raise WebnormError(f"no kernel of {op.name} can run {problem} on {device.adapter}: {refusal}")
+    return variant
 
 
 def _compile(device: Device, variant: Variant, problem: Problem) -> Program:

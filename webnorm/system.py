@@ -1,4 +1,4 @@
-"""What the operating system lacks to run WebGPU, and the commands that mend it."""
+"""What the operating system lacks to run WebGPU, natively and in a browser, and the commands that mend it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from webnorm.errors import WebnormError
 
-# Per package manager: the commands that bring Mesa's software Vulkan driver (lavapipe) and the Vulkan loader.
-INSTALL_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "apt-get": (
-        ("apt-get", "update"),
-        ("apt-get", "install", "-y", "mesa-vulkan-drivers", "libvulkan1"),
-    ),
-    "dnf": (("dnf", "install", "-y", "mesa-vulkan-drivers", "vulkan-loader"),),
+# Per package manager: the commands that install, the last of which takes the packages' names.
+INSTALL: dict[str, tuple[tuple[str, ...], ...]] = {
+    "apt-get": (("apt-get", "update"), ("apt-get", "install", "-y")),
+    "dnf": (("dnf", "install", "-y"),),
     # No -y (refresh): refreshing without upgrading leaves Arch half upgraded.
-    "pacman": (("pacman", "-S", "--needed", "--noconfirm", "vulkan-swrast", "vulkan-icd-loader"),),
-    "zypper": (("zypper", "--non-interactive", "install", "libvulkan_lvp", "libvulkan1"),),
+    "pacman": (("pacman", "-S", "--needed", "--noconfirm"),),
+    "zypper": (("zypper", "--non-interactive", "install"),),
 }
+
+# Mesa's software Vulkan driver (lavapipe) and the Vulkan loader.
+DRIVER = {
+    "apt-get": ("mesa-vulkan-drivers", "libvulkan1"),
+    "dnf": ("mesa-vulkan-drivers", "vulkan-loader"),
+    "pacman": ("vulkan-swrast", "vulkan-icd-loader"),
+    "zypper": ("libvulkan_lvp", "libvulkan1"),
+}
+CHROMIUM = dict.fromkeys(INSTALL, ("chromium",))
 
 
 @dataclass(frozen=True)
@@ -66,17 +72,27 @@ def adapter_mend(
         has_driver=exists("/dev/nvidia0") or which("nvidia-smi") is not None,
         has_loader=find_library("vulkan") is not None,
     )
-    manager = next((name for name in INSTALL_COMMANDS if which(name)), None)
-    if manager is None:
-        return Mend(
-            f"{missing} Install the Vulkan loader and a Vulkan driver (Mesa's lavapipe needs no GPU)."
-        )
-    commands = INSTALL_COMMANDS[manager]
-    if is_root() if root is None else root:
-        return Mend(missing, commands)
-    if which("sudo"):
-        return Mend(missing, tuple(("sudo", *command) for command in commands))
-    return Mend(f"{missing} Run as root: {_one_line(commands)}", commands, needs_root=True)
+    by_hand = "Install the Vulkan loader and a Vulkan driver (Mesa's lavapipe needs no GPU)."
+    return _package_mend(missing, DRIVER, by_hand, which, root)
+
+
+def browser_mend(
+    has_browser: bool,
+    platform: str = sys.platform,
+    *,
+    which: Callable[[str], str | None] = shutil.which,
+    root: bool | None = None,
+) -> Mend | None:
+    """What a system without Chromium or one of its kin needs; None where there is one already."""
+    if has_browser:
+        return None
+    missing = "No browser: neither Chromium nor Chrome nor Edge is installed."
+    if platform == "darwin":
+        return Mend(f"{missing} Install one: brew install --cask google-chrome")
+    by_hand = "Install one of them."
+    if platform == "win32":
+        return Mend(f"{missing} {by_hand}")
+    return _package_mend(missing, CHROMIUM, by_hand, which, root)
 
 
 def run_mend(mend: Mend, echo: Callable[[str], None]) -> None:
@@ -92,6 +108,26 @@ def run_mend(mend: Mend, echo: Callable[[str], None]) -> None:
             raise WebnormError(f"`{line}` could not be started: {error.strerror}") from error
         if status != 0:
             raise WebnormError(f"`{line}` failed with exit status {status}; its own message is above.")
+
+
+def _package_mend(
+    missing: str,
+    packages: Mapping[str, tuple[str, ...]],
+    by_hand: str,
+    which: Callable[[str], str | None],
+    root: bool | None,
+) -> Mend:
+    """The mend by packages (given per package manager), or `by_hand` where no manager is known."""
+    manager = next((name for name in INSTALL if which(name)), None)
+    if manager is None:
+        return Mend(f"{missing} {by_hand}")
+    *before, install = INSTALL[manager]
+    commands = (*before, (*install, *packages[manager]))
+    if is_root() if root is None else root:
+        return Mend(missing, commands)
+    if which("sudo"):
+        return Mend(missing, tuple(("sudo", *command) for command in commands))
+    return Mend(f"{missing} Run as root: {_one_line(commands)}", commands, needs_root=True)
 
 
 def _linux_missing(*, has_driver: bool, has_loader: bool) -> str:

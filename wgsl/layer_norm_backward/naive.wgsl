@@ -2,6 +2,7 @@
 // summary = "One invocation per row for the row's sums, then one per column for dx and the sums over rows."
 // differs = "The formula as it is written, with nothing shared between invocations."
 // rung = 1
+// preference = "9 if software and span > 2048 else 1"
 // [tune]
 // workgroup_size = [32, 64, 128, 256]
 // hi_lo_mean = [true, false]
@@ -9,7 +10,7 @@
 // workgroup_size = "32 if software else 64"
 // [derive]
 // subgroups = 0
-// vector_width = "4 if packed else 1"
+// vector_width = "4 if packed or software else 1"
 // threads_per_row = 1
 // rows_per_workgroup = "workgroup_size"
 // column_threads = "workgroup_size"

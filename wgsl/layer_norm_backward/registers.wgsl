@@ -13,8 +13,8 @@
 // native_f16 = [false, true]
 // hi_lo_mean = [true, false]
 // [default]
-// threads_per_row = "(8 if span <= 256 else (32 if span <= 1024 else (128 if span <= 4096 else 512))) if software else (32 if span <= 256 else (64 if span <= 1024 else (128 if span <= 4096 else (256 if span <= 8192 else min(512 if span <= 16384 else 1024, max_invocations)))))"
-// rows_per_workgroup = "1 if software or span > cols or cols > 1024 else (8 if cols <= 256 else 4)"
+// threads_per_row = "(8 if span <= 256 else (32 if span <= 1024 else (64 if span <= 2048 else (128 if span <= 4096 else 512)))) if software else (32 if span <= 256 else (64 if span <= 1024 else (128 if span <= 4096 else (256 if span <= 8192 else min(512 if span <= 16384 else 1024, max_invocations)))))"
+// rows_per_workgroup = "1 if software or span > cols or cols > 1024 else (8 if cols <= 256 else (4 if has_subgroups or cols <= 512 else (2 if (has_weight + has_bias + has_residual_bias) * cols <= 2816 else 1)))"
 // groups = "(4 if rows <= 1024 else (64 if rows <= 32768 else 1056)) if software else (132 if cols > 4096 else (264 if cols > 1024 or span == cols else 1056))"
 // subgroups = "has_subgroups"
 // [derive]
@@ -39,7 +39,7 @@
 // rule = "rows_per_workgroup == 1 or span == cols"
 // why = "rows that start off multiples of four columns have their sums in different columns: rows_per_workgroup 1"
 // [[require]]
-// rule = "rows_per_workgroup == 1 or 16 * sums * ceil_div(cols, 4) + 2048 <= workgroup_storage"
+// rule = "rows_per_workgroup == 1 or 16 * sums * ceil_div(cols, 4) + 40 * workgroup_size // (4 if subgroups else 1) <= workgroup_storage"
 // why = "the sums of a row do not fit workgroup memory, where those of several rows are added up"
 // [[scratch]]
 // name = "partials"

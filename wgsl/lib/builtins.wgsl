@@ -6,7 +6,5 @@
 {% if subgroups %}
     @builtin(subgroup_size) subgroup_size: u32,
     @builtin(subgroup_invocation_id) lane: u32,
-{% if target == "native" %}
     @builtin(subgroup_id) subgroup: u32,
-{% endif %}
 {% endif %}

@@ -17,9 +17,20 @@ fn decode_float16(raw: vec2<u32>) -> vec4<f32> {
     return vec4(unpack2x16float(raw.x), unpack2x16float(raw.y));
 }
 
+{% if software or has_residual %}
+// Half by half: SwiftShader's pack2x16float lets a NaN or an infinity spoil the other half. An element of h may
+// be one beside others that are not; in y and dx whole rows are, unless a parameter was.
+fn encode_float16(value: vec4<f32>) -> vec2<u32> {
+    return vec2(
+        (pack2x16float(vec2(value.x, 0.0)) & 0xffffu) | pack2x16float(vec2(0.0, value.y)),
+        (pack2x16float(vec2(value.z, 0.0)) & 0xffffu) | pack2x16float(vec2(0.0, value.w)),
+    );
+}
+{% else %}
 fn encode_float16(value: vec4<f32>) -> vec2<u32> {
     return vec2(pack2x16float(value.xy), pack2x16float(value.zw));
 }
+{% endif %}
 {% endif %}
 
 {% endif %}

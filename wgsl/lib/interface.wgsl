@@ -4,6 +4,9 @@
 {% for feature in features %}
 enable {{ feature }};
 {% endfor %}
+{% if subgroups and target == "browser" %}
+requires subgroup_id;
+{% endif %}
 
 {% include "lib/params.wgsl" %}
 {% for buffer in buffers %}
@@ -28,8 +31,4 @@ var<private> turn: u32;
 fn next_turn() {
     turn = 1u - turn;
 }
-{% endif %}
-{% if subgroups and target == "browser" %}
-
-var<workgroup> subgroups_drawn: atomic<u32>;  // see lib/locate.wgsl
 {% endif %}

@@ -1,20 +1,9 @@
 {#- Who works on what. `place` numbers the invocations of a workgroup so that subgroups are runs of it and a
-    lane is its place within one. WGSL does not promise that of local_invocation_index. Where the builtin
-    subgroup_id cannot be counted on, each subgroup draws a number: who works on what depends on the draw, the
-    sums do not. -#}
+    lane is its place within one. WGSL does not promise that of local_invocation_index. -#}
 {% from "lib/dtype.wgsl" import shifted with context %}
 {% macro locate() %}
 {% if subgroups %}
-{% if target == "native" %}
     let place = subgroup * subgroup_size + lane;
-{% else %}
-    // WGSL starts workgroup memory at zero; wgpu-native, which also runs this text, does not.
-    if (invocation == 0u) { atomicStore(&subgroups_drawn, 0u); }
-    workgroupBarrier();
-    var drawn = 0u;
-    if (lane == 0u) { drawn = atomicAdd(&subgroups_drawn, 1u); }
-    let place = subgroupBroadcastFirst(drawn) * subgroup_size + lane;
-{% endif %}
 {% else %}
     let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
     let lane = 0u;

@@ -2,16 +2,17 @@
 // summary = "One invocation per row, two sweeps over memory."
 // differs = "The formula as it is written, with nothing shared between invocations."
 // rung = 1
+// preference = "9 if software and not (has_subgroups and itemsize == 4 and span <= 128) else 1"
 // [tune]
 // workgroup_size = [32, 64, 128, 256]
 // [default]
 // workgroup_size = "32 if software else 64"
 // [derive]
 // subgroups = 0
-// vector_width = "4 if packed else 1"
+// vector_width = "4 if packed or software else 1"
 // threads_per_row = 1
 // rows_per_workgroup = "workgroup_size"
-// steps = "ceil_div(span, 4) if packed else cols"
+// steps = "ceil_div(span, 4) if vector_width == 4 else cols"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"

@@ -12,8 +12,8 @@
 // subgroups = [true, false]
 // native_f16 = [false, true]
 // [default]
-// threads_per_row = "(8 if span <= 512 else (32 if span <= 2048 else (64 if span <= 4096 else (256 if span <= 16384 else 512)))) if software else ((32 if span <= 512 else (64 if span <= 1024 else (128 if span <= 2048 else min(256 if span <= 16384 else 1024, max_invocations)))) if itemsize == 2 else (32 if span <= 256 else (128 if span <= 1024 else (256 if span <= 2048 else min(512 if span <= 32768 else 1024, max_invocations)))))"
-// rows_per_workgroup = "1 if software or threads_per_row > 32 else 4"
+// threads_per_row = "(4 if span <= 256 else (16 if span <= 1024 else (32 if span <= 2048 else (64 if span <= 4096 else (256 if span <= 16384 else 512))))) if software else ((32 if span <= 512 else (64 if span <= 1024 else (128 if span <= 2048 else min(256 if span <= 16384 else 1024, max_invocations)))) if itemsize == 2 else (32 if span <= 256 else (128 if span <= 1024 else (256 if span <= 2048 else min(512 if span <= 32768 else 1024, max_invocations)))))"
+// rows_per_workgroup = "(1 if span > 256 else 4) if software else (1 if threads_per_row > 32 else 4)"
 // subgroups = "has_subgroups"
 // [derive]
 // workgroup_size = "threads_per_row * rows_per_workgroup"

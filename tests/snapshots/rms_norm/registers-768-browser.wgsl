@@ -1,6 +1,7 @@
 // Specialised on the number of columns and unrolled, as registers of layer_norm is.
 
 enable subgroups;
+requires subgroup_id;
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -18,8 +19,6 @@ struct Params {
 
 const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
-
-var<workgroup> subgroups_drawn: atomic<u32>;  // see lib/locate.wgsl
 
 alias Vec = vec4<f32>;
 alias Live = bool;
@@ -147,13 +146,9 @@ fn main(
     @builtin(local_invocation_index) invocation: u32,
     @builtin(subgroup_size) subgroup_size: u32,
     @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
 ) {
-    // WGSL starts workgroup memory at zero; wgpu-native, which also runs this text, does not.
-    if (invocation == 0u) { atomicStore(&subgroups_drawn, 0u); }
-    workgroupBarrier();
-    var drawn = 0u;
-    if (lane == 0u) { drawn = atomicAdd(&subgroups_drawn, 1u); }
-    let place = subgroupBroadcastFirst(drawn) * subgroup_size + lane;
+    let place = subgroup * subgroup_size + lane;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let thread = place;
     let row_index = workgroup;

@@ -2,6 +2,7 @@
 // registers while it walks over its rows, and the fewer records there are, the less there is to finish.
 
 enable subgroups;
+requires subgroup_id;
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -32,8 +33,6 @@ var<private> turn: u32;
 fn next_turn() {
     turn = 1u - turn;
 }
-
-var<workgroup> subgroups_drawn: atomic<u32>;  // see lib/locate.wgsl
 
 alias Vec = vec4<f32>;
 alias Live = bool;
@@ -277,13 +276,9 @@ fn main(
     @builtin(local_invocation_index) invocation: u32,
     @builtin(subgroup_size) subgroup_size: u32,
     @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
 ) {
-    // WGSL starts workgroup memory at zero; wgpu-native, which also runs this text, does not.
-    if (invocation == 0u) { atomicStore(&subgroups_drawn, 0u); }
-    workgroupBarrier();
-    var drawn = 0u;
-    if (lane == 0u) { drawn = atomicAdd(&subgroups_drawn, 1u); }
-    let place = subgroupBroadcastFirst(drawn) * subgroup_size + lane;
+    let place = subgroup * subgroup_size + lane;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let thread = place % THREADS;
     let record = workgroup;

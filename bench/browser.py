@@ -1,0 +1,144 @@
+"""Record what the texts for browsers cost beside the native ones, on one adapter, in one run.
+
+    python -m bench.browser --out bench/results/NAME.md [--op OP --dtype DTYPE --rows 65536 --cols 1024 ...]
+
+An exported text is rendered for 256 invocations and 16 KiB of workgroup memory, what every page may
+count on. wgpu runs it with nothing but its `enable` line taken out. The copy, the native variant at its
+defaults and every text that a GPU may be given are sampled in turn, over buffers that are rotated past the
+cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from webnorm import bench, export, lab, timing
+from webnorm.bundle import CLASSES
+from webnorm.device import Device, find_adapter, open_device
+from webnorm.kernel import best_variant, discover
+from webnorm.native import natively
+from webnorm.ops import OPS, Op, make_inputs
+from webnorm.plan import Plan
+from webnorm.problem import STORAGE, Problem
+from webnorm.results import write_text
+
+# While the reference was computed the GPU idled, and its clock fell: to 540 of 1980 MHz on an H200.
+_WARM_UP_S = 2.0
+_SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One candidate's outcome: `gbps` is the bytes that any kernel has to move over the median."""
+
+    name: str
+    kernel: str
+    median_ns: float
+    gbps: float
+    max_abs_error: float
+
+
+def request(op: Op, cols: int, dtype: str) -> export.Request:
+    """The export whose texts are measured."""
+    kernels = tuple(kernel for kernel in discover() if kernel.op is op)
+    options = replace(op.defaults, saved_stats=False)
+    return export.Request(op=op, cols=(cols,), kernels=kernels, dtype=dtype, options=options)
+
+
+def candidates(board: lab.Bench, op: Op, cols: int, dtype: str) -> Iterator[tuple[str, Plan]]:
+    """The copy, the native variant, and the exported texts that are not for software adapters."""
+    traits = board.device.traits
+    by_op = {name: [k for k in discover() if k.op.name == name] for name in ("copy", op.name)}
+    for label, kernels in (("copy", by_op["copy"]), ("native", by_op[op.name])):
+        variant, _ = best_variant(kernels, board.problem, traits)
+        if variant is not None:
+            yield label, board.prepare(variant)
+    for one in export.bundle_of(request(op, cols, dtype)).carried:
+        if not CLASSES[one.adapter_class].software:
+            yield (
+                f"browser, {one.adapter_class}",
+                board.bind(replace(natively(one.shader), problem=board.problem)),
+            )
+
+
+def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: int) -> list[Line]:
+    """Check every candidate against float64, then time them in turn."""
+    problem: Problem = replace(request(op, cols, dtype).problem(cols), rows=rows)
+    sets = bench.sets_for(op, problem, device.traits)
+    board = lab.Bench(device, problem, make_inputs(op, problem), (), sets)
+    stopwatch = timing.Stopwatch(device)
+    running = []
+    for name, plan in candidates(board, op, cols, dtype):
+        board.outputs(plan.shader.variant).poison()
+        plan.run()
+        accuracy, _ = board.first_outcome(plan)
+        if not accuracy.ok:
+            sys.exit(f"{name}, {problem}: {accuracy.reason}")
+        running.append((name, plan, accuracy.max_abs_error, stopwatch.dispatches(plan)))
+    began = timing.clock()
+    while timing.clock() - began < _WARM_UP_S:
+        for _, plan, _, dispatches in running:
+            stopwatch.time(plan, dispatches)
+    samples: list[list[float]] = [[] for _ in running]
+    for _ in range(rounds):
+        for own, (_, plan, _, dispatches) in zip(samples, running, strict=True):
+            own.append(stopwatch.time(plan, dispatches))
+    lines = []
+    for own, (name, plan, error, _) in zip(samples, running, strict=True):
+        kernel = plan.shader.variant.kernel
+        median = timing.statistics(own).median
+        size = kernel.op.minimum_bytes(board.problem_of(plan.shader.variant))
+        lines.append(Line(name, kernel.name, median, size / median, error))
+    return lines
+
+
+def table(title: str, lines: list[Line]) -> str:
+    """The lines as a Markdown table."""
+    rows = [
+        f"| {line.name} | {line.kernel} | {line.median_ns / 1000:.1f} | {line.gbps:.0f} | "
+        f"{100 * line.gbps / lines[0].gbps:.1f} | {line.max_abs_error:.1e} |"
+        for line in lines
+    ]
+    head = [
+        "| text | kernel | median us | GB/s | % of copy | max abs error |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    return "\n".join([f"### {title}", "", *head, *rows, ""])
+
+
+def main() -> None:
+    """Parse the arguments, measure, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the Markdown file to write")
+    parser.add_argument("--adapter")
+    parser.add_argument("--op", choices=[op for op in OPS if op != "copy"])
+    parser.add_argument("--dtype", choices=STORAGE)
+    parser.add_argument("--rows", type=int, nargs="*")
+    parser.add_argument("--cols", type=int, nargs="*")
+    parser.add_argument("--rounds", type=int, default=30)
+    arguments = parser.parse_args()
+    device = open_device(find_adapter(arguments.adapter))
+    shapes = tuple(zip(arguments.rows, arguments.cols, strict=True)) if arguments.rows else _SHAPES
+    ops = [arguments.op] if arguments.op else ["layer_norm", "rms_norm", "layer_norm_backward"]
+    dtypes = [arguments.dtype] if arguments.dtype else ["float32", "float16"]
+    command = " ".join(["python -m bench.browser", *sys.argv[1:]])
+    text = [f"Recorded {datetime.date.today()} on {device.adapter} with `{command}`.\n"]
+    for name in ops:
+        for dtype in dtypes:
+            for rows, cols in shapes:
+                lines = measure(device, OPS[name], rows, cols, dtype, arguments.rounds)
+                text.append(table(f"{name} {rows}x{cols} {dtype}", lines))
+                print(text[-1], flush=True)
+                # After every shape: a run that is cut short keeps what it has.
+                write_text(arguments.out, "\n".join(text))
+
+
+if __name__ == "__main__":
+    main()

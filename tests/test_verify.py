@@ -1,0 +1,648 @@
+"""A package is proved, or one line says why not; whatever a page or a browser does, it ends in time.
+
+The packages here are made by hand, small and wrong on purpose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test_docs import webnorm
+from webnorm import browser as browsing
+from webnorm import system, tint, verify
+from webnorm.browser import Browser, Visit
+from webnorm.device import Device
+from webnorm.errors import WebnormError
+
+MISSING = tint.available() or next((mend.missing for mend in browsing.mends()), None)
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+SHADER = """@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    y[id.x] = 2.0 * x[id.x];
+}
+"""
+PAGE = """<!doctype html><html lang="en"><title>page</title><link rel="stylesheet" href="./style.css">
+<body><p>A page.</p><script type="module" src="./page.js"></script></body></html>"""
+VECTOR = b"not read by these pages"
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def shader_entry(name: str, text: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "file": f"shaders/{name}.wgsl",
+        "sha256": sha256(text.encode()),
+        "embedded_sha256": sha256(text.encode()),
+        "cols": 8,
+        "features": [],
+        "limits": {"maxComputeInvocationsPerWorkgroup": 64},
+        "bindings": [{"binding": 0, "type": "read-only-storage"}, {"binding": 1, "type": "storage"}],
+        "overrides": {},
+        "passes": [{"entry_point": "main", "bindings": [0, 1]}],
+        "native": {
+            "adapter": "one",
+            "verdict": "pass",
+            "max_abs_error": 1e-7,
+            "max_rel_error": 1e-7,
+            "vectors": {"mixed": {"verdict": "pass", "max_abs_error": 1e-7, "max_rel_error": 1e-7}},
+        },
+    }
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    """What a page reports when both shaders are right; `changes` are made to the first shader's entry."""
+    entry = {
+        "name": "first",
+        "cols": 8,
+        "skipped": None,
+        "verdict": "pass",
+        "max_abs_error": 2e-7,
+        "max_rel_error": 2e-7,
+        "vectors": [{"name": "mixed", "verdict": "pass", "max_abs_error": 2e-7, "reason": None}],
+        "timing": {"gbps": 12.5, "percent_of_copy": 62.5},
+    }
+    return {
+        "error": None,
+        "adapter": {"vendor": "nobody", "description": "An adapter", "software": True},
+        "features": ["subgroups"],
+        "chosen": {"8": "first"},
+        "reasons": {"8": "first fits"},
+        "shaders": [entry | changes, entry | {"name": "second", "timing": None}],
+    }
+
+
+def write(folder: Path, script: str = "", shader: str = SHADER) -> Path:
+    """A package of two shaders whose page runs a script."""
+    texts = {"first": shader, "second": f"// The second.\n{SHADER}"}
+    manifest = {
+        "schema": 1,
+        "cols": [8],
+        "shaders": [shader_entry(name, text) for name, text in texts.items()],
+        "vectors": [
+            {"name": "mixed", "file": "vectors/mixed.safetensors", "sha256": sha256(VECTOR), "cols": 8}
+        ],
+    }
+    files = {
+        "manifest.json": json.dumps(manifest),
+        "index.js": f"export const texts = {json.dumps(texts)};",
+        "package.json": '{"type": "module"}',
+        "verify.html": PAGE,
+        "page.js": script,
+        "style.css": "body { color: green; }",
+        **{f"shaders/{name}.wgsl": text for name, text in texts.items()},
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "vectors").mkdir()
+    (folder / "vectors" / "mixed.safetensors").write_bytes(VECTOR)
+    return folder
+
+
+def reporting(data: dict[str, Any]) -> str:
+    return f"window.webnormReport = {json.dumps(data)};"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "package", reporting(report()))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as opened:
+        yield opened
+
+
+# --- The files
+
+
+def change(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+
+    return changed
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def written(name: str, text: str) -> Callable[[Path], None]:
+    def write_it(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return write_it
+
+
+def a_folder_for_a_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").mkdir()
+
+
+CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            without("manifest.json"),
+            "{}: no manifest.json, so this is no exported package; expected a folder that "
+            "`webnorm export OP` wrote",
+        ),
+        (a_folder_for_a_manifest, "{}/manifest.json: cannot be read: Is a directory"),
+        (
+            written("manifest.json", '{"schema": 1'),
+            "{}/manifest.json: not JSON (Expecting ',' delimiter: line 1 column 13 (char 12)); export again",
+        ),
+        (
+            written("manifest.json", "[]"),
+            "{}/manifest.json: all of it is []; expected an object: export again",
+        ),
+        (written("manifest.json", "{}"), "{}/manifest.json: schema is missing; export again"),
+        (
+            change("manifest.json", '"schema": 1', '"schema": 2'),
+            "{}/manifest.json: schema is 2; expected 1: export again with this webnorm",
+        ),
+        (
+            change("manifest.json", '"sha256"', '"md5"'),
+            "{}/manifest.json: shaders[0].sha256 is missing; export again",
+        ),
+        (
+            change("manifest.json", '"cols": [8]', '"cols": "8"'),
+            '{}/manifest.json: cols is "8"; expected a list: export again',
+        ),
+        (
+            change("manifest.json", '"bindings": [0, 1]', '"bindings": [0, null]'),
+            "{}/manifest.json: shaders[0].passes[0].bindings[1] is null; "
+            "expected a whole number: export again",
+        ),
+        (
+            written("manifest.json", '{"schema": 1, "cols": [], "shaders": [], "vectors": []}'),
+            "{}/manifest.json: shaders is empty; export again",
+        ),
+        (without("shaders/first.wgsl"), "{}/shaders/first.wgsl: the file is missing; export again"),
+        (
+            change("shaders/first.wgsl", "2.0", "3.0"),
+            f"{{}}/shaders/first.wgsl: sha256 is {CHANGED_SHADER}..., and manifest.json expects "
+            f"{sha256(SHADER.encode())[:12]}...: changed since the export; export again",
+        ),
+        (
+            written("vectors/mixed.safetensors", ""),
+            "{}/vectors/mixed.safetensors: sha256 is e3b0c44298fc..., and manifest.json expects "
+            f"{sha256(VECTOR)[:12]}...: changed since the export; export again",
+        ),
+        (without("verify.html"), "{}/verify.html: the file is missing; export again"),
+        (without("index.js"), "{}/index.js: the file is missing; export again"),
+        (
+            change("index.js", "2.0", "3.0"),
+            f"{{}}/index.js: text of first: sha256 is {CHANGED_SHADER}..., and manifest.json expects "
+            f"{sha256(SHADER.encode())[:12]}...: changed since the export; export again",
+        ),
+        (
+            change("index.js", '"first"', '"1st"'),
+            "{}/index.js: text of first: sha256 is missing, and manifest.json expects "
+            f"{sha256(SHADER.encode())[:12]}...: changed since the export; export again",
+        ),
+        (
+            written("index.js", "export const = 1;"),
+            "{}/index.js: node cannot load it: SyntaxError: Unexpected token '='; export again",
+        ),
+    ],
+)
+def test_a_damaged_package_is_told_in_one_line(
+    damage: Callable[[Path], None], message: str, folder: Path
+) -> None:
+    damage(folder)
+    with pytest.raises(WebnormError) as raised:
+        verify.read_package(folder)
+    assert str(raised.value) == message.replace("{}", str(folder))
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    nowhere, file = tmp_path / "nowhere", tmp_path / "file"
+    file.touch()
+    for path, message in (
+        (nowhere, "no such folder; expected one that `webnorm export OP` wrote"),
+        (file, "expected the folder of an export, not a file"),
+    ):
+        with pytest.raises(WebnormError) as raised:
+            verify.read_package(path)
+        assert str(raised.value) == f"{path}: {message}"
+
+
+def test_a_folder_that_may_not_be_read(folder: Path) -> None:
+    if system.is_root():
+        pytest.skip("root may read everything")
+    folder.chmod(0)
+    with pytest.raises(WebnormError, match=r"manifest.json: cannot be read: Permission denied$"):
+        verify.read_package(folder)
+    folder.chmod(0o755)
+
+
+def test_a_whole_package_is_read(folder: Path) -> None:
+    package = verify.read_package(folder)
+    assert package.texts == {"first": SHADER, "second": f"// The second.\n{SHADER}"}
+
+
+# --- The shaders
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("2.0 *", "2.0 * *", ":5:"),
+        (
+            "    y",
+            "    if (x[id.x] > 0.0) { workgroupBarrier(); }\n    y",
+            ":5:26: error: 'workgroupBarrier'",
+        ),
+        ("64", "512", ": error: pipeline of main: Entry-point uses workgroup_size(512, 1, 1)"),
+        ("fn main", "fn other", ": error: pipeline of main: "),
+        ("read>", "read_write>", ": error: pipeline of main: "),
+        ("", "diagnostic(off, derivative_uniformity);\n", ":1:1: error: diagnostics may not be turned off"),
+    ],
+)
+def test_a_shader_that_chrome_refuses(old: str, new: str, said: str, tmp_path: Path) -> None:
+    assert old in SHADER
+    folder = write(tmp_path / "package", reporting(report()), SHADER.replace(old, new, 1))
+    done = webnorm(["verify", str(folder)], tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert f"{folder}/shaders/first.wgsl{said}" in done.stdout
+    assert "1 of 2 shaders refused" in done.stdout and "second.wgsl" not in done.stdout
+
+
+def test_limits_and_features_of_the_manifest_are_granted(tmp_path: Path) -> None:
+    shader = "enable subgroups;\n" + SHADER.replace("64", "512").replace("2.0 *", "subgroupAdd(1.0) *")
+    folder = write(tmp_path / "package", shader=shader)
+    assert [refused.name for refused in verify.refused_by_tint(verify.read_package(folder))] == ["first"]
+    change("manifest.json", '"features": []', '"features": ["subgroups"]')(folder)
+    assert [refused.name for refused in verify.refused_by_tint(verify.read_package(folder))] == ["first"]
+    limits = '"limits": {"maxComputeWorkgroupSizeX": 512, "maxComputeInvocationsPerWorkgroup": '
+    change("manifest.json", '"limits": {"maxComputeInvocationsPerWorkgroup": 64', f"{limits}512")(folder)
+    assert verify.refused_by_tint(verify.read_package(folder)) == ()
+
+
+def test_a_package_that_tint_refuses_is_not_opened(tmp_path: Path, browser: Browser) -> None:
+    found = verify.verify(write(tmp_path / "package", shader="fn main("), browser)
+    assert found.seen is None and not found.passed
+    assert [refused.name for refused in found.refused] == ["first"]
+
+
+# --- The page
+
+
+def failed(reason: str) -> dict[str, Any]:
+    vector = {"name": "mixed", "verdict": "fail", "max_abs_error": 1.0, "reason": reason}
+    return report(verdict="fail", max_abs_error=1.0, vectors=[vector])
+
+
+def judged(folder: Path, data: Any) -> verify.Seen:
+    return verify.judged(verify.read_package(folder), Visit("a browser", data, ()))
+
+
+def test_a_right_package(folder: Path) -> None:
+    seen = judged(folder, report())
+    assert seen.complaints == ()
+    first, second = seen.lines
+    assert (first.chosen, first.gbps, first.percent_of_copy) == (True, 12.5, 62.5)
+    assert first.native == verify.Side("pass", 1e-7) and first.browser == verify.Side("pass", 2e-7)
+    assert not second.chosen and second.gbps is None
+    assert seen.choices == ("8 columns: first fits",)
+
+
+NATIVE = '"native": {"adapter": "one", "verdict": "pass"'
+
+
+@pytest.mark.parametrize(
+    ("native", "data", "complaints"),
+    [
+        (
+            NATIVE,
+            failed("y[0, 1] is off"),
+            ("first: mixed (natively it passes): y[0, 1] is off", "8 columns: no chosen shader passed"),
+        ),
+        (
+            NATIVE.replace("pass", "fail"),
+            report(),
+            ("first: it failed natively where it was exported",),
+        ),
+        # What an adapter cannot run counts by the browser's verdict alone.
+        ('"native": {"reason": "no adapter", "_": 0', report(), ()),
+        (
+            NATIVE,
+            report(vectors=[]),
+            ("first: mixed was not run", "8 columns: no chosen shader passed"),
+        ),
+        (NATIVE, report(skipped="needs subgroups"), ("8 columns: no chosen shader passed",)),
+        (
+            NATIVE,
+            report() | {"shaders": report()["shaders"][:1]},
+            ("second: verify.html did not report on it",),
+        ),
+        (NATIVE, report() | {"chosen": {"8": None}}, ("8 columns: no chosen shader passed",)),
+        (NATIVE, report(skipped="needs subgroups") | {"chosen": {"8": "second"}}, ()),
+    ],
+)
+def test_what_is_wrong_with_a_report(
+    native: str, data: dict[str, Any], complaints: tuple[str, ...], folder: Path
+) -> None:
+    change("manifest.json", NATIVE, native)(folder)
+    assert judged(folder, data).complaints == complaints
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"error": "No WebGPU here: use Chrome.", "engine": "x"},
+            "verify.html could not check: No WebGPU here: use Chrome.",
+        ),
+        (
+            {"error": None},
+            "the report of verify.html: adapter is missing; export again",
+        ),
+        (7, "the report of verify.html: all of it is 7; expected an object: export again"),
+    ],
+)
+def test_a_report_that_says_nothing(data: Any, message: str, folder: Path) -> None:
+    with pytest.raises(WebnormError) as raised:
+        judged(folder, data)
+    assert str(raised.value) == message
+
+
+def test_a_page_is_seen_whole(folder: Path, browser: Browser) -> None:
+    script = f"console.error('oh\\nno'); console.warn('well'); {reporting(report())}"
+    (folder / "page.js").write_text(
+        f"{script} window.webnormReport.features = [location.search, String(matchMedia('all').matches),"
+        "String(isSecureContext), getComputedStyle(document.body).color];"
+    )
+    visit = browser.visit(folder, verify.page_query(("subgroups", "f16"), True), screenshot=True)
+    assert visit.report["features"] == ["?without=subgroups,f16&quick", "true", "true", "rgb(0, 128, 0)"]
+    assert visit.remarks == ("oh",)
+    assert visit.screenshot is not None and visit.screenshot.startswith(b"\x89PNG")
+    assert struct.unpack(">II", visit.screenshot[16:24])[0] == 1280
+
+
+def test_one_browser_serves_many_pages_that_know_nothing_of_each_other(
+    folder: Path, browser: Browser
+) -> None:
+    (folder / "page.js").write_text(
+        "const before = localStorage.length; localStorage.setItem('a', 'b'); window.webnormReport = before;"
+    )
+    assert [browser.visit(folder).report for _ in range(2)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("throw new TypeError('no\\nway');", r"verify.html failed: TypeError: no \(page.js:1:7\)"),
+        ("let = = 3;", "verify.html failed: SyntaxError: .*"),
+        ("Promise.reject(new Error('late'));", r"verify.html failed: Error: late \(page.js:1:16\)"),
+        ("import './gone.js';", "verify.html asks for /gone.js, which is missing; export again"),
+        ("await fetch('./shaders/');", "verify.html asks for /shaders/, which is missing; export again"),
+        ("", "verify.html did not report within 2 s: stopped"),
+        ("console.error('wait'); for (;;);", "verify.html did not report within 2 s: stopped; wait"),
+        (
+            "window.webnormReport = 1; setTimeout(() => { for (;;); });",
+            "verify.html did not report within 2 s: stopped",
+        ),
+        ("for (let i = 0; ; i++) location.hash = i;", "verify.html did not report within 2 s: stopped"),
+        ("location.reload();", "verify.html did not report within 2 s: stopped"),
+        # What a page of an export may not do is refused as on a strict site.
+        ("eval('1');", "verify.html failed: EvalError: .*"),
+        (
+            "await fetch('https://example.com/').catch(() => { throw new Error('refused'); });",
+            r"verify.html failed: Error: refused.*",
+        ),
+    ],
+)
+def test_a_page_that_does_not_report(
+    script: str, message: str, tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
+    process = browser._pid
+    limit = 2.0 if "within 2 s" in message else 60.0
+    monkeypatch.setattr(browser, "time_limit_s", limit)
+    began = time.monotonic()
+    with pytest.raises(WebnormError, match=f"^{message}$"):
+        browser.visit(write(tmp_path / "wrong", script), screenshot=True)
+    assert time.monotonic() - began < limit + 2 * browsing._GRACE_S
+    assert is_gone(process)
+    assert browser.visit(tmp_path / "right").report == 1
+
+
+def test_a_browser_that_ends_by_itself(tmp_path: Path, browser: Browser) -> None:
+    browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
+    end = threading.Timer(1.0, lambda: os.kill(browser._pid, signal.SIGKILL))
+    end.start()
+    with pytest.raises(WebnormError, match=rf"^{browser.path} ended while it ran verify.html$"):
+        browser.visit(write(tmp_path / "silent"))
+    end.join()
+    assert browser.visit(tmp_path / "right").report == 1
+
+
+def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.platform == "win32":
+        pytest.skip("processes cannot be stopped there")
+    monkeypatch.setattr(browsing, "_GRACE_S", 1.0)
+    with Browser() as own:
+        own.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
+        process = own._pid
+        # It hangs before the visit, then at its end.
+        os.killpg(process, signal.SIGSTOP)
+        own.time_limit_s = 1.0
+        with pytest.raises(WebnormError, match=r"^verify.html did not report within 1 s: stopped$"):
+            own.visit(tmp_path / "right")
+        assert is_gone(process)
+        own.time_limit_s = 60.0
+        own.visit(tmp_path / "right")
+        process = own._pid
+        os.killpg(process, signal.SIGSTOP)
+    assert is_gone(process)
+
+
+def is_gone(process: int) -> bool:
+    for _ in range(50):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+# --- The command
+
+
+def test_the_command_says_what_it_found(folder: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "page.png"
+    done = webnorm(["verify", str(folder), "--screenshot", str(picture), "--time-limit", "60"], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("pass  files: 2 shaders and 1 vectors")
+    assert lines[1].startswith("pass  Tint: 2 shaders")
+    assert lines[2].startswith("pass  browser: 2 of 2 shaders run here, 2 of them right")
+    rows = [" ".join(line.split()) for line in lines]
+    assert "first yes 1.0e-07 2.0e-07 pass pass 12.5 62" in rows
+    assert "second 1.0e-07 2.0e-07 pass pass - -" in rows
+    assert "8 columns: first fits" in lines
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["package", "page.png"]
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "said"),
+    [
+        (reporting(failed("y[3, 7] is 2, expected 1")), 1, "first: mixed (natively it passes): y[3, 7] is 2"),
+        (reporting({"error": "No WebGPU here."}), 2, "verify.html could not check: No WebGPU here."),
+        ("throw new Error('x');", 2, "webnorm: verify.html failed: Error: x (page.js:1:7)"),
+        ("for (;;);", 2, "webnorm: verify.html did not report within 3 s: stopped"),
+    ],
+)
+def test_exit_statuses(script: str, status: int, said: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "package", script)
+    done = webnorm(["verify", str(folder), "--time-limit", "3"], tmp_path, timeout=60)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert said in (done.stdout if status == 1 else done.stderr)
+    assert done.stderr.count("\n") == (status == 2)
+
+
+def test_without_subgroups_reaches_the_page(folder: Path, tmp_path: Path) -> None:
+    (folder / "page.js").write_text(
+        f"{reporting(report())} window.webnormReport.features = [`got:${{location.search}}`];"
+    )
+    done = webnorm(["verify", str(folder), "--without-subgroups"], tmp_path)
+    assert "got:?without=subgroups" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--browser", "/nonexistent"], "/nonexistent: no such browser; expected the path of Chromium"),
+        (["--browser", "Makefile"], "Makefile: no such browser; expected the path of Chromium"),
+        (["--browser", "/bin/true"], "/bin/true does not start as a browser: it ended at once"),
+        (["--browser", "./says"], "says does not start as a browser: I am no browser"),
+        (["--browser", "./sleeps", "--time-limit", "2"], "sleeps did not start within 2 s: stopped"),
+        (["--screenshot", "none/a.png"], "cannot write none/a.png: No such file or directory"),
+        (["--screenshot", "a.gif"], "--screenshot is a.gif; expected a .png file"),
+    ],
+)
+def test_mistakes(arguments: list[str], message: str, folder: Path, tmp_path: Path) -> None:
+    for name, body in (("says", "echo I am no browser >&2; exit 3"), ("sleeps", "trap '' TERM; sleep 300")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    done = webnorm(["verify", str(folder), *arguments], tmp_path, timeout=60)
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.startswith("webnorm: ") and message in done.stderr
+    assert done.stderr.count("\n") == 1
+    if "--screenshot" in arguments:
+        assert done.stdout == "", "refused before work began"
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed: it lists the processes")
+def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    folder = write(tmp_path / "package", "")
+    command = [sys.executable, "-m", "webnorm", "verify", str(folder), "--time-limit", "60"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    while "Tint" not in process.stdout.readline():
+        assert process.poll() is None
+    time.sleep(3.0)
+    browsers = children(process.pid)
+    # As a terminal does: to everyone in the group.
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stderr == "webnorm: interrupted; what was finished is kept\n"
+    assert browsers and all(map(is_gone, browsers))
+
+
+def children(process: int) -> list[int]:
+    """The processes below one."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    parents = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    found = [process]
+    for parent in found:
+        found += [child for child, of in parents if of == parent]
+    return found[1:]
+
+
+def test_doctor_looks_for_what_verify_needs(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = webnorm(["doctor", "--browser"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"browser: {browsing.find()}" in done.stdout and f"Tint: webgpu {tint.WEBGPU} in" in done.stdout
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    done = webnorm(["doctor", "--browser"], tmp_path)
+    assert done.returncode == 2
+    assert f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed." in done.stdout
+    assert f"npm install --prefix {tint.folder()} " in done.stdout
+    assert "`webnorm doctor --mend --browser` runs these commands." in done.stdout
+    assert webnorm(["doctor"], tmp_path).returncode == 0
+    assert not tint.folder().exists()
+
+
+def test_a_check_that_cannot_be_made_does_not_look_like_one_that_passed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    done = webnorm(["verify", str(folder)], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"webnorm: {tint.available()}\n"
+    assert "browser" not in done.stdout
+
+
+def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEBNORM_BROWSER", "/nonexistent")
+    with pytest.raises(WebnormError, match=r"^/nonexistent: no such browser"):
+        Browser()
+    monkeypatch.delenv("WEBNORM_BROWSER")
+    monkeypatch.setenv("PATH", "")
+    if browsing.find() is None:
+        with pytest.raises(WebnormError, match="Debian's package is chromium; `webnorm doctor --mend --br"):
+            Browser()
+
+
+def test_a_missing_playwright(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "find_spec", lambda name: None)
+    with pytest.raises(
+        WebnormError, match=r"^Playwright is not installed: pip install 'webnorm\[browser\]'$"
+    ):
+        Browser()
+    ((*_, extra),) = browsing.mends()[0].commands
+    assert extra == "webnorm[browser]"
+
+
+def test_a_browser_without_a_sandbox_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not system.is_root():
+        pytest.skip("Chromium refuses its sandbox to root only")
+    monkeypatch.setattr(system, "is_root", lambda: False)
+    with Browser() as own, pytest.raises(WebnormError, match=r"does not start as a browser: .*sandbox"):
+        own.visit(folder)

@@ -1,0 +1,263 @@
+// How a norm is used over its life: node calls.mjs PACKAGE FOLDER
+//
+// FOLDER/bundle.json    a norm with a float8 out_dtype, 61 columns
+// FOLDER/gradient.json  the gradient of one
+// found                 { what: null, or why it does not hold }
+
+import assert from "node:assert/strict";
+
+import {
+  adapter,
+  altered,
+  computed,
+  finish,
+  guarded,
+  json,
+  messageOf,
+  open,
+  release,
+  runtime,
+  sameBytes,
+  storage,
+  submit,
+  verdictOn,
+  view,
+  written,
+} from "./engine.mjs";
+
+const forward = json("bundle.json");
+const gradient = json("gradient.json");
+const found = {};
+const plain = await open({ requiredFeatures: ["subgroups"].filter((name) => adapter.features.has(name)) });
+
+// Counts what is created.
+const created = { createBindGroup: 0, createBuffer: 0 };
+const counting = (name) => (descriptor) => {
+  created[name]++;
+  return plain[name](descriptor);
+};
+const device = altered(plain, Object.fromEntries(Object.keys(created).map((name) => [name, counting(name)])));
+
+const normOf = ({ manifest, texts }, options) => runtime.createNorm(device, manifest, texts, options);
+
+let seed = 1;
+function random() {
+  seed = (seed * 48271) % 0x7fffffff;
+  return (seed / 0x7fffffff - 0.5) * 4;
+}
+
+/** Inputs for so many rows, other ones each time. */
+function drawn(norm, rows) {
+  const inputs = norm.tensors.filter(({ access }) => access === "read");
+  const draw = ({ shape, dtype }) => {
+    const length = (shape[0] === "rows" ? rows : 1) * norm.cols;
+    return storage.encode(Float64Array.from({ length }, random), dtype);
+  };
+  return Object.fromEntries(inputs.map((tensor) => [tensor.name, draw(tensor)]));
+}
+
+async function holds(what, check) {
+  found[what] = await messageOf(check);
+}
+
+for (const [kind, bundle] of Object.entries({ forward, gradient })) {
+  const { manifest } = bundle;
+  const right = (norm, arrays, outputs, rows, options) =>
+    assert.equal(verdictOn(norm, manifest, arrays, outputs, rows, options).reason, null);
+
+  await holds(`${kind}: calls of 5, 500 and 5 rows in one pass, on other buffers`, async () => {
+    const norm = await normOf(bundle);
+    const calls = [5, 500, 5, 1, 0, 500].map((rows, at) => {
+      const arrays = drawn(norm, rows);
+      return { rows, arrays, bound: guarded(plain, norm, arrays, rows, { offset: 256 * (at % 3) }) };
+    });
+    submit(plain, (pass) => calls.forEach(({ bound, rows }) => norm.encode(pass, { ...bound, rows })));
+    for (const { rows, arrays, bound } of calls) {
+      const { outputs, hit } = await written(plain, norm, bound, rows);
+      assert.deepEqual(hit, []);
+      right(norm, arrays, outputs, rows);
+      release(bound);
+    }
+    norm.destroy();
+  });
+
+  await holds(`${kind}: buffers at several offsets of one buffer are told apart`, async () => {
+    const norm = await normOf(bundle);
+    const rows = 7;
+    const all = [drawn(norm, rows), drawn(norm, rows)];
+    const { STORAGE, COPY_DST } = GPUBufferUsage;
+    const stride = 4096;
+    const inputs = Object.keys(all[0]);
+    const one = plain.createBuffer({ size: stride * inputs.length * 2, usage: STORAGE | COPY_DST });
+    const place = (at, index) => stride * (inputs.length * at + index);
+    const padded = (bytes) => Buffer.concat([bytes, Buffer.alloc((4 - (bytes.length % 4)) % 4)]);
+    all.forEach((arrays, at) =>
+      inputs.forEach((name, index) =>
+        plain.queue.writeBuffer(one, place(at, index), padded(Buffer.from(view(arrays[name])))),
+      ),
+    );
+    const targets = guarded(plain, norm, all[0], rows);
+    for (const at of [0, 1, 0]) {
+      const read = inputs.map((name, index) => [
+        name,
+        { buffer: one, offset: place(at, index), size: stride },
+      ]);
+      submit(plain, (pass) => norm.encode(pass, { ...targets, ...Object.fromEntries(read), rows }));
+      const { outputs } = await written(plain, norm, targets, rows);
+      right(norm, all[at], outputs, rows);
+    }
+    release(targets);
+    norm.destroy();
+  });
+
+  await holds(`${kind}: other rows in the same buffers`, async () => {
+    const norm = await normOf(bundle);
+    const arrays = drawn(norm, 9);
+    const bound = guarded(plain, norm, arrays, 9);
+    for (const rows of [3, 9, 4]) {
+      const first = norm.tensors.map(({ name, shape }) => [
+        name,
+        shape[0] === "rows" ? arrays[name]?.subarray(0, rows * norm.cols) : arrays[name],
+      ]);
+      const given = Object.fromEntries(first.filter(([, array]) => array));
+      submit(plain, (pass) => norm.encode(pass, { ...bound, rows }));
+      right(norm, given, (await written(plain, norm, bound, rows)).outputs, rows);
+    }
+    release(bound);
+    norm.destroy();
+  });
+
+  await holds(
+    `${kind}: a call seen before creates nothing; the 65th before the last is made anew`,
+    async () => {
+      const norm = await normOf(bundle);
+      const rows = 3;
+      const arrays = drawn(norm, rows);
+      const [first, ...others] = Array.from({ length: 120 }, () => guarded(plain, norm, arrays, rows));
+      const call = (bound) => {
+        const before = created.createBindGroup + created.createBuffer;
+        submit(plain, (pass) => norm.encode(pass, { ...bound, rows }));
+        return created.createBindGroup + created.createBuffer - before;
+      };
+      assert.ok(call(first) > 0);
+      assert.equal(call(first), 0);
+      for (const bound of others.slice(0, 63)) assert.ok(call(bound) > 0);
+      assert.equal(call(first), 0, "64 are kept");
+      for (const bound of others.slice(63)) {
+        call(bound);
+        assert.equal(call(first), 0, "the last one used is kept");
+      }
+      assert.ok(call(others[0]) > 0, "the oldest is not kept");
+      for (const bound of [first, ...others]) {
+        right(norm, arrays, (await written(plain, norm, bound, rows)).outputs, rows);
+        release(bound);
+      }
+      norm.destroy();
+    },
+  );
+
+  await holds(`${kind}: scratch grows by doubling, and old calls still find theirs`, async () => {
+    const norm = await normOf(bundle);
+    const calls = [1, 40, 300].map((rows) => {
+      const arrays = drawn(norm, rows);
+      return { rows, arrays, bound: guarded(plain, norm, arrays, rows) };
+    });
+    for (const { rows, bound, arrays } of [...calls, ...calls.toReversed()]) {
+      submit(plain, (pass) => norm.encode(pass, { ...bound, rows }));
+      right(norm, arrays, (await written(plain, norm, bound, rows)).outputs, rows);
+    }
+    calls.forEach(({ bound }) => release(bound));
+    norm.destroy();
+  });
+
+  await holds(`${kind}: several runs at once, and two norms on one device`, async () => {
+    const norms = [await normOf(bundle), await normOf(bundle, { shader: `${manifest.cols[0]}-portable` })];
+    const calls = [4, 130, 9, 61].flatMap((rows) =>
+      norms.map((norm) => ({ norm, rows, arrays: drawn(norm, rows) })),
+    );
+    const all = await Promise.all(calls.map(({ norm, arrays }) => norm.run(arrays)));
+    calls.forEach(({ norm, rows, arrays }, at) => right(norm, arrays, all[at], rows));
+    norms[0].destroy();
+    // The other one does not mind.
+    const { rows, arrays } = calls[1];
+    right(norms[1], arrays, await norms[1].run(arrays), rows);
+    norms[1].destroy();
+  });
+
+  await holds(`${kind}: destroyed while a run is under way, which still gives its answer`, async () => {
+    const norm = await normOf(bundle);
+    const arrays = drawn(norm, 33);
+    const running = norm.run(arrays);
+    norm.destroy();
+    right(norm, arrays, await running, 33);
+  });
+
+  await holds(`${kind}: buffers of just the bytes needed, also for no rows`, async () => {
+    const norm = await normOf(bundle);
+    for (const rows of [0, 1, 8]) {
+      const arrays = drawn(norm, rows);
+      const { outputs, hit } = await computed(plain, norm, arrays, rows, { spare: 0 });
+      assert.deepEqual(hit, []);
+      assert.ok(sameBytes(outputs, await norm.run(arrays)));
+      right(norm, arrays, outputs, rows);
+    }
+    norm.destroy();
+  });
+
+  await holds(`${kind}: a caller's empty buffers for no rows`, async () => {
+    const norm = await normOf(bundle);
+    const arrays = drawn(norm, 0);
+    const bound = guarded(plain, norm, arrays, 0);
+    for (const { name, shape } of norm.tensors) {
+      if (shape[0] !== "rows") continue;
+      bound[name].buffer.destroy();
+      bound[name] = plain.createBuffer({ size: 0, usage: GPUBufferUsage.STORAGE });
+    }
+    submit(plain, (pass) => norm.encode(pass, { ...bound, rows: 0 }));
+    await plain.queue.onSubmittedWorkDone();
+    norm.destroy();
+  });
+
+  await holds(`${kind}: eps and scale in place of the export's own; undefined asks for nothing`, async () => {
+    const own = { eps: manifest.problem.eps, scale: manifest.problem.scale };
+    const unset = { cols: undefined, eps: undefined, scale: undefined, shader: undefined, label: undefined };
+    for (const [options, expected] of [
+      [{}, own],
+      [{ ...unset, adapterInfo: undefined }, own],
+      [{ eps: 0.5 }, { ...own, eps: 0.5 }],
+      [{ eps: 0 }, { ...own, eps: 0 }],
+      [{ scale: 0.125 }, { ...own, scale: kind === "forward" ? 0.125 : own.scale }],
+    ]) {
+      const norm = await normOf(bundle, options);
+      const arrays = drawn(norm, 6);
+      right(norm, arrays, await norm.run(arrays), 6, expected);
+      norm.destroy();
+    }
+  });
+
+  await holds(`${kind}: inputs that are parts of larger arrays`, async () => {
+    const norm = await normOf(bundle);
+    const arrays = drawn(norm, 3);
+    const parts = Object.entries(arrays).map(([name, array]) => {
+      const larger = new array.constructor(array.length + 5);
+      larger.set(array, 3);
+      return [name, larger.subarray(3, 3 + array.length)];
+    });
+    assert.ok(sameBytes(await norm.run(Object.fromEntries(parts)), await norm.run(arrays)));
+    norm.destroy();
+  });
+
+  await holds(`${kind}: no error scope is left open`, async () => {
+    plain.pushErrorScope("validation");
+    const norm = await normOf(bundle);
+    await norm.run(drawn(norm, 2));
+    await messageOf(() => norm.run({}));
+    await messageOf(() => runtime.createNorm(plain, manifest, {}));
+    await messageOf(() => runtime.createNorm(plain, manifest, { [norm.shader.name]: "broken" }));
+    plain.createBuffer({ size: 4, usage: 0xffff });
+    assert.match((await plain.popErrorScope())?.message ?? "nothing was caught", /usage/i);
+    norm.destroy();
+  });
+}
+
+await finish(found);

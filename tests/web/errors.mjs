@@ -1,0 +1,235 @@
+// Everything that runtime.js refuses: node errors.mjs PACKAGE FOLDER
+//
+// FOLDER/bundle.json    a forward op of float16, 61 and 64 columns, with weight and bias
+// FOLDER/gradient.json  its gradient of 61 columns
+// found                 [{ expected, got }]; `expected` in slashes is a pattern
+
+import { finish, json, limited, messageOf, altered, open, runtime } from "./engine.mjs";
+
+const { manifest, texts } = json("bundle.json");
+const gradient = json("gradient.json");
+const { createNorm } = runtime;
+const found = [];
+
+async function refuses(expected, call) {
+  found.push({ expected: String(expected), got: await messageOf(call) });
+}
+
+const device = await open({ requiredFeatures: ["subgroups"] });
+const bare = await open({});
+const with61 = (options) => ({ cols: 61, ...options });
+const make = (on, options) => createNorm(on, manifest, texts, with61(options));
+
+// --- creating ----------------------------------------------------------------------------------------
+
+await refuses("layer_norm: device is null; expected a GPUDevice", () => make(null));
+await refuses("layer_norm: device is undefined; expected a GPUDevice", () => make());
+await refuses("layer_norm: device is [object Object]; expected a GPUDevice", () => make({}));
+await refuses("layer_norm: cols is undefined; this export has 61, 64", () =>
+  createNorm(device, manifest, texts),
+);
+await refuses("layer_norm: cols is 62; this export has 61, 64", () => make(device, { cols: 62 }));
+await refuses("layer_norm: cols is 61; this export has 61, 64", () => make(device, { cols: "61" }));
+const shaders = manifest.shaders.filter(({ cols }) => cols === 61);
+const names = shaders.map(({ name }) => name).join(", ");
+await refuses(`layer_norm: shader is fast; for 61 columns there is ${names}`, () =>
+  make(device, { shader: "fast" }),
+);
+await refuses(`layer_norm: shader is 64-portable; for 61 columns there is ${names}`, () =>
+  make(device, { shader: "64-portable" }),
+);
+const { name: withSubgroups } = shaders.find(({ features }) => features.length);
+await refuses(
+  `layer_norm: ${withSubgroups} needs the feature subgroups, which the device was created without`,
+  () => make(bare, { shader: withSubgroups }),
+);
+const most = "maxComputeInvocationsPerWorkgroup";
+const narrow = limited(device, { [most]: 4 });
+const tooWide = shaders.map(({ name, limits }) => `${name} needs ${most} ${limits[most]}; the device has 4`);
+await refuses(`layer_norm: ${tooWide.at(-1)}`, () => make(narrow, { shader: "61-portable" }));
+await refuses(`layer_norm: no shader for 61 columns fits this device: ${tooWide.join("; ")}`, () =>
+  make(narrow),
+);
+const shader = "61-portable";
+const broken = { [shader]: texts[shader].replace("\nfn main", "\n\nlet broken;\nfn main") };
+if (broken[shader] === texts[shader]) broken[shader] = `\n\nlet broken;\n${texts[shader]}`;
+const line = broken[shader].split("\n").indexOf("let broken;") + 1;
+await refuses(new RegExp(`^mine does not compile: line ${line}: .*let`), () =>
+  createNorm(device, manifest, broken, with61({ shader, label: "mine" })),
+);
+await refuses(/^webnorm layer_norm 61-portable does not compile: line \d+: /, () =>
+  createNorm(device, manifest, broken, with61({ shader })),
+);
+await refuses(/^webnorm layer_norm 61-portable does not compile: .*entry point/i, () =>
+  createNorm(device, manifest, { [shader]: "@compute @workgroup_size(1) fn other() {}" }, with61({ shader })),
+);
+await refuses(/61-portable/, () => createNorm(device, manifest, {}, with61({ shader })));
+await refuses("unknown name cols in an expression of the manifest", () =>
+  runtime.evaluate(["+", "rows", "cols"], { rows: 1 }),
+);
+// Names come from files.
+await refuses("unknown name toString in an expression of the manifest", () =>
+  runtime.evaluate("toString", {}),
+);
+
+// --- run ---------------------------------------------------------------------------------------------
+
+const norm = await make(device);
+const x = new Uint16Array(2 * 61);
+const weight = new Uint16Array(61);
+const bias = weight;
+const run = (changes) => norm.run({ x, weight, bias, ...changes });
+
+await refuses("layer_norm: y is none of its tensors; expected x, weight, bias", () => run({ y: x }));
+await refuses("layer_norm: x is missing; expected x, weight, bias", () => norm.run());
+await refuses("layer_norm: bias is missing; expected x, weight, bias", () => norm.run({ x, weight }));
+await refuses("layer_norm: x is missing; expected x, weight, bias", () => run({ x: undefined }));
+await refuses("layer_norm: bias is missing; expected x, weight, bias", () => run({ bias: null }));
+await refuses("layer_norm: x has 100 elements; expected a multiple of 61 columns", () =>
+  run({ x: new Uint16Array(100) }),
+);
+await refuses(
+  "layer_norm: x is Float32Array of 122; expected Uint16Array of 122 (rows x cols, float16)",
+  () => run({ x: new Float32Array(122) }),
+);
+await refuses("layer_norm: weight is Uint16Array of 60; expected Uint16Array of 61 (cols, float16)", () =>
+  run({ weight: new Uint16Array(60) }),
+);
+await refuses("layer_norm: bias is Uint8Array of 122; expected Uint16Array of 61 (cols, float16)", () =>
+  run({ bias: new Uint8Array(122) }),
+);
+await refuses("layer_norm: bias is object; expected Uint16Array of 61 (cols, float16)", () =>
+  run({ bias: Array(61).fill(0) }),
+);
+await refuses("layer_norm: has no tensor z; there is x, weight, bias, y", () => norm.byteLength("z", 1));
+
+// A refusal of Dawn's own inside of `run` is told, too.
+const blind = altered(device, {
+  createBindGroup: ({ layout }) => device.createBindGroup({ layout, entries: [] }),
+});
+const wrong = await make(blind);
+await refuses(/^layer_norm: .*entries/, () => wrong.run({ x, weight, bias }));
+
+// --- encode ------------------------------------------------------------------------------------------
+
+const { STORAGE, COPY_SRC } = GPUBufferUsage;
+const bufferOf = (size, usage = STORAGE) => device.createBuffer({ size, usage });
+const rows = 3;
+const buffers = {};
+for (const { name } of norm.tensors) buffers[name] = bufferOf(norm.byteLength(name, rows));
+const encoder = device.createCommandEncoder();
+const pass = encoder.beginComputePass();
+const encode = (changes) => norm.encode(pass, { ...buffers, rows, ...changes });
+
+if ((await messageOf(() => encode())) !== null) throw new Error("a plain call was refused");
+await refuses("layer_norm: pass is null; expected a GPUComputePassEncoder", () => norm.encode(null, buffers));
+await refuses(/^layer_norm: pass is \[object GPUCommandEncoder\]; expected a GPUComputePassEncoder$/, () =>
+  norm.encode(encoder, buffers),
+);
+await refuses("layer_norm: rows is undefined; expected an integer of 0 or more", () => norm.encode(pass));
+for (const [given, told] of [
+  [-1, "-1"],
+  [1.5, "1.5"],
+  [NaN, "NaN"],
+  ["3", "3"],
+  [undefined, "undefined"],
+]) {
+  await refuses(`layer_norm: rows is ${told}; expected an integer of 0 or more`, () =>
+    encode({ rows: given }),
+  );
+}
+await refuses("layer_norm: h is none of its tensors; expected x, weight, bias, y", () =>
+  encode({ h: buffers.x }),
+);
+await refuses("layer_norm: y is missing; expected x, weight, bias, y", () => encode({ y: undefined }));
+await refuses("layer_norm: y is missing; expected x, weight, bias, y", () => encode({ y: null }));
+const notBuffer = "expected a GPUBuffer or { buffer, offset, size }";
+await refuses(`layer_norm: weight is 5; ${notBuffer}`, () => encode({ weight: 5 }));
+await refuses(`layer_norm: weight is [object Object]; ${notBuffer}`, () => encode({ weight: {} }));
+await refuses(`layer_norm: weight is [object Object]; ${notBuffer}`, () =>
+  encode({ weight: { buffer: { size: 1e6 } } }),
+);
+await refuses("layer_norm: x has 364 bytes; expected 368 (rows x cols float16 with rows 3)", () =>
+  encode({ x: bufferOf(364) }),
+);
+await refuses("layer_norm: x has 112 bytes; expected 368 (rows x cols float16 with rows 3)", () =>
+  encode({ x: { buffer: buffers.x, offset: 256 } }),
+);
+await refuses("layer_norm: weight has 100 bytes; expected 124 (cols float16 with rows 3)", () =>
+  encode({ weight: { buffer: bufferOf(1024), size: 100 } }),
+);
+await refuses("layer_norm: x has 4096 bytes from 0 on; its buffer ends at 368", () =>
+  encode({ x: { buffer: buffers.x, size: 4096 } }),
+);
+await refuses("layer_norm: y has 368 bytes from 768 on; its buffer ends at 1024", () =>
+  encode({ y: { buffer: bufferOf(1024), offset: 768, size: 368 } }),
+);
+await refuses("layer_norm: y has NaN bytes; expected 368 (rows x cols float16 with rows 3)", () =>
+  encode({ y: { buffer: bufferOf(1024), size: NaN } }),
+);
+await refuses("layer_norm: y has the offset 4; expected a multiple of 256", () =>
+  encode({ y: { buffer: bufferOf(1024), offset: 4 } }),
+);
+for (const offset of [-256, NaN, "256"]) {
+  await refuses(`layer_norm: y has the offset ${offset}; expected a multiple of 256`, () =>
+    encode({ y: { buffer: bufferOf(1024), offset } }),
+  );
+}
+await refuses("layer_norm: y was created without GPUBufferUsage.STORAGE", () =>
+  encode({ y: bufferOf(1024, COPY_SRC) }),
+);
+const one = "lie in one GPUBuffer; what is written needs a buffer of its own";
+await refuses(`layer_norm: x and y ${one}`, () => encode({ y: buffers.x }));
+await refuses(`layer_norm: bias and y ${one}`, () => {
+  const shared = bufferOf(2048);
+  return encode({ bias: { buffer: shared, offset: 1024 }, y: { buffer: shared, size: 1024 } });
+});
+pass.end();
+encoder.finish();
+
+// --- limits ------------------------------------------------------------------------------------------
+
+const cramped = await make(limited(device, { maxStorageBufferBindingSize: 256 }));
+await refuses("layer_norm: a row of x takes 122 bytes; this device binds 256 at most", () =>
+  cramped.run({ x: new Uint16Array(61 * 9), weight, bias }),
+);
+const zeros = ({ shape }) => new Uint16Array(shape[0] === "rows" ? 61 * 400 : 61);
+const given = gradient.manifest.tensors.filter(({ access }) => access === "read");
+const inputs = Object.fromEntries(given.map((tensor) => [tensor.name, zeros(tensor)]));
+const short = await createNorm(
+  limited(device, { maxStorageBufferBindingSize: 1024 }),
+  gradient.manifest,
+  gradient.texts,
+);
+await refuses(/^layer_norm_backward: needs \d+ bytes for partials, more than this device allows$/, () =>
+  short.run(inputs),
+);
+
+// --- the end of a norm, and of a device ----------------------------------------------------------------
+
+norm.destroy();
+norm.destroy();
+await refuses("layer_norm: was destroyed; create it again", () => run());
+await refuses("layer_norm: was destroyed; create it again", () => encode());
+
+const dying = await open({});
+const last = await make(dying);
+const running = last.run({ x: new Uint16Array(61 * 500), weight, bias });
+dying.destroy();
+const lost = /^layer_norm: the device was lost \(.+\); create it again on a new device$/;
+await refuses(lost, () => running);
+await refuses(lost, () => last.run({ x, weight, bias }));
+await refuses(lost, () => last.encode(pass, { ...buffers, rows }));
+await refuses(lost, () => make(dying));
+
+// At once, before anyone could hear of the loss.
+const sudden = await open({});
+const unaware = await make(sudden);
+sudden.destroy();
+await refuses(lost, () => unaware.run({ x, weight, bias }));
+const early = await open({});
+const compiling = make(early);
+early.destroy();
+await refuses(lost, () => compiling);
+
+await finish(found);

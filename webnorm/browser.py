@@ -1,0 +1,338 @@
+"""Opens an exported page in a browser without a window, and brings back what the page reports."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote, urlsplit
+
+from webnorm import system
+from webnorm.errors import WebnormError
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser as PlaywrightBrowser
+    from playwright.sync_api import ConsoleMessage, Page, Playwright
+    from playwright.sync_api import Error as PlaywrightError
+
+# SwiftShader takes 3 s for a page, and its start 1 s; the rest is room for a busy machine and many shaders.
+TIME_LIMIT_S = 120.0
+PAGE = "verify.html"
+# How much later a browser is killed that lets its limit pass, or does not end when it is told to.
+_GRACE_S = 5.0
+_GLANCE_MS = 250.0
+
+# Names on the PATH, then where macOS and Windows install; all of them speak Chrome's debugging protocol.
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "msedge")
+_PLACES = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+    "C:/Program Files/Google/Chrome/Application/chrome.exe",
+    "C:/Program Files (x86)/Microsoft/Edge/Application/msedge.exe",
+)
+# WebGPU is off on Linux unless asked for; the others keep the browser from calling home.
+_ARGUMENTS = (
+    "--enable-unsafe-webgpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".wgsl": "text/plain; charset=utf-8",
+    ".safetensors": "application/octet-stream",
+}
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one visit brought: the report as the page made it, and a picture (PNG) if one was asked for."""
+
+    browser: str
+    report: Any
+    remarks: tuple[str, ...]
+    """What the page wrote to the console as errors."""
+    screenshot: bytes | None = None
+
+
+def find(named: Path | None = None) -> Path | None:
+    """The browser named here or in $WEBNORM_BROWSER, else the first installed; None if there is none."""
+    wanted = named or os.environ.get("WEBNORM_BROWSER")
+    if wanted:
+        path = shutil.which(wanted) or shutil.which(Path(wanted).absolute())
+        if path is None:
+            raise WebnormError(f"{wanted}: no such browser; expected the path of Chromium, Chrome or Edge")
+        return Path(path)
+    return next((Path(path) for name in (*_NAMES, *_PLACES) if (path := shutil.which(name))), None)
+
+
+def mends() -> list[system.Mend]:
+    """What is missing for opening pages."""
+    missing = []
+    if find_spec("playwright") is None:
+        command = (sys.executable, "-m", "pip", "install", "webnorm[browser]")
+        missing.append(system.Mend("No Playwright: this Python has no package playwright.", (command,)))
+    browser = system.browser_mend(find() is not None)
+    return missing if browser is None else [*missing, browser]
+
+
+class Browser:
+    """A browser that is started when needed, and again after it was given up.
+
+    Playwright starts it and ends it in every event, this process's death included; what hangs is killed here.
+    Playwright has a thread of its own, since it refuses to run beside an event loop, such as a notebook's.
+    """
+
+    def __init__(self, path: Path | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
+        found = find(path)
+        if found is None:
+            raise WebnormError(
+                "no browser: install Chromium, Chrome or Edge (Debian's package is chromium; "
+                "`webnorm doctor --mend --browser` installs it), or name one with --browser"
+            )
+        if find_spec("playwright") is None:
+            raise WebnormError("Playwright is not installed: pip install 'webnorm[browser]'")
+        self.path, self.time_limit_s = found, time_limit_s
+        self._thread = ThreadPoolExecutor(1)
+        self._playwright: Playwright | None = None
+        self._browser: PlaywrightBrowser | None = None
+        self._pid = 0
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._thread:
+            self._thread.submit(self._stop).result()
+
+    def visit(self, folder: Path, query: str = "", *, screenshot: bool = False) -> Visit:
+        """Open a folder's verify.html, and wait for the report that it leaves in `window.webnormReport`.
+
+        Raises WebnormError when there is none: the browser does not start, the page fails or takes too long.
+        """
+        visiting = self._thread.submit(self._visit, folder, query, screenshot)
+        try:
+            return visiting.result()
+        except KeyboardInterrupt:
+            self._kill()
+            raise
+
+    def _visit(self, folder: Path, query: str, screenshot: bool) -> Visit:
+        from playwright.sync_api import Error
+
+        browser = self._browser or self._start()
+        deadline = time.monotonic() + self.time_limit_s
+        try:
+            # The rest of the time limit is kept by Playwright. A browser that hangs does not answer to that.
+            with _served(folder) as server, self._killed_after(self.time_limit_s + _GRACE_S):
+                context = browser.new_context()
+                page = context.new_page()
+                said = _Listener(page, server)
+                page.goto(f"{server.url}/{PAGE}{query}", wait_until="commit", timeout=_left_ms(deadline))
+                report = self._report(page, said, deadline)
+                picture = page.screenshot(full_page=True, timeout=_left_ms(deadline)) if screenshot else None
+                context.close()
+                return Visit(f"{self.path.name} {browser.version}", report, tuple(said.remarks), picture)
+        except Exception as error:
+            gone = not browser.is_connected()
+            self._kill()
+            self._end()
+            if not isinstance(error, Error):
+                raise
+            if time.monotonic() >= deadline:
+                raise WebnormError(self._late()) from error
+            how = f"ended while it ran {PAGE}" if gone else f"failed: {_first_line(error)}"
+            raise WebnormError(f"{self.path} {how}") from error
+
+    def _report(self, page: Page, said: _Listener, deadline: float) -> Any:
+        from playwright.sync_api import TimeoutError
+
+        while time.monotonic() < deadline:
+            # Short glances, since what the page throws is heard only in between.
+            with suppress(TimeoutError):
+                page.wait_for_function("() => window.webnormReport != null", timeout=_GLANCE_MS)
+                return page.evaluate("() => window.webnormReport")
+            if said.failure:
+                raise WebnormError(f"{PAGE} {said.failure}")
+        raise WebnormError("; ".join((self._late(), *said.remarks)))
+
+    def _late(self) -> str:
+        return f"{PAGE} did not report within {self.time_limit_s:g} s: stopped"
+
+    def _start(self) -> PlaywrightBrowser:
+        from playwright.sync_api import Error, TimeoutError, sync_playwright
+
+        self._playwright = self._playwright or sync_playwright().start()
+        try:
+            browser = self._playwright.chromium.launch(
+                executable_path=self.path,
+                args=_ARGUMENTS,
+                # Chromium's sandbox refuses to run as root.
+                chromium_sandbox=not system.is_root(),
+                timeout=self.time_limit_s * 1000,
+            )
+            processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")
+        except TimeoutError:
+            raise WebnormError(f"{self.path} did not start within {self.time_limit_s:g} s: stopped") from None
+        except Error as error:
+            raise WebnormError(f"{self.path} does not start as a browser: {_last_words(error)}") from error
+        self._pid = next(one["id"] for one in processes["processInfo"] if one["type"] == "browser")
+        self._browser = browser
+        return browser
+
+    def _stop(self) -> None:
+        self._end()
+        if self._playwright is not None:
+            self._playwright.stop()
+            self._playwright = None
+
+    def _end(self) -> None:
+        from playwright.sync_api import Error
+
+        if self._browser is not None:
+            with self._killed_after(_GRACE_S), suppress(Error):
+                self._browser.close()
+        self._browser, self._pid = None, 0
+
+    @contextmanager
+    def _killed_after(self, seconds: float) -> Iterator[None]:
+        timer = threading.Timer(seconds, self._kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _kill(self) -> None:
+        """End the browser and its children without asking. Playwright makes it the leader of a group."""
+        if not self._pid:
+            return
+        with suppress(ProcessLookupError):
+            if sys.platform == "win32":
+                os.kill(self._pid, signal.SIGTERM)
+            else:
+                os.killpg(os.getpgid(self._pid), signal.SIGKILL)
+
+
+class _Listener:
+    """What a page says besides its report."""
+
+    def __init__(self, page: Page, server: _Server) -> None:
+        self.remarks: list[str] = []
+        self._page_failure: str | None = None
+        self._server = server
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self._fail(f"failed: {_thrown(error)}"))
+        page.on("crash", lambda _: self._fail("crashed"))
+
+    @property
+    def failure(self) -> str | None:
+        """Why no report is to be expected, if something says so."""
+        missing = self._server.missing
+        return f"asks for {missing[0]}, which is missing; export again" if missing else self._page_failure
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.remarks.append(message.text.strip().splitlines()[0])
+
+    def _fail(self, how: str) -> None:
+        self._page_failure = self._page_failure or how
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    def guess_type(self, path: str | os.PathLike[str]) -> str:
+        # The table of the system may lack some, and browsers run no module of an unknown type.
+        return _TYPES.get(Path(path).suffix) or super().guess_type(path)
+
+    def end_headers(self) -> None:
+        # An exported page has to work on sites that allow nothing foreign and nothing inline.
+        self.send_header("Content-Security-Policy", "default-src 'self'")
+        self.send_header("Cache-Control", "no-store")
+        super().end_headers()
+
+    def do_GET(self) -> None:
+        # Browsers ask for it unbidden, and would report that it is missing.
+        if self.path == "/favicon.ico":
+            self.send_response(HTTPStatus.NO_CONTENT)
+            self.end_headers()
+        else:
+            super().do_GET()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        cast(_Server, self.server).missing.append(unquote(urlsplit(self.path).path))
+        super().send_error(code, message, explain)
+
+    def list_directory(self, path: str | os.PathLike[str]) -> None:
+        self.send_error(HTTPStatus.NOT_FOUND)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
+        self.missing: list[str] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that is killed breaks its connections off: no news."""
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[_Server]:
+    with _Server(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _left_ms(deadline: float) -> float:
+    """Playwright takes 0 for no limit at all."""
+    return max(1.0, (deadline - time.monotonic()) * 1000)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _thrown(error: PlaywrightError) -> str:
+    """An exception of a page: its kind, its message, and where it was thrown if that is known."""
+    place = re.search(r"127\.0\.0\.1:\d+/([^\s)]+:\d+:\d+)", error.stack or "")
+    where = f" ({place[1]})" if place else ""
+    return f"{error.name}: {_first_line(error)}{where}"
+
+
+def _last_words(error: PlaywrightError) -> str:
+    """Why a browser did not start: its own complaint if Playwright recorded one."""
+    said: list[str] = re.findall(r"\[pid=\d+\]\[err\] (.+)", str(error))
+    if not said:
+        return "it ended at once" if "has been closed" in str(error) else _first_line(error)
+    return next((line for line in said if ":FATAL:" in line), said[-1])

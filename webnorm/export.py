@@ -1,0 +1,450 @@
+"""Exports: the npm package of an op, and the lab as a static site."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from webnorm import __version__
+from webnorm.bundle import CLASSES, SCHEMA, Bundle, automatic, carry, named, opening_comment
+from webnorm.device import Device, adapters, open_device
+from webnorm.errors import WebnormError, unknown
+from webnorm.kernel import Kernel, discover, select
+from webnorm.native import try_natively
+from webnorm.ops import OPS, Op
+from webnorm.problem import FP8, Options, Problem
+from webnorm.vectors import TestVector, draw
+
+Files = dict[str, bytes]
+
+# The typed arrays that JavaScript sees, and what a 1 is in them.
+_ARRAYS = {
+    "float32": ("Float32Array", "1"),
+    "float16": ("Uint16Array", "0x3c00"),
+    "bfloat16": ("Uint16Array", "0x3f80"),
+    "int8": ("Int8Array", "1"),
+    "float8_e4m3fn": ("Uint8Array", "0x38"),
+    "float8_e5m2": ("Uint8Array", "0x3c"),
+}
+# Options with a flag of their own.
+_FLAGS = {
+    "residual": "--residual",
+    "zero_centered_weight": "--zero-centered-weight",
+    "weight=false": "--no-weight",
+    "bias=false": "--no-bias",
+}
+# A comment that has its lines to itself: index.d.ts describes the runtime to those who use it.
+_JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
+# What only people read, or only verify.html, is left out of index.js.
+_FOR_PEOPLE = (
+    "command",
+    "webnorm",
+    "summary",
+    "differs",
+    "rung",
+    "file",
+    "sha256",
+    "embedded_sha256",
+    "wgsl",
+    "native",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to export. `kernel` None chooses the best for each class of adapters."""
+
+    op: Op
+    cols: tuple[int, ...]
+    kernels: tuple[Kernel, ...]
+    kernel: Kernel | None = None
+    dtype: str = "float32"
+    eps: float | None = None
+    scale: float = 1.0
+    options: Options = field(default_factory=Options)
+    name: str | None = None
+    command: str = "webnorm export"
+    roots: tuple[Path, ...] = ()
+    minify: bool = False
+
+    def problem(self, cols: int) -> Problem:
+        """The problem for a number of columns."""
+        eps = self.op.default_eps if self.eps is None else self.eps
+        problem = Problem(
+            rows=1, cols=cols, dtype=self.dtype, eps=eps, scale=self.scale, options=self.options
+        )
+        self.op.check(problem)
+        return problem
+
+
+def request_for(
+    op_name: str | None,
+    cols: Sequence[int],
+    options: Sequence[str],
+    kernel: str,
+    roots: tuple[Path, ...],
+    settings: Mapping[str, Any],
+) -> Request:
+    """A request in the words of the command line.
+
+    `options` are as in Options.changed, `settings` maps --dtype, --eps, --scale, --name and --minify to what
+    was given, None or False where nothing was. Raises WebnormError for what is unknown or missing.
+    """
+    ops = [name for name, op in OPS.items() if not op.exact]
+    if op_name is None:
+        raise WebnormError(f"OP is missing; expected one of {', '.join(ops)}, or --lab")
+    if op_name not in ops:
+        raise unknown("op", op_name, ops)
+    if not cols:
+        raise WebnormError("--cols is missing; expected the columns of a row, such as --cols 768")
+    op = OPS[op_name]
+    kernels = discover(roots)
+    words = ["webnorm", "export", op_name]
+    for count in cols:
+        words += ["--cols", str(count)]
+    for option in options:
+        words += [_FLAGS[option]] if option in _FLAGS else ["--option", option]
+    if kernel != "auto":
+        words += ["--kernel", kernel]
+    for flag, value in settings.items():
+        if value is not None and value is not False:
+            words += [flag] if value is True else [flag, str(value)]
+    # A page that trains has no statistics unless its forward pass was asked for them.
+    defaults = replace(op.defaults, saved_stats=False)
+    return Request(
+        op=op,
+        cols=tuple(dict.fromkeys(cols)),
+        kernels=tuple(one for one in kernels if one.op == op),
+        kernel=None if kernel == "auto" else select(kernels, kernel, op_name),
+        dtype=settings["--dtype"] or "float32",
+        eps=settings["--eps"],
+        scale=1.0 if settings["--scale"] is None else settings["--scale"],
+        options=defaults.changed(options),
+        name=settings["--name"],
+        command=shlex.join(words),
+        roots=roots,
+        minify=settings["--minify"],
+    )
+
+
+# --- the package -----------------------------------------------------------------------------------
+
+
+def bundle_of(request: Request) -> Bundle:
+    """The shaders and the manifest; raises WebnormError for what cannot be exported."""
+    if request.op.exact:
+        raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
+    kernel = request.kernel
+    if kernel is not None and kernel.unstable is not None:
+        raise WebnormError(f"kernel {kernel.name} is not exported: it is unstable ({kernel.unstable})")
+    if kernel is not None and kernel.op != request.op:
+        raise WebnormError(
+            f"kernel {kernel.name} computes {kernel.op.name}; expected one of {request.op.name}"
+        )
+    chooser = automatic(request.kernels) if kernel is None else named(kernel)
+    opening = opening_comment(request.command)
+    return Bundle(
+        name=_package_name(request),
+        op=request.op,
+        problem=request.problem(request.cols[0]),
+        cols=request.cols,
+        command=request.command,
+        carried=tuple(
+            one
+            for cols in request.cols
+            for one in carry(
+                request.problem(cols), chooser, opening, roots=request.roots, minify=request.minify
+            )
+        ),
+    )
+
+
+def package(request: Request) -> Files:
+    """The files of the package by their path in it."""
+    bundle = bundle_of(request)
+    vectors = [vector for cols in bundle.cols for vector in draw(request.op, request.problem(cols))]
+    manifest = bundle.manifest()
+    device = _native_device()
+    for one, entry in zip(bundle.carried, manifest["shaders"], strict=True):
+        own = [vector for vector in vectors if vector.problem.cols == entry["cols"]]
+        reason = {"reason": "no WebGPU adapter where this was exported"}
+        entry["native"] = reason if device is None else try_natively(device, one, own)
+    encoded = {vector.file: vector.encoded() for vector in vectors}
+    manifest["vectors"] = [_vector_entry(vector, encoded[vector.file]) for vector in vectors]
+    context = _context(bundle, manifest)
+    files = {name: _rendered(f"{name}.jinja", context) for name in ("index.js", "index.d.ts", "README.md")}
+    files["package.json"] = _package_json(manifest)
+    files["manifest.json"] = _json(manifest)
+    files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.carried}
+    return files | encoded | _pages("verify")
+
+
+def _package_name(request: Request) -> str:
+    name = request.name or f"webnorm-{request.op.name.replace('_', '-')}"
+    # npm's rules for names ("package.json", name).
+    if len(name) > 214 or not re.fullmatch(r"(?:@[a-z0-9-~][a-z0-9-._~]*/)?[a-z0-9-~][a-z0-9-._~]*", name):
+        raise WebnormError(
+            f"--name is {name!r}; expected a name that npm takes: lower-case letters, digits, - . _ ~, "
+            "such as my-norm or @scope/my-norm"
+        )
+    return name
+
+
+def _native_device() -> Device | None:
+    found = adapters()
+    return open_device(found[0]) if found else None
+
+
+def _vector_entry(vector: TestVector, encoded: bytes) -> dict[str, Any]:
+    return {
+        "name": vector.name,
+        "file": vector.file,
+        "sha256": hashlib.sha256(encoded).hexdigest(),
+        "cols": vector.problem.cols,
+        "rows": vector.problem.rows,
+        "what": vector.what,
+    }
+
+
+def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What the templates of the package see."""
+    facts = {key: value for key, value in manifest.items() if key not in (*_FOR_PEOPLE, "vectors")}
+    facts["shaders"] = [_less(entry) for entry in manifest["shaders"]]
+    tensors = manifest["tensors"]
+    return {
+        "manifest": manifest,
+        "facts": json.dumps(facts),
+        "texts": {
+            name: text.replace("\\", "\\\\").replace("`", "\\`").replace("${", "\\${")
+            for name, text in bundle.texts.items()
+        },
+        "summary": bundle.op.summary,
+        "create": "create" + "".join(part.capitalize() for part in bundle.op.name.split("_")),
+        "tensors": tensors,
+        "inputs": [tensor for tensor in tensors if tensor["access"] == "read"],
+        "outputs": [tensor for tensor in tensors if tensor["access"] == "write"],
+        "arrays": {dtype: array for dtype, (array, _) in _ARRAYS.items()},
+        "ones": {dtype: one for dtype, (_, one) in _ARRAYS.items()},
+        "has_scale": bundle.problem.out_dtype in FP8,
+        "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
+    }
+
+
+def _less(entry: Mapping[str, Any]) -> dict[str, Any]:
+    short = {key: value for key, value in entry.items() if key not in _FOR_PEOPLE}
+    short["bindings"] = [
+        {key: value for key, value in binding.items() if key not in _FOR_PEOPLE}
+        for binding in entry["bindings"]
+    ]
+    return short
+
+
+def _package_json(manifest: Mapping[str, Any]) -> bytes:
+    op = OPS[manifest["op"]]
+    return _json(
+        {
+            "name": manifest["name"],
+            "version": __version__,
+            "description": f"{op.summary} WebGPU, {manifest['problem']['dtype']}.",
+            "license": "MIT",
+            "type": "module",
+            "sideEffects": False,
+            "types": "./index.d.ts",
+            "exports": {
+                ".": {"types": "./index.d.ts", "default": "./index.js"},
+                "./manifest.json": "./manifest.json",
+                "./shaders/*": "./shaders/*",
+                "./package.json": "./package.json",
+            },
+            "files": [
+                "index.js",
+                "index.d.ts",
+                "runtime.js",
+                "manifest.json",
+                "shaders",
+                "vectors",
+                "verify.html",
+                "page",
+            ],
+            "keywords": ["webgpu", "wgsl", op.name.replace("_", "-")],
+        }
+    )
+
+
+def _json(data: Any) -> bytes:
+    return (json.dumps(data, indent=2) + "\n").encode()
+
+
+def _web() -> Path:
+    return Path(str(resources.files("webnorm"))) / "web"
+
+
+def _rendered(template: str, context: Mapping[str, Any]) -> bytes:
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    source = (_web() / "package" / template).read_text(encoding="utf-8")
+    return environment.from_string(source).render(context).encode()
+
+
+def _pages(page: str, index: str | None = None) -> Files:
+    """The runtime, and a page with the modules that it shares."""
+    root = _web()
+    other = {"verify": "lab", "lab": "verify"}[page]
+    files = {
+        f"page/{path.name}": path.read_bytes()
+        for path in sorted((root / "page").iterdir())
+        if not path.name.startswith(other)
+    }
+    files["runtime.js"] = _JS_COMMENT.sub("", (root / "runtime.js").read_text(encoding="utf-8")).encode()
+    files[index or f"{page}.html"] = (root / f"{page}.html").read_bytes()
+    return files
+
+
+# --- the lab ---------------------------------------------------------------------------------------
+
+# What the lab's page offers: short, middling and long rows, wide and narrow elements.
+_LAB_COLS = (256, 1024, 4096)
+_LAB_DTYPES = ("float32", "float16")
+# Elements of a problem: several times the cache of a large GPU, and what SwiftShader does in milliseconds.
+_LAB_ELEMENTS, _LAB_SOFTWARE_ELEMENTS = 1 << 24, 1 << 17
+
+
+def lab(roots: tuple[Path, ...] = ()) -> Files:
+    """The files of the lab: a page, and every kernel for several problems."""
+    kernels = discover(roots)
+    files = _pages("lab", "index.html")
+    entries = []
+    for op, cols, dtype in itertools.product(OPS.values(), _LAB_COLS, _LAB_DTYPES):
+        bundle = _lab_bundle(op, cols, dtype, [kernel for kernel in kernels if kernel.op == op], roots)
+        file = f"{bundle.name}.json"
+        data = {"manifest": {**bundle.manifest(), "vectors": []}, "texts": bundle.texts}
+        files[f"bundles/{file}"] = json.dumps(data).encode()
+        entries.append(
+            {
+                "file": file,
+                "op": op.name,
+                "cols": cols,
+                "dtype": dtype,
+                "rows": _LAB_ELEMENTS // cols,
+                "software_rows": _LAB_SOFTWARE_ELEMENTS // cols,
+            }
+        )
+    index = {"schema": SCHEMA, "webnorm": __version__, "bundles": entries}
+    return files | {"bundles/index.json": _json(index)}
+
+
+def _lab_bundle(op: Op, cols: int, dtype: str, kernels: Sequence[Kernel], roots: tuple[Path, ...]) -> Bundle:
+    """Every kernel of an op that can run the problem on some class of adapters."""
+    command = "webnorm export --lab"
+    problem = Problem(
+        rows=1,
+        cols=cols,
+        dtype=dtype,
+        eps=op.default_eps,
+        options=replace(op.defaults, saved_stats=False),
+    )
+    able = [k for k in kernels if any(named(k)(problem, traits)[0] for traits in CLASSES.values())]
+    return Bundle(
+        name=f"{op.name}-{cols}-{dtype}",
+        op=op,
+        problem=problem,
+        cols=(cols,),
+        command=command,
+        carried=tuple(
+            one
+            for kernel in able
+            for one in carry(
+                problem, named(kernel), opening_comment(command), prefix=kernel.name, roots=roots
+            )
+        ),
+    )
+
+
+# --- writing ---------------------------------------------------------------------------------------
+
+
+def farewell(files: Files, folder: Path) -> str:
+    """What was written, and what to do with it."""
+    size = sum(len(content) for content in files.values())
+    what = f"{folder}: {len(files)} files, {size // 1000} kB"
+    if "manifest.json" not in files:
+        return f"{what}; serve it and open index.html"
+    shaders = [Path(name).stem for name in files if name.startswith("shaders/")]
+    return f"{what}; shaders {', '.join(shaders)}\nProve it in a browser: webnorm verify {folder}"
+
+
+def check_folder(folder: Path, force: bool = False) -> None:
+    """Raise WebnormError for a folder that cannot be written, or that holds something else than an export."""
+    try:
+        if not folder.exists():
+            return
+        if not folder.is_dir():
+            raise WebnormError(f"--out {folder}: is a file; expected a folder")
+        if not force and any(folder.iterdir()) and not _is_export(folder):
+            raise WebnormError(
+                f"--out {folder}: exists and is no export; choose another folder, or --force to write into "
+                "it (files of other names stay)"
+            )
+    except OSError as error:
+        raise WebnormError(f"--out {folder}: cannot be read: {error.strerror}") from error
+
+
+def _is_export(folder: Path) -> bool:
+    for name in ("manifest.json", "bundles/index.json"):
+        try:
+            data = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(data, dict) and "webnorm" in data and "schema" in data:
+            return True
+    return False
+
+
+def write(files: Files, folder: Path) -> None:
+    """Write the files into a folder: beside it first, then entry by entry with one rename each.
+
+    What an older export left in the folders of this one is gone; files of other names stay. Raises
+    WebnormError for a folder that cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _staging(folder.parent) as staging:
+            for name, content in files.items():
+                path = staging / "new" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            if not folder.exists():
+                os.rename(staging / "new", folder)
+                return
+            (staging / "old").mkdir()
+            for entry in sorted((staging / "new").iterdir()):
+                if (folder / entry.name).exists():
+                    os.rename(folder / entry.name, staging / "old" / entry.name)
+                os.rename(entry, folder / entry.name)
+    except OSError as error:
+        raise WebnormError(f"--out {folder}: cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _staging(parent: Path) -> Iterator[Path]:
+    staging = Path(tempfile.mkdtemp(prefix=".webnorm-", dir=parent))
+    try:
+        (staging / "new").mkdir(mode=0o755)
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

@@ -1,0 +1,111 @@
+// Reads shaders as JSON from stdin, compiles each with Tint and builds its pipelines on Dawn's null backend,
+// and writes what they said as a line of JSON, opened by "result: " since Dawn writes to stdout too. The
+// exit status is 0 whenever it ran: messages are data. Its argument is the folder where npm put webgpu.
+//
+// in:  [{ code, features: ["subgroups"], limits: { maxBufferSize: 1 },
+//         passes: [{ entry_point, bindings: [{ binding, type }], constants }] }]
+// out: [[{ severity, text, line?, column? }]]
+
+import { readFileSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const webgpu = pathToFileURL(join(process.argv[2], "node_modules/webgpu/index.js"));
+const { create, globals } = await import(webgpu);
+Object.assign(globalThis, globals);
+
+const gpu = create(["backend=null"]);
+const GRANTED = (await gpu.requestAdapter()).limits;
+const devices = new Map();
+
+// The null adapter grants no more than the default limits, which are what a page gets without asking.
+async function deviceWith(features, limits) {
+  const unknown = Object.keys(limits).find((name) => !(name in GRANTED));
+  if (unknown) throw new Error(`there is no limit ${unknown}`);
+  const key = [...features].sort().join(" ");
+  if (!devices.has(key)) {
+    const adapter = await gpu.requestAdapter();
+    devices.set(key, await adapter.requestDevice({ requiredFeatures: features }));
+  }
+  return devices.get(key);
+}
+
+// What a shader may use beyond them is compared here, so that its pipelines can be created all the same: they
+// are those of a text with narrower workgroups, on which nothing else in a pipeline's creation depends.
+function narrowed(code, limits) {
+  const granted = GRANTED.maxComputeInvocationsPerWorkgroup;
+  const { maxComputeInvocationsPerWorkgroup = 0, maxComputeWorkgroupSizeX = 0 } = limits;
+  const most = Math.min(maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX);
+  return code.replace(/@workgroup_size\(\s*(\d+)u?\s*\)/g, (text, width) =>
+    width > granted && width <= most ? `@workgroup_size(${granted})` : text,
+  );
+}
+
+function allowed(message, { maxComputeWorkgroupStorageSize = 0 }) {
+  const bytes = /total use of workgroup storage \((\d+) bytes\) is larger than/.exec(message)?.[1];
+  return bytes !== undefined && bytes <= maxComputeWorkgroupStorageSize;
+}
+
+async function validated(device, messages, step, create, limits = {}) {
+  device.pushErrorScope("validation");
+  const made = create();
+  const error = await device.popErrorScope();
+  if (error && !allowed(error.message, limits)) {
+    messages.push({ severity: "error", text: `${step}: ${error.message}` });
+  }
+  return made;
+}
+
+async function checkPass(device, module, pass, limits, messages) {
+  const name = pass.entry_point;
+  const entries = pass.bindings.map(({ binding, type }) => ({
+    binding,
+    visibility: GPUShaderStage.COMPUTE,
+    buffer: { type },
+  }));
+  const layout = await validated(device, messages, `layout of ${name}`, () =>
+    device.createPipelineLayout({ bindGroupLayouts: [device.createBindGroupLayout({ entries })] }),
+  );
+  const compute = { module, entryPoint: name, constants: pass.constants };
+  const pipeline = () => device.createComputePipeline({ layout, compute });
+  await validated(device, messages, `pipeline of ${name}`, pipeline, limits);
+}
+
+async function check(shader) {
+  const messages = [];
+  try {
+    const device = await deviceWith(shader.features, shader.limits);
+    device.pushErrorScope("validation");
+    const module = device.createShaderModule({ code: shader.code });
+    const moduleError = await device.popErrorScope();
+    for (const message of (await module.getCompilationInfo()).messages) {
+      messages.push({
+        severity: message.type,
+        text: message.message,
+        line: message.lineNum,
+        column: message.linePos,
+      });
+    }
+    const hasError = () => messages.some(({ severity }) => severity === "error");
+    if (moduleError && !hasError()) {
+      messages.push({ severity: "error", text: `module: ${moduleError.message}` });
+    }
+    // A broken module makes every pipeline fail with a message that only repeats that it is broken.
+    if (!hasError()) {
+      const code = narrowed(shader.code, shader.limits);
+      const narrow = code === shader.code ? module : device.createShaderModule({ code });
+      for (const pass of shader.passes) await checkPass(device, narrow, pass, shader.limits, messages);
+    }
+  } catch (error) {
+    messages.push({ severity: "error", text: String(error?.message ?? error) });
+  }
+  return messages;
+}
+
+const shaders = JSON.parse(readFileSync(0, "utf8"));
+const messages = [];
+for (const shader of shaders) messages.push(await check(shader));
+const bytes = Buffer.from(`\nresult: ${JSON.stringify(messages)}\n`);
+for (let written = 0; written < bytes.length; ) written += writeSync(1, bytes, written);
+// Dawn's native threads would keep the process alive.
+process.exit(0);

@@ -1,0 +1,243 @@
+// The buffers that shaders are timed on: so large that memory answers and not a cache, filled with real data.
+
+import { within } from "./gpu.js";
+
+// Twice the largest last-level cache of a GPU today (256 MB on AMD's MI300): what a dispatch reads has been
+// evicted since the last time. A handheld has neither such caches nor the memory.
+const COLD_BYTES = { desktop: 512 * 2 ** 20, handheld: 64 * 2 ** 20 };
+const MOST_SETS = 64;
+// All bits set are NaN in every storage type but int8, where they are -1: what was not written shows.
+const POISON = 0xff;
+const ITEM_BYTES = { float32: 4, float16: 2, bfloat16: 2, float8_e4m3fn: 1, float8_e5m2: 1, int8: 1 };
+
+/**
+ * Bytes of a tensor's elements.
+ * @param {{ shape: (number | string)[], dtype: string }} tensor  of a manifest
+ * @param {{ rows: number, cols: number }} names
+ * @returns {number}
+ */
+export function dataBytes(tensor, names) {
+  return tensor.shape.reduce((product, size) => product * (names[size] ?? size), ITEM_BYTES[tensor.dtype]);
+}
+
+/**
+ * The tensors with rows.
+ * @param {{ tensors: object[] }} manifest
+ * @returns {object[]}
+ */
+export function rowTensors(manifest) {
+  return manifest.tensors.filter((tensor) => tensor.shape[0] === "rows");
+}
+
+/**
+ * Bytes that any kernel has to move: every tensor with rows once (docs/measuring.md).
+ * @param {{ tensors: object[] }} manifest
+ * @param {{ rows: number, cols: number }} names
+ * @returns {number}
+ */
+export function leastBytes(manifest, names) {
+  return rowTensors(manifest).reduce((sum, tensor) => sum + dataBytes(tensor, names), 0);
+}
+
+/**
+ * How many sets of buffers keep caches out; one on a software adapter, which has the CPU's.
+ * @param {number} bytes  of one set
+ * @param {{ software: boolean, handheld: boolean }} machine
+ * @returns {number}
+ */
+export function setsFor(bytes, { software, handheld }) {
+  if (software) return 1;
+  const needed = Math.ceil((handheld ? COLD_BYTES.handheld : COLD_BYTES.desktop) / bytes);
+  return Math.max(1, Math.min(MOST_SETS, needed));
+}
+
+/**
+ * One set of buffers after another for the tensors of a problem; the inputs repeat the rows that are given.
+ * A copy of x goes to the tensor `copyTarget`.
+ */
+export class BufferSets {
+  #device;
+
+  /**
+   * Buffers for norms of one problem; only one set of them where the device has no room for more.
+   * @param {GPUDevice} device
+   * @param {object} manifest
+   * @param {object[]} norms  all that will use them
+   * @param {{ rows: number, sets: number }} size
+   * @param {Record<string, ArrayBufferView>} data  of each tensor that is read, some whole rows
+   * @returns {Promise<BufferSets>}  rejects where there is no room for one
+   */
+  static async create(device, manifest, norms, { rows, sets }, data) {
+    const made = new BufferSets(device, rows, sets);
+    device.pushErrorScope("out-of-memory");
+    let refused = null;
+    try {
+      made.#add(manifest, norms, data);
+    } catch (error) {
+      refused = error;
+    }
+    refused = (await within(device.popErrorScope(), "memory was asked for", device)) ?? refused;
+    if (!refused) return made;
+    made.destroy();
+    if (sets > 1) return BufferSets.create(device, manifest, norms, { rows, sets: 1 }, data);
+    throw new Error(`no room for the buffers of ${rows} rows: ${refused.message}`);
+  }
+
+  constructor(device, rows, sets) {
+    this.#device = device;
+    this.rows = rows;
+    /** @type {Record<string, GPUBuffer>[]} */
+    this.sets = Array.from({ length: sets }, () => ({}));
+  }
+
+  /** Whether so much memory is gone through in turn that no cache holds it. */
+  get cold() {
+    const bytes =
+      Object.values(this.sets[0]).reduce((sum, buffer) => sum + buffer.size, 0) * this.sets.length;
+    return bytes >= COLD_BYTES.desktop;
+  }
+
+  /**
+   * What Norm.encode takes: the tensors of one set.
+   * @param {object} manifest
+   * @param {number} [rows]
+   * @param {number} [set]
+   * @returns {Record<string, GPUBuffer | number>}
+   */
+  call(manifest, rows = this.rows, set = 0) {
+    const { name: main } = manifest.tensors.find((tensor) => tensor.access === "write");
+    const buffers = manifest.tensors.map(({ name }) => {
+      const target = manifest.op === "copy" && name === main ? this.copyTarget : name;
+      return [name, this.sets[set % this.sets.length][target]];
+    });
+    return { rows, ...Object.fromEntries(buffers) };
+  }
+
+  /**
+   * Fill a tensor of the first set with NaN.
+   * @param {string} name
+   */
+  poison(name) {
+    const buffer = this.sets[0][name];
+    const chunk = new Uint8Array(Math.min(buffer.size, 2 ** 22)).fill(POISON);
+    for (let at = 0; at < buffer.size; at += chunk.length) {
+      this.#device.queue.writeBuffer(buffer, at, chunk, 0, Math.min(chunk.length, buffer.size - at));
+    }
+  }
+
+  /**
+   * The first bytes of a tensor of the first set.
+   * @param {string} name
+   * @param {number} byteLength
+   * @returns {Promise<ArrayBuffer>}
+   */
+  async read(name, byteLength) {
+    const size = roundUp(byteLength);
+    const staging = this.#device.createBuffer({
+      size,
+      usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
+    });
+    try {
+      const encoder = this.#device.createCommandEncoder();
+      encoder.copyBufferToBuffer(this.sets[0][name], 0, staging, 0, size);
+      this.#device.queue.submit([encoder.finish()]);
+      await staging.mapAsync(GPUMapMode.READ);
+      return staging.getMappedRange().slice(0, byteLength);
+    } finally {
+      staging.destroy();
+    }
+  }
+
+  /** Free all of them. */
+  destroy() {
+    for (const set of this.sets) Object.values(set).forEach((buffer) => buffer.destroy());
+  }
+
+  #add(manifest, norms, data) {
+    for (const { name, access } of manifest.tensors) {
+      // Shaders differ in how far past the end they read.
+      const size = Math.max(...norms.map((norm) => norm.byteLength(name, this.rows)));
+      if (access === "read") this.#addInput(name, size, data[name]);
+      else this.#addOutput(name, size);
+    }
+    const main = manifest.tensors.find((tensor) => tensor.access === "write").name;
+    const [{ [main]: output, x }] = this.sets;
+    this.copyTarget = output.size >= x.size ? main : "copy";
+    if (this.copyTarget !== main) this.#addOutput(this.copyTarget, x.size);
+  }
+
+  #addInput(name, byteLength, data) {
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    const size = roundUp(byteLength);
+    const first = this.#buffer(name, size, true);
+    const filled = new Uint8Array(first.getMappedRange());
+    filled.set(bytes.subarray(0, size));
+    for (let done = Math.min(bytes.length, size); done < size; done *= 2) {
+      filled.copyWithin(done, 0, Math.min(done, size - done));
+    }
+    first.unmap();
+    const encoder = this.#device.createCommandEncoder();
+    this.sets.forEach((set, at) => {
+      set[name] = at === 0 ? first : this.#buffer(name, size, false);
+      if (at > 0) encoder.copyBufferToBuffer(first, 0, set[name], 0, size);
+    });
+    this.#device.queue.submit([encoder.finish()]);
+  }
+
+  #addOutput(name, byteLength) {
+    for (const set of this.sets) set[name] = this.#buffer(name, roundUp(byteLength), false);
+  }
+
+  #buffer(label, size, mappedAtCreation) {
+    const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+    return this.#device.createBuffer({ label, size, usage, mappedAtCreation });
+  }
+}
+
+const COPY = `@group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<u32>>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count: vec3u,
+        @builtin(local_invocation_index) index: u32) {
+    let at = (workgroup.x + workgroup.y * count.x) * 256u + index;
+    if (at < arrayLength(&x)) {
+        y[at] = x[at];
+    }
+}
+`;
+
+/**
+ * A WGSL copy of x, 16 bytes to an invocation: the roofline of a page that carries no copy kernels.
+ * @param {GPUDevice} device
+ * @param {BufferSets} buffers
+ * @returns {Promise<{ encode: import("./measure.js").Encode, bytes: number }>}
+ */
+export async function copyShader(device, buffers) {
+  const module = device.createShaderModule({ label: "copy", code: COPY });
+  const made = device.createComputePipelineAsync({ layout: "auto", compute: { module } });
+  const pipeline = await within(made, "the copy was compiled", device);
+  const { size } = buffers.sets[0].x;
+  const groups = buffers.sets.map((set) =>
+    device.createBindGroup({
+      layout: pipeline.getBindGroupLayout(0),
+      entries: [set.x, set[buffers.copyTarget]].map((buffer, binding) => ({
+        binding,
+        resource: { buffer, size },
+      })),
+    }),
+  );
+  const count = Math.ceil(size / 16 / 256);
+  const y = Math.ceil(count / device.limits.maxComputeWorkgroupsPerDimension);
+  const encode = (pass, index) => {
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(0, groups[index % groups.length]);
+    pass.dispatchWorkgroups(Math.ceil(count / y), y);
+  };
+  return { encode, bytes: 2 * size };
+}
+
+/** To whole vec4s, the largest elements that shaders have. */
+function roundUp(size) {
+  return Math.ceil(size / 16) * 16;
+}

@@ -1,0 +1,74 @@
+// Throughput as bars, with the copy as a line across them. Its colours are the classes of style.css.
+
+import { gbpsText, percentText } from "./format.js";
+import { svg } from "./dom.js";
+
+const BAR = 36;
+const TOP = 22;
+// The longest bar leaves room for the end of its whisker.
+const FULL = 98;
+
+/**
+ * @typedef {{ label: string, gbps: number, low: number, high: number, percent: number | null,
+ *   strong: boolean }} Bar
+ * `low` and `high` are GB/s at p80 and p20 of the time; a strong bar is the one to look at.
+ */
+
+/**
+ * An SVG as wide as its parent: a bar to a line, its name and number above it, so that it fits a phone.
+ * @param {string} title
+ * @param {Bar[]} bars
+ * @param {{ label: string, gbps: number } | null} reference  the copy
+ * @returns {SVGElement}
+ */
+export function barChart(title, bars, reference) {
+  const largest = Math.max(...bars.map((bar) => Math.max(bar.gbps, bar.high)), reference?.gbps ?? 0);
+  const share = (gbps) => `${((FULL * gbps) / largest).toFixed(2)}%`;
+  const height = TOP + BAR * bars.length + 4;
+  const summary = bars.map((bar) => `${bar.label} ${gbpsText(bar.gbps)} GB/s`).join(", ");
+  const told = reference ? `${summary}; ${reference.label} ${gbpsText(reference.gbps)} GB/s` : summary;
+  return svg(
+    "svg",
+    { class: "chart", width: "100%", height, role: "img", "aria-label": `${title}: ${told}` },
+    reference && referenceLabel(reference, share(reference.gbps)),
+    ...bars.map((bar, at) => oneBar(bar, TOP + BAR * at, share, reference)),
+  );
+}
+
+function referenceLabel({ label, gbps }, x) {
+  // Near the right edge the words end at the line, else they begin there.
+  const anchor = parseFloat(x) > 50 ? "end" : "start";
+  return svg(
+    "text",
+    { class: "reference-label", x, y: TOP - 8, "text-anchor": anchor },
+    `${label} ${gbpsText(gbps)} GB/s`,
+  );
+}
+
+function oneBar(bar, y, share, reference) {
+  const across = reference && share(reference.gbps);
+  const percent = bar.percent === null ? "" : ` · ${percentText(bar.percent)}`;
+  const middle = y + 25;
+  return svg(
+    "g",
+    {},
+    svg("text", { class: bar.strong ? "bar-label strong" : "bar-label", x: 0, y: y + 14 }, bar.label),
+    svg(
+      "text",
+      { class: "bar-value", x: "100%", y: y + 14, "text-anchor": "end" },
+      `${gbpsText(bar.gbps)}${percent}`,
+    ),
+    svg("rect", { class: "track", x: 0, y: y + 20, width: "100%", height: 10, rx: 2 }),
+    svg("rect", {
+      class: bar.strong ? "bar strong" : "bar",
+      x: 0,
+      y: y + 20,
+      width: share(bar.gbps),
+      height: 10,
+      rx: 2,
+    }),
+    svg("line", { class: "whisker", x1: share(bar.low), x2: share(bar.high), y1: middle, y2: middle }),
+    // Only as high as the bar: above it are words.
+    reference && svg("line", { class: "reference", x1: across, x2: across, y1: y + 18, y2: y + 32 }),
+  );
+}

@@ -1,0 +1,101 @@
+// Numbers as text, as the native tool shows them.
+
+export const NOTHING = "–";
+
+/**
+ * A time with three or four digits and its unit.
+ * @param {number | null | undefined} nanoseconds
+ * @returns {string}
+ */
+export function timeText(nanoseconds) {
+  if (nanoseconds === null || nanoseconds === undefined || !Number.isFinite(nanoseconds)) return NOTHING;
+  const units = [
+    ["s", 1e9],
+    ["ms", 1e6],
+    ["µs", 1e3],
+  ];
+  const [unit, size] = units.find(([, each]) => nanoseconds >= each) ?? ["ns", 1];
+  return `${digits(nanoseconds / size)} ${unit}`;
+}
+
+/**
+ * An error with two digits.
+ * @param {number | null | undefined} error
+ * @returns {string}
+ */
+export function errorText(error) {
+  if (error === null || error === undefined) return NOTHING;
+  if (!Number.isFinite(error)) return Number.isNaN(error) ? "NaN" : "inf";
+  return error === 0 ? "0" : error.toExponential(1);
+}
+
+/**
+ * GB/s with four digits at most.
+ * @param {number | null | undefined} gbps
+ * @returns {string}
+ */
+export function gbpsText(gbps) {
+  return Number.isFinite(gbps) ? digits(gbps) : NOTHING;
+}
+
+/**
+ * A share in whole percents.
+ * @param {number | null | undefined} percent
+ * @returns {string}
+ */
+export function percentText(percent) {
+  return Number.isFinite(percent) ? `${percent.toFixed(0)} %` : NOTHING;
+}
+
+/**
+ * Bytes in KiB, MiB or GiB.
+ * @param {number} bytes
+ * @returns {string}
+ */
+export function bytesText(bytes) {
+  const units = [
+    ["GiB", 2 ** 30],
+    ["MiB", 2 ** 20],
+    ["KiB", 2 ** 10],
+  ];
+  const [unit, size] = units.find(([, each]) => bytes >= each) ?? ["bytes", 1];
+  return `${digits(bytes / size)} ${unit}`;
+}
+
+/**
+ * "1 shader", "2 shaders".
+ * @param {number} count
+ * @param {string} noun
+ * @returns {string}
+ */
+export function counted(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/**
+ * Constants as "a=1 b=2".
+ * @param {Record<string, number>} constants
+ * @returns {string}
+ */
+export function constantsText(constants) {
+  return Object.entries(constants)
+    .map(([name, value]) => `${name}=${Number(value)}`)
+    .join(" ");
+}
+
+/**
+ * What a problem's options change, as Python's str(Options) says it: "no bias, residual, out_dtype=int8".
+ * @param {Record<string, boolean | number | string>} options
+ * @returns {string}
+ */
+export function optionsText(options) {
+  const on = { weight: true, bias: true };
+  return Object.entries(options)
+    .filter(([name, value]) => value !== (on[name] ?? false) && value !== 0 && value !== null)
+    .map(([name, value]) => (value === true ? name : value === false ? `no ${name}` : `${name}=${value}`))
+    .join(", ");
+}
+
+function digits(value) {
+  return String(Number(value.toPrecision(4)));
+}

@@ -1,0 +1,191 @@
+// What the lab shows of kernels and results.
+
+import { barChart } from "./chart.js";
+import { button, byId, copyText, download, element } from "./dom.js";
+import { constantsText, counted, errorText, gbpsText, NOTHING, percentText, timeText } from "./format.js";
+import { highlighted } from "./lab_highlight.js";
+import { verdictOf } from "./lab_results.js";
+import { row, table } from "./table.js";
+
+const COLUMNS = [
+  { name: "Kernel", wide: true, unnamed: true },
+  { name: "Constants", wide: true },
+  { name: "Median", number: true },
+  { name: "GB/s", number: true },
+  { name: "of copy", number: true },
+  { name: "Max error", number: true },
+  { name: "Verdict" },
+];
+const TAGS = { pass: "pass", FAIL: "fail", error: "fail", "expected failure": "warn", skip: "" };
+
+/**
+ * A kernel to read.
+ * @param {string} op
+ * @param {{ kernel: string, shader: object, why: string | null, text: string }} step  of a ladder
+ * @returns {HTMLElement}
+ */
+export function kernelCard(op, { kernel, shader, why, text }) {
+  const tags = [
+    shader.unstable && element("span", { class: "tag warn", title: shader.unstable }, "unstable"),
+    ...shader.features.map((feature) => element("span", { class: "tag accent" }, feature)),
+    ...Object.entries(shader.constants).map(([name, value]) =>
+      element("span", { class: "tag" }, `${name}=${Number(value)}`),
+    ),
+  ].filter(Boolean);
+  return element(
+    "article",
+    { class: "card kernel" },
+    element(
+      "div",
+      { class: "rung", title: `Rung ${shader.rung} of the ladder`, "aria-label": `rung ${shader.rung}` },
+      shader.rung,
+    ),
+    element(
+      "div",
+      { class: "body" },
+      element(
+        "div",
+        { class: "tile-head" },
+        element("h3", { class: "mono" }, kernel),
+        element("span", { id: resultId(op, kernel) }),
+      ),
+      element("p", {}, shader.summary),
+      shader.differs && element("p", { class: "differs" }, shader.differs),
+      shader.unstable && element("p", { class: "muted small" }, `Unstable: ${shader.unstable}`),
+      element("div", { class: "tags" }, ...tags),
+      why && element("p", { class: "muted small" }, `Not run here: ${why}.`),
+      source(shader, text),
+    ),
+  );
+}
+
+function source(shader, text) {
+  const pre = element("pre", { class: "source", tabindex: 0, "aria-label": `WGSL of ${shader.name}` });
+  const buttons = element(
+    "div",
+    { class: "buttons" },
+    button("Copy", (event) => copyText(text, event.currentTarget)),
+    button("Download", () => download(`${shader.name}.wgsl`, text, "text/plain")),
+  );
+  const lines = counted(text.trimEnd().split("\n").length, "line");
+  const details = element("details", {}, element("summary", {}, `WGSL, ${lines}`), buttons, pre);
+  details.addEventListener("toggle", () => {
+    if (details.open && !pre.hasChildNodes()) pre.append(...highlighted(text));
+  });
+  return details;
+}
+
+function resultId(op, kernel) {
+  return `result-${op}-${kernel}`;
+}
+
+/**
+ * Put a result on its kernel's card, where that is shown.
+ * @param {object} result
+ */
+export function showResult(result) {
+  const told = result.gbps
+    ? `${gbpsText(result.gbps)} GB/s, ${percentText(result.percent_of_copy)} of copy `
+    : "";
+  byId(resultId(result.op, result.kernel))?.replaceChildren(told, tag(result));
+}
+
+function tag(result) {
+  const verdict = verdictOf(result);
+  return element("span", { class: `tag ${TAGS[verdict]}` }, verdict);
+}
+
+/**
+ * The results of one op: a chart of what is right, a table of all.
+ * @param {object[]} results
+ * @param {string} checked  what was checked, in words
+ * @param {boolean} software
+ * @returns {HTMLElement}
+ */
+export function resultCard(results, checked, software) {
+  const kernels = results.filter((result) => result.op !== "copy");
+  const copies = results.filter((result) => result.op === "copy" && result.gbps);
+  const copy = copies.sort((a, b) => b.gbps - a.gbps)[0] ?? null;
+  const timed = kernels.filter((result) => result.gbps).sort((a, b) => a.median_ns - b.median_ns);
+  const [{ op, problem }] = kernels;
+  const { rows, cols, dtype, distribution } = problem;
+  const title = `${op}, ${rows} × ${cols} ${dtype}, ${distribution}`;
+  const bars = timed.map((result, at) => ({
+    label: result.kernel,
+    gbps: result.gbps,
+    low: result.bytes / result.p80_ns,
+    high: result.bytes / result.p20_ns,
+    percent: result.percent_of_copy ?? null,
+    strong: at === 0,
+  }));
+  const untimed = kernels.filter((result) => !result.gbps);
+  const reasons = [...timed, ...untimed].filter((result) => result.reason);
+  return element(
+    "article",
+    { class: "card stack" },
+    element("h3", {}, title),
+    bars.length > 0 && barChart(title, bars, copy && { label: "copy", gbps: copy.gbps }),
+    tableOf([...(copy ? [copy] : []), ...timed, ...untimed]),
+    ...reasons.map((result) =>
+      element("p", { class: "small" }, `${result.kernel}: ${verdictOf(result)}: ${result.reason}`),
+    ),
+    element("p", { class: "muted small" }, `${checked} ${timedText(timed[0] ?? copy, software)}`),
+  );
+}
+
+function timedText(result, software) {
+  if (!result?.gbps) return "Nothing was timed.";
+  const warm = result.cache === "warm" && !software ? ", from a warm cache" : "";
+  const samples = counted(result.samples_ns.length, "sample");
+  const how = `Timed by ${result.timing_method}${warm}: the median of ${samples}, taken in turn.`;
+  return software ? `${how} This is a software adapter: its ranking says nothing about a GPU's.` : how;
+}
+
+function tableOf(results) {
+  const rows = results.map((result) => {
+    const name = result.op === "copy" ? `${result.kernel} (roofline)` : result.kernel;
+    const remarks = result.flags?.length ? ` ${result.flags.join(", ")}` : "";
+    return row(COLUMNS, [
+      element("strong", { class: "mono" }, name),
+      element("span", { class: "second" }, constantsText(result.constants) || NOTHING),
+      timeText(result.median_ns),
+      gbpsText(result.gbps),
+      percentText(result.percent_of_copy),
+      errorText(result.max_abs_error),
+      element("span", {}, tag(result), remarks),
+    ]);
+  });
+  return table(COLUMNS, rows, { class: "bleed" });
+}
+
+/**
+ * What a bench has checked, in words.
+ * @param {{ rows: number, checked: number, distribution: string }} bench
+ * @returns {string}
+ */
+export function checkedText({ rows, checked, distribution }) {
+  const held = (count) => `Checked: every output of ${count} rows of ${distribution} x against float64.`;
+  if (checked === rows) return held(`all ${rows}`);
+  return `${held(checked)} The ${rows} timed rows repeat these; their outputs had to be the same bits.`;
+}
+
+/**
+ * How many results are right, wrong and neither.
+ * @param {object[]} results
+ * @returns {string}
+ */
+export function summary(results) {
+  const words = {
+    pass: "right",
+    FAIL: "wrong",
+    error: "broken",
+    "expected failure": "wrong as its header says",
+    skip: "not run",
+  };
+  const verdicts = results.filter((result) => result.op !== "copy").map(verdictOf);
+  const count = (verdict) => verdicts.filter((one) => one === verdict).length;
+  const parts = Object.keys(words)
+    .filter(count)
+    .map((verdict) => `${count(verdict)} ${words[verdict]}`);
+  return `${parts.join(", ")}.`;
+}

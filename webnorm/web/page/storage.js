@@ -1,0 +1,224 @@
+// The storage types as numbers: what a buffer's bytes mean, how a number becomes them, the files they lie in.
+// For little-endian hosts, as WebGPU is; without Float16Array, which not every browser has.
+
+/**
+ * How a narrow float is laid out: the binary `digits` of its fraction, the exponent of its `smallest` normal
+ * number, its `largest` number and the code at the `end` of its numbers: infinity, or already a NaN. `nan` is
+ * the one that is written. One that `saturates` gets its largest number where others get infinity.
+ */
+const FLOATS = {
+  float16: {
+    Codes: Uint16Array,
+    digits: 10,
+    smallest: -14,
+    largest: 65504,
+    end: 0x7c00,
+    infinite: true,
+    nan: 0x7e00,
+    saturates: false,
+  },
+  bfloat16: {
+    Codes: Uint16Array,
+    digits: 7,
+    smallest: -126,
+    largest: (2 - 2 ** -7) * 2 ** 127,
+    end: 0x7f80,
+    infinite: true,
+    nan: 0x7fc0,
+    saturates: false,
+  },
+  float8_e4m3fn: {
+    Codes: Uint8Array,
+    digits: 3,
+    smallest: -6,
+    largest: 448,
+    end: 0x7f,
+    infinite: false,
+    nan: 0x7f,
+    saturates: true,
+  },
+  float8_e5m2: {
+    Codes: Uint8Array,
+    digits: 2,
+    smallest: -14,
+    largest: 57344,
+    end: 0x7c,
+    infinite: true,
+    nan: 0x7e,
+    saturates: true,
+  },
+};
+const CODES = {
+  float32: Float32Array,
+  int8: Int8Array,
+  ...Object.fromEntries(Object.entries(FLOATS).map(([dtype, format]) => [dtype, format.Codes])),
+};
+const SAFETENSORS = {
+  F32: "float32",
+  F16: "float16",
+  BF16: "bfloat16",
+  F8_E4M3: "float8_e4m3fn",
+  F8_E5M2: "float8_e5m2",
+  I8: "int8",
+};
+const INT8_LARGEST = 127;
+// A float64 of this size has no digits after the point: adding it rounds to a whole number, ties to even. The
+// factor leaves room for negative numbers.
+const WHOLE = 1.5 * 2 ** 52;
+const EXPONENT_BIAS = 1023;
+
+// One float64 and the upper half of its bits: sign, 11 bits of exponent, 20 bits of fraction.
+const bits = new Float64Array(1);
+const upper = new Uint32Array(bits.buffer, 4, 1);
+
+function codesOf(dtype) {
+  if (!Object.hasOwn(CODES, dtype)) {
+    throw new Error(`dtype is ${JSON.stringify(dtype)}; expected one of ${Object.keys(CODES).join(", ")}`);
+  }
+  return CODES[dtype];
+}
+
+/** `value` rounded to a storage type, to nearest even, in one step; int8 and float8 saturate. */
+export function roundTo(value, dtype) {
+  if (dtype === "float32") return Math.fround(value);
+  if (dtype === "int8") return Math.max(-INT8_LARGEST, Math.min(INT8_LARGEST, value)) + WHOLE - WHOLE;
+  return roundToFloat(value, FLOATS[dtype]);
+}
+
+function roundToFloat(value, format) {
+  bits[0] = value;
+  const sign = upper[0] >>> 31 ? -1 : 1;
+  const magnitude = Math.abs(value);
+  if (!(magnitude < 2 * format.largest)) return magnitude > 0 ? sign * beyond(format) : NaN;
+  // The same trick, with the last digit that the type has in the place of the point.
+  const exponent = Math.max(((upper[0] >>> 20) & 0x7ff) - EXPONENT_BIAS, format.smallest);
+  bits[0] = 0;
+  upper[0] = (exponent - format.digits + 52 + EXPONENT_BIAS) << 20;
+  const rounded = magnitude + bits[0] - bits[0];
+  return sign * (rounded > format.largest ? beyond(format) : rounded);
+}
+
+function beyond(format) {
+  return format.saturates ? format.largest : Infinity;
+}
+
+function codeOf(value, format) {
+  const rounded = roundToFloat(value, format);
+  if (Number.isNaN(rounded)) return format.nan;
+  bits[0] = rounded;
+  const sign = (upper[0] >>> 31) << (8 * format.Codes.BYTES_PER_ELEMENT - 1);
+  const magnitude = Math.abs(rounded);
+  if (magnitude === Infinity) return sign | format.end;
+  if (magnitude < 2 ** format.smallest) return sign | (magnitude / 2 ** (format.smallest - format.digits));
+  const exponent = ((upper[0] >>> 20) & 0x7ff) - EXPONENT_BIAS - format.smallest + 1;
+  return sign | (exponent << format.digits) | ((upper[0] & 0xfffff) >>> (20 - format.digits));
+}
+
+function valueOf(code, format) {
+  const signBit = 1 << (8 * format.Codes.BYTES_PER_ELEMENT - 1);
+  const magnitude = code & (signBit - 1);
+  const sign = code & signBit ? -1 : 1;
+  if (magnitude >= format.end) return format.infinite && magnitude === format.end ? sign * Infinity : NaN;
+  const exponent = magnitude >> format.digits;
+  const fraction = (magnitude & ((1 << format.digits) - 1)) / 2 ** format.digits;
+  return sign * (exponent ? 1 + fraction : fraction) * 2 ** (Math.max(exponent - 1, 0) + format.smallest);
+}
+
+const tables = {};
+
+/** Every code's number. */
+function tableOf(dtype) {
+  const format = FLOATS[dtype];
+  const codes = 2 ** (8 * format.Codes.BYTES_PER_ELEMENT);
+  tables[dtype] ??= Float64Array.from({ length: codes }, (_, code) => valueOf(code, format));
+  return tables[dtype];
+}
+
+/**
+ * The numbers that an array or a buffer of bytes holds.
+ * @param {ArrayBuffer | ArrayBufferView} data its bytes count, whatever kind of array it is
+ * @param {string} dtype
+ * @returns {Float64Array}
+ */
+export function decode(data, dtype) {
+  const Codes = codesOf(dtype);
+  const { buffer, byteOffset, byteLength } = ArrayBuffer.isView(data) ? data : new Uint8Array(data);
+  const size = Codes.BYTES_PER_ELEMENT;
+  if (byteLength % size !== 0) throw new Error(`${byteLength} bytes are not a whole number of ${dtype}`);
+  const aligned = byteOffset % size === 0;
+  const codes = aligned
+    ? new Codes(buffer, byteOffset, byteLength / size)
+    : new Codes(buffer.slice(byteOffset, byteOffset + byteLength));
+  if (!Object.hasOwn(FLOATS, dtype)) return new Float64Array(codes);
+  const table = tableOf(dtype);
+  const values = new Float64Array(codes.length);
+  for (let i = 0; i < codes.length; i++) values[i] = table[codes[i]];
+  return values;
+}
+
+/**
+ * `values` in their storage type: Float32Array, Int8Array, or the codes of a narrow float as Uint16Array or
+ * Uint8Array.
+ * @param {Float64Array} values
+ * @param {string} dtype
+ */
+export function encode(values, dtype) {
+  const Codes = codesOf(dtype);
+  if (dtype === "float32") return new Float32Array(values);
+  const codes = new Codes(values.length);
+  const code = dtype === "int8" ? (value) => roundTo(value, dtype) : (value) => codeOf(value, FLOATS[dtype]);
+  for (let i = 0; i < values.length; i++) codes[i] = code(values[i]);
+  return codes;
+}
+
+/**
+ * The tensors of a safetensors file: 8 bytes with the header's length, a JSON header, the data without holes.
+ * @param {ArrayBuffer} file
+ * @returns {{ metadata: Object,
+ *   tensors: Object<string, { dtype: string, shape: number[], bytes: Uint8Array }> }}
+ * @throws {Error} for a damaged file, with what is wrong
+ */
+export function readSafetensors(file) {
+  const damaged = (why) => new Error(`not a whole safetensors file: ${why}`);
+  if (file.byteLength < 8) throw damaged(`it has ${file.byteLength} bytes`);
+  const length = Number(new DataView(file).getBigUint64(0, true));
+  if (length > file.byteLength - 8) {
+    throw damaged(`its header should have ${length} bytes and ${file.byteLength - 8} are left`);
+  }
+  let header;
+  try {
+    header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(file, 8, length)));
+  } catch (error) {
+    throw damaged(`its header is no JSON (${error.message})`);
+  }
+  if (header === null || typeof header !== "object") throw damaged("its header is no object");
+  const { __metadata__: metadata = {}, ...entries } = header;
+  const data = file.slice(8 + length);
+  const tensors = {};
+  let total = 0;
+  for (const [name, entry] of Object.entries(entries)) {
+    tensors[name] = tensorOf(name, entry, data, damaged);
+    total += tensors[name].bytes.length;
+  }
+  if (total !== data.byteLength) {
+    throw damaged(`its tensors take ${total} bytes and it holds ${data.byteLength}`);
+  }
+  return { metadata, tensors };
+}
+
+function tensorOf(name, entry, data, damaged) {
+  const { dtype: code, shape, data_offsets: offsets } = entry ?? {};
+  const sizes = (list) => Array.isArray(list) && list.every((n) => Number.isSafeInteger(n) && n >= 0);
+  if (!Object.hasOwn(SAFETENSORS, code)) throw damaged(`${name} is stored as ${code}`);
+  if (!sizes(shape) || !sizes(offsets) || offsets.length !== 2) {
+    throw damaged(`${name} has no shape or no place`);
+  }
+  const dtype = SAFETENSORS[code];
+  const bytes = shape.reduce((product, size) => product * size, CODES[dtype].BYTES_PER_ELEMENT);
+  const [start, end] = offsets;
+  if (end - start !== bytes || end > data.byteLength) {
+    throw damaged(`${name} needs ${bytes} bytes; it lies in ${start}..${end} of ${data.byteLength}`);
+  }
+  // A copy, since the data starts wherever the header ends.
+  return { dtype, shape, bytes: new Uint8Array(data.slice(start, end)) };
+}

@@ -1,0 +1,46 @@
+// Tables, which style.css turns into cards on a narrow screen: a cell then shows its column's name.
+
+import { element } from "./dom.js";
+
+/**
+ * @typedef {{ name: string, number?: boolean, wide?: boolean, unnamed?: boolean }} Column
+ * `number`: aligned to the right. On a card, `wide` takes a line of its own, `unnamed` goes without the name.
+ */
+
+/**
+ * @param {Column[]} columns
+ * @param {HTMLElement[]} rows
+ * @param {{ caption?: string | null, label?: string, class?: string }} [told]
+ * @returns {HTMLElement}
+ */
+export function table(columns, rows, { caption = null, label, ...attributes } = {}) {
+  // Roles, since cards are no table to a browser.
+  const heads = columns.map(({ name, number }) =>
+    element("th", { scope: "col", role: "columnheader", class: number ? "number" : null }, name),
+  );
+  return element(
+    "table",
+    { role: "table", "aria-label": label, ...attributes },
+    caption && element("caption", {}, caption),
+    element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...heads)),
+    element("tbody", { role: "rowgroup" }, ...rows),
+  );
+}
+
+/**
+ * @param {Column[]} columns
+ * @param {(Node | string)[]} contents  one for each column
+ * @param {Record<string, string>} [attributes]
+ * @returns {HTMLElement}
+ */
+export function row(columns, contents, attributes = {}) {
+  const cells = columns.map(({ name, number, wide, unnamed }, at) => {
+    const kinds = [number && "number", wide && "wide"].filter(Boolean).join(" ");
+    return element(
+      "td",
+      { role: "cell", class: kinds || null, "data-label": unnamed ? null : name },
+      contents[at],
+    );
+  });
+  return element("tr", { role: "row", ...attributes }, ...cells);
+}

@@ -1,0 +1,341 @@
+// The page that comes with a package: are its shaders right on this device, and how fast are they?
+
+import { choose, refusal, traitsOf } from "../runtime.js";
+import { BufferSets, copyShader, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
+import { breathe, byId, copyText, download } from "./dom.js";
+import { adapterFacts, Complaint, findAdapter, guarded, handheld, openDevice, within } from "./gpu.js";
+import { measure, statistics, Stopwatch } from "./measure.js";
+import { answersOf, assess, problemOf, tolerance } from "./reference.js";
+import { decode, readSafetensors } from "./storage.js";
+import { View } from "./verify_view.js";
+
+// Bytes of x when it is timed: on a GPU past its smaller caches, on a software adapter soon over.
+const TIMED_BYTES = { gpu: 32 * 2 ** 20, software: 2 ** 18 };
+const RULE = { least: 5, most: 15, spread: 0.01, budgetMs: 4000 };
+const SOFTWARE_RULE = { least: 3, most: 5, spread: 0.03, budgetMs: 1000 };
+// The answers in the package are rounded to float32; what is further off here is a fault of this page.
+const EXPECTED_TOLERANCE = 1e-6;
+
+window.webnormStarted = true;
+const view = new View();
+const query = new URLSearchParams(location.search);
+
+async function run() {
+  const began = performance.now();
+  window.webnormReport = undefined;
+  view.begin();
+  const report = {
+    error: null,
+    engine: navigator.userAgent,
+    adapter: null,
+    features: [],
+    limits: {},
+    chosen: {},
+    reasons: {},
+    shaders: [],
+    copy: [],
+    seconds: 0,
+  };
+  const opened = {};
+  try {
+    await verify(report, opened);
+  } catch (error) {
+    if (!(error instanceof Complaint)) console.error(error);
+    report.error = error.message;
+  }
+  opened.device?.destroy();
+  report.seconds = Number(((performance.now() - began) / 1000).toFixed(2));
+  view.end(report);
+  window.webnormReport = report;
+}
+
+async function verify(report, opened) {
+  view.say("Loading the package.");
+  const carried = await loadPackage();
+  const { manifest } = carried;
+  view.showPackage(manifest);
+  const adapter = await findAdapter();
+  const without = query.get("without")?.split(",") ?? [];
+  const device = await openDevice(adapter, carried.deviceDescriptor(adapter), without);
+  opened.device = device;
+  const traits = traitsOf(device, adapter.info);
+  report.adapter = adapterFacts(adapter.info, traits.software);
+  report.features = [...device.features].sort();
+  const used = ["maxStorageBufferBindingSize", "maxBufferSize", "maxComputeWorkgroupsPerDimension"];
+  const named = new Set([...manifest.shaders.flatMap((shader) => Object.keys(shader.limits)), ...used]);
+  report.limits = Object.fromEntries([...named].map((name) => [name, device.limits[name]]));
+  chooseAll(report, manifest, traits);
+  view.show(report);
+  const vectors = await loadVectors(manifest);
+  await checkTexts(carried);
+  const norms = await checkAll(report, carried, device, adapter.info, vectors);
+  if (!query.has("quick")) await timeAll(report, manifest, device, traits, norms, vectors);
+  norms.forEach((norm) => norm.destroy());
+}
+
+async function loadPackage() {
+  let carried;
+  try {
+    carried = await import("../index.js");
+  } catch (error) {
+    throw new Complaint(
+      `index.js did not load (${error.message}): serve the whole folder, as webnorm export wrote it.`,
+    );
+  }
+  const manifest = JSON.parse(new TextDecoder().decode(await load("manifest.json")));
+  return { ...carried, manifest };
+}
+
+async function load(file) {
+  let answer;
+  try {
+    answer = await fetch(file, { cache: "no-cache" });
+  } catch (error) {
+    throw new Complaint(`${file} did not load: ${error.message}. Is the server still there?`);
+  }
+  if (!answer.ok) {
+    throw new Complaint(`${file} did not load: the server says ${answer.status}. Serve the whole folder.`);
+  }
+  return answer.arrayBuffer();
+}
+
+async function checkDigest(bytes, sha256, what) {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  if (hex !== sha256) {
+    throw new Complaint(
+      `${what} is not what webnorm export wrote: its SHA-256 is not the manifest's. Export again.`,
+    );
+  }
+}
+
+/** What runs is the text in index.js; the file beside it is what people read. */
+async function checkTexts({ manifest, texts }) {
+  for (const shader of manifest.shaders) {
+    await checkDigest(
+      new TextEncoder().encode(texts[shader.name]),
+      shader.embedded_sha256,
+      `${shader.name} in index.js`,
+    );
+    await checkDigest(await load(shader.file), shader.sha256, shader.file);
+  }
+}
+
+/** Each vector with its decoded inputs and answers. */
+async function loadVectors(manifest) {
+  return Promise.all(
+    manifest.vectors.map(async (entry) => {
+      const file = await load(entry.file);
+      await checkDigest(file, entry.sha256, entry.file);
+      const { tensors } = readSafetensors(file);
+      const inputs = manifest.tensors.filter((tensor) => tensor.access === "read");
+      const bytes = Object.fromEntries(inputs.map(({ name }) => [name, tensors[name].bytes]));
+      const arrays = Object.fromEntries(inputs.map(({ name, dtype }) => [name, decode(bytes[name], dtype)]));
+      const problem = problemOf(manifest, entry.rows, entry.cols);
+      const answers = answersOf(arrays, problem);
+      for (const [name, answer] of Object.entries(answers)) {
+        checkExpected(entry, name, answer, decode(tensors[`expected.${name}`].bytes, "float32"));
+      }
+      return { ...entry, problem, bytes, arrays, answers };
+    }),
+  );
+}
+
+/** The float64 answers worked out here against those that Python worked out. */
+function checkExpected(entry, name, { value, unit }, expected) {
+  const wrong = value.findIndex((here, i) => {
+    const off = Math.abs(Math.fround(here) - expected[i]);
+    const same =
+      Object.is(Math.fround(here), expected[i]) || off <= EXPECTED_TOLERANCE * (unit[i] + Math.abs(here));
+    return !same;
+  });
+  if (wrong >= 0) {
+    throw new Complaint(
+      `This page and Python do not agree on ${name}[${wrong}] of ${entry.file}: ${value[wrong]} here, ` +
+        `${expected[wrong]} there. That is a fault of webnorm, not of the GPU: please report it.`,
+    );
+  }
+}
+
+function chooseAll(report, manifest, traits) {
+  for (const cols of manifest.cols) {
+    try {
+      const { shader, reason } = choose(manifest, traits, cols);
+      report.chosen[cols] = shader.name;
+      report.reasons[cols] = reason;
+    } catch (error) {
+      report.chosen[cols] = null;
+      report.reasons[cols] = error.message;
+    }
+  }
+  report.shaders = manifest.shaders.map((shader) => ({
+    name: shader.name,
+    cols: shader.cols,
+    chosen: report.chosen[shader.cols] === shader.name,
+    skipped: refusal(shader, traits),
+    verdict: "skip",
+    max_abs_error: null,
+    max_rel_error: null,
+    vectors: [],
+    timing: null,
+  }));
+  // Of each number of columns the chosen one first.
+  report.shaders.sort((a, b) => a.cols - b.cols || b.chosen - a.chosen);
+}
+
+/** Every shader on all vectors of its columns; gives the norms of those that are right, by name. */
+async function checkAll(report, carried, device, adapterInfo, vectors) {
+  const norms = new Map();
+  const entries = report.shaders.filter((entry) => entry.skipped === null);
+  const steps = entries.map((entry) => vectors.filter((vector) => vector.cols === entry.cols));
+  const total = steps.reduce((sum, own) => sum + own.length, 0);
+  let done = 0;
+  for (const [at, entry] of entries.entries()) {
+    const shader = carried.manifest.shaders.find((one) => one.name === entry.name);
+    let norm = null;
+    let failure = null;
+    view.say(`Compiling ${entry.name}.`);
+    try {
+      const options = { cols: entry.cols, shader: entry.name, adapterInfo };
+      norm = await within(carried.create(device, options), `${entry.name} was compiled`, device);
+    } catch (error) {
+      if (error instanceof Complaint) throw error;
+      failure = error.message;
+    }
+    for (const vector of steps[at]) {
+      view.say(`Checking ${entry.name} on ${vector.name}.`, ++done / total);
+      entry.vectors.push(await checkVector(norm, failure, vector, shader, carried.manifest, device));
+    }
+    const right = failure === null && entry.vectors.every((vector) => vector.verdict === "pass");
+    entry.verdict = right ? "pass" : "fail";
+    entry.max_abs_error = largest(entry.vectors, "max_abs_error");
+    entry.max_rel_error = largest(entry.vectors, "max_rel_error");
+    if (right) norms.set(entry.name, norm);
+    else norm?.destroy();
+    view.show(report);
+    await breathe();
+  }
+  return norms;
+}
+
+function largest(vectors, key) {
+  const known = vectors.map((vector) => vector[key]).filter((error) => error !== null);
+  return known.length ? Math.max(...known) : null;
+}
+
+async function checkVector(norm, failure, vector, shader, manifest, device) {
+  const failed = (reason) => ({
+    name: vector.name,
+    verdict: "fail",
+    max_abs_error: null,
+    max_rel_error: null,
+    reason,
+  });
+  if (failure !== null) return failed(failure);
+  let outputs;
+  try {
+    const typed = Object.fromEntries(
+      manifest.tensors
+        .filter((tensor) => tensor.access === "read")
+        .map((tensor) => [tensor.name, typedArray(vector.bytes[tensor.name], tensor.dtype)]),
+    );
+    outputs = await within(norm.run(typed), `${shader.name} ran on ${vector.name}`, device);
+  } catch (error) {
+    if (error instanceof Complaint) throw error;
+    return failed(error.message);
+  }
+  const written = manifest.tensors.filter((tensor) => tensor.access === "write");
+  const got = Object.fromEntries(written.map(({ name, dtype }) => [name, decode(outputs[name], dtype)]));
+  // y is the norm of the h that was written, rounded as it is.
+  const answers = got.h ? answersOf({ ...vector.arrays, h: got.h }, vector.problem) : vector.answers;
+  const { ok, max_abs_error, max_rel_error, reason } = assess(
+    got,
+    answers,
+    manifest,
+    tolerance(shader, manifest, vector.rows),
+  );
+  return { name: vector.name, verdict: ok ? "pass" : "fail", max_abs_error, max_rel_error, reason };
+}
+
+function typedArray(bytes, dtype) {
+  const kinds = { float32: Float32Array, float16: Uint16Array, bfloat16: Uint16Array, int8: Int8Array };
+  const Kind = kinds[dtype] ?? Uint8Array;
+  return new Kind(bytes.buffer, bytes.byteOffset, bytes.byteLength / Kind.BYTES_PER_ELEMENT);
+}
+
+async function timeAll(report, manifest, device, traits, norms, vectors) {
+  const stopwatch = new Stopwatch(device, traits.software);
+  const timed = manifest.cols.filter((cols) =>
+    report.shaders.some((one) => one.cols === cols && norms.has(one.name)),
+  );
+  const rule = traits.software ? SOFTWARE_RULE : RULE;
+  const own = { ...rule, budgetMs: rule.budgetMs / timed.length };
+  for (const [at, cols] of timed.entries()) {
+    const onRound = (round) => {
+      const text = `Timing the shaders for ${cols} columns and a copy in turn, round ${round}.`;
+      view.say(text, (at + round / rule.most) / timed.length);
+    };
+    view.say(`Warming up the shaders for ${cols} columns.`, at / timed.length);
+    const vector = vectors.find((one) => one.cols === cols);
+    await timeCols(report, manifest, device, traits, norms, vector, stopwatch, own, onRound);
+    view.show(report);
+  }
+  stopwatch.destroy();
+}
+
+/** The right shaders of one number of columns and the copy, on the same buffers. */
+async function timeCols(report, manifest, device, traits, norms, vector, stopwatch, rule, onRound) {
+  const { cols } = vector;
+  const entries = report.shaders.filter((entry) => entry.cols === cols && norms.has(entry.name));
+  const users = entries.map((entry) => norms.get(entry.name));
+  const rows = timedRows(manifest, device, traits.software, cols);
+  const bytes = leastBytes(manifest, { rows, cols });
+  const sets = setsFor(bytes, { software: traits.software, handheld: handheld() });
+  let buffers = null;
+  try {
+    buffers = await BufferSets.create(device, manifest, users, { rows, sets }, vector.bytes);
+    const calls = buffers.sets.map((_, set) => buffers.call(manifest, rows, set));
+    const [copy, ...rest] = await guarded(device, "shaders were timed", async () => {
+      const copied = await copyShader(device, buffers);
+      const candidates = users.map((norm) => ({
+        encode: (pass, index) => norm.encode(pass, calls[index % calls.length]),
+      }));
+      const found = await measure(stopwatch, [copied, ...candidates], rule, { sets: calls.length, onRound });
+      return found.map(({ samples }, at) => timing(samples, at === 0 ? copied.bytes : bytes));
+    });
+    report.copy.push({ cols, rows, gbps: copy.gbps, median_ns: copy.median_ns });
+    rest.forEach((found, at) => {
+      const percent = (100 * found.gbps) / copy.gbps;
+      entries[at].timing = { rows, cols, ...found, method: stopwatch.method, percent_of_copy: percent };
+    });
+  } catch (error) {
+    if (error instanceof Complaint) throw error;
+    view.remark(`The shaders for ${cols} columns were not timed: ${error.message}`);
+  } finally {
+    buffers?.destroy();
+  }
+}
+
+function timing(samples, bytes) {
+  const { median, p20, p80 } = statistics(samples);
+  return { median_ns: median, p20_ns: p20, p80_ns: p80, samples_ns: samples, bytes, gbps: bytes / median };
+}
+
+/** So many rows that x is large; fewer where a binding may not be so large. */
+function timedRows(manifest, device, software, cols) {
+  const wanted = software ? TIMED_BYTES.software : TIMED_BYTES.gpu;
+  const rowBytes = (tensor) => dataBytes(tensor, { rows: 1, cols });
+  const widest = Math.max(...rowTensors(manifest).map(rowBytes));
+  const x = manifest.tensors.find((tensor) => tensor.name === "x");
+  const most = Math.floor(device.limits.maxStorageBufferBindingSize / widest) - 1;
+  return Math.max(1, Math.min(Math.ceil(wanted / rowBytes(x)), most));
+}
+
+byId("again").addEventListener("click", run);
+byId("copy").addEventListener("click", (event) => copyText(reportText(), event.currentTarget));
+byId("download").addEventListener("click", () => download("webnorm-report.json", reportText()));
+run();
+
+function reportText() {
+  return `${JSON.stringify(window.webnormReport, null, 1)}\n`;
+}

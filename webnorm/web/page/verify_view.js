@@ -1,0 +1,178 @@
+// What verify.html shows of a report.
+
+import { barChart } from "./chart.js";
+import { byId, element } from "./dom.js";
+import { bytesText, counted, optionsText } from "./format.js";
+import { ShaderTable, verdictTag } from "./verify_table.js";
+import { adapterName, browserName } from "./gpu.js";
+
+const BUTTONS = ["again", "copy", "download"];
+const SECTIONS = ["chosen-section", "shaders-section", "speed-section", "device-section"];
+
+/** The page. Every method may be called again: it shows the report as it is by then. */
+export class View {
+  #manifest = null;
+  #table = new ShaderTable();
+  #remarks = [];
+
+  /** Before a run. */
+  begin() {
+    this.#remarks = [];
+    document.body.dataset.state = "running";
+    for (const id of BUTTONS) byId(id).disabled = true;
+    for (const id of SECTIONS) byId(id).hidden = true;
+    byId("verdict").textContent = "Checking";
+    this.say("Starting.", 0);
+  }
+
+  /**
+   * Where a run stands.
+   * @param {string} text
+   * @param {number} [share]  of the step, from 0 to 1
+   */
+  say(text, share) {
+    byId("status").textContent = text;
+    if (share === undefined) byId("progress").removeAttribute("value");
+    else byId("progress").value = share;
+  }
+
+  /** Something to be said below the chart. */
+  remark(text) {
+    this.#remarks.push(text);
+  }
+
+  /** What is checked. */
+  showPackage(manifest) {
+    this.#manifest = manifest;
+    const { op, cols, problem } = manifest;
+    const options = optionsText(problem.options);
+    byId("title").textContent = `${op}, ${cols.join(", ")} columns, ${problem.dtype}`;
+    const what = options ? `With ${options}. ` : "";
+    byId("subtitle").textContent = `${what}Every shader of this package, on this device, against float64.`;
+    byId("footer").replaceChildren(
+      `webnorm ${manifest.webnorm}. Made by `,
+      element("code", {}, manifest.command),
+      ".",
+    );
+  }
+
+  /** Everything known so far. */
+  show(report) {
+    if (report.adapter) {
+      byId("device").replaceChildren(...deviceFacts(report));
+      byId("device-section").hidden = false;
+    }
+    if (report.shaders.length) {
+      byId("chosen").replaceChildren(...this.#manifest.cols.map((cols) => chosenTile(report, cols)));
+      byId("shaders").replaceChildren(this.#table.show(report, this.#manifest));
+      byId("chosen-section").hidden = byId("shaders-section").hidden = false;
+    }
+    const charts = report.copy.map((copy) => speedCard(report, copy));
+    const remarks = this.#remarks.map((text) => element("p", { class: "muted small" }, text));
+    byId("speed").replaceChildren(...charts, ...remarks);
+    byId("speed-section").hidden = charts.length + remarks.length === 0;
+  }
+
+  /** The verdict. */
+  end(report) {
+    const [state, headline, detail] = verdictOf(report);
+    document.body.dataset.state = state;
+    byId("verdict").textContent = headline;
+    this.show(report);
+    byId("status").textContent = detail;
+    for (const id of BUTTONS) byId(id).disabled = false;
+  }
+}
+
+function verdictOf(report) {
+  if (report.error) return ["error", "This could not be checked", report.error];
+  const ran = report.shaders.filter((entry) => entry.verdict !== "skip");
+  const failed = ran.filter((entry) => entry.verdict === "fail");
+  const vectors = ran.reduce((sum, entry) => sum + entry.vectors.length, 0);
+  const where = `on ${adapterName(report.adapter)} in ${browserName()}, in ${report.seconds.toFixed(1)} s`;
+  if (ran.length === 0) {
+    return ["error", "No shader can run here", "Each needs something that this device lacks; see below."];
+  }
+  const skipped = report.shaders.length - ran.length;
+  const rest = skipped ? ` ${counted(skipped, "shader")} cannot run here.` : "";
+  const results = `${counted(vectors, "result")} of ${counted(ran.length, "shader")}`;
+  const held = `${results} held against float64 ${where}.${rest}`;
+  const without = Object.keys(report.chosen).filter((cols) => report.chosen[cols] === null);
+  if (without.length) return ["fail", `No shader for ${without.join(", ")} columns`, held];
+  if (failed.length === 0) {
+    const all = ran.length === 1 ? "The shader is" : `All ${ran.length} shaders are`;
+    return ["pass", `${all} right here`, held];
+  }
+  const chosen = failed.filter((entry) => entry.chosen).map((entry) => entry.name);
+  const worse = chosen.length ? ` An application here would get ${chosen.join(", ")}, which is wrong.` : "";
+  return ["fail", `${failed.length} of ${counted(ran.length, "shader")} failed`, `${held}${worse}`];
+}
+
+function chosenTile(report, cols) {
+  const entry = report.shaders.find((one) => one.cols === cols && one.chosen);
+  return element(
+    "div",
+    { class: "card stack" },
+    element(
+      "div",
+      { class: "tile-head" },
+      element("span", { class: "muted" }, counted(cols, "column")),
+      entry && entry.verdict !== "skip" && verdictTag(entry.verdict),
+    ),
+    element("strong", { class: "mono" }, report.chosen[cols] ?? "no shader"),
+    element("p", { class: "small muted" }, `${report.reasons[cols]}.`),
+  );
+}
+
+function speedCard(report, copy) {
+  const timed = report.shaders.filter((entry) => entry.cols === copy.cols && entry.timing);
+  const bars = timed
+    .map(({ name, chosen, timing }) => ({
+      label: name,
+      gbps: timing.gbps,
+      low: timing.bytes / timing.p80_ns,
+      high: timing.bytes / timing.p20_ns,
+      percent: timing.percent_of_copy,
+      strong: chosen,
+    }))
+    .sort((a, b) => b.gbps - a.gbps);
+  const { method, samples_ns: samples } = timed[0].timing;
+  const how =
+    `Median of ${counted(samples.length, "sample")} each, taken in turn, by ${method}; the thin line spans ` +
+    "p20 to p80. Bold: chosen here.";
+  const software = report.adapter.software
+    ? " This is a software adapter: its speeds say nothing about a GPU."
+    : "";
+  return element(
+    "div",
+    { class: "card stack" },
+    element("h3", {}, `${copy.cols} columns, ${counted(copy.rows, "row")}: GB/s, and percent of a WGSL copy`),
+    barChart(`GB/s for ${copy.cols} columns`, bars, { label: "copy", gbps: copy.gbps }),
+    element("p", { class: "muted small" }, how + software),
+  );
+}
+
+function lines(texts) {
+  return element("span", {}, ...texts.map((text) => element("span", { class: "line" }, text)));
+}
+
+function limitText(name, value) {
+  return `${name} ${/Size$/.test(name) ? bytesText(value) : value}`;
+}
+
+function deviceFacts(report) {
+  const { adapter } = report;
+  const sizes = [adapter.subgroup_min_size, adapter.subgroup_max_size].filter((size) => size !== null);
+  const facts = {
+    Adapter: adapterName(adapter) + (adapter.software ? " (software)" : ""),
+    "Vendor, architecture": [adapter.vendor, adapter.architecture].filter(Boolean).join(", "),
+    Browser: browserName(),
+    "Subgroup sizes": [...new Set(sizes)].join(" to "),
+    Features: report.features.join(", "),
+    Limits: lines(Object.entries(report.limits).map(([name, value]) => limitText(name, value))),
+    "User agent": report.engine,
+  };
+  return Object.entries(facts)
+    .filter(([, value]) => value)
+    .flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
+}
