@@ -735,7 +735,7 @@ def export_command(
 
     if out is None:
         raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
-    exporting.check_folder(out, force)
+    exporting.check_folder(out, force, lab=lab)
     if lab:
         if op is not None or cols:
             raise WebnormError("--lab carries every op; leave OP and --cols out")

@@ -31,6 +31,10 @@ from webnorm.vectors import TestVector, draw
 
 Files = dict[str, bytes]
 
+_MANIFEST, _LAB_INDEX = "manifest.json", "bundles/index.json"
+# Rows several times as long as any model's; the test vectors of such an export take 25 MB.
+MOST_COLS = 1 << 18
+
 # The typed arrays that JavaScript sees, and what a 1 is in them.
 _ARRAYS = {
     "float32": ("Float32Array", "1"),
@@ -111,6 +115,9 @@ def request_for(
         raise unknown("op", op_name, ops)
     if not cols:
         raise WebnormError("--cols is missing; expected the columns of a row, such as --cols 768")
+    for count in cols:
+        if count > MOST_COLS:
+            raise WebnormError(f"--cols is {count}; expected at most {MOST_COLS}")
     op = OPS[op_name]
     kernels = discover(roots)
     words = ["webnorm", "export", op_name]
@@ -188,7 +195,7 @@ def package(request: Request) -> Files:
     context = _context(bundle, manifest)
     files = {name: _rendered(f"{name}.jinja", context) for name in ("index.js", "index.d.ts", "README.md")}
     files["package.json"] = _package_json(manifest)
-    files["manifest.json"] = _json(manifest)
+    files[_MANIFEST] = _json(manifest)
     files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.carried}
     return files | encoded | _pages("verify")
 
@@ -345,7 +352,7 @@ def lab(roots: tuple[Path, ...] = ()) -> Files:
             }
         )
     index = {"schema": SCHEMA, "webnorm": __version__, "bundles": entries}
-    return files | {"bundles/index.json": _json(index)}
+    return files | {_LAB_INDEX: _json(index)}
 
 
 def _lab_bundle(op: Op, cols: int, dtype: str, kernels: Sequence[Kernel], roots: tuple[Path, ...]) -> Bundle:
@@ -382,37 +389,38 @@ def farewell(files: Files, folder: Path) -> str:
     """What was written, and what to do with it."""
     size = sum(len(content) for content in files.values())
     what = f"{folder}: {len(files)} files, {size // 1000} kB"
-    if "manifest.json" not in files:
+    if _MANIFEST not in files:
         return f"{what}; serve it and open index.html"
     shaders = [Path(name).stem for name in files if name.startswith("shaders/")]
     return f"{what}; shaders {', '.join(shaders)}\nProve it in a browser: webnorm verify {folder}"
 
 
-def check_folder(folder: Path, force: bool = False) -> None:
-    """Raise WebnormError for a folder that cannot be written, or that holds something else than an export."""
+def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> None:
+    """Raise WebnormError for a folder that cannot be written, or holds something else than such an export."""
     try:
+        parent = next((one for one in folder.absolute().parents if one.exists()), None)
+        if parent is not None and not parent.is_dir():
+            raise WebnormError(f"--out {folder}: {parent.name} is a file; expected a folder")
         if not folder.exists():
             return
         if not folder.is_dir():
             raise WebnormError(f"--out {folder}: is a file; expected a folder")
-        if not force and any(folder.iterdir()) and not _is_export(folder):
+        if not force and any(folder.iterdir()) and not _is_export(folder, lab):
+            what = "lab" if lab else "package"
             raise WebnormError(
-                f"--out {folder}: exists and is no export; choose another folder, or --force to write into "
-                "it (files of other names stay)"
+                f"--out {folder}: exists and is no exported {what}; choose another folder, or --force to "
+                "write into it (files of other names stay)"
             )
     except OSError as error:
         raise WebnormError(f"--out {folder}: cannot be read: {error.strerror}") from error
 
 
-def _is_export(folder: Path) -> bool:
-    for name in ("manifest.json", "bundles/index.json"):
-        try:
-            data = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(data, dict) and "webnorm" in data and "schema" in data:
-            return True
-    return False
+def _is_export(folder: Path, lab: bool) -> bool:
+    try:
+        data = json.loads((folder / (_LAB_INDEX if lab else _MANIFEST)).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and "webnorm" in data and "schema" in data
 
 
 def write(files: Files, folder: Path) -> None:
@@ -431,13 +439,27 @@ def write(files: Files, folder: Path) -> None:
             if not folder.exists():
                 os.rename(staging / "new", folder)
                 return
-            (staging / "old").mkdir()
-            for entry in sorted((staging / "new").iterdir()):
-                if (folder / entry.name).exists():
-                    os.rename(folder / entry.name, staging / "old" / entry.name)
-                os.rename(entry, folder / entry.name)
+            _replace(staging, folder)
     except OSError as error:
         raise WebnormError(f"--out {folder}: cannot be written: {error.strerror}") from error
+
+
+def _replace(staging: Path, folder: Path) -> None:
+    """Put the new entries into the folder; those that they replace go, or come back if one cannot be put."""
+    old = staging / "old"
+    old.mkdir()
+    entries = sorted(path.name for path in (staging / "new").iterdir())
+    try:
+        for name in entries:
+            if os.path.lexists(folder / name):
+                os.rename(folder / name, old / name)
+            os.rename(staging / "new" / name, folder / name)
+    except OSError:
+        for path in old.iterdir():
+            if os.path.lexists(folder / path.name):
+                os.rename(folder / path.name, staging / path.name)
+            os.rename(path, folder / path.name)
+        raise
 
 
 @contextmanager

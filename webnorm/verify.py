@@ -168,9 +168,9 @@ def read_package(folder: Path) -> Package:
     """Read an export; WebnormError if a file is missing or is not what `webnorm export` wrote."""
     manifest = _read_manifest(folder)
     for one in (*manifest["shaders"], *manifest["vectors"]):
-        digest = hashlib.sha256(_read(folder / one["file"])).hexdigest()
-        if digest != one["sha256"]:
-            raise _damaged(folder / one["file"], digest, one["sha256"])
+        found = hashlib.sha256(_read(folder / one["file"])).hexdigest()
+        if found != one["sha256"]:
+            raise _damaged(folder / one["file"], found, one["sha256"])
     index = folder / "index.js"
     for path in (index, folder / PAGE):
         _read(path)
@@ -180,7 +180,7 @@ def read_package(folder: Path) -> Package:
         raise WebnormError(f"{index}: node cannot load it: {error}; {_AGAIN}") from error
     for one in manifest["shaders"]:
         text = texts.get(one["name"])
-        digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+        digest = hashlib.sha256(text.encode()).hexdigest() if isinstance(text, str) else None
         if digest != one["embedded_sha256"]:
             raise _damaged(index, digest, one["embedded_sha256"], f"text of {one['name']}: ")
     return Package(folder, manifest, texts)

@@ -38,8 +38,8 @@
 // rule = "rows_per_workgroup == 1 or span == cols"
 // why = "rows that start off multiples of four columns have their sums in different columns: rows_per_workgroup 1"
 // [[require]]
-// rule = "rows_per_workgroup == 1 or 16 * sums * ceil_div(cols, 4) + 40 * workgroup_size // (4 if subgroups else 1) <= workgroup_storage"
-// why = "the sums of a row do not fit workgroup memory, where those of several rows are added up"
+// rule = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + 16 * workgroup_size // (4 if subgroups else 1) <= workgroup_storage"
+// why = "the reductions, and the sums of a row where those of several rows are added up, do not fit workgroup memory"
 // [[scratch]]
 // name = "partials"
 // records = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4)"

@@ -126,6 +126,11 @@ function addResidual(arrays, { rows, cols }) {
   return h;
 }
 
+/** h in its storage type. Python's ml_dtypes rounds to bfloat16 by way of float32, which decides near ties. */
+function asStored(h, dtype) {
+  return roundTo(dtype === "bfloat16" ? Math.fround(h) : h, dtype);
+}
+
 /**
  * y, and by the problem's options h, stats, y_scale or amax.
  *
@@ -140,7 +145,7 @@ export function forward(arrays, problem) {
   let { x } = arrays;
   if (options.residual) {
     answers.h = addResidual(arrays, problem);
-    x = arrays.h ?? answers.h.value.map((h) => roundTo(h, problem.dtype));
+    x = arrays.h ?? answers.h.value.map((h) => asStored(h, problem.dtype));
   }
   const y = (answers.y = blank([rows, cols], Float32Array));
   if (options.return_stats) answers.stats = blank([rows, has_mean ? 2 : 1]);

@@ -1,0 +1,83 @@
+"""Exports that cover what can be exported: every option and storage type of every op, odd columns too."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from webnorm.export import Request, package, request_for, write
+
+
+@dataclass(frozen=True)
+class Export:
+    """What `webnorm export` is asked for."""
+
+    op: str
+    cols: tuple[int, ...]
+    dtype: str = "float32"
+    options: tuple[str, ...] = ()
+    scale: float | None = None
+    name: str | None = None
+
+    @property
+    def request(self) -> Request:
+        settings = {
+            "--dtype": self.dtype,
+            "--eps": None,
+            "--scale": self.scale,
+            "--name": self.name,
+            "--minify": None,
+        }
+        return request_for(self.op, self.cols, self.options, "auto", (), settings)
+
+    def write(self, folder: Path) -> Path:
+        write(package(self.request), folder)
+        return folder
+
+    def __str__(self) -> str:
+        return "-".join((self.op, *map(str, self.cols), self.dtype))
+
+
+COVERING = (
+    Export("layer_norm", (61, 768), "float16"),
+    Export("layer_norm", (199, 1023), "float32", ("residual", "residual_bias", "return_stats")),
+    Export("layer_norm", (70, 1024), "bfloat16", ("out_dtype=float8_e4m3fn", "weight_dtype=float32"), 16.0),
+    Export("layer_norm", (3, 256), "float16", ("out_dtype=int8", "weight=false")),
+    Export("layer_norm", (1025,), "bfloat16", ("weight=false", "bias=false")),
+    # Of float32 rows this long there are shaders with 1024 invocations.
+    Export(
+        "layer_norm",
+        (4099,),
+        "float32",
+        ("bias=false", "zero_centered_weight", "max_workgroups=3", "out_dtype=float8_e5m2", "residual"),
+    ),
+    Export("rms_norm", (61, 768), "float32", ("zero_centered_weight", "max_workgroups=3")),
+    Export("rms_norm", (199,), "float16", ("residual", "out_dtype=float8_e5m2", "weight=false")),
+    Export("rms_norm", (1, 1023), "bfloat16", ("bias=true", "weight_dtype=float32", "return_stats")),
+    # Sums of three bfloat16 lie so near to a tie that rounding them twice or once differs.
+    Export("rms_norm", (64, 1021), "bfloat16", ("residual", "residual_bias", "out_dtype=int8")),
+    Export("layer_norm_backward", (61, 768), "float32", ("max_workgroups=3",)),
+    Export("layer_norm_backward", (199,), "float16", ("saved_stats", "dh", "residual_bias", "weight=false")),
+    Export(
+        "layer_norm_backward",
+        (1023,),
+        "bfloat16",
+        ("bias=false", "zero_centered_weight", "weight_dtype=float32"),
+    ),
+    Export("rms_norm_backward", (70, 768), "float32", ("zero_centered_weight",)),
+    Export("rms_norm_backward", (1023,), "bfloat16", ("bias=true", "saved_stats", "dh")),
+    Export(
+        "rms_norm_backward",
+        (61, 256),
+        "float16",
+        ("residual_bias", "max_workgroups=2", "weight_dtype=bfloat16", "weight=false", "bias=true"),
+    ),
+)
+
+
+def block(page: Path, language: str) -> str:
+    """The only block of a language on a page of Markdown."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    text: str = found
+    return text
