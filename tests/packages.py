@@ -78,6 +78,8 @@ COVERING = (
 
 def block(page: Path, language: str) -> str:
     """The only block of a language on a page of Markdown."""
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (found,) = re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     text: str = found
     return text

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +29,11 @@ from webnorm.browser import Browser
 from webnorm.bundle import CLASSES
 from webnorm.export import lab, write
 from webnorm.ops import OPS
-from webnorm.problem import DTYPES, Array, Problem
+from webnorm.problem import DTYPES, Array, Problem, finfo
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
-    from playwright.sync_api import ConsoleMessage, Page
+    from playwright.sync_api import ConsoleMessage, Page, Playwright
 
 MISSING = tint.available() or next((mend.missing for mend in browsing.mends()), None)
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -48,44 +51,51 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Chromium]:
-    """A browser for pages that a test handles itself."""
-    with started(browsing._ARGUMENTS) as opened:
-        yield opened
-
-
-@contextmanager
-def started(arguments: Sequence[str]) -> Iterator[Chromium]:
+def playwright() -> Iterator[Playwright]:
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(
-            executable_path=browsing.find(), args=arguments, chromium_sandbox=not system.is_root()
-        )
-        yield opened
-        opened.close()
+    with sync_playwright() as started:
+        yield started
 
 
 @contextmanager
-def page_at(chromium: Chromium, url: str, *, width: int = 1280, first: str = "") -> Iterator[Page]:
-    """A page that may complain of nothing; `first` is a script that runs before its own."""
-    complaints: list[str] = []
+def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chromium]:
+    started = playwright.chromium.launch(
+        executable_path=browsing.find(), args=arguments, chromium_sandbox=not system.is_root()
+    )
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def chromium(playwright: Playwright) -> Iterator[Chromium]:
+    """A browser for pages that a test handles itself."""
+    with launched(playwright, browsing._ARGUMENTS) as started:
+        yield started
+
+
+@contextmanager
+def page_at(
+    chromium: Chromium, url: str, *, width: int = 1280, first: str = "", complains: bool = False
+) -> Iterator[Page]:
+    """A page, on whose console no error may show unless it `complains`; `first` is a script run before it."""
+    errors: list[str] = []
 
     def said(message: ConsoleMessage) -> None:
         if message.type == "error":
-            complaints.append(message.text)
+            errors.append(message.text)
 
     context = chromium.new_context(viewport={"width": width, "height": 800})
     try:
         page = context.new_page()
         page.set_default_timeout(TIME_LIMIT_MS)
         page.on("console", said)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("pageerror", lambda error: errors.append(str(error)))
         if first:
             page.add_init_script(first)
         page.goto(url)
         yield page
-        assert complaints == []
+        assert complains or errors == []
     finally:
         context.close()
 
@@ -184,7 +194,7 @@ def test_every_shader_is_right(export: Export, browser: Browser, tmp_path: Path)
     assert {"portable", "subgroups", "software"} <= assert_right(folder, browser)
     fallback = assert_right(folder, browser, without=("subgroups",))
     assert fallback >= {"portable", "software"}
-    assert not fallback & {"subgroups", "subgroups-1024", "software-subgroups"}
+    assert not fallback & {"subgroups", "subgroups-1024"}
 
 
 def changed_shader(folder: Path, old: str, new: str) -> None:
@@ -302,8 +312,14 @@ REFUSED = "GPUAdapter.prototype.requestDevice = async () => { throw new TypeErro
 TROUBLES = pytest.mark.parametrize(
     ("first", "sentence"),
     [
-        (NO_WEBGPU, "This browser has no WebGPU: Chrome or Edge 113, Safari 26 and Firefox 141 or later have"),
-        (NO_ADAPTER, "The browser has WebGPU but gives no adapter: the GPU or its driver is on its blocklist"),
+        (
+            NO_WEBGPU,
+            "This browser has no WebGPU: Chrome or Edge 113, Safari 26 and Firefox 141 or later have",
+        ),
+        (
+            NO_ADAPTER,
+            "The browser has WebGPU but gives no adapter: the GPU or its driver is on its blocklist",
+        ),
         (REFUSED, "The browser refused the device: no more"),
         (LOST, "The browser lost the GPU while "),
     ],
@@ -324,21 +340,35 @@ def test_a_page_that_cannot_check_says_why(
         assert page.locator("#again").is_enabled()
 
 
-def test_a_browser_whose_webgpu_is_off(folder: Path, lab_folder: Path) -> None:
+def test_a_browser_whose_webgpu_is_off(folder: Path, lab_folder: Path, playwright: Playwright) -> None:
     """As Chromium on Linux without its flag."""
     arguments = [argument for argument in browsing._ARGUMENTS if "webgpu" not in argument]
-    script = f"""
-import sys
-from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_export_browser import *
-with started({arguments!r}) as chromium:
-    for folder, address in (({str(folder)!r}, "verify.html"), ({str(lab_folder)!r}, "index.html")):
-        with opened(chromium, Path(folder), address) as page:
-            error = report_of(page)["error"]
-            assert "WebGPU" in error and page.inner_text("#status") == error, error
-"""
-    raise NotImplementedError(script)
+    arguments.append("--disable-features=WebGPU,Vulkan")
+    with launched(playwright, arguments) as chromium:
+        for where, address in ((folder, "verify.html"), (lab_folder, "index.html")):
+            with opened(chromium, where, address) as page:
+                error = report_of(page)["error"]
+                assert error.startswith(("This browser has no WebGPU", "The browser has WebGPU but gives no"))
+                assert page.inner_text("#status") == error
+
+
+def test_a_page_that_cannot_start_says_why(folder: Path, chromium: Chromium, tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    shutil.copytree(folder, half)
+    (half / "page" / "chart.js").unlink()
+    with browsing._served(half) as server:
+        for url, sentence in (
+            (
+                f"{folder.as_uri()}/verify.html",
+                "Browsers load no modules from file://. Serve this folder over",
+            ),
+            (f"{server.url}/verify.html", f"{server.url}/page/verify.js did not load: is every file of the"),
+        ):
+            with page_at(chromium, url, complains=True) as page:
+                error = report_of(page)["error"]
+                assert error.startswith(sentence)
+                assert page.inner_text("#status") == error
+                assert page.inner_text("#verdict") == "This could not start"
 
 
 def overflow(page: Page) -> int:
@@ -424,21 +454,22 @@ def test_the_lab_shows_every_kernel_to_read(lab_folder: Path, chromium: Chromium
                 page.select_option("#op", op)
                 page.wait_for_function(f"() => document.querySelectorAll('#kernels h3').length === {kernels}")
             page.locator("#kernels summary").first.click()
-            assert "@compute" in page.locator("#kernels pre").first.inner_text()
+            page.locator("#kernels pre").first.get_by_text("@compute").wait_for()
             assert overflow(page) <= 0
 
 
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("auto=1&op=layernorm", "op is layernorm; expected one of layer_norm, layer_norm_backward, rms_norm,"),
+        (
+            "auto=1&op=layernorm",
+            "op is layernorm; expected one of layer_norm, layer_norm_backward, rms_norm,",
+        ),
         ("auto=1&cols=7", "cols is 7; expected one of 256, 1024, 4096"),
         ("rows=0", "rows: "),
     ],
 )
-def test_the_lab_names_what_there_is(
-    query: str, sentence: str, lab_folder: Path, chromium: Chromium
-) -> None:
+def test_the_lab_names_what_there_is(query: str, sentence: str, lab_folder: Path, chromium: Chromium) -> None:
     with opened(chromium, lab_folder, f"index.html?{query}") as page:
         assert report_of(page)["error"].startswith(sentence)
         assert page.inner_text("#status").startswith(sentence)
@@ -447,20 +478,144 @@ def test_the_lab_names_what_there_is(
 # --- what the documents show -----------------------------------------------------------------------
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class _Plain(SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        # What browsers ask for unbidden.
+        if self.path == "/favicon.ico":
+            self.send_response(HTTPStatus.NO_CONTENT)
+            self.end_headers()
+        else:
+            super().do_GET()
+
     def log_message(self, format: str, *args: object) -> None:
         pass
 
 
 @contextmanager
-def plainly_served(folder: Path) -> Iterator[str]:
-    """A site as `python3 -m http.server` makes it, which allows scripts inside a page; gives its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
+def shown(chromium: Chromium, folder: Path, name: str) -> Iterator[Page]:
+    """A page on a site as `python3 -m http.server` makes it, which allows scripts inside the page."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Plain, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            with page_at(chromium, f"http://127.0.0.1:{server.server_port}/{name}") as page:
+                yield page
+        finally:
+            server.shutdown()
+            thread.join()
 
 
-NO_ICON = "document.addEventListener('DOMContentLoaded', () => document.head.insertAdjacentHTML("
+def titled(page: Page) -> str:
+    """The title that a snippet sets in the end."""
+    page.wait_for_function("() => document.title !== ''")
+    return page.title()
+
+
+README_SECTION = re.compile(
+    r"^```console\n(?P<commands>[^`]*)^```\n(?P<between>(?:(?!^```).)*)^```html\n(?P<html>.*?)^```",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) -> None:
+    section = README_SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert section
+    for line in section["commands"].splitlines():
+        words = shlex.split(line)
+        if words[1] == "export" and "--lab" not in words:
+            done = webnorm(words[1:], tmp_path)
+            assert done.returncode == 0, done.stderr
+    name = re.search(r"`([\w/]+\.html)`", section["between"])
+    assert name
+    (tmp_path / name[1]).write_text(section["html"], encoding="utf-8")
+    x = np.arange(768)
+    expected = (x[0] - x.mean()) / np.sqrt(x.var() + 1e-5) + 0.5
+    with shown(chromium, tmp_path, name[1]) as page:
+        page.wait_for_function("() => document.querySelector('output').value !== '...'")
+        result = re.fullmatch(r"768-[\w-]+: y\[0\] is (-?\d+\.\d{4})", page.inner_text("output"))
+    assert result and float(result[1]) == pytest.approx(expected, abs=6e-5)
+
+
+def test_the_snippet_of_the_export_page_is_right(chromium: Chromium, tmp_path: Path) -> None:
+    Export("layer_norm", (768,), "float16").write(tmp_path / "dist" / "ln")
+    script = block(ROOT / "docs" / "export.md", "js")
+    (tmp_path / "page.html").write_text(
+        f'<!doctype html><script type="module">{script}document.title = norm.shader.name;</script>',
+        encoding="utf-8",
+    )
+    with shown(chromium, tmp_path, "page.html") as page:
+        assert titled(page).startswith("768-")
+
+
+def ones(export: Export) -> tuple[Problem, dict[str, Array]]:
+    """Four rows of inputs that are all 1."""
+    op, problem = OPS[export.op], replace(export.request.problem(export.cols[0]), rows=4)
+    return problem, {
+        tensor.name: np.ones(tensor.shape(problem), DTYPES[tensor.dtype(problem)])
+        for tensor in op.present(problem)
+        if tensor.access == "read"
+    }
+
+
+# Statistics that are all 1 are those of no row.
+SNIPPETS = [export for export in COVERING if "saved_stats" not in export.options]
+
+
+@pytest.mark.parametrize("export", SNIPPETS, ids=str)
+def test_the_snippet_of_a_package_is_right(export: Export, chromium: Chromium, tmp_path: Path) -> None:
+    """The first element of the main output, as a number or as its bits."""
+    folder = export.write(tmp_path / "package")
+    (folder / "snippet.html").write_text(block(folder / "README.md", "html"), encoding="utf-8")
+    with shown(chromium, folder, "snippet.html") as page:
+        name, _, code = titled(page).partition("[0] is ")
+    op = OPS[export.op]
+    problem, arrays = ones(export)
+    output = op.outputs(problem)[0]
+    assert name == output.name
+    dtype = output.dtype(problem)
+    if dtype == "float32":
+        got = float(code)
+    else:
+        stored = np.array(int(code)).astype(f"{'i' if dtype == 'int8' else 'u'}{DTYPES[dtype].itemsize}")
+        got = float(stored.view(DTYPES[dtype]))
+    expected = op.reference(arrays, problem)[name].value[0, 0]
+    digits = 0.0 if dtype == "int8" else float(finfo(dtype).eps)
+    assert got == pytest.approx(expected, rel=digits, abs=0.5 if dtype == "int8" else 1e-6)
+
+
+def test_the_snippet_for_buffers_of_ones_own_is_right(chromium: Chromium, tmp_path: Path) -> None:
+    """Run with what it takes for granted: a device of onnxruntime-web's, buffers, rows."""
+    folder = Export("rms_norm", (64,), options=("residual",)).write(tmp_path / "package")
+    *_, script = re.findall(
+        r"^```js\n(.*?)^```", (folder / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    (folder / "snippet.html").write_text(
+        f"""<!doctype html><script type="module">
+  import {{ createRmsNorm, deviceDescriptor }} from "./index.js";
+  const adapter = await navigator.gpu.requestAdapter();
+  const own = await adapter.requestDevice(deviceDescriptor(adapter));
+  const ort = {{ env: {{ webgpu: {{ device: Promise.resolve(own) }} }} }};
+  const rows = 3;
+  const buffer = (size, value) => {{
+    const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC;
+    const made = own.createBuffer({{ size: 4 * size, usage, mappedAtCreation: true }});
+    new Float32Array(made.getMappedRange()).fill(value);
+    made.unmap();
+    return made;
+  }};
+  const [x, residual, weight] = [buffer(rows * 64, 1), buffer(rows * 64, 2), buffer(64, 5)];
+  const [y, h] = [buffer(rows * 64, 0), buffer(rows * 64, 0)];
+{script}
+  const {{ MAP_READ, COPY_DST }} = GPUBufferUsage;
+  const staging = own.createBuffer({{ size: y.size, usage: MAP_READ | COPY_DST }});
+  const copying = own.createCommandEncoder();
+  copying.copyBufferToBuffer(y, 0, staging, 0, y.size);
+  own.queue.submit([copying.finish()]);
+  await staging.mapAsync(GPUMapMode.READ);
+  document.title = Array.from(new Float32Array(staging.getMappedRange())).join(" ");
+</script>""",
+        encoding="utf-8",
+    )
+    with shown(chromium, folder, "snippet.html") as page:
+        got = np.array(titled(page).split(), np.float64)
+    np.testing.assert_allclose(got, np.full(3 * 64, 5.0), rtol=1e-6)

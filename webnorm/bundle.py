@@ -32,9 +32,9 @@ _ROWS, _SOFTWARE_ROWS = 16384, 512
 _MANY_ROWS = 2**31
 _NO_FEATURES: frozenset[str] = frozenset()
 # What a page may find, the most capable first: a device gets the first shader that fits it. Chrome grants
-# 1024 invocations on most desktops, and only where they are asked for; Firefox has no subgroups yet.
+# 1024 invocations on most desktops, and only where they are asked for; Firefox has no subgroups yet, and to a
+# program on the CPU they are of no use.
 CLASSES: dict[str, Traits] = {
-    "software-subgroups": replace(BROWSER, software=True),
     "software": replace(BROWSER, software=True, features=_NO_FEATURES),
     "subgroups-1024": _WIDE,
     "subgroups": BROWSER,
