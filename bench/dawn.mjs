@@ -73,7 +73,8 @@ const results = candidates.map(({ shader, bytes }, at) => {
 console.log("| kernel | shader | median us | GB/s | % of copy |\n|---|---|---:|---:|---:|");
 for (const { shader, median, gbps } of results) {
   const share = ((100 * gbps) / results[0].gbps).toFixed(1);
-  console.log(`| ${shader.kernel} | ${shader.name} | ${(median / 1000).toFixed(1)} | ${gbps.toFixed(0)} | ${share} |`);
+  const cells = [shader.kernel, shader.name, (median / 1000).toFixed(1), gbps.toFixed(0), share];
+  console.log(`| ${cells.join(" | ")} |`);
 }
 console.log(`timed by ${stopwatch.method}\n`);
 process.exit(0);

@@ -18,7 +18,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from lab import KERNELS
-from webnorm import __version__, bundle, export, native, vectors
+from webnorm import __version__, bundle, export, native, vectors, worker
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.ops import OPS
@@ -180,6 +180,22 @@ def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
     own.write_text(source.read_text())
     found = export.bundle_of(request("rms_norm", (96,), kernel=str(own)))
     assert {one.shader.variant.kernel.name for one in found.carried} == {"mine"}
+
+
+def test_an_own_kernel_that_never_ends_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Device
+) -> None:
+    source = next(kernel for kernel in KERNELS if kernel.label == "rms_norm/workgroup").path.read_text()
+    own = tmp_path / "rms_norm" / "endless.wgsl"
+    own.parent.mkdir()
+    own.write_text(
+        source.replace("@compute", "@compute", 1).replace(
+            ") {\n", ") {\n    loop { if (params.rows == 0u) { break; } }\n", 1
+        )
+    )
+    monkeypatch.setattr(worker.Worker.__init__, "__defaults__", (None, 3.0))
+    with pytest.raises(WebnormError, match="running it natively failed: "):
+        export.package(request("rms_norm", (96,), kernel=str(own)))
 
 
 def test_the_code_of_an_op_stays_small() -> None:

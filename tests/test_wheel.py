@@ -67,17 +67,24 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-def test_wheel_holds_the_kernels_and_nothing_foreign(wheel: Path) -> None:
+def test_wheel_holds_kernels_and_pages_and_nothing_foreign(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "webnorm/wgsl/layer_norm/naive.wgsl" in names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"webnorm"}
     for source in (REPOSITORY / "wgsl").rglob("*.wgsl"):
         assert f"webnorm/{source.relative_to(REPOSITORY).as_posix()}" in names
+    for source in (REPOSITORY / "webnorm" / "web").rglob("*.*"):
+        assert source.relative_to(REPOSITORY).as_posix() in names
 
 
 def test_wheel_is_what_gets_imported(installed: Path) -> None:
     where = run(installed / "python", "-c", "import webnorm; print(webnorm.__file__)", cwd=installed.parent)
     assert Path(where.strip()).is_relative_to(installed.parent)
+
+
+def test_export_outside_the_repository(installed: Path, tmp_path: Path) -> None:
+    run(installed / "webnorm", "export", "rms_norm", "--cols", "64", "--out", "rms", cwd=tmp_path)
+    assert (tmp_path / "rms" / "runtime.js").is_file() and (tmp_path / "rms" / "verify.html").is_file()
 
 
 def test_bench_outside_the_repository(installed: Path, tmp_path: Path) -> None:

@@ -736,32 +736,33 @@ def export_command(
     if out is None:
         raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
     exporting.check_folder(out, force, lab=lab)
-    if lab:
-        if op is not None or cols:
-            raise WebnormError("--lab carries every op; leave OP and --cols out")
-        files = exporting.lab(tuple(wgsl or ()))
-    else:
-        asked = [
-            *(option or ()),
-            *(["residual"] if residual else []),
-            *(["zero_centered_weight"] if zero_centered_weight else []),
-        ]
-        files = exporting.package(
-            exporting.request_for(
+    if lab and (op is not None or cols):
+        raise WebnormError("--lab carries every op; leave OP and --cols out")
+    asked = [
+        *(option or ()),
+        *(["residual"] if residual else []),
+        *(["zero_centered_weight"] if zero_centered_weight else []),
+    ]
+    settings = {
+        "--dtype": dtype,
+        "--eps": eps,
+        "--scale": None if scale == 1.0 else scale,
+        "--name": name,
+        "--minify": minify,
+    }
+    with _progress("reading kernels") as update:
+        if lab:
+            files = exporting.lab(tuple(wgsl or ()), update)
+        else:
+            request = exporting.request_for(
                 op,
                 tuple(n for text in cols or () for n in _integers(text, "--cols") or ()),
                 _option_pairs(asked, no_weight, no_bias),
                 kernel,
                 tuple(wgsl or ()),
-                {
-                    "--dtype": dtype,
-                    "--eps": eps,
-                    "--scale": None if scale == 1.0 else scale,
-                    "--name": name,
-                    "--minify": minify,
-                },
+                settings,
             )
-        )
+            files = exporting.package(request, update)
     exporting.write(files, out)
     print(exporting.farewell(files, out))
 

@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -23,13 +23,15 @@ from webnorm import __version__
 from webnorm.bundle import CLASSES, SCHEMA, Bundle, automatic, carry, named, opening_comment
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError, unknown
-from webnorm.kernel import Kernel, discover, select
+from webnorm.kernel import Kernel, discover, select, wgsl_root
 from webnorm.native import try_natively
 from webnorm.ops import OPS, Op
 from webnorm.problem import FP8, Options, Problem
 from webnorm.vectors import TestVector, draw
+from webnorm.worker import Worker, WorkerDied
 
 Files = dict[str, bytes]
+Update = Callable[[str, float], None]
 
 _MANIFEST, _LAB_INDEX = "manifest.json", "bundles/index.json"
 # Rows several times as long as any model's; the test vectors of such an export take 25 MB.
@@ -68,9 +70,16 @@ _FOR_PEOPLE = (
 )
 
 
+def _silent(doing: str, share: float) -> None:
+    pass
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to export. `kernel` None chooses the best for each class of adapters."""
+    """What to export. `kernel` None chooses the best for each class of adapters.
+
+    `words` are the arguments of `request_for` that made it, in which it can travel to another process.
+    """
 
     op: Op
     cols: tuple[int, ...]
@@ -84,6 +93,13 @@ class Request:
     command: str = "webnorm export"
     roots: tuple[Path, ...] = ()
     minify: bool = False
+    words: tuple[Any, ...] = ()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether a text may come from a file of the user's: it may hang a device or panic the compiler."""
+        own = wgsl_root().resolve()
+        return any(not one.path.resolve().is_relative_to(own) for one in (*self.kernels, self.kernel) if one)
 
     def problem(self, cols: int) -> Problem:
         """The problem for a number of columns."""
@@ -145,6 +161,7 @@ def request_for(
         command=shlex.join(words),
         roots=roots,
         minify=settings["--minify"],
+        words=(op_name, cols, options, kernel, roots, settings),
     )
 
 
@@ -180,16 +197,17 @@ def bundle_of(request: Request) -> Bundle:
     )
 
 
-def package(request: Request) -> Files:
-    """The files of the package by their path in it."""
+def package(request: Request, update: Update = _silent) -> Files:
+    """The files of the package by their path in it. `update` hears what is done, and which share of it is."""
+    update("shaders", 0.0)
     bundle = bundle_of(request)
-    vectors = [vector for cols in bundle.cols for vector in draw(request.op, request.problem(cols))]
+    vectors = _vectors(request)
     manifest = bundle.manifest()
-    device = _native_device()
-    for one, entry in zip(bundle.carried, manifest["shaders"], strict=True):
-        own = [vector for vector in vectors if vector.problem.cols == entry["cols"]]
-        reason = {"reason": "no WebGPU adapter where this was exported"}
-        entry["native"] = reason if device is None else try_natively(device, one, own)
+    for at, (entry, found) in enumerate(
+        zip(manifest["shaders"], _native_entries(request, bundle, vectors), strict=True)
+    ):
+        update(f"{entry['name']}, natively", 0.3 + 0.7 * at / len(bundle.carried))
+        entry["native"] = found
     encoded = {vector.file: vector.encoded() for vector in vectors}
     manifest["vectors"] = [_vector_entry(vector, encoded[vector.file]) for vector in vectors]
     context = _context(bundle, manifest)
@@ -211,9 +229,37 @@ def _package_name(request: Request) -> str:
     return name
 
 
-def _native_device() -> Device | None:
+def _vectors(request: Request) -> list[TestVector]:
+    return [vector for cols in request.cols for vector in draw(request.op, request.problem(cols))]
+
+
+def _native_entries(
+    request: Request, bundle: Bundle, vectors: Sequence[TestVector]
+) -> Iterator[dict[str, Any]]:
+    """What each shader does natively; in a process of its own where a text may be foreign."""
     found = adapters()
-    return open_device(found[0]) if found else None
+    if not found:
+        yield from ({"reason": "no WebGPU adapter where this was exported"} for _ in bundle.carried)
+    elif request.foreign:
+        try:
+            with Worker() as worker:
+                yield from worker.stream(try_in_worker, request.words)
+        except WorkerDied as death:
+            raise WebnormError(f"{bundle.name}: running it natively failed: {death}") from death
+    else:
+        yield from _try_all(open_device(found[0]), bundle, vectors)
+
+
+def try_in_worker(device: Device, words: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+    """The worker's side: the request is made anew there."""
+    request = request_for(*words)
+    yield from _try_all(device, bundle_of(request), _vectors(request))
+
+
+def _try_all(device: Device, bundle: Bundle, vectors: Sequence[TestVector]) -> Iterator[dict[str, Any]]:
+    for one in bundle.carried:
+        own = [vector for vector in vectors if vector.problem.cols == one.shader.problem.cols]
+        yield try_natively(device, one, own)
 
 
 def _vector_entry(vector: TestVector, encoded: bytes) -> dict[str, Any]:
@@ -331,15 +377,19 @@ _LAB_DTYPES = ("float32", "float16")
 _LAB_ELEMENTS, _LAB_SOFTWARE_ELEMENTS = 1 << 24, 1 << 17
 
 
-def lab(roots: tuple[Path, ...] = ()) -> Files:
-    """The files of the lab: a page, and every kernel for several problems."""
+def lab(roots: tuple[Path, ...] = (), update: Update = _silent) -> Files:
+    """The files of the lab: a page, and every kernel for several problems. `update` as in `package`."""
     kernels = discover(roots)
     files = _pages("lab", "index.html")
-    entries = []
-    for op, cols, dtype in itertools.product(OPS.values(), _LAB_COLS, _LAB_DTYPES):
+    entries: list[dict[str, Any]] = []
+    problems = list(itertools.product(OPS.values(), _LAB_COLS, _LAB_DTYPES))
+    for op, cols, dtype in problems:
+        update(f"{op.name}, {cols} columns, {dtype}", len(entries) / len(problems))
         bundle = _lab_bundle(op, cols, dtype, [kernel for kernel in kernels if kernel.op == op], roots)
         file = f"{bundle.name}.json"
-        data = {"manifest": {**bundle.manifest(), "vectors": []}, "texts": bundle.texts}
+        # The lab is read: its texts keep their comments.
+        texts = {one.name: one.text for one in bundle.carried}
+        data = {"manifest": {**bundle.manifest(), "vectors": []}, "texts": texts}
         files[f"bundles/{file}"] = json.dumps(data).encode()
         entries.append(
             {
