@@ -437,11 +437,12 @@ def test_the_unstable_kernel_fails_as_its_header_says(lab_folder: Path, chromium
     assert {one["status"] for one in found.values()} == {"pass"}
 
 
-def test_the_lab_runs_every_op_without_subgroups(lab_folder: Path, chromium: Chromium) -> None:
+def test_the_lab_runs_every_op_on_a_phone_without_subgroups(lab_folder: Path, chromium: Chromium) -> None:
     address = "index.html?auto=1&all=1&subgroups=0&cols=1024&dtype=float16&rows=5"
-    with opened(chromium, lab_folder, address) as page:
+    with opened(chromium, lab_folder, address, width=PHONE) as page:
         report = report_of(page)
         assert page.locator("#results article").count() == len(NORMS)
+        assert overflow(page) <= 0
     assert "subgroups" not in report["device"]["features"]
     assert {one["op"] for one in report["results"]} == set(OPS)
     skipped = {one["kernel"] for one in report["results"] if one["status"] == "skip"}
@@ -497,6 +498,12 @@ class _Plain(SimpleHTTPRequestHandler):
         pass
 
 
+FAILING = """
+addEventListener("error", (event) => { window.failure = event.message; });
+addEventListener("unhandledrejection", (event) => { window.failure = event.reason.message; });
+"""
+
+
 @contextmanager
 def shown(chromium: Chromium, folder: Path, name: str) -> Iterator[Page]:
     """A page on a site as `python3 -m http.server` makes it, which allows scripts inside the page."""
@@ -504,16 +511,22 @@ def shown(chromium: Chromium, folder: Path, name: str) -> Iterator[Page]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
-            with page_at(chromium, f"http://127.0.0.1:{server.server_port}/{name}") as page:
+            with page_at(chromium, f"http://127.0.0.1:{server.server_port}/{name}", first=FAILING) as page:
                 yield page
         finally:
             server.shutdown()
             thread.join()
 
 
+def wait(page: Page, condition: str) -> None:
+    """Until a snippet shows what it does in the end; at once where it fails."""
+    page.wait_for_function(f"() => window.failure !== undefined || {condition}")
+    assert page.evaluate("window.failure") is None
+
+
 def titled(page: Page) -> str:
     """The title that a snippet sets in the end."""
-    page.wait_for_function("() => document.title !== ''")
+    wait(page, "document.title !== ''")
     return page.title()
 
 
@@ -537,7 +550,7 @@ def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) 
     x = np.arange(768)
     expected = (x[0] - x.mean()) / np.sqrt(x.var() + 1e-5) + 0.5
     with shown(chromium, tmp_path, name[1]) as page:
-        page.wait_for_function("() => document.querySelector('output').value !== '...'")
+        wait(page, "document.querySelector('output').value !== '...'")
         result = re.fullmatch(r"768-[\w-]+: y\[0\] is (-?\d+\.\d{4})", page.inner_text("output"))
     assert result and float(result[1]) == pytest.approx(expected, abs=6e-5)
 

@@ -42,6 +42,9 @@ CLASSES: dict[str, Traits] = {
     "portable": replace(BROWSER, features=_NO_FEATURES),
 }
 
+# The lab compares kernels of which some need subgroups, on software adapters too.
+LAB_CLASSES: dict[str, Traits] = {"software-subgroups": replace(BROWSER, software=True), **CLASSES}
+
 Chooser = Callable[[Problem, Traits], tuple[Variant | None, str]]
 
 
@@ -117,6 +120,7 @@ def carry(
     opening: Callable[[str, Shader], str],
     *,
     prefix: str = "",
+    classes: Mapping[str, Traits] = CLASSES,
     roots: Sequence[Path] = (),
     minify: bool = False,
 ) -> list[Carried]:
@@ -128,7 +132,7 @@ def carry(
     refusal = ""
     seen: dict[tuple[bool, str], Carried] = {}
     # From the least capable class on: of two with the same text, the one that asks for less stays.
-    for name, traits in reversed(CLASSES.items()):
+    for name, traits in reversed(list(classes.items())):
         usual = replace(problem, rows=_SOFTWARE_ROWS if traits.software else _ROWS)
         variant, why = choose(usual, traits)
         if variant is None:
@@ -218,7 +222,7 @@ def _shader_entry(one: Carried) -> dict[str, Any]:
         "differs": kernel.differs,
         "rung": kernel.rung,
     }
-    if CLASSES[one.adapter_class].software:
+    if LAB_CLASSES[one.adapter_class].software:
         entry["software"] = True
     if kernel.unstable is not None:
         entry["unstable"] = kernel.unstable

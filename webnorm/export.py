@@ -20,7 +20,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from webnorm import __version__
-from webnorm.bundle import CLASSES, SCHEMA, Bundle, automatic, carry, named, opening_comment
+from webnorm.bundle import LAB_CLASSES, SCHEMA, Bundle, automatic, carry, named, opening_comment
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError, unknown
 from webnorm.kernel import Kernel, discover, select, wgsl_root
@@ -415,7 +415,7 @@ def _lab_bundle(op: Op, cols: int, dtype: str, kernels: Sequence[Kernel], roots:
         eps=op.default_eps,
         options=replace(op.defaults, saved_stats=False),
     )
-    able = [k for k in kernels if any(named(k)(problem, traits)[0] for traits in CLASSES.values())]
+    able = [k for k in kernels if any(named(k)(problem, traits)[0] for traits in LAB_CLASSES.values())]
     return Bundle(
         name=f"{op.name}-{cols}-{dtype}",
         op=op,
@@ -426,7 +426,12 @@ def _lab_bundle(op: Op, cols: int, dtype: str, kernels: Sequence[Kernel], roots:
             one
             for kernel in able
             for one in carry(
-                problem, named(kernel), opening_comment(command), prefix=kernel.name, roots=roots
+                problem,
+                named(kernel),
+                opening_comment(command),
+                prefix=kernel.name,
+                classes=LAB_CLASSES,
+                roots=roots,
             )
         ),
     )

@@ -1,0 +1,36 @@
+// Mistakes that the types find: the line below each comment is one.
+
+import { createLayerNorm, manifest } from "webnorm-layer-norm";
+import { create, type Buffers } from "@example/rms-gradient";
+
+export async function mistakes(device: GPUDevice, pass: GPUComputePassEncoder, buffer: GPUBuffer) {
+  const half = new Uint16Array(768);
+  // @ts-expect-error there is a shader for 768 columns only
+  const norm = await createLayerNorm(device, { cols: 1024 });
+  // @ts-expect-error no scale without float8
+  await createLayerNorm(device, { scale: 2 });
+  // @ts-expect-error not a device
+  await createLayerNorm(navigator.gpu);
+  // @ts-expect-error bias is missing
+  await norm.run({ x: half, weight: half });
+  // @ts-expect-error the name is weight
+  await norm.run({ x: half, weights: half, bias: half });
+  // @ts-expect-error numbers are not typed arrays
+  await norm.run({ x: [1, 2], weight: half, bias: half });
+  // @ts-expect-error z is none of its tensors
+  norm.byteLength("z", 4);
+  const { y } = await norm.run({ x: half, weight: half, bias: half });
+  // @ts-expect-error float16 comes as its bits
+  const numbers: Float32Array = y;
+  // @ts-expect-error rows is missing
+  norm.encode(pass, { x: buffer, weight: buffer, bias: buffer, y: buffer });
+  // @ts-expect-error typed arrays are for run
+  norm.encode(pass, { x: half, weight: buffer, bias: buffer, y: buffer, rows: 1 });
+  // @ts-expect-error of several numbers of columns one has to be chosen
+  await create(device);
+  // @ts-expect-error the gradient has no bias
+  const buffers: Buffers["dbias"] = buffer;
+  // @ts-expect-error the manifest is for reading
+  manifest.op = "rms_norm";
+  return [numbers, buffers];
+}
