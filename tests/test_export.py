@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+import broken
 from lab import KERNELS
-from webnorm import __version__, bundle, export, native, vectors, worker
+from webnorm import __version__, bundle, export, native, vectors
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.ops import OPS
@@ -182,20 +183,21 @@ def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
     assert {one.shader.variant.kernel.name for one in found.carried} == {"mine"}
 
 
-def test_an_own_kernel_that_never_ends_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Device
+def test_an_own_kernel_that_panics_the_compiler_costs_no_more_than_its_export(
+    tmp_path: Path, device: Device
 ) -> None:
-    source = next(kernel for kernel in KERNELS if kernel.label == "rms_norm/workgroup").path.read_text()
-    own = tmp_path / "rms_norm" / "endless.wgsl"
-    own.parent.mkdir()
-    own.write_text(
-        source.replace("@compute", "@compute", 1).replace(
-            ") {\n", ") {\n    loop { if (params.rows == 0u) { break; } }\n", 1
-        )
+    own = broken.write(tmp_path, "panics") / "layer_norm" / "panics.wgsl"
+    with pytest.raises(WebnormError, match="running it natively failed: the shader compiler panicked"):
+        export.package(request(kernel=str(own)))
+
+
+def test_a_kernel_that_is_wrong_natively_is_told(tmp_path: Path, device: Device) -> None:
+    broken.write(tmp_path, "wrong")
+    done = webnorm(
+        ["export", "layer_norm", "--cols", "64", "--kernel", "wrong", "--wgsl", ".", "--out", "o"], tmp_path
     )
-    monkeypatch.setattr(worker.Worker.__init__, "__defaults__", (None, 3.0))
-    with pytest.raises(WebnormError, match="running it natively failed: "):
-        export.package(request("rms_norm", (96,), kernel=str(own)))
+    assert done.returncode == 1 and "64-portable is wrong natively: y[" in done.stderr
+    assert manifest_of(content(tmp_path / "o"))["command"].startswith("webnorm export layer_norm --wgsl . ")
 
 
 def test_the_code_of_an_op_stays_small() -> None:
@@ -276,11 +278,16 @@ def test_the_lab_carries_every_kernel() -> None:
 
 # --- folders ---------------------------------------------------------------------------------------
 
-FILES: export.Files = {
-    "manifest.json": b'{"schema": 1, "webnorm": "0"}',
-    "shaders/a.wgsl": b"a",
-    "index.js": b"1",
-}
+TEXTS: export.Files = {"shaders/a.wgsl": b"a", "shaders/c.wgsl": b"c", "index.js": b"1"}
+
+
+def exported(texts: export.Files) -> export.Files:
+    digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
+    manifest = {"schema": 1, "webnorm": "0", "files": digests}
+    return {**texts, "manifest.json": json.dumps(manifest).encode()}
+
+
+FILES = exported(TEXTS)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -291,13 +298,15 @@ def test_an_export_replaces_an_older_one_and_nothing_else(tmp_path: Path) -> Non
     out = tmp_path / "new" / "dist"
     export.write(FILES, out)
     assert content(out) == FILES
-    (out / "notes.txt").write_bytes(b"mine")
+    (out / "shaders" / "notes.txt").write_bytes(b"mine")
+    (out / "shaders" / "c.wgsl").write_bytes(b"changed")
     (out / "node_modules").mkdir()
     export.check_folder(out)
-    newer = {**FILES, "shaders/b.wgsl": b"b", "index.js": b"2"}
-    del newer["shaders/a.wgsl"]
+    newer = exported({"shaders/b.wgsl": b"b", "index.js": b"2"})
     export.write(newer, out)
-    assert content(out) == {**newer, "notes.txt": b"mine"} and (out / "node_modules").is_dir()
+    # What the older export wrote is gone, what someone wrote or changed is not.
+    assert content(out) == {**newer, "shaders/notes.txt": b"mine", "shaders/c.wgsl": b"changed"}
+    assert (out / "node_modules").is_dir()
     assert [path.name for path in out.parent.iterdir()] == ["dist"]
 
 
@@ -314,18 +323,30 @@ def test_a_folder_that_is_no_export_is_refused_unless_forced(tmp_path: Path) -> 
         export.check_folder(tmp_path, lab=True)
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    export.write(FILES, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and content(tmp_path / "target") == FILES
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
+def test_a_write_that_fails_leaves_what_was_there(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "dist"
     export.write(FILES, out)
     real: Callable[..., None] = os.rename
 
     def failing(source: Path, target: Path) -> None:
         if Path(target) == out / "manifest.json" and Path(source).parent.name == "new":
-            raise OSError(28, "No space left on device")
+            raise error
         real(source, target)
 
     monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(WebnormError, match="cannot be written: No space left on device"):
+    with pytest.raises(
+        (WebnormError, KeyboardInterrupt), match=r"cannot be written: No space left on device|^$"
+    ):
         export.write({**FILES, "index.js": b"2", "manifest.json": b"{}"}, out)
     assert content(out) == FILES
     assert [path.name for path in tmp_path.iterdir()] == ["dist"]
@@ -357,7 +378,8 @@ MISTAKES = {
     "layer_norm --cols 64 --out out --kernel copy": "kernel copy computes copy; expected one of layer_norm",
     "layer_norm --cols 64 --out out --option dh": "layer_norm has no option dh: it has weight, bias, "
     "zero_centered_weight, weight_dtype, residual, residual_bias, return_stats, out_dtype, max_workgroups",
-    "--lab layer_norm --out out": "--lab carries every op; leave OP and --cols out",
+    "--lab layer_norm --out out": "--lab carries every op and kernel; expected no more than --out, "
+    "--wgsl and --force",
 }
 
 

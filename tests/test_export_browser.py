@@ -210,6 +210,7 @@ def changed_shader(folder: Path, old: str, new: str) -> None:
     assert old in index
     index_file.write_text(index.replace(old, new), encoding="utf-8")
     manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
+    manifest["files"]["index.js"] = sha256(index_file.read_bytes()).hexdigest()
     texts = tint.run_node("texts.mjs", index_file)
     for shader in manifest["shaders"]:
         shader["embedded_sha256"] = sha256(texts[shader["name"]].encode()).hexdigest()

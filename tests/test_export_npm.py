@@ -87,7 +87,7 @@ def project(folders: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactor
     root = tmp_path_factory.mktemp("project")
     shutil.copytree(APP, root, dirs_exist_ok=True)
     archives = [f"./{packed(folder, root)['filename']}" for folder in folders.values()]
-    quiet = ("--no-audit", "--no-fund", "--loglevel=error", "--prefer-offline")
+    quiet = ("--no-audit", "--no-fund", "--loglevel=error", "--prefer-offline", "--fetch-retries=1")
     done = run("npm", "install", *quiet, *archives, cwd=root)
     unreached = UNREACHED.search(done.stderr)
     if done.returncode != 0 and unreached:

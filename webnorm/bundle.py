@@ -282,7 +282,8 @@ def opening_comment(command: str) -> Callable[[str, Shader], str]:
     return opening
 
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*|/\*|\*/")
+_BLOCK_EDGE = re.compile(r"/\*|\*/")
 _WORD, _SIGN = re.compile(r"[\w.]"), re.compile(r"[-+*/&|<>=!%^~]")
 
 
@@ -290,8 +291,23 @@ def minified(text: str) -> str:
     """The WGSL without comments, and without white space except between lines and between two tokens that
     would become one.
     """
-    lines = (_close(line.split()) for line in _COMMENT.sub(" ", text).splitlines())
+    lines = (_close(line.split()) for line in _uncommented(text).splitlines())
     return "".join(f"{line}\n" for line in lines if line)
+
+
+def _uncommented(text: str) -> str:
+    """The text with a space for each comment; those of blocks nest in WGSL."""
+    kept: list[str] = []
+    depth = begin = 0
+    at = _COMMENT.search(text)
+    while at:
+        if depth == 0:
+            kept.append(text[begin : at.start()])
+        depth += {"/*": 1, "*/": -1}.get(at[0], 0)
+        begin = at.end()
+        # Within a block two slashes mean nothing.
+        at = (_BLOCK_EDGE if depth else _COMMENT).search(text, begin)
+    return " ".join([*kept, text[begin:]])
 
 
 def _close(parts: Sequence[str]) -> str:

@@ -736,8 +736,6 @@ def export_command(
     if out is None:
         raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
     exporting.check_folder(out, force, lab=lab)
-    if lab and (op is not None or cols):
-        raise WebnormError("--lab carries every op; leave OP and --cols out")
     asked = [
         *(option or ()),
         *(["residual"] if residual else []),
@@ -750,6 +748,10 @@ def export_command(
         "--name": name,
         "--minify": minify,
     }
+    if lab and (op or cols or asked or no_weight or no_bias or kernel != "auto" or any(settings.values())):
+        raise WebnormError(
+            "--lab carries every op and kernel; expected no more than --out, --wgsl and --force"
+        )
     with _progress("reading kernels") as update:
         if lab:
             files = exporting.lab(tuple(wgsl or ()), update)
@@ -765,6 +767,10 @@ def export_command(
             files = exporting.package(request, update)
     exporting.write(files, out)
     print(exporting.farewell(files, out))
+    wrong = exporting.wrong(files)
+    for line in wrong:
+        print(f"webnorm: {line}", file=sys.stderr)
+    raise typer.Exit(WRONG if wrong else OK)
 
 
 @app.command("verify")

@@ -137,6 +137,8 @@ def request_for(
     op = OPS[op_name]
     kernels = discover(roots)
     words = ["webnorm", "export", op_name]
+    for root in roots:
+        words += ["--wgsl", str(root)]
     for count in cols:
         words += ["--cols", str(count)]
     for option in options:
@@ -213,9 +215,11 @@ def package(request: Request, update: Update = _silent) -> Files:
     context = _context(bundle, manifest)
     files = {name: _rendered(f"{name}.jinja", context) for name in ("index.js", "index.d.ts", "README.md")}
     files["package.json"] = _package_json(manifest)
-    files[_MANIFEST] = _json(manifest)
     files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.carried}
-    return files | encoded | _pages("verify")
+    files |= encoded | _pages("verify")
+    manifest["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    files[_MANIFEST] = _json(manifest)
+    return files
 
 
 def _package_name(request: Request) -> str:
@@ -291,10 +295,21 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "inputs": [tensor for tensor in tensors if tensor["access"] == "read"],
         "outputs": [tensor for tensor in tensors if tensor["access"] == "write"],
         "arrays": {dtype: array for dtype, (array, _) in _ARRAYS.items()},
+        "takes": {dtype: array for dtype, (array, _) in _ARRAYS.items()}
+        | {"float16": "Uint16Array | Float16ArrayLike"},
+        "dtypes": {tensor["dtype"] for tensor in tensors},
+        "contents": _contents(bundle),
         "ones": {dtype: one for dtype, (_, one) in _ARRAYS.items()},
         "has_scale": bundle.problem.out_dtype in FP8,
         "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
     }
+
+
+def _contents(bundle: Bundle) -> dict[str, str]:
+    """What the columns of a tensor hold, where its name does not say."""
+    stats = "the mean in two words whose sum it is, and rstd" if bundle.op.has_mean else "rstd"
+    known = {"stats": f": {stats}", "amax": ": of y before it is scaled, and 1 / scale"}
+    return {tensor.name: known.get(tensor.name, "") for tensor in bundle.op.tensors}
 
 
 def _less(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -339,7 +354,7 @@ def _package_json(manifest: Mapping[str, Any]) -> bytes:
 
 
 def _json(data: Any) -> bytes:
-    return (json.dumps(data, indent=2) + "\n").encode()
+    return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
 
 
 def _web() -> Path:
@@ -446,8 +461,20 @@ def farewell(files: Files, folder: Path) -> str:
     what = f"{folder}: {len(files)} files, {size // 1000} kB"
     if _MANIFEST not in files:
         return f"{what}; serve it and open index.html"
-    shaders = [Path(name).stem for name in files if name.startswith("shaders/")]
-    return f"{what}; shaders {', '.join(shaders)}\nProve it in a browser: webnorm verify {folder}"
+    shaders = json.loads(files[_MANIFEST])["shaders"]
+    names = ", ".join(shader["name"] for shader in shaders)
+    return f"{what}; shaders {names}\nProve it in a browser: webnorm verify {shlex.quote(str(folder))}"
+
+
+def wrong(files: Files) -> list[str]:
+    """A line for each shader of a package that was wrong natively."""
+    found = []
+    for shader in json.loads(files[_MANIFEST])["shaders"] if _MANIFEST in files else ():
+        reasons = [vector.get("reason") for vector in shader["native"].get("vectors", {}).values()]
+        reason = next(filter(None, reasons), None)
+        if reason:
+            found.append(f"{shader['name']} is wrong natively: {reason}")
+    return found
 
 
 def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> None:
@@ -479,42 +506,58 @@ def _is_export(folder: Path, lab: bool) -> bool:
 
 
 def write(files: Files, folder: Path) -> None:
-    """Write the files into a folder: beside it first, then entry by entry with one rename each.
+    """Write the files into a folder: beside it first, then each by a rename.
 
-    What an older export left in the folders of this one is gone; files of other names stay. Raises
-    WebnormError for a folder that cannot be written.
+    What an older export left, as it was written, goes; files of other names stay. Raises WebnormError for a
+    folder that cannot be written, and leaves it as it was.
     """
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _staging(folder.parent) as staging:
+        # Beside a link's target: a rename does not cross file systems.
+        target = folder.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _staging(target if target.exists() else target.parent) as staging:
             for name, content in files.items():
                 path = staging / "new" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            if not folder.exists():
-                os.rename(staging / "new", folder)
-                return
-            _replace(staging, folder)
+            if target.exists():
+                _replace(staging, target, [*files, *(name for name in _left(target) if name not in files)])
+            else:
+                os.rename(staging / "new", target)
     except OSError as error:
         raise WebnormError(f"--out {folder}: cannot be written: {error.strerror}") from error
 
 
-def _replace(staging: Path, folder: Path) -> None:
-    """Put the new entries into the folder; those that they replace go, or come back if one cannot be put."""
-    old = staging / "old"
-    old.mkdir()
-    entries = sorted(path.name for path in (staging / "new").iterdir())
+def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
+    """Put new files in the place of old ones, or take old ones away; all of it or, when it fails, nothing."""
+    moves: list[tuple[Path, Path]] = []
     try:
-        for name in entries:
-            if os.path.lexists(folder / name):
-                os.rename(folder / name, old / name)
-            os.rename(staging / "new" / name, folder / name)
-    except OSError:
-        for path in old.iterdir():
-            if os.path.lexists(folder / path.name):
-                os.rename(folder / path.name, staging / path.name)
-            os.rename(path, folder / path.name)
+        for name in names:
+            for source, target in (
+                (folder / name, staging / "old" / name),
+                (staging / "new" / name, folder / name),
+            ):
+                if os.path.lexists(source):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    os.rename(source, target)
+                    moves.append((source, target))
+    except BaseException:
+        for source, target in reversed(moves):
+            os.rename(target, source)
         raise
+
+
+def _left(folder: Path) -> Iterator[str]:
+    """Files of the export that is there, as far as they are as it wrote them."""
+    try:
+        listed = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))["files"]
+        for name, digest in listed.items():
+            path = folder / name
+            inside = path.resolve().is_relative_to(folder) and path.is_file()
+            if inside and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+                yield name
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ def natively(shader: Shader) -> Shader:
 
 def try_natively(device: Device, one: Carried, vectors: Sequence[TestVector]) -> dict[str, Any]:
     """The manifest's entry `native`: the verdict on each vector, or why the text was not run."""
-    shader = natively(one.shader)
+    shader = natively(replace(one.shader, text=one.embedded))
     traits = device.traits
     missing = sorted(shader.features - traits.features)
     if missing:
@@ -53,18 +54,23 @@ def try_natively(device: Device, one: Carried, vectors: Sequence[TestVector]) ->
     return {
         "adapter": device.adapter.name,
         "verdict": _verdict(all(accuracy.ok for accuracy in found.values())),
-        "max_abs_error": max(accuracy.max_abs_error for accuracy in found.values()),
-        "max_rel_error": max(accuracy.max_rel_error for accuracy in found.values()),
+        "max_abs_error": _number(max(accuracy.max_abs_error for accuracy in found.values())),
+        "max_rel_error": _number(max(accuracy.max_rel_error for accuracy in found.values())),
         "vectors": {
             name: {
                 "verdict": _verdict(accuracy.ok),
-                "max_abs_error": accuracy.max_abs_error,
-                "max_rel_error": accuracy.max_rel_error,
+                "max_abs_error": _number(accuracy.max_abs_error),
+                "max_rel_error": _number(accuracy.max_rel_error),
                 **({} if accuracy.reason is None else {"reason": accuracy.reason}),
             }
             for name, accuracy in found.items()
         },
     }
+
+
+def _number(value: float) -> float | str:
+    """JSON has no infinity: such a number is a string there, as in a results file."""
+    return value if math.isfinite(value) else str(value)
 
 
 def _verdict(ok: bool) -> str:

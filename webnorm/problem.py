@@ -127,7 +127,7 @@ class Problem:
             raise WebnormError(f"cols is {self.cols}; expected 1 or more")
         if self.dtype not in STORAGE:
             raise unknown("dtype", self.dtype, STORAGE)
-        if not (0 <= self.eps < _LARGEST):
+        if not (self.eps == 0 or 1 / _LARGEST <= self.eps < _LARGEST):
             raise WebnormError(f"eps is {self.eps}; expected a finite number of 0 or more that float32 holds")
         if not (1 / _LARGEST < self.scale < _LARGEST):
             raise WebnormError(

@@ -135,7 +135,10 @@ def run_node(script: str, argument: Path, text: str = "") -> Any:
     if run.returncode != 0:
         lines = run.stderr.strip().splitlines() or [f"exit status {run.returncode}"]
         raise WebnormError(next((line for line in lines if re.match(r"\w*Error\b", line)), lines[-1]))
-    return json.loads(run.stdout.rpartition("\nresult: ")[2])
+    try:
+        return json.loads(run.stdout.rpartition("\nresult: ")[2])
+    except ValueError:
+        raise WebnormError(f"{script}: node ended without a result") from None
 
 
 def _request(source: Source) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ _AGAIN = "export again"
 # JSON has no infinity; webnorm writes such a number as a string.
 _NUMBER = (int, float, str, type(None))
 _TEXT = (str, type(None))
+MANIFEST = "manifest.json"
 _KINDS = {
+    bool: "true or false",
     dict: "an object",
     list: "a list",
     str: "a text",
@@ -32,6 +35,11 @@ _KINDS = {
 
 # What is used of a manifest and of a page's report: a dict names keys, a list has items of one form.
 _MANIFEST = {
+    "op": str,
+    "has_mean": bool,
+    "problem": {"dtype": str, "eps": _NUMBER, "options": dict},
+    "tensors": [{"name": str, "access": str, "dtype": str, "shape": list}],
+    "files": dict,
     "cols": [int],
     "shaders": [
         {
@@ -48,8 +56,9 @@ _MANIFEST = {
             "native": dict,
         }
     ],
-    "vectors": [{"name": str, "file": str, "sha256": str, "cols": int}],
+    "vectors": [{"name": str, "file": str, "sha256": str, "cols": int, "rows": int}],
 }
+_NATIVE = {"verdict": str, "max_abs_error": _NUMBER, "vectors": dict}
 _REPORT = {
     "adapter": dict,
     "features": [str],
@@ -167,10 +176,14 @@ def verify(
 def read_package(folder: Path) -> Package:
     """Read an export; WebnormError if a file is missing or is not what `webnorm export` wrote."""
     manifest = _read_manifest(folder)
-    for one in (*manifest["shaders"], *manifest["vectors"]):
-        found = hashlib.sha256(_read(folder / one["file"])).hexdigest()
-        if found != one["sha256"]:
-            raise _damaged(folder / one["file"], found, one["sha256"])
+    expected = {**manifest["files"], **{one["file"]: one["sha256"] for one in _with_files(manifest)}}
+    for name, digest in expected.items():
+        path = folder / name
+        if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
+            raise WebnormError(f"{folder / MANIFEST}: {name!r} lies outside of the folder; {_AGAIN}")
+        found = hashlib.sha256(_read(path)).hexdigest()
+        if found != digest:
+            raise _damaged(path, found, str(digest))
     index = folder / "index.js"
     for path in (index, folder / PAGE):
         _read(path)
@@ -178,6 +191,8 @@ def read_package(folder: Path) -> Package:
         texts = tint.run_node("texts.mjs", index)
     except WebnormError as error:
         raise WebnormError(f"{index}: node cannot load it: {error}; {_AGAIN}") from error
+    if not isinstance(texts, dict):
+        raise WebnormError(f"{index}: exports no texts; {_AGAIN}")
     for one in manifest["shaders"]:
         text = texts.get(one["name"])
         digest = hashlib.sha256(text.encode()).hexdigest() if isinstance(text, str) else None
@@ -186,8 +201,13 @@ def read_package(folder: Path) -> Package:
     return Package(folder, manifest, texts)
 
 
+def _with_files(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from manifest["shaders"]
+    yield from manifest["vectors"]
+
+
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
     except NotADirectoryError:
@@ -201,7 +221,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise WebnormError(f"{folder}: no such folder; expected one that `webnorm export OP` wrote") from None
     except OSError as error:
         raise WebnormError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WebnormError(f"{path}: not JSON ({error}); {_AGAIN}") from error
     _check_form(manifest, {"schema": int}, str(path))
     if manifest["schema"] != SCHEMA:
@@ -211,11 +231,23 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     _check_form(manifest, _MANIFEST, str(path))
     if not manifest["shaders"]:
         raise WebnormError(f"{path}: shaders is empty; {_AGAIN}")
+    for one in manifest["shaders"]:
+        known = {binding["binding"] for binding in one["bindings"]}
+        for step in one["passes"]:
+            if not known.issuperset(step["bindings"]):
+                raise WebnormError(f"{path}: {one['name']} binds what it does not declare; {_AGAIN}")
+        if "verdict" in one["native"]:
+            where = f"{one['name']}.native"
+            _check_form(one["native"], _NATIVE, str(path), where)
+            for name, vector in one["native"]["vectors"].items():
+                _check_form(vector, {"verdict": str}, str(path), f"{where}.vectors.{name}")
     return manifest
 
 
 def _read(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():
+            raise WebnormError(f"{path}: expected a file; {_AGAIN}")
         return path.read_bytes()
     except FileNotFoundError:
         raise WebnormError(f"{path}: the file is missing; {_AGAIN}") from None
@@ -369,4 +401,7 @@ def _native(entry: Mapping[str, Any]) -> tuple[Side, dict[str, str]]:
 
 
 def _number(value: float | str | None) -> float | None:
-    return None if value is None else float(value)
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return math.nan

@@ -81,11 +81,23 @@ const bias = weight;
 const run = (changes) => norm.run({ x, weight, bias, ...changes });
 
 await refuses("layer_norm: y is none of its tensors; expected x, weight, bias", () => run({ y: x }));
+await refuses("layer_norm: bias is Int16Array of 61; expected Uint16Array of 61 (cols, float16)", () =>
+  run({ bias: new Int16Array(61) }),
+);
+await refuses("layer_norm: x is 5; expected a multiple of 61 columns", () => run({ x: 5 }));
+await refuses("layer_norm: rows is -3; expected an integer of 0 or more", () => norm.byteLength("y", -3));
+for (const eps of [NaN, -1, "much"]) {
+  const finite = "expected a finite number of 0 or more";
+  await refuses(`layer_norm: eps is ${eps}; ${finite}`, () => make(device, with61({ eps })));
+}
+await refuses(/^layer_norm: epsilon is no option; expected cols, eps, /, () =>
+  make(device, with61({ epsilon: 1 })),
+);
 await refuses("layer_norm: x is missing; expected x, weight, bias", () => norm.run());
 await refuses("layer_norm: bias is missing; expected x, weight, bias", () => norm.run({ x, weight }));
 await refuses("layer_norm: x is missing; expected x, weight, bias", () => run({ x: undefined }));
 await refuses("layer_norm: bias is missing; expected x, weight, bias", () => run({ bias: null }));
-await refuses("layer_norm: x has 100 elements; expected a multiple of 61 columns", () =>
+await refuses("layer_norm: x is Uint16Array of 100; expected a multiple of 61 columns", () =>
   run({ x: new Uint16Array(100) }),
 );
 await refuses(
@@ -98,7 +110,7 @@ await refuses("layer_norm: weight is Uint16Array of 60; expected Uint16Array of 
 await refuses("layer_norm: bias is Uint8Array of 122; expected Uint16Array of 61 (cols, float16)", () =>
   run({ bias: new Uint8Array(122) }),
 );
-await refuses("layer_norm: bias is object; expected Uint16Array of 61 (cols, float16)", () =>
+await refuses("layer_norm: bias is Array of 61; expected Uint16Array of 61 (cols, float16)", () =>
   run({ bias: Array(61).fill(0) }),
 );
 await refuses("layer_norm: has no tensor z; there is x, weight, bias, y", () => norm.byteLength("z", 1));
@@ -146,6 +158,7 @@ await refuses("layer_norm: y is missing; expected x, weight, bias, y", () => enc
 const notBuffer = "expected a GPUBuffer or { buffer, offset, size }";
 await refuses(`layer_norm: weight is 5; ${notBuffer}`, () => encode({ weight: 5 }));
 await refuses(`layer_norm: weight is [object Object]; ${notBuffer}`, () => encode({ weight: {} }));
+await refuses(`layer_norm: weight is Uint16Array of 61; ${notBuffer}`, () => encode({ weight }));
 await refuses(`layer_norm: weight is [object Object]; ${notBuffer}`, () =>
   encode({ weight: { buffer: { size: 1e6 } } }),
 );

@@ -64,18 +64,18 @@ export function refusal(shader, traits) {
 /** The first of the manifest's shaders for so many columns that fits, why, and why not those before it. */
 export function choose(manifest, traits, cols) {
   const candidates = manifest.shaders.filter((shader) => shader.cols === cols);
-  const told = ({ shader, why }) => `${shader.name} ${why}`;
+  const because = ({ shader, why }) => `${shader.name} ${why}`;
   const refused = [];
   for (const shader of candidates) {
     const why = shader.software && !traits.software ? "is for software adapters" : refusal(shader, traits);
     if (why === null) {
       const needs = [...shader.features, ...(shader.software ? ["a software adapter"] : [])];
       const fits = `${shader.name} is the first that fits` + (needs.length ? ` (${needs.join(", ")})` : "");
-      return { shader, refused, reason: [fits, ...refused.map(told)].join("; ") };
+      return { shader, refused, reason: [fits, ...refused.map(because)].join("; ") };
     }
     refused.push({ shader, why });
   }
-  const reasons = refused.map(told).join("; ");
+  const reasons = refused.map(because).join("; ");
   throw new Error(`${manifest.op}: no shader for ${cols} columns fits this device: ${reasons}`);
 }
 
@@ -92,6 +92,7 @@ const DEFAULT_LIMITS = {
  * adapter allows, which saves splitting rows.
  */
 export function descriptorFor(manifest, adapter) {
+  if (!adapter) throw new Error(`${manifest.op}: there is no adapter; requestAdapter() gave ${adapter}`);
   const has = (shader) =>
     shader.features.every((feature) => adapter.features.has(feature)) &&
     Object.entries(shader.limits).every(([limit, value]) => value <= adapter.limits[limit]);
@@ -116,6 +117,11 @@ const ARRAYS = {
   float8_e4m3fn: Uint8Array,
   float8_e5m2: Uint8Array,
 };
+const OPTIONS = ["cols", "eps", "scale", "shader", "adapterInfo", "label"];
+const told = (value) =>
+  typeof value?.length === "number" && typeof value === "object"
+    ? `${value.constructor.name} of ${value.length}`
+    : String(value).slice(0, 40);
 const itemsize = (dtype) => ARRAYS[dtype].BYTES_PER_ELEMENT;
 const roundUp = (size, multiple) => Math.ceil(size / multiple) * multiple;
 
@@ -124,7 +130,7 @@ const ACCESS_BYTES = 16;
 // Mesa's llvmpipe ends an invocation's loops after so many iterations, without an error.
 const SOFTWARE_ITERATIONS = 65535;
 // Bind groups are kept for so many combinations of buffers and rows, the latest used ones.
-const CACHED_CALLS = 64;
+const CACHED_CALLS = 16;
 
 /**
  * Compile the shader that fits the device.
@@ -133,8 +139,11 @@ const CACHED_CALLS = 64;
  * `shader` to name one in place of choosing, `adapterInfo` where the device does not tell, `label`.
  * Rejects with an Error that says what is wrong: no shader fits, a compiler's complaint, a lost device.
  */
-export async function createNorm(device, manifest, texts, options = {}) {
+export async function createNorm(device, manifest, texts, options) {
   const { op } = manifest;
+  options ??= {};
+  const strange = Object.keys(options).find((name) => !OPTIONS.includes(name));
+  if (strange) throw new Error(`${op}: ${strange} is no option; expected ${OPTIONS.join(", ")}`);
   if (typeof device?.createShaderModule !== "function") {
     throw new Error(`${op}: device is ${device}; expected a GPUDevice`);
   }
@@ -151,6 +160,11 @@ export async function createNorm(device, manifest, texts, options = {}) {
   const lost = await Promise.race([device.lost, null]);
   if (lost) throw new Error(`${op}: ${lossText(lost)}`);
   const { eps = manifest.problem.eps, scale = manifest.problem.scale } = options;
+  for (const [name, value] of Object.entries({ eps, scale })) {
+    if (!(value >= 0 && value < Infinity)) {
+      throw new Error(`${op}: ${name} is ${value}; expected a finite number of 0 or more`);
+    }
+  }
   return new Norm(device, manifest, chosen, traits, pipelines, { eps, scale, cols, label });
 }
 
@@ -241,6 +255,7 @@ class Norm {
     if (!tensor) {
       this.#fail(`has no tensor ${name}; there is ${this.tensors.map((one) => one.name).join(", ")}`);
     }
+    this.#checkRows(rows);
     const binding = this.shader.bindings.find((one) => one.name === name);
     return Math.max(4, roundUp(this.#dataBytes(tensor, rows), binding.element_bytes));
   }
@@ -257,7 +272,7 @@ class Norm {
       this.#fail(`pass is ${pass}; expected a GPUComputePassEncoder`);
     }
     const { rows, ...given } = tensors;
-    if (!Number.isInteger(rows) || rows < 0) this.#fail(`rows is ${rows}; expected an integer of 0 or more`);
+    this.#checkRows(rows);
     const bound = this.#bound(given, rows);
     const key = [rows, ...Object.values(bound).flatMap((one) => [this.#id(one.buffer), one.offset])].join();
     const call = this.#calls.get(key) ?? this.#prepare(bound, rows);
@@ -356,10 +371,14 @@ class Norm {
     if (missing) this.#fail(`${missing} is missing; expected ${names.join(", ")}`);
   }
 
+  #checkRows(rows) {
+    if (!Number.isInteger(rows) || rows < 0) this.#fail(`rows is ${rows}; expected an integer of 0 or more`);
+  }
+
   #rowsOf(x) {
-    const size = x.length / this.cols;
+    const size = x?.length / this.cols;
     if (!Number.isInteger(size)) {
-      this.#fail(`x has ${x.length} elements; expected a multiple of ${this.cols} columns`);
+      this.#fail(`x is ${told(x)}; expected a multiple of ${this.cols} columns`);
     }
     return size;
   }
@@ -371,12 +390,14 @@ class Norm {
 
   #checkArray(tensor, array, rows) {
     const bytes = this.#dataBytes(tensor, rows);
-    const size = itemsize(tensor.dtype);
-    if (!ArrayBuffer.isView(array) || array.BYTES_PER_ELEMENT !== size || array.byteLength !== bytes) {
-      const got = ArrayBuffer.isView(array) ? `${array.constructor.name} of ${array.length}` : typeof array;
-      const wanted = `${ARRAYS[tensor.dtype].name} of ${bytes / size}`;
+    const kind = ARRAYS[tensor.dtype].name;
+    // By name: an array may come from another window.
+    const own = array?.constructor?.name;
+    const fits = own === kind || (tensor.dtype === "float16" && own === "Float16Array");
+    if (!fits || array.byteLength !== bytes) {
+      const wanted = `${kind} of ${bytes / itemsize(tensor.dtype)}`;
       const what = `${tensor.shape.join(" x ")}, ${tensor.dtype}`;
-      this.#fail(`${tensor.name} is ${got}; expected ${wanted} (${what})`);
+      this.#fail(`${tensor.name} is ${told(array)}; expected ${wanted} (${what})`);
     }
   }
 
@@ -405,7 +426,7 @@ class Norm {
       const { name } = tensor;
       const { buffer = given[name], offset = 0 } = given[name];
       if (typeof buffer?.size !== "number" || typeof buffer.usage !== "number") {
-        this.#fail(`${name} is ${given[name]}; expected a GPUBuffer or { buffer, offset, size }`);
+        this.#fail(`${name} is ${told(given[name])}; expected a GPUBuffer or { buffer, offset, size }`);
       }
       const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
       if (!Number.isInteger(offset) || offset < 0 || offset % alignment) {
@@ -427,7 +448,9 @@ class Norm {
       if (other) {
         this.#fail(`${other} and ${name} lie in one GPUBuffer; what is written needs a buffer of its own`);
       }
-      bound[name] = { buffer, offset, size, access: tensor.access };
+      // A vector's own bytes: a buffer that holds many tensors may be larger than a binding.
+      const own = tensor.shape[0] === "rows" ? size : Math.min(size, roundUp(needed, 4));
+      bound[name] = { buffer, offset, size: own, access: tensor.access };
     }
     return bound;
   }
