@@ -127,6 +127,22 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
     norm.destroy();
   });
 
+  await holds(`${kind}: a vector binds its own bytes of a buffer that is larger than a binding`, async () => {
+    const sizes = [];
+    const watching = altered(plain, {
+      createBindGroup(descriptor) {
+        for (const { resource } of descriptor.entries) sizes.push(resource.size);
+        return plain.createBindGroup(descriptor);
+      },
+    });
+    const { manifest, texts } = bundle;
+    const norm = await runtime.createNorm(watching, manifest, texts);
+    const bound = guarded(plain, norm, drawn(norm, 3), 3);
+    const arena = plain.createBuffer({ size: 1 << 20, usage: GPUBufferUsage.STORAGE });
+    submit(plain, (pass) => norm.encode(pass, { ...bound, weight: { buffer: arena, offset: 256 }, rows: 3 }));
+    assert.ok(sizes.length > 3 && Math.max(...sizes) < 1 << 16);
+  });
+
   await holds(
     `${kind}: a call seen before creates nothing; the 17th before the last is made anew`,
     async () => {
