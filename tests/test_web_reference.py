@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 import webnorm
 from lab import KERNELS, kernel_named
@@ -211,15 +212,10 @@ def assert_same_tensors(read: Mapping[str, Any], arrays: Mapping[str, Array]) ->
 
 
 def test_a_safetensors_file_is_read(page: Page) -> None:
-    numpy_files = pytest.importorskip(
-        "safetensors.numpy", reason="safetensors is not installed: pip install safetensors"
-    )
     rng = np.random.default_rng(0)
     arrays = {name: (rng.standard_normal((3, 5)) * 3).astype(dtype) for name, dtype in DTYPES.items()}
     arrays |= {"one": np.full((), 7.0, np.float32), "none": np.zeros((0, 4), ml_dtypes.bfloat16)}
-    (read,) = page.call(
-        ["storage", "readSafetensors", bytearray(numpy_files.save(arrays, {"what": "a test"}))]
-    )
+    (read,) = page.call(["storage", "readSafetensors", bytearray(save(arrays, {"what": "a test"}))])
     assert read["metadata"] == {"what": "a test"}
     assert_same_tensors(read, arrays)
 
