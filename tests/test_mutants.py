@@ -112,7 +112,7 @@ MUTANTS = (
         ("int8 up to 128", WRITE, "127.0 / row_largest", "128.0 / row_largest"),
         ("int8 cut off instead of rounded", ENCODE, "clamp(round(value)", "clamp(trunc(value)"),
         ("bfloat16 cut off instead of rounded", ENCODE, "let even = bits + 0x7fffu + ((bits >> vec4(16u)) & vec4(1u));", "let even = bits;"),
-        ("halves in the wrong order", ENCODE, "pack2x16float(value.xy)", "pack2x16float(value.yx)"),
+        ("halves in the wrong order", ENCODE, "vec2(0.0, value.y)", "vec2(0.0, value.x)"),
         ("the saved mean's second word lost", WRITE, "+ 1u] = low;", "+ 1u] = 0.0;"),
         ("the saved rstd in the wrong place", WRITE, "+ 2u] = rstd;", "+ 1u] = rstd;"),
         ("bits of a shared word not cleared", ROW, "        atomicAnd(&{{ tensor.buffer }}[at], ~mask);\n", ""),
