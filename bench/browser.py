@@ -10,13 +10,12 @@ cache.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from bench.arguments import ops_and_dtypes, parser
 from webnorm import bench, export, lab, timing
 from webnorm.bundle import CLASSES
 from webnorm.device import Device, find_adapter, open_device
@@ -24,7 +23,7 @@ from webnorm.kernel import best_variant, discover
 from webnorm.native import natively
 from webnorm.ops import OPS, Op, make_inputs
 from webnorm.plan import Plan
-from webnorm.problem import STORAGE, Problem
+from webnorm.problem import Problem
 from webnorm.results import write_text
 
 # While the reference was computed the GPU idled, and its clock fell: to 540 of 1980 MHz on an H200.
@@ -113,21 +112,10 @@ def table(title: str, lines: list[Line]) -> str:
 
 def main() -> None:
     """Parse the arguments, measure, write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="the Markdown file to write")
-    parser.add_argument("--adapter")
-    parser.add_argument("--op", choices=[op for op in OPS if op != "copy"])
-    parser.add_argument("--dtype", choices=STORAGE)
-    parser.add_argument("--rows", type=int, nargs="*")
-    parser.add_argument("--cols", type=int, nargs="*")
-    parser.add_argument("--rounds", type=int, default=30)
-    arguments = parser.parse_args()
+    arguments = parser(__doc__, "the Markdown file to write").parse_args()
     device = open_device(find_adapter(arguments.adapter))
     shapes = tuple(zip(arguments.rows, arguments.cols, strict=True)) if arguments.rows else _SHAPES
-    ops = [arguments.op] if arguments.op else ["layer_norm", "rms_norm", "layer_norm_backward"]
-    dtypes = [arguments.dtype] if arguments.dtype else ["float32", "float16"]
+    ops, dtypes = ops_and_dtypes(arguments)
     command = " ".join(["python -m bench.browser", *sys.argv[1:]])
     text = [f"Recorded {datetime.date.today()} on {device.adapter} with `{command}`.\n"]
     for name in ops:

@@ -13,17 +13,16 @@ import argparse
 import datetime
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 
+from bench.arguments import ops_and_dtypes, parser
 from bench.torch_ops import samplers
 from webnorm import bench, lab, presets, timing
 from webnorm.device import Device, find_adapter, open_device
 from webnorm.kernel import Kernel, Variant, chosen_variants, discover
-from webnorm.ops import OPS, plain
+from webnorm.ops import plain
 from webnorm.presets import Task
-from webnorm.problem import STORAGE
 from webnorm.report import bench_table
 from webnorm.results import Report, Result, to_json, to_markdown, write_text
 
@@ -113,24 +112,13 @@ def tasks(arguments: argparse.Namespace, device: Device) -> list[Task]:
         shapes = tuple(zip(arguments.rows, arguments.cols, strict=True))
     else:
         shapes = presets.default_shapes(device.traits.software, quick=False)
-    ops = [arguments.op] if arguments.op else ["layer_norm", "rms_norm", "layer_norm_backward"]
-    dtypes = [arguments.dtype] if arguments.dtype else ["float32", "float16"]
+    ops, dtypes = ops_and_dtypes(arguments)
     return [task for op in ops for dtype in dtypes for task in presets.tasks(op, shapes, dtype=dtype)]
 
 
 def main() -> None:
     """Parse the arguments, measure, write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="files to write, without suffix")
-    parser.add_argument("--adapter")
-    parser.add_argument("--op", choices=[op for op in OPS if op != "copy"])
-    parser.add_argument("--dtype", choices=STORAGE)
-    parser.add_argument("--rows", type=int, nargs="*")
-    parser.add_argument("--cols", type=int, nargs="*")
-    parser.add_argument("--rounds", type=int, default=30)
-    arguments = parser.parse_args()
+    arguments = parser(__doc__, "files to write, without suffix").parse_args()
     device = open_device(find_adapter(arguments.adapter))
     rule = timing.Rule(least=arguments.rounds, most=arguments.rounds, budget_s=600)
     found: list[Result] = []

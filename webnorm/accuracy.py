@@ -255,8 +255,9 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
             beyond = np.where((wide >= below) & (wide <= above), 0.0, np.inf)
             # The size of an error inside the interval is that of the rounding.
             beyond = np.where(beyond == 0.0, 0.0, np.maximum(error, np.nextafter(tolerated, np.inf)))
-            tied = rounded_to(value - _TIE * limit, dtype) != rounded_to(value + _TIE * limit, dtype)
-            unequal = int((counted & (wide != nearest) & ~tied).sum())
+            unlike = counted & (wide != nearest)
+            near, margin = value[unlike], _TIE * np.broadcast_to(limit, value.shape)[unlike]
+            unequal = int((rounded_to(near - margin, dtype) == rounded_to(near + margin, dtype)).sum())
             ambiguous = int((counted & (below != above)).sum())
         missing = counted & ~np.isfinite(wide)
         error[missing] = np.inf

@@ -17,7 +17,7 @@ from webnorm.kernel import (
     Kernel,
     Variant,
     best_variant,
-    default_variant,
+    fitting_variant,
     format_constants,
 )
 from webnorm.ops import Op, Tensor
@@ -105,13 +105,7 @@ def automatic(kernels: Sequence[Kernel]) -> Chooser:
 
 def named(kernel: Kernel) -> Chooser:
     """One kernel for all classes, with the constants that suit each."""
-
-    def chosen(problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
-        variant = default_variant(kernel, problem, traits)
-        refusal = variant.refusal(problem, traits)
-        return (variant, "") if refusal is None else (None, refusal)
-
-    return chosen
+    return lambda problem, traits: fitting_variant(kernel, problem, traits)
 
 
 def carry(

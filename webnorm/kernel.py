@@ -249,6 +249,13 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
     return Variant(kernel, constants)
 
 
+def fitting_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
+    """The default variant if it can run the problem on such an adapter, else the reason why it cannot."""
+    variant = default_variant(kernel, problem, traits)
+    refusal = variant.refusal(problem, traits)
+    return (variant, "") if refusal is None else (None, refusal)
+
+
 def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
     """The default variant of the stable kernel that the headers prefer of those that can run the problem.
 
@@ -258,9 +265,8 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
     names = {**problem_names(problem), **traits.names()}
     for kernel in sorted(kernels, key=lambda kernel: -expression.evaluate(kernel.preference, names)):
         if kernel.unstable is None:
-            variant = default_variant(kernel, problem, traits)
-            refusal = variant.refusal(problem, traits) or ""
-            if not refusal:
+            variant, refusal = fitting_variant(kernel, problem, traits)
+            if variant is not None:
                 return variant, ""
     return None, refusal
 

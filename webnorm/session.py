@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from webnorm.device import Device, Traits, open_device
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, Variant, best_variant, default_variant, discover, load, select
+from webnorm.kernel import Kernel, Variant, best_variant, discover, fitting_variant, load, select
 from webnorm.ops import Op
 from webnorm.plan import Pipeline, buffer_bytes, compile_shader
 from webnorm.problem import Problem
@@ -221,9 +221,8 @@ def _named(op: Op, name: str, problem: Problem, traits: Traits) -> Variant:
     kernel = load(Path(name), op.name) if name.endswith(".wgsl") else select(_kernels(), name, op.name)
     if kernel.op != op:
         raise WebnormError(f"kernel {name} computes {kernel.op.name}; expected a kernel of {op.name}")
-    variant = default_variant(kernel, problem, traits)
-    refusal = variant.refusal(problem, traits)
-    if refusal:
+    variant, refusal = fitting_variant(kernel, problem, traits)
+    if variant is None:
         raise WebnormError(f"kernel {name} cannot run {problem}: {refusal}")
     return variant
 
