@@ -8,7 +8,8 @@
 // [tune]
 // threads_per_row = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
-// vector_width = [4, 1]
+// vector_width = [4, 8, 2, 1]
+// parameters_first = [false, true]
 // subgroups = [true, false]
 // native_f16 = [false, true]
 // hi_lo_mean = [true, false]
@@ -18,14 +19,23 @@
 // subgroups = "has_subgroups"
 // [derive]
 // workgroup_size = "threads_per_row * rows_per_workgroup"
-// steps = "ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
-// scalars = "steps * vector_width"
+// steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span if vector_width == 4 else cols + cols % vector_width, threads_per_row * vector_width)"
+// scalars = "steps * min(vector_width, 4)"
 // [[require]]
 // rule = "is_float16 or not native_f16"
 // why = "native_f16 is another encoding of float16, which the problem does not use"
 // [[require]]
-// rule = "vector_width == 4 or not packed"
+// rule = "vector_width > 1 or not packed"
 // why = "types narrower than a word are read four at a time: vector_width 4"
+// [[require]]
+// rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and not native_f16)"
+// why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
+// [[require]]
+// rule = "vector_width != 2 or (itemsize == 2 and out_itemsize == 2 and not native_f16)"
+// why = "two columns at a time are a word of float16 or bfloat16"
+// [[require]]
+// rule = "vector_width != 2 or cols % 2 == 0 or rows_per_workgroup % 2 == 0"
+// why = "rows of an odd number of columns share words with the next: an even rows_per_workgroup"
 // [[require]]
 // rule = "workgroup_size <= min(1024, max_invocations)"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
@@ -65,6 +75,13 @@ fn main(
 {% for j in range(steps) %}
     let h{{ j }} = load_input(row, {{ j }}u, thread);
 {% endfor %}
+{% if parameters_first %}
+{% for name, present in [("weight", has_weight), ("bias", has_bias)] if present %}
+{% for j in range(steps) %}
+    let {{ name ~ j }} = load_{{ name }}({{ j }}u, thread);
+{% endfor %}
+{% endfor %}
+{% endif %}
 
 {{ held_moments("h") }}
     {% call(j) write_registers() %}(d{{ j }} - low) * rstd{% endcall %}

@@ -8,6 +8,8 @@
 // [tune]
 // threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
 // rows_per_workgroup = [1, 2, 4, 8]
+// vector_width = [4, 8]
+// prefetch = [false, true]
 // groups = [4, 32, 64, 132, 264, 528, 1056, 2112]
 // subgroups = [true, false]
 // native_f16 = [false, true]
@@ -18,10 +20,9 @@
 // groups = "(4 if rows <= 1024 else (64 if rows <= 32768 else 1056)) if software else (132 if cols > 4096 else (264 if cols > 1024 or span == cols else 1056))"
 // subgroups = "has_subgroups"
 // [derive]
-// vector_width = 4
 // loops_rows = 1
 // workgroup_size = "threads_per_row * rows_per_workgroup"
-// steps = "ceil_div(span, threads_per_row * 4)"
+// steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span, threads_per_row * 4)"
 // scalars = "4 * steps"
 // sums = "has_weight + has_bias + has_residual_bias"
 // finish_chunks = 8
@@ -29,6 +30,9 @@
 // [[require]]
 // rule = "is_float16 or not native_f16"
 // why = "native_f16 is another encoding of float16, which the problem does not use"
+// [[require]]
+// rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and not native_f16)"
+// why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
 // [[require]]
 // rule = "workgroup_size <= min(1024, max_invocations)"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"

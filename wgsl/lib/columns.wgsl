@@ -2,16 +2,15 @@
     g * x̂ and the mean of g, where g = dy * weight. `columns` walks down the rows with an invocation for each
     chunk of columns, writes dx and adds up what is summed over rows. -#}
 {% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
+{% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/gradient.wgsl" import summed with context %}
 {% from "lib/dtype.wgsl" import chunked, shifted with context %}
 {% set row_words = 5 if has_mean else 2 %}
-{% if not saved_stats %}
-{{ moment_reductions() }}
+{{ saved_stats_of_row() if saved_stats else moment_reductions() }}
 
-{% endif %}
 {{ row_reduction("sum_gradients", "vec2<f32>" if has_mean else "f32") }}
 
 @compute @workgroup_size({{ workgroup_size }})
@@ -21,7 +20,8 @@ fn rows(
     {% call each_row() %}
 
 {% if saved_stats %}
-{% include "lib/saved.wgsl" %}
+    let saved = saved_stats(row);
+{{ unpack_saved("saved") }}
 {% else %}
 {{ swept_moments() }}
 {% endif %}

@@ -1,7 +1,12 @@
 {#- Storage types. A chunk is four neighbouring elements: 16, 8 or 4 bytes. float16 and bfloat16 lie two to a
-    u32 word and the 8-bit types four, so that no feature is needed; `native_f16` uses WGSL's own f16 instead. -#}
-{% set chunked = vector_width == 4 %}
-{% set shifted = chunked and span > cols %}
+    u32 word and the 8-bit types four, so that no feature is needed; `native_f16` uses WGSL's own f16 instead.
+    With `vector_width` 8 two chunks of 8 bytes are one access of 16; with 2 an access is a word of two elements. -#}
+{#- Columns of a Vec. -#}
+{% set lanes = [vector_width, 4] | min %}
+{% set chunked = lanes == 4 %}
+{% set paired = vector_width == 8 %}
+{#- Whether rows start in the middle of an access. -#}
+{% set shifted = cols % lanes > 0 %}
 {#- Whether an invocation works on one row after another. -#}
 {% set looped = capped or loops_rows is defined %}
 {% set f16 = native_f16 is defined and native_f16 == 1 %}
@@ -14,7 +19,13 @@
 {% macro per_word(dtype) -%}{{ words_elements[dtype] if dtype in words_elements else 4 }}{%- endmacro %}
 {#- Whether rows share words, so that only atomics may write them: two workgroups may own the rows. -#}
 {% macro shares_words(tensor) -%}
-{{ "yes" if shifted and tensor.access == "read_write" and tensor.per_row and cols % (per_word(tensor.dtype) | int) }}
+{{ "yes" if shifted and chunked and tensor.access == "read_write" and tensor.per_row and cols % (per_word(tensor.dtype) | int) }}
+{%- endmacro %}
+{#- Whether the rows of a workgroup, an even number, exchange the halves of the words that two of them share. -#}
+{% set joins_words = shifted and lanes == 2 %}
+{#- Whether an access to the tensor is a pair of chunks. -#}
+{% macro in_pairs(tensor) -%}
+{{ "yes" if paired and tensor.dtype in ("float16", "bfloat16") and tensor.wide and (tensor.per_row or tensor.access == "read") }}
 {%- endmacro %}
 {#- The type of a tensor's array. -#}
 {% macro storage(tensor) -%}
@@ -24,8 +35,12 @@ atomic<u32>
 {{ "f32" if shifted or not chunked else "vec4<f32>" }}
 {%- elif not tensor.wide -%}
 f32
-{%- elif not chunked -%}
+{%- elif lanes == 1 -%}
 f32
+{%- elif lanes == 2 -%}
+{{ "u32" if tensor.dtype in ("float16", "bfloat16") else ("f32" if shifted else "vec2<f32>") }}
+{%- elif in_pairs(tensor) -%}
+vec4<u32>
 {%- elif not shifted or (tensor.access == "read" and tensor.per_row) -%}
 {{ chunk_type(tensor.dtype) }}
 {%- elif shares_words(tensor) -%}

@@ -1,8 +1,11 @@
 {#- Functions between chunks and vec4<f32>, for each storage type that the problem has. Rounding is to nearest
     even. WGSL leaves the direction of pack2x16float to the implementation, and what it makes of values beyond
     float16's range. -#}
-{% from "lib/dtype.wgsl" import f16 with context %}
+{% from "lib/dtype.wgsl" import f16, lanes, joins_words with context %}
 {% set dtypes = tensors | map(attribute="dtype") | unique | list %}
+{#- SwiftShader's pack2x16float lets a NaN or an infinity spoil the other half. An element of h may be one beside
+    others that are not; in y and dx whole rows are, unless a parameter was, or unless a word is two rows'. -#}
+{% set by_halves = software or has_residual or joins_words %}
 {% if "float16" in dtypes %}
 {% if f16 %}
 fn decode_float16(raw: vec4<f16>) -> vec4<f32> {
@@ -12,14 +15,24 @@ fn decode_float16(raw: vec4<f16>) -> vec4<f32> {
 fn encode_float16(value: vec4<f32>) -> vec4<f16> {
     return vec4<f16>(value);
 }
+{% elif lanes == 2 %}
+fn decode_float16(raw: u32) -> vec2<f32> {
+    return unpack2x16float(raw);
+}
+
+fn encode_float16(value: vec2<f32>) -> u32 {
+{% if by_halves %}
+    return (pack2x16float(vec2(value.x, 0.0)) & 0xffffu) | pack2x16float(vec2(0.0, value.y));
+{% else %}
+    return pack2x16float(value);
+{% endif %}
+}
 {% else %}
 fn decode_float16(raw: vec2<u32>) -> vec4<f32> {
     return vec4(unpack2x16float(raw.x), unpack2x16float(raw.y));
 }
 
-{% if software or has_residual %}
-// Half by half: SwiftShader's pack2x16float lets a NaN or an infinity spoil the other half. An element of h may
-// be one beside others that are not; in y and dx whole rows are, unless a parameter was.
+{% if by_halves %}
 fn encode_float16(value: vec4<f32>) -> vec2<u32> {
     return vec2(
         (pack2x16float(vec2(value.x, 0.0)) & 0xffffu) | pack2x16float(vec2(0.0, value.y)),
@@ -36,28 +49,37 @@ fn encode_float16(value: vec4<f32>) -> vec2<u32> {
 {% endif %}
 {% if dtype == "float16" and has_residual %}
 // To nearest even. Not unpack2x16float(pack2x16float()): NVIDIA's compiler takes that to be the same value.
-fn round_float16(value: vec4<f32>) -> vec4<f32> {
-    let bits = bitcast<vec4<u32>>(value);
-    let even = (bits + 0xfffu + ((bits >> vec4(13u)) & vec4(1u))) & vec4(0xffffe000u);
-    let infinite = (bits & vec4(0x80000000u)) | vec4(0x7f800000u);
-    let normal = select(even, infinite, abs(value) >= vec4(65520.0));
+{% set vec = "vec" ~ lanes %}
+fn round_float16(value: {{ vec }}<f32>) -> {{ vec }}<f32> {
+    let bits = bitcast<{{ vec }}<u32>>(value);
+    let even = (bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u))) & {{ vec }}(0xffffe000u);
+    let infinite = (bits & {{ vec }}(0x80000000u)) | {{ vec }}(0x7f800000u);
+    let normal = select(even, infinite, abs(value) >= {{ vec }}(65520.0));
     let small = round(value * 16777216.0) / 16777216.0;
-    return select(bitcast<vec4<f32>>(normal), small, abs(value) < vec4(0.00006103515625));
+    return select(bitcast<{{ vec }}<f32>>(normal), small, abs(value) < {{ vec }}(0.00006103515625));
 }
 
 {% endif %}
 {% if "bfloat16" in dtypes %}
+{% if lanes == 2 %}
+fn decode_bfloat16(raw: u32) -> vec2<f32> {
+    return bitcast<vec2<f32>>(vec2(raw << 16u, raw & 0xffff0000u));
+}
+{% else %}
 fn decode_bfloat16(raw: vec2<u32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4(raw.x << 16u, raw.x & 0xffff0000u, raw.y << 16u, raw.y & 0xffff0000u));
 }
 
+{% endif %}
+
+{% set vec = "vec" ~ lanes %}
 // The upper half of float32's bits. A NaN is cut off instead of rounded, which could make it an infinity.
-fn encode_bfloat16(value: vec4<f32>) -> vec2<u32> {
-    let bits = bitcast<vec4<u32>>(value);
-    let even = bits + 0x7fffu + ((bits >> vec4(16u)) & vec4(1u));
-    let nan = (bits & vec4(0x7fffffffu)) > vec4(0x7f800000u);
-    let upper = select(even, bits | vec4(0x400000u), nan);
-    return vec2((upper.x >> 16u) | (upper.y & 0xffff0000u), (upper.z >> 16u) | (upper.w & 0xffff0000u));
+fn encode_bfloat16(value: {{ vec }}<f32>) -> {{ "u32" if lanes == 2 else "vec2<u32>" }} {
+    let bits = bitcast<{{ vec }}<u32>>(value);
+    let even = bits + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));
+    let nan = (bits & {{ vec }}(0x7fffffffu)) > {{ vec }}(0x7f800000u);
+    let upper = select(even, bits | {{ vec }}(0x400000u), nan);
+    return {{ "(upper.x >> 16u) | (upper.y & 0xffff0000u)" if lanes == 2 else "vec2((upper.x >> 16u) | (upper.y & 0xffff0000u), (upper.z >> 16u) | (upper.w & 0xffff0000u))" }};
 }
 
 {% endif %}

@@ -20,9 +20,9 @@ fn put_partial(at: u32, value: {{ partial }}) {
 
 fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
 {% if not chunked %}
-    if (live(j, thread)) { put_partial((record * {{ summed|length }}u + sum) * 4u * CHUNKS + j * THREADS + thread, value); }
+    if (live(j, thread)) { put_partial((record * {{ summed|length }}u + sum) * 4u * CHUNKS + access(j, thread), value); }
 {% elif not shifted %}
-    if (live(j, thread)) { put_partial((record * {{ summed|length }}u + sum) * CHUNKS + j * THREADS + thread, value); }
+    if (live(j, thread)) { put_partial((record * {{ summed|length }}u + sum) * CHUNKS + access(j, thread), value); }
 {% else %}
     let wanted = live(j, thread);
     let at = vec4((record * {{ summed|length }}u + sum) * 4u * CHUNKS) + columns(j, thread);

@@ -1,13 +1,18 @@
 {#- The gradient of rows that stay in registers: `main` of the kernels `registers`. -#}
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
+{% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/gradient.wgsl" import summed with context %}
-{% from "lib/dtype.wgsl" import shifted with context %}
-{% if not saved_stats %}
-{{ moment_reductions() }}
+{% from "lib/dtype.wgsl" import shifted, in_pairs with context %}
+{% from "lib/write.wgsl" import store_steps with context %}
+{#- What is read of every row. -#}
+{% set streams = ["x", "dy"] + (["dh"] if has_dh else []) %}
+{% set stream = " + place / THREADS" if rows_per_workgroup > 1 else "" %}
+{#- Steps that one access holds. -#}
+{% set fetched = 2 if in_pairs(tensors | selectattr("name", "eq", "x") | first) else 1 %}
+{{ saved_stats_of_row() if saved_stats else moment_reductions() }}
 
-{% endif %}
 {{ row_reduction("sum_gradients", "vec2<f32>" if has_mean else "f32") }}
 {% if rows_per_workgroup > 1 and summed %}
 // Where the rows of a workgroup add up their sums.
@@ -39,16 +44,50 @@ fn main(
 {% endfor %}
 {% endfor %}
 
+{% if prefetch %}
+    let first = min(record * {{ rows_per_workgroup }}u{{ stream }}, params.rows - 1u);
+{% for j in range(0, steps, fetched) %}
+{% for name in streams %}
+    var next_{{ name ~ j }} = fetch_{{ name }}(first, {{ j }}u, thread);
+{% endfor %}
+{% endfor %}
+{% if saved_stats %}
+    var next_saved = saved_stats(first);
+{% endif %}
+{% endif %}
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
     for (var group = record; group * {{ rows_per_workgroup }}u < rows; group += params.partials_count) {
 {{ locate_row("group") }}
+{% if prefetch %}
+        // The next row travels while this one is worked on.
+        let next = min((group + params.partials_count) * {{ rows_per_workgroup }}u{{ stream }}, params.rows - 1u);
 {% for j in range(steps) %}
-        let x{{ j }} = load_x(row, {{ j }}u, thread);
-        let dy{{ j }} = load_dy(row, {{ j }}u, thread);
+{% for name in streams %}
+        let {{ name ~ j }} = {{ name }}_of(next_{{ name ~ (j - j % fetched) }}, {{ j }}u, thread);
+{% endfor %}
 {% endfor %}
 {% if saved_stats %}
-{% include "lib/saved.wgsl" %}
+        let saved = next_saved;
+        next_saved = saved_stats(next);
+{% endif %}
+{% for j in range(0, steps, fetched) %}
+{% for name in streams %}
+        next_{{ name ~ j }} = fetch_{{ name }}(next, {{ j }}u, thread);
+{% endfor %}
+{% endfor %}
+{% else %}
+{% for j in range(steps) %}
+{% for name in streams %}
+        let {{ name ~ j }} = load_{{ name }}(row, {{ j }}u, thread);
+{% endfor %}
+{% endfor %}
+{% endif %}
+{% if saved_stats %}
+{% if not prefetch %}
+    let saved = saved_stats(row);
+{% endif %}
+{{ unpack_saved("saved") }}
 {% else %}
 {{ held_moments("x") }}
 {% endif %}
@@ -73,12 +112,12 @@ fn main(
         let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
 {% endif %}
 {% for j in range(steps) %}
-        let dx{{ j }} = (g{{ j }} - xhat{{ j }} * mean_gx{{ " - mean_g" if has_mean }}) * rstd{{ " + load_dh(row, " ~ j ~ "u, thread)" if has_dh }};
-        store_dx(row, row_exists, {{ j }}u, thread, dx{{ j }});
+        let dx{{ j }} = (g{{ j }} - xhat{{ j }} * mean_gx{{ " - mean_g" if has_mean }}) * rstd{{ " + dh" ~ j if has_dh }};
 {% for name, term in [("dweight", "dy" ~ j ~ " * xhat" ~ j), ("dbias", "dy" ~ j), ("dresidual_bias", "dx" ~ j)] if name in summed %}
         {{ name }}{{ j }} += {{ term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)" }};
 {% endfor %}
 {% endfor %}
+{{ store_steps(tensors | selectattr("name", "eq", "dx") | first) }}
         next_turn();
     }
 {% if summed %}
@@ -97,7 +136,7 @@ fn main(
 {% for j in range(steps) %}
         if (live({{ j }}u, thread)) {
 {% for name in summed %}
-            merged[{{ summed.index(name) }}u * CHUNKS + {{ j }}u * THREADS + thread] {{ "+=" if stream else "=" }} {{ name }}{{ j }};
+            merged[{{ summed.index(name) }}u * CHUNKS + access({{ j }}u, thread)] {{ "+=" if stream else "=" }} {{ name }}{{ j }};
 {% endfor %}
         }
 {% endfor %}

@@ -1,6 +1,6 @@
 {#- Who works on what. `place` numbers the invocations of a workgroup so that subgroups are runs of it and a
     lane is its place within one. WGSL does not promise that of local_invocation_index. -#}
-{% from "lib/dtype.wgsl" import shifted with context %}
+{% from "lib/dtype.wgsl" import shifted, lanes with context %}
 {% macro locate() %}
 {% if subgroups %}
     let place = subgroup * subgroup_size + lane;
@@ -27,7 +27,7 @@
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 {% if shifted %}
-    row_shift = (params.x_start + row_index * COLS) % 4u;
+    row_shift = (params.x_start + row_index * COLS) % {{ lanes }}u;
 {% endif %}
 {% endmacro %}
 {#- The body of an entry point, `{% call each_row() %} body {% endcall %}`: once for its row, or for every row

@@ -1,40 +1,50 @@
 {#- A row as `threads_per_row` invocations see it: at step j, invocation `thread` holds a Vec of
     `vector_width` columns.
 
-    A Vec of four is a chunk, aligned in memory. Where rows do not start on multiples of four elements, a
-    row's first and last chunk hold columns of its neighbours too: `row_shift` says how many, and which columns
-    a Vec stands for depends on it. All tensors with rows have the same shift, since bindings start on
-    multiples of four elements.
+    A Vec of four is a chunk, one of two a word, aligned in memory. Where rows do not start on multiples of as
+    many elements, a row's first and last Vec hold columns of its neighbours too: `row_shift` says how many, and
+    which columns a Vec stands for depends on it. All tensors with rows have the same shift, since bindings start
+    on multiples of four elements.
 
     Loads are never branched around, since a branch keeps them from overlapping: the index is clamped and
     what lies past the row is replaced by 0. Only stores are guarded. -#}
 {% from "lib/cost.wgsl" import tally with context %}
-{% from "lib/dtype.wgsl" import chunked, shifted, f16, chunk_type, word_type, per_word, shares_words, decoded, encoded with context %}
+{% from "lib/dtype.wgsl" import storage, lanes, chunked, paired, joins_words, looped, in_pairs, shifted, f16, chunk_type, word_type, per_word, shares_words, decoded, encoded with context %}
 {% from "lib/sweep.wgsl" import unroll with context %}
-{% set whole = not shifted and cols % (threads_per_row * vector_width) == 0 and steps % unroll == 0 %}
-alias Vec = {{ "vec4<f32>" if chunked else "f32" }};
-alias Live = {{ "vec4<bool>" if shifted else "bool" }};
+{% set whole = not shifted and steps * threads_per_row * lanes == cols and steps % unroll == 0 %}
+alias Vec = {{ "f32" if lanes == 1 else "vec" ~ lanes ~ "<f32>" }};
+alias Live = {{ "vec" ~ lanes ~ "<bool>" if shifted else "bool" }};
+{% set components = "xyzw"[:lanes] %}
 
 const THREADS = {{ threads_per_row }}u;  // invocations per row
 const STEPS = {{ steps }}u;  // Vecs per invocation
 {% if not shifted %}
-const ACCESSES = COLS{{ " / 4u" if chunked }};  // Vecs per row
+const ACCESSES = COLS{{ " / " ~ lanes ~ "u" if lanes > 1 }};  // Vecs per row
 {% endif %}
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+{% if paired %}
+    return 2u * (j / 2u * THREADS + thread) + j % 2u;
+{% else %}
+    return j * THREADS + thread;
+{% endif %}
+}
 
 {% if shifted %}
 // The columns of step j; those before the row's first wrap to numbers past its last.
-fn columns(j: u32, thread: u32) -> vec4<u32> {
-    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
+fn columns(j: u32, thread: u32) -> vec{{ lanes }}<u32> {
+    return vec{{ lanes }}({{ lanes }}u * access(j, thread) - row_shift) + vec{{ lanes }}({% for c in components %}{{ loop.index0 }}u{{ ", " if not loop.last }}{% endfor %});
 }
 
 // Which of the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return columns(j, thread) < vec4(COLS);
+    return columns(j, thread) < vec{{ lanes }}(COLS);
 }
 {% else %}
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    return access(j, thread) < ACCESSES;
 }
 {% endif %}
 
@@ -46,29 +56,52 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 
 fn live_count(j: u32, thread: u32) -> u32 {
 {% if shifted %}
-    return dot(select(vec4(0u), vec4(1u), live(j, thread)), vec4(1u));
+    return dot(select(vec{{ lanes }}(0u), vec{{ lanes }}(1u), live(j, thread)), vec{{ lanes }}(1u));
 {% else %}
-    return select(0u, {{ vector_width }}u, live(j, thread));
+    return select(0u, {{ lanes }}u, live(j, thread));
 {% endif %}
 }
 {% endif %}
 
 {% include "lib/encode.wgsl" %}
+{#- Elements of a tensor's array that lie in one access. -#}
+{% macro per_access(tensor) -%}{{ 8 if in_pairs(tensor) else lanes }}{%- endmacro %}
 {% macro row_start(tensor) -%}
-{% if chunked -%}
-(params.{{ tensor.buffer }}_start + row * COLS) / 4u
-{%- else -%}
+{% set elements = per_access(tensor) -%}
+{% if elements == "1" -%}
 params.{{ tensor.buffer }}_start + row * COLS
+{%- else -%}
+(params.{{ tensor.buffer }}_start + row * COLS) / {{ elements }}u
 {%- endif %}
 {%- endmacro %}
-{% set clamped = "j * THREADS + thread" if whole else "min(j * THREADS + thread, " ~ ("(row_shift + COLS - 1u) / 4u" if shifted else "ACCESSES - 1u") ~ ")" %}
+{#- Where an access of step j lies in its row; past the row's last it is that one. -#}
+{% macro clamped(tensor) -%}
+{% set at, last = ("j / 2u * THREADS + thread", "ACCESSES / 2u - 1u") if in_pairs(tensor) else ("access(j, thread)", "(row_shift + COLS - 1u) / " ~ lanes ~ "u" if shifted else "ACCESSES - 1u") -%}
+{{ at if whole else "min(" ~ at ~ ", " ~ last ~ ")" }}
+{%- endmacro %}
+{#- Text that turns an access into the Vec of step j. -#}
+{% macro unpacked(tensor, raw) -%}
+{{ decoded(tensor.dtype, "select(" ~ raw ~ ".xy, " ~ raw ~ ".zw, j % 2u == 1u)" if in_pairs(tensor) else raw) }}
+{%- endmacro %}
 {% for tensor in tensors if tensor.access == "read" and tensor.wide %}
 {% set plus_one = " + 1.0" if tensor.name == "weight" and zero_centered_weight %}
 {% if tensor.per_row %}
+{% if prefetch is defined and prefetch %}
+// An access as it lies in memory, and step j of it.
+fn fetch_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> {{ storage(tensor) }} {
+    {{ tally("row_reads", "live_count(j, thread)" ~ (" + live_count(j + 1u, thread)" if in_pairs(tensor))) }}
+    return {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ clamped(tensor) }}];
+}
+
+fn {{ tensor.name }}_of(raw: {{ storage(tensor) }}, j: u32, thread: u32) -> Vec {
+    return where_live({{ unpacked(tensor, "raw") }}, Vec(), j, thread);
+}
+
+{% endif %}
 fn load_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> Vec {
     {{ tally("row_reads", "live_count(j, thread)") }}
-    let raw = {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ clamped }}];
-    return where_live({{ decoded(tensor.dtype, "raw") }}, Vec(), j, thread);
+    let raw = {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ clamped(tensor) }}];
+    return where_live({{ unpacked(tensor, "raw") }}, Vec(), j, thread);
 }
 
 {% elif shifted %}
@@ -88,17 +121,17 @@ fn {{ tensor.name }}_at(column: u32) -> f32 {
 
 fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     {{ tally("parameter_reads", "live_count(j, thread)") }}
-    let at = min(columns(j, thread), vec4(COLS - 1u));
-    let value = Vec({% for c in "xyzw" %}{{ tensor.name }}_at(at.{{ c }}){{ ", " if not loop.last }}{% endfor %});
+    let at = min(columns(j, thread), vec{{ lanes }}(COLS - 1u));
+    let value = Vec({% for c in components %}{{ tensor.name }}_at(at.{{ c }}){{ ", " if not loop.last }}{% endfor %});
     return where_live(value{{ plus_one }}, Vec(), j, thread);
 }
 
 {% else %}
-{% set size = {"vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8}[chunk_type(tensor.dtype)] if chunked else 4 %}
+{% set size = {"vec4<u32>": 16, "vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8, "vec2<f32>": 8, "u32": 4, "f32": 4}[storage(tensor)] %}
 fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     {{ tally("parameter_reads", "live_count(j, thread)") }}
-    let raw = {{ tensor.buffer }}[{{ tensor.base // size ~ "u + " if tensor.base }}{{ clamped }}];
-    return where_live({{ decoded(tensor.dtype, "raw") }}{{ plus_one }}, Vec(), j, thread);
+    let raw = {{ tensor.buffer }}[{{ tensor.base // size ~ "u + " if tensor.base }}{{ clamped(tensor) }}];
+    return where_live({{ unpacked(tensor, "raw") }}{{ plus_one }}, Vec(), j, thread);
 }
 
 {% endif %}
@@ -117,20 +150,51 @@ fn put_{{ tensor.name }}(at: u32, bits: u32, mask: u32) {
 }
 
 {% endif %}
-fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = {{ row_start(tensor) }} + j * THREADS + thread;
-{% if not shifted %}
+{% if in_pairs(tensor) %}
+// Steps j and j + 1, for an even j.
+fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec, next: Vec) {
+    let at = {{ row_start(tensor) }} + j / 2u * THREADS + thread;
     if ({{ "row_exists" if whole else "row_exists && live(j, thread)" }}) {
-        {{ tensor.buffer }}[at] = {{ encoded(tensor.dtype, "value") if chunked else "value" }};
-        {{ tally("writes", vector_width ~ "u") }}
+        {{ tensor.buffer }}[at] = vec4({{ encoded(tensor.dtype, "value") }}, {{ encoded(tensor.dtype, "next") }});
+        {{ tally("writes", "8u") }}
+    }
+{% else %}
+{% if joins_words %}
+// The first columns of a workgroup's rows that start in the middle of a word, as the upper half of one.
+var<workgroup> {{ tensor.name }}_edges: array<u32, {{ rows_per_workgroup * (2 if looped else 1) }}>;
+
+// `edge` is the upper half of the row's last word where that belongs to the next row.
+{% endif %}
+fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec{{ ", edge: u32" if joins_words }}) {
+    let at = {{ row_start(tensor) }} + access(j, thread);
+{% endif %}
+{% if in_pairs(tensor) %}
+{% elif joins_words %}
+    // A word whose upper half alone is the row's own is stored with the row before.
+    let wanted = live(j, thread);
+    if (row_exists && wanted.x) {
+        let word = {{ encoded(tensor.dtype, "value") }};
+        {{ tensor.buffer }}[at] = select((word & 0xffffu) | edge, word, wanted.y);
+    }
+    {{ tally("writes", "select(0u, live_count(j, thread), row_exists)") }}
+{% elif not shifted %}
+    if ({{ "row_exists" if whole else "row_exists && live(j, thread)" }}) {
+        {{ tensor.buffer }}[at] = {{ encoded(tensor.dtype, "value") if lanes > 1 else "value" }};
+        {{ tally("writes", lanes ~ "u") }}
     }
 {% else %}
 {% set words = per_word(tensor.dtype) | int %}
     let wanted = live(j, thread) & vec4(row_exists);
 {% if words == 1 %}
+    if (all(wanted)) {
 {% for c in "xyzw" %}
-    if (wanted.{{ c }}) { {{ tensor.buffer }}[4u * at + {{ loop.index0 }}u] = {{ word_type(tensor.dtype) }}(value.{{ c }}); }
+        {{ tensor.buffer }}[4u * at + {{ loop.index0 }}u] = {{ word_type(tensor.dtype) }}(value.{{ c }});
 {% endfor %}
+    } else {
+{% for c in "xyzw" %}
+        if (wanted.{{ c }}) { {{ tensor.buffer }}[4u * at + {{ loop.index0 }}u] = {{ word_type(tensor.dtype) }}(value.{{ c }}); }
+{% endfor %}
+    }
 {% else %}
     let bits = {{ encoded(tensor.dtype, "value") }};
 {% if words == 4 %}
@@ -154,7 +218,7 @@ fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, valu
 // h = x + residual, as it is stored: what is normalised is what the next layer is given.
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     let h = load_x(row, j, thread) + load_residual(row, j, thread){{ " + load_residual_bias(j, thread)" if has_residual_bias }};
-    return {{ "round_float16(h)" if dtype == "float16" else (decoded(dtype, encoded(dtype, "h")) if chunked else "h") }};
+    return {{ "round_float16(h)" if dtype == "float16" else (decoded(dtype, encoded(dtype, "h")) if lanes > 1 else "h") }};
 }
 
 {% else %}
@@ -168,11 +232,11 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
 fn pivot_of(row: u32) -> f32 {
     let first = load_input(row, 0u, 0u);
-    return first{{ "[row_shift]" if shifted else (".x" if chunked) }};
+    return first{{ "[row_shift]" if shifted else (".x" if lanes > 1) }};
 }
 
 {% endif %}
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
-    return {{ "(value.x + value.y) + (value.z + value.w)" if chunked else "value" }};
+    return {{ {4: "(value.x + value.y) + (value.z + value.w)", 2: "value.x + value.y", 1: "value"}[lanes] }};
 }

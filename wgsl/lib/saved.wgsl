@@ -1,8 +1,21 @@
-{#- `mean`, `low` and `rstd` of a row, as the forward pass saved them. -#}
+{#- What the forward pass saved of a row: `saved_stats` stands outside functions, `unpack_saved` gives `mean`, `low`
+    and `rstd` names. -#}
+{% macro saved_stats() %}
+fn saved_stats(row: u32) -> {{ "vec3<f32>" if has_mean else "f32" }} {
 {% if has_mean %}
-    let mean = stats[params.stats_start + 3u * row];
-    let low = stats[params.stats_start + 3u * row + 1u];
-    let rstd = stats[params.stats_start + 3u * row + 2u];
+    let at = params.stats_start + 3u * row;
+    return vec3(stats[at], stats[at + 1u], stats[at + 2u]);
 {% else %}
-    let rstd = stats[params.stats_start + row];
+    return stats[params.stats_start + row];
 {% endif %}
+}
+{% endmacro %}
+{% macro unpack_saved(saved) %}
+{% if has_mean %}
+    let mean = {{ saved }}.x;
+    let low = {{ saved }}.y;
+    let rstd = {{ saved }}.z;
+{% else %}
+    let rstd = {{ saved }};
+{% endif %}
+{% endmacro %}

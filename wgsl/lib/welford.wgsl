@@ -3,6 +3,7 @@
     overflow float32. -#}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/dtype.wgsl" import chunked with context %}
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
@@ -28,7 +29,7 @@ fn own_moments(row: u32, thread: u32) -> Moments {
         mean = where_live(next, mean, j, thread);
         count += where_live(Vec(1.0), Vec(), j, thread);
     {% endcall %}
-{% if vector_width == 4 %}
+{% if chunked %}
     return joined(
         joined(Moments(mean.x, spread.x, count.x), Moments(mean.y, spread.y, count.y)),
         joined(Moments(mean.z, spread.z, count.z), Moments(mean.w, spread.w, count.w)),

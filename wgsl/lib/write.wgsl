@@ -1,6 +1,8 @@
 {#- The end of a forward kernel. `row`, `row_exists`, `thread`, `place`, `lane`, `subgroup_size`, `mean`, `low` and
     `rstd` are in scope. -#}
 {% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/dtype.wgsl" import in_pairs, joins_words, looped, encoded with context %}
+{% set edges = ("turn * " ~ rows_per_workgroup ~ "u + " if looped else "") ~ "place / THREADS" %}
 {% set row_scaled = out_dtype == "int8" %}
 {% set tracks_amax = out_dtype in ("float8_e4m3fn", "float8_e5m2") %}
 {% set scaling = " * row_scale" if row_scaled else (" * params.scale" if tracks_amax else "") %}
@@ -57,11 +59,29 @@
 {{ raise_amax() }}
 {% endif %}
 {% endmacro %}
+{#- Stores what registers of the tensor's name, and a number, hold; `factor` is text that follows each. -#}
+{% macro store_steps(tensor, factor="") %}
+{% set name = tensor.name %}
+{% if joins_words %}
+    if (thread == 0u && row_shift == 1u) {
+        {{ name }}_edges[{{ edges }}] = select(0u, {{ encoded(tensor.dtype, name ~ "0" ~ factor) }} & 0xffff0000u, row_exists);
+    }
+    workgroupBarrier();
+    let {{ name }}_edge = {{ name }}_edges[min({{ edges }} + 1u, {{ rows_per_workgroup * (2 if looped else 1) - 1 }}u)];
+{% endif %}
+{% for j in range(0, steps, 2 if in_pairs(tensor) else 1) %}
+    store_{{ name }}(row, row_exists, {{ j }}u, thread, {{ name ~ j ~ factor }}{{ ", " ~ name ~ (j + 1) ~ factor if in_pairs(tensor) }}{{ ", " ~ name ~ "_edge" if joins_words }});
+{% endfor %}
+{% endmacro %}
 {#- `{% call(j) write_registers() %} the text of step j normalised {% endcall %}`: from registers h0, h1, ... -#}
 {% macro write_registers() %}
 {{ write_stats() }}
 {% for j in range(steps) %}
+{% if parameters_first is defined and parameters_first %}
+    let y{{ j }} = {{ caller(j) | trim }}{{ " * weight" ~ j if has_weight }}{{ " + bias" ~ j if has_bias }};
+{% else %}
     let y{{ j }} = affine({{ caller(j) | trim }}, {{ j }}u, thread);
+{% endif %}
 {% endfor %}
 {% if row_scaled or tracks_amax %}
     var largest = 0u;
@@ -70,10 +90,7 @@
 {% endfor %}
 {{ choose_row_scale() if row_scaled else raise_amax() }}
 {% endif %}
-{% for j in range(steps) %}
-{% if has_residual %}
-    store_h(row, row_exists, {{ j }}u, thread, h{{ j }});
-{% endif %}
-    store_y(row, row_exists, {{ j }}u, thread, y{{ j }}{{ scaling }});
+{% for tensor in tensors if tensor.name in ("h", "y") %}
+{{ store_steps(tensor, scaling if tensor.name == "y" else "") }}
 {% endfor %}
 {% endmacro %}
