@@ -57,7 +57,7 @@
 // a copy, so the two sweeps and the second word of the mean cost nothing that can be seen.
 {% from "lib/moments.wgsl" import moment_reductions, held_moments with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
-{% from "lib/write.wgsl" import write_registers with context %}
+{% from "lib/write.wgsl" import fetch_parameters, write_registers with context %}
 {% include "lib/interface.wgsl" %}
 
 {% include "lib/row.wgsl" %}
@@ -75,13 +75,7 @@ fn main(
 {% for j in range(steps) %}
     let h{{ j }} = load_input(row, {{ j }}u, thread);
 {% endfor %}
-{% if parameters_first %}
-{% for name, present in [("weight", has_weight), ("bias", has_bias)] if present %}
-{% for j in range(steps) %}
-    let {{ name ~ j }} = load_{{ name }}({{ j }}u, thread);
-{% endfor %}
-{% endfor %}
-{% endif %}
+{{ fetch_parameters() if parameters_first }}
 
 {{ held_moments("h") }}
     {% call(j) write_registers() %}(d{{ j }} - low) * rstd{% endcall %}

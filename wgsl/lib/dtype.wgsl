@@ -7,6 +7,8 @@
 {% set paired = vector_width == 8 %}
 {#- Whether rows start in the middle of an access. -#}
 {% set shifted = cols % lanes > 0 %}
+{#- The number of an invocation's j-th Vec; in a row that is split into parts, from the part's first on. -#}
+{% macro step(j) -%}{{ "first + " if row_parts is defined }}{{ j }}u{%- endmacro %}
 {#- Whether an invocation works on one row after another. -#}
 {% set looped = capped or loops_rows is defined %}
 {% set f16 = native_f16 is defined and native_f16 == 1 %}

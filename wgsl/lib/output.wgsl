@@ -1,7 +1,7 @@
 {#- What becomes of a normalised row: scale, shift, the storage type. The functions; lib/write.wgsl calls them. -#}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import chunked with context %}
-{% from "lib/write.wgsl" import row_scaled, tracks_amax with context %}
+{% from "lib/write.wgsl" import tracks_amax with context %}
 // y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized{{ " * load_weight(j, thread)" if has_weight }}{{ " + load_bias(j, thread)" if has_bias }};

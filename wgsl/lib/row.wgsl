@@ -11,7 +11,7 @@
 {% from "lib/cost.wgsl" import tally with context %}
 {% from "lib/dtype.wgsl" import storage, lanes, chunked, paired, joins_words, looped, in_pairs, shifted, f16, chunk_type, word_type, per_word, shares_words, decoded, encoded with context %}
 {% from "lib/sweep.wgsl" import unroll with context %}
-{% set whole = not shifted and steps * threads_per_row * lanes == cols and steps % unroll == 0 %}
+{% set whole = not shifted and steps * (row_parts if row_parts is defined else 1) * threads_per_row * lanes == cols and steps % unroll == 0 %}
 alias Vec = {{ "f32" if lanes == 1 else "vec" ~ lanes ~ "<f32>" }};
 alias Live = {{ "vec" ~ lanes ~ "<bool>" if shifted else "bool" }};
 {% set components = "xyzw"[:lanes] %}
@@ -128,9 +128,21 @@ fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
 
 {% else %}
 {% set size = {"vec4<u32>": 16, "vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8, "vec2<f32>": 8, "u32": 4, "f32": 4}[storage(tensor)] %}
+{% set at = tensor.base // size ~ "u + " if tensor.base else "" %}
+{% if parameters_first is defined and parameters_first %}
+fn fetch_{{ tensor.name }}(j: u32, thread: u32) -> {{ storage(tensor) }} {
+    {{ tally("parameter_reads", "live_count(j, thread)" ~ (" + live_count(j + 1u, thread)" if in_pairs(tensor))) }}
+    return {{ tensor.buffer }}[{{ at }}{{ clamped(tensor) }}];
+}
+
+fn {{ tensor.name }}_of(raw: {{ storage(tensor) }}, j: u32, thread: u32) -> Vec {
+    return where_live({{ unpacked(tensor, "raw") }}{{ plus_one }}, Vec(), j, thread);
+}
+
+{% endif %}
 fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     {{ tally("parameter_reads", "live_count(j, thread)") }}
-    let raw = {{ tensor.buffer }}[{{ tensor.base // size ~ "u + " if tensor.base }}{{ clamped(tensor) }}];
+    let raw = {{ tensor.buffer }}[{{ at }}{{ clamped(tensor) }}];
     return where_live({{ unpacked(tensor, "raw") }}{{ plus_one }}, Vec(), j, thread);
 }
 

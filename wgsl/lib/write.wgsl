@@ -1,9 +1,8 @@
 {#- The end of a forward kernel. `row`, `row_exists`, `thread`, `place`, `lane`, `subgroup_size`, `mean`, `low` and
     `rstd` are in scope. -#}
 {% from "lib/sweep.wgsl" import sweep with context %}
-{% from "lib/dtype.wgsl" import in_pairs, joins_words, looped, encoded with context %}
+{% from "lib/dtype.wgsl" import step, shifted, in_pairs, joins_words, looped, encoded with context %}
 {% set edges = ("turn * " ~ rows_per_workgroup ~ "u + " if looped else "") ~ "place / THREADS" %}
-{% set row_scaled = out_dtype == "int8" %}
 {% set tracks_amax = out_dtype in ("float8_e4m3fn", "float8_e5m2") %}
 {% set scaling = " * row_scale" if row_scaled else (" * params.scale" if tracks_amax else "") %}
 {#- int8: a scale that makes the row's largest value 127. A row of zeros has one too, as if it reached 2^-100. -#}
@@ -19,7 +18,7 @@
 {% endmacro %}
 {% macro write_stats() %}
 {% if return_stats %}
-    if (thread == 0u && row_exists) {
+    if (thread == 0u && row_exists{{ " && part == 0u" if row_parts is defined }}) {
 {% if has_mean %}
         stats[params.stats_start + 3u * row] = mean;
         stats[params.stats_start + 3u * row + 1u] = low;
@@ -70,23 +69,36 @@
     let {{ name }}_edge = {{ name }}_edges[min({{ edges }} + 1u, {{ rows_per_workgroup * (2 if looped else 1) - 1 }}u)];
 {% endif %}
 {% for j in range(0, steps, 2 if in_pairs(tensor) else 1) %}
-    store_{{ name }}(row, row_exists, {{ j }}u, thread, {{ name ~ j ~ factor }}{{ ", " ~ name ~ (j + 1) ~ factor if in_pairs(tensor) }}{{ ", " ~ name ~ "_edge" if joins_words }});
+    store_{{ name }}(row, row_exists, {{ step(j) }}, thread, {{ name ~ j ~ factor }}{{ ", " ~ name ~ (j + 1) ~ factor if in_pairs(tensor) }}{{ ", " ~ name ~ "_edge" if joins_words }});
 {% endfor %}
 {% endmacro %}
+{#- Weight and bias on their way before they are needed, as they lie in memory; what a step takes of them. -#}
+{% set early = (tensors | selectattr("name", "in", ["weight", "bias"]) | list) if parameters_first is defined and parameters_first else [] %}
+{% macro fetch_parameters() %}
+{% for tensor in early %}
+{% for j in range(0, steps, 2 if in_pairs(tensor) else 1) %}
+    let {{ tensor.name ~ j }} = {{ "load" if shifted else "fetch" }}_{{ tensor.name }}({{ step(j) }}, thread);
+{% endfor %}
+{% endfor %}
+{% endmacro %}
+{% macro fetched_parameter(name, j) -%}
+{% set tensor = early | selectattr("name", "eq", name) | first -%}
+{{ name ~ j if shifted else name ~ "_of(" ~ name ~ (j - j % (2 if in_pairs(tensor) else 1)) ~ ", " ~ step(j) ~ ", thread)" }}
+{%- endmacro %}
 {#- `{% call(j) write_registers() %} the text of step j normalised {% endcall %}`: from registers h0, h1, ... -#}
 {% macro write_registers() %}
 {{ write_stats() }}
 {% for j in range(steps) %}
 {% if parameters_first is defined and parameters_first %}
-    let y{{ j }} = {{ caller(j) | trim }}{{ " * weight" ~ j if has_weight }}{{ " + bias" ~ j if has_bias }};
+    let y{{ j }} = {{ caller(j) | trim }}{{ " * " ~ fetched_parameter("weight", j) if has_weight }}{{ " + " ~ fetched_parameter("bias", j) if has_bias }};
 {% else %}
-    let y{{ j }} = affine({{ caller(j) | trim }}, {{ j }}u, thread);
+    let y{{ j }} = affine({{ caller(j) | trim }}, {{ step(j) }}, thread);
 {% endif %}
 {% endfor %}
 {% if row_scaled or tracks_amax %}
     var largest = 0u;
 {% for j in range(steps) %}
-    largest = max(largest, greatest(y{{ j }}, {{ j }}u, thread));
+    largest = max(largest, greatest(y{{ j }}, {{ step(j) }}, thread));
 {% endfor %}
 {{ choose_row_scale() if row_scaled else raise_amax() }}
 {% endif %}

@@ -1,0 +1,130 @@
+{#- Rows that several workgroups share: each takes a part, STEPS Vecs of an invocation. A first pass writes what
+    it finds in its part as a record of `parts`, the next joins the records of a row. -#}
+{% from "lib/locate.wgsl" import locate, locate_row with context %}
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/dtype.wgsl" import lanes, shifted with context %}
+{#- Words of a record of statistics. -#}
+{% set moments = 3 if has_mean else 1 %}
+{#- The body of an entry point that works on one part of a row. -#}
+{% macro each_part() %}
+{{ locate() }}
+{% if capped %}
+    let workgroup_count = workgroups.x * workgroups.y;
+    for (var item = workgroup; item < params.rows * PARTS; item += workgroup_count) {
+{{ part_of("item") }}
+{{ caller() }}
+        next_turn();
+    }
+{% else %}
+{{ part_of("workgroup") }}
+{{ caller() }}
+{% endif %}
+{% endmacro %}
+{% macro part_of(item) %}
+{{ locate_row(item ~ " / PARTS") }}
+    let part = {{ item }} % PARTS;
+    let first = part * STEPS;
+{% endmacro %}
+{% macro part_functions() %}
+const PARTS = {{ row_parts }}u;  // workgroups of a row
+const PART_COLUMNS = {{ lanes }}u * STEPS * THREADS;
+
+// Columns of the row that lie in a part; the last of a row that starts early may have none.
+fn columns_in(part: u32) -> f32 {
+{% if shifted %}
+    let begin = max(part * PART_COLUMNS, row_shift);
+    let end = min((part + 1u) * PART_COLUMNS, row_shift + COLS);
+    return f32(max(end, begin) - begin);
+{% else %}
+    return f32(min(PART_COLUMNS, COLS - part * PART_COLUMNS));
+{% endif %}
+}
+{% endmacro %}
+{#- The functions of the first pass, and of the one that joins. -#}
+{% macro part_reductions() %}
+{% if has_mean %}
+{{ row_reduction("sum_part", "f32") }}
+
+{{ row_reduction("sum_deviations", "vec2<f32>") }}
+{% else %}
+{{ row_reduction("sum_squares", "f32") }}
+{% endif %}
+{% endmacro %}
+{% macro joining_reductions() %}
+{% if has_mean %}
+{{ row_reduction("sum_means", "f32") }}
+
+{% endif %}
+{{ row_reduction("sum_spreads", "f32") }}
+{% endmacro %}
+{#- From `held`0, `held`1, ... to the moments of a part: `part_mean`, `part_low` (what rounding took from it) and
+    `part_spread`, the sum of squared deviations / COLS. d0, d1, ... are the deviations. -#}
+{% macro part_moments(held) %}
+{% if has_mean %}
+    var sum = {{ held }}0;
+{% for j in range(1, steps) %}
+    sum += {{ held }}{{ j }};
+{% endfor %}
+    let count = max(columns_in(part), 1.0);
+    let part_mean = sum_part(total(sum), place, lane, subgroup_size) / count;
+
+    var deviations = Vec();
+    var spreads = Vec();
+{% for j in range(steps) %}
+    let d{{ j }} = where_live({{ held }}{{ j }} - part_mean, Vec(), first + {{ j }}u, thread);
+    deviations += d{{ j }};
+    spreads += d{{ j }} * (d{{ j }} * PER_COLUMN);
+{% endfor %}
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let part_low = sums.x / count;
+    let part_spread = max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0);
+{% else %}
+    var squares = {{ held }}0 * ({{ held }}0 * PER_COLUMN);
+{% for j in range(1, steps) %}
+    squares += {{ held }}{{ j }} * ({{ held }}{{ j }} * PER_COLUMN);
+{% endfor %}
+    let part_spread = sum_squares(total(squares), place, lane, subgroup_size);
+{% endif %}
+{% endmacro %}
+{#- Stores the moments of a part as the first words of its record. -#}
+{% macro store_moments(words) %}
+    if (thread == 0u && row_exists) {
+        let at = params.parts_start + (row * PARTS + part) * {{ words }}u;
+{% if has_mean %}
+        parts[at] = part_mean;
+        parts[at + 1u] = part_low;
+        parts[at + 2u] = part_spread;
+{% else %}
+        parts[at] = part_spread;
+{% endif %}
+    }
+{% endmacro %}
+{#- Chan, Golub and LeVeque (1979) for all parts of a row at once: distances of the parts' means from that of the
+    first, their weighted mean `low`, and the spread of the parts about it. The row's mean is `mean` + `low` to
+    twice float32's digits, as `mean` is the first part's. -#}
+{% macro joined_parts(words) %}
+    let records = params.parts_start + row * {{ words }}u * PARTS;
+{% if has_mean %}
+    let mean = parts[records];
+    var distances = 0.0;
+    for (var other = thread; other < PARTS; other += THREADS) {
+        let at = records + {{ words }}u * other;
+        distances += ((parts[at] - mean) + parts[at + 1u]) * (columns_in(other) * PER_COLUMN);
+    }
+    let low = sum_means(distances, place, lane, subgroup_size);
+    var spread_of_parts = 0.0;
+    for (var other = thread; other < PARTS; other += THREADS) {
+        let at = records + {{ words }}u * other;
+        let distance = (parts[at] - mean) + parts[at + 1u] - low;
+        spread_of_parts += parts[at + 2u] + distance * (distance * (columns_in(other) * PER_COLUMN));
+    }
+    let variance = sum_spreads(spread_of_parts, place, lane, subgroup_size);
+{% else %}
+    var squares_of_parts = 0.0;
+    for (var other = thread; other < PARTS; other += THREADS) {
+        squares_of_parts += parts[records + {{ words }}u * other];
+    }
+    let variance = sum_spreads(squares_of_parts, place, lane, subgroup_size);
+{% endif %}
+    let rstd = inverseSqrt(variance + params.eps);
+{% endmacro %}

@@ -1,0 +1,96 @@
+// /// webnorm
+// summary = "A row is split into parts over many workgroups; a second dispatch joins their statistics and normalises."
+// differs = "Where registers leaves an adapter idle that has fewer rows than it can hold workgroups. Reads x twice, the second time mostly from cache."
+// rung = 6
+// preference = 2
+// [features]
+// subgroups = "subgroups"
+// [tune]
+// threads_per_row = [32, 64, 128, 256, 512, 1024]
+// part_steps = [1, 2, 4, 8, 16]
+// vector_width = [4, 8, 1]
+// subgroups = [true, false]
+// [default]
+// threads_per_row = "32 if software else min(256, max_invocations)"
+// part_steps = "16 if software else 4"
+// subgroups = "has_subgroups"
+// [derive]
+// rows_per_workgroup = 1
+// workgroup_size = "threads_per_row"
+// steps = "part_steps"
+// row_parts = "ceil_div(span if vector_width > 1 else cols, threads_per_row * part_steps * min(vector_width, 4))"
+// [[require]]
+// rule = "vector_width > 1 or not packed"
+// why = "types narrower than a word are read four at a time: vector_width 4"
+// [[require]]
+// rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and part_steps % 2 == 0)"
+// why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
+// [[require]]
+// rule = "workgroup_size <= min(1024, max_invocations)"
+// why = "threads_per_row is over the invocations of a workgroup"
+// [[require]]
+// rule = "part_steps * min(vector_width, 4) <= 64"
+// why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
+// [[require]]
+// rule = "not row_scaled"
+// why = "the scale of an int8 row follows from all of its columns, which no workgroup sees"
+// [[scratch]]
+// name = "parts"
+// words = "1 * row_parts"
+// [[pass]]
+// entry_point = "measure"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "min(rows * row_parts, max_workgroups)"
+// iterations = "ceil_div(rows * row_parts, max_workgroups) * (4 + 3 * (threads_per_row // 16))"
+// bindings = ["x", "residual", "residual_bias", "parts"]
+// [[pass]]
+// entry_point = "normalise"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "min(rows * row_parts, max_workgroups)"
+// iterations = "ceil_div(rows * row_parts, max_workgroups) * (4 + 2 * ceil_div(row_parts, threads_per_row) + 3 * (threads_per_row // 16))"
+// [accuracy]
+// serial_terms = "max(steps, ceil_div(row_parts, threads_per_row))"
+// ///
+
+// As split_row of layer_norm, with the squares alone to join.
+{% from "lib/split.wgsl" import each_part, part_functions, part_reductions, joining_reductions, part_moments, store_moments, joined_parts, moments with context %}
+{% from "lib/write.wgsl" import write_registers with context %}
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/output.wgsl" %}
+
+{{ part_functions() }}
+{{ part_reductions() }}
+
+{{ joining_reductions() }}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn measure(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% call each_part() %}
+
+{% for j in range(steps) %}
+    let h{{ j }} = load_input(row, first + {{ j }}u, thread);
+{% endfor %}
+{{ part_moments("h") }}
+{{ store_moments(moments) }}
+    {% endcall %}
+}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn normalise(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% call each_part() %}
+
+{% for j in range(steps) %}
+    let h{{ j }} = load_input(row, first + {{ j }}u, thread);
+{% endfor %}
+{{ joined_parts(moments) }}
+    {% call(j) write_registers() %}h{{ j }} * rstd{% endcall %}
+
+    {% endcall %}
+}
