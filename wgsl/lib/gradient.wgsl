@@ -7,6 +7,8 @@
     apart, and the record is written column by column. -#}
 {% from "lib/dtype.wgsl" import chunked, shifted, chunk_type, word_type, per_word, encoded with context %}
 {% set summed = (["dweight"] if has_weight else []) + (["dbias"] if has_bias else []) + (["dresidual_bias"] if has_residual_bias else []) %}
+{#- Words of a record of `row_sums`: rstd, the mean of g * x̂, and with a mean that, its low word and the mean of g. -#}
+{% set row_words = 5 if has_mean else 2 %}
 const CHUNKS = {{ (cols + 3) // 4 }}u;  // vec4 per row of a record
 {% if summed %}
 {% set partial = "f32" if shifted or not chunked else "vec4<f32>" %}

@@ -59,4 +59,6 @@
 
 {% include "lib/gradient.wgsl" %}
 
+{% include "lib/row_sums.wgsl" %}
+
 {% include "lib/columns.wgsl" %}

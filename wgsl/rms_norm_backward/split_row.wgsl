@@ -1,0 +1,87 @@
+// /// webnorm
+// summary = "A row is split into parts over many workgroups, whose sums a second dispatch joins; then tiles of columns."
+// differs = "Where tiles has a workgroup for a whole row, and few rows leave an adapter idle. Reads x and dy twice, the second time mostly from cache."
+// rung = 4
+// preference = 1
+// [features]
+// subgroups = "subgroups"
+// [tune]
+// threads_per_row = [32, 64, 128, 256, 512, 1024]
+// part_steps = [1, 2, 4, 8]
+// column_threads = [8, 32, 64, 128, 256]
+// groups = [1, 2, 4, 8, 16, 64]
+// subgroups = [true, false]
+// [default]
+// threads_per_row = "32 if software else min(256, max_invocations)"
+// part_steps = "8 if software else 4"
+// column_threads = "8 if software else 64"
+// groups = "1 if rows < 16 and span == cols else (4 if rows < 1024 or software else 64)"
+// subgroups = "has_subgroups"
+// [derive]
+// vector_width = 4
+// rows_per_workgroup = 1
+// workgroup_size = "threads_per_row"
+// accesses = "ceil_div(span, 4)"
+// steps = "part_steps"
+// row_parts = "ceil_div(accesses, threads_per_row * part_steps)"
+// column_tiles = "ceil_div(accesses, column_threads)"
+// sums = "has_weight + has_bias + has_residual_bias"
+// finish_chunks = 8
+// finish_records = "4 if software else 32"
+// [[require]]
+// rule = "max(threads_per_row, column_threads) <= max_invocations"
+// why = "more invocations per workgroup than the adapter has"
+// [[require]]
+// rule = "groups % 4 == 0 or span == cols"
+// why = "rows that start off multiples of four columns are added up four apart: groups a multiple of 4"
+// [[scratch]]
+// name = "parts"
+// words = "(2 - saved_stats) * row_parts"
+// [[scratch]]
+// name = "row_sums"
+// words = 2
+// [[scratch]]
+// name = "partials"
+// records = "groups"
+// words = "max(4 * ceil_div(cols, 4) * sums, 4)"
+// [[pass]]
+// entry_point = "measure"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "min(rows * row_parts, max_workgroups)"
+// iterations = "ceil_div(rows * row_parts, max_workgroups) * (4 + 3 * (threads_per_row // 16))"
+// bindings = ["x", "dy", "weight", "stats", "parts"]
+// [[pass]]
+// entry_point = "join"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "min(rows, max_workgroups)"
+// iterations = "ceil_div(rows, max_workgroups) * (4 + 3 * ceil_div(row_parts, threads_per_row) + 3 * (threads_per_row // 16))"
+// bindings = ["stats", "parts", "row_sums"]
+// [[pass]]
+// entry_point = "columns_of_rows"
+// workgroup_size = "column_threads"
+// workgroup_count = "min(column_tiles * groups, max_workgroups)"
+// iterations = "ceil_div(column_tiles * groups, max_workgroups) * (1 + ceil_div(rows, groups))"
+// bindings = ["x", "dy", "weight", "dh", "dx", "row_sums", "partials"]
+// [[pass]]
+// entry_point = "finish"
+// workgroup_size = "finish_chunks * finish_records"
+// workgroup_count = "min(ceil_div(sums * ceil_div(cols, 4), finish_chunks), max_workgroups)"
+// per = "call"
+// when = "sums > 0"
+// bindings = ["partials", "dweight", "dbias", "dresidual_bias"]
+// [accuracy]
+// serial_terms = "max(steps, ceil_div(row_parts, threads_per_row))"
+// column_terms = "ceil_div(rows, groups)"
+// ///
+
+// What a part needs of its row is only known when all parts are read, so a part's sums are written such that
+// they can be moved to the row's mean afterwards.
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/gradient.wgsl" %}
+
+{% include "lib/gradient_split.wgsl" %}
+
+{% include "lib/columns.wgsl" %}
