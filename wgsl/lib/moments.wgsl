@@ -1,6 +1,6 @@
 {#- A row's statistics: `mean`, `low` and `rstd`, or `rstd` alone where the norm has no mean. `moment_reductions`
     stands outside functions; then either the row is swept over in memory or it is held in registers. -#}
-{% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% macro moment_reductions() %}
 {% if has_mean %}
@@ -15,24 +15,23 @@
 {% if has_mean %}
     let pivot = pivot_of(row);
     var sum = Vec();
-    {% call sweep() %}
-        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+    {% call sweep_row() %}
+        sum += where_live(h - pivot, Vec(), j, thread);
     {% endcall %}
     let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
     var deviations = Vec();
     var spreads = Vec();
-    {% call sweep() %}
-        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+    {% call sweep_row() %}
+        let d = where_live(h - mean, Vec(), j, thread);
         deviations += d;
         spreads += d * (d * PER_COLUMN);
     {% endcall %}
 {{ joined_moments() }}
 {% else %}
     var squares = Vec();
-    {% call sweep() %}
-        let value = load_input(row, j, thread);
-        squares += value * (value * PER_COLUMN);
+    {% call sweep_row() %}
+        squares += h * (h * PER_COLUMN);
     {% endcall %}
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 {% endif %}

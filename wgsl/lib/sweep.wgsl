@@ -1,16 +1,18 @@
-{#- A loop over the steps of a row, `{% call sweep() %} body that uses j {% endcall %}`.
+{#- A loop over the steps of a row, `{% call sweep() %} body that uses j {% endcall %}`; with h, what is normalised,
+    `{% call sweep_row() %} body that uses j and h {% endcall %}`.
 
     Mesa's llvmpipe ends a shader's loops without a word after 65535 iterations in all, so a long row takes
     several steps an iteration. Steps past the last are dead: their columns do not exist. -#}
+{% from "lib/dtype.wgsl" import decoded, encoded, chunk_type with context %}
 {% set sweeps = 4 %}
 {% set unroll = (sweeps * steps + 59999) // 60000 %}
-{% macro sweep() %}
+{% macro sweep(begin=0) %}
 {% if unroll == 1 %}
-    for (var j = 0u; j < STEPS; j++) {
+    for (var j = {{ begin }}u; j < STEPS; j++) {
 {{ caller() }}
     }
 {% else %}
-    for (var first = 0u; first < STEPS; first += {{ unroll }}u) {
+    for (var first = {{ begin }}u; first < STEPS; first += {{ unroll }}u) {
 {% for k in range(unroll) %}
         {
             let j = first + {{ k }}u;
@@ -18,5 +20,39 @@
         }
 {% endfor %}
     }
+{% endif %}
+{% endmacro %}
+{#- Where a row is kept, nearest first: the first steps in registers, the next in workgroup memory as they are
+    stored; the rest is read again each time. -#}
+{% set held = held_steps if held_steps is defined else 0 %}
+{% set cached = cached_steps if cached_steps is defined else 0 %}
+{% macro row_cache() %}
+{% if cached %}
+// Steps of the row, each invocation its own.
+var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_size }}>;
+{% endif %}
+{% endmacro %}
+{% macro keep_row() %}
+{% for k in range(held) %}
+    let held{{ k }} = load_input(row, {{ k }}u, thread);
+{% endfor %}
+{% for k in range(cached) %}
+    row_cache[{{ k * workgroup_size }}u + place] = {{ encoded(dtype, "load_input(row, " ~ (held + k) ~ "u, thread)") }};
+{% endfor %}
+{% endmacro %}
+{% macro sweep_row() %}
+{% set body = caller() %}
+{% for k in range(held + cached) %}
+    {
+        let j = {{ k }}u;
+        let h = {{ "held" ~ k if k < held else decoded(dtype, "row_cache[" ~ (k - held) * workgroup_size ~ "u + place]") }};
+{{ body }}
+    }
+{% endfor %}
+{% if held + cached < steps %}
+    {% call sweep(held + cached) %}
+        let h = load_input(row, j, thread);
+{{ body }}
+    {% endcall %}
 {% endif %}
 {% endmacro %}

@@ -1,6 +1,6 @@
 {#- The end of a forward kernel. `row`, `row_exists`, `thread`, `place`, `lane`, `subgroup_size`, `mean`, `low` and
     `rstd` are in scope. -#}
-{% from "lib/sweep.wgsl" import sweep with context %}
+{% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/dtype.wgsl" import step, shifted, in_pairs, joins_words, looped, encoded with context %}
 {% set edges = ("turn * " ~ rows_per_workgroup ~ "u + " if looped else "") ~ "place / THREADS" %}
 {% set tracks_amax = out_dtype in ("float8_e4m3fn", "float8_e5m2") %}
@@ -37,14 +37,12 @@
     var largest = 0u;
 {% endif %}
 {% if row_scaled %}
-    {% call sweep() %}
-        let h = load_input(row, j, thread);
+    {% call sweep_row() %}
         largest = max(largest, greatest(affine({{ normalized }}, j, thread), j, thread));
     {% endcall %}
 {{ choose_row_scale() }}
 {% endif %}
-    {% call sweep() %}
-        let h = load_input(row, j, thread);
+    {% call sweep_row() %}
         let y_value = affine({{ normalized }}, j, thread);
 {% if has_residual %}
         store_h(row, row_exists, j, thread, h);
