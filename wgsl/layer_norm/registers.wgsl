@@ -78,7 +78,9 @@ fn main(
 {{ fetch_parameters() if parameters_first }}
 
 {{ held_moments("h") }}
-    {% call(j) write_registers() %}(d{{ j }} - low) * rstd{% endcall %}
+    let gain = rstd / SCALE;
+    let offset = -low * rstd;
+    {% call(j) write_registers() %}d{{ j }} * gain + offset{% endcall %}
 
     {% endcall %}
 }

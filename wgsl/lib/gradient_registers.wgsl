@@ -94,25 +94,26 @@ fn main(
 
         var along = Vec();
 {% if has_mean %}
+        let low_rstd = low * rstd;
         var across = Vec();
 {% endif %}
 {% for j in range(steps) %}
-        let xhat{{ j }} = (x{{ j }}{{ " - mean - low" if has_mean }}) * rstd;
+        let xhat{{ j }} = {{ "(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd" }};
         let g{{ j }} = dy{{ j }}{{ " * weight" ~ j if has_weight }};
-        along += g{{ j }} * xhat{{ j }} * PER_COLUMN;
+        along += g{{ j }} * xhat{{ j }};
 {% if has_mean %}
-        across += g{{ j }} * PER_COLUMN;
+        across += g{{ j }};
 {% endif %}
 {% endfor %}
 {% if has_mean %}
-        let means = sum_gradients(vec2(total(along), total(across)), place, lane, subgroup_size);
-        let mean_gx = means.x;
-        let mean_g = means.y;
+        let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
+        let slope = -means.x * rstd;
+        let offset = -means.y * rstd;
 {% else %}
-        let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
+        let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
 {% endif %}
 {% for j in range(steps) %}
-        let dx{{ j }} = (g{{ j }} - xhat{{ j }} * mean_gx{{ " - mean_g" if has_mean }}) * rstd{{ " + dh" ~ j if has_dh }};
+        let dx{{ j }} = g{{ j }} * rstd + (xhat{{ j }} * slope{{ " + offset" if has_mean }}){{ " + dh" ~ j if has_dh }};
 {% for name, term in [("dweight", "dy" ~ j ~ " * xhat" ~ j), ("dbias", "dy" ~ j), ("dresidual_bias", "dx" ~ j)] if name in summed %}
         {{ name }}{{ j }} += {{ term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)" }};
 {% endfor %}

@@ -4,6 +4,11 @@
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% macro moment_reductions() %}
 {% if has_mean %}
+{#- The power of two at or below 1 / sqrt(COLS). -#}
+{% for k in range(16, -1, -1) if 4 ** k >= cols and (k == 0 or 4 ** (k - 1) < cols) %}
+const SCALE = {{ 0.5 ** k }};
+{% endfor %}
+
 {{ row_reduction("sum_x", "f32") }}
 
 {{ row_reduction("sum_deviations", "vec2<f32>") }}
@@ -27,7 +32,10 @@
         deviations += d;
         spreads += d * (d * PER_COLUMN);
     {% endcall %}
-{{ joined_moments() }}
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let deviation = sums.x;
+    let spread = sums.y;
+{% include "lib/statistics.wgsl" %}
 {% else %}
     var squares = Vec();
     {% call sweep_row() %}
@@ -36,7 +44,8 @@
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
-{#- From registers `held`0, `held`1, ...; d0, d1, ... are then the differences from the mean. -#}
+{#- From registers `held`0, `held`1, ...; d0, d1, ... are then the differences from the mean times SCALE, a power
+    of two (so that nothing is lost) that makes their squares small enough to be added up. -#}
 {% macro held_moments(held) %}
 {% if has_mean %}
     var sum = {{ held }}0;
@@ -45,14 +54,18 @@
 {% endfor %}
     let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
+    let scaled_mean = mean * SCALE;
     var deviations = Vec();
     var spreads = Vec();
 {% for j in range(steps) %}
-    let d{{ j }} = where_live({{ held }}{{ j }} - mean, Vec(), {{ j }}u, thread);
+    let d{{ j }} = where_live({{ held }}{{ j }} * SCALE - scaled_mean, Vec(), {{ j }}u, thread);
     deviations += d{{ j }};
-    spreads += d{{ j }} * (d{{ j }} * PER_COLUMN);
+    spreads += d{{ j }} * d{{ j }};
 {% endfor %}
-{{ joined_moments() }}
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let deviation = sums.x / SCALE;
+    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
+{% include "lib/statistics.wgsl" %}
 {% else %}
     var squares = {{ held }}0 * ({{ held }}0 * PER_COLUMN);
 {% for j in range(1, steps) %}
@@ -60,10 +73,4 @@
 {% endfor %}
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 {% endif %}
-{% endmacro %}
-{% macro joined_moments() %}
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
-{% include "lib/statistics.wgsl" %}
 {% endmacro %}

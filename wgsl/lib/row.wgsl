@@ -15,11 +15,22 @@
 alias Vec = {{ "f32" if lanes == 1 else "vec" ~ lanes ~ "<f32>" }};
 alias Live = {{ "vec" ~ lanes ~ "<bool>" if shifted else "bool" }};
 {% set components = "xyzw"[:lanes] %}
+{#- Where steps are written out one by one, j is a constant, and the compiler drops what it decides. -#}
+{% set unrolled = scalars is defined %}
+{% macro shortcut(condition, value) -%}
+{% if unrolled and not whole %}
+    if ({{ condition }}) { return {{ value }}; }
+{% endif %}
+{%- endmacro %}
 
 const THREADS = {{ threads_per_row }}u;  // invocations per row
 const STEPS = {{ steps }}u;  // Vecs per invocation
 {% if not shifted %}
 const ACCESSES = COLS{{ " / " ~ lanes ~ "u" if lanes > 1 }};  // Vecs per row
+{% endif %}
+
+{% if unrolled and not whole %}
+const WHOLE_STEPS = {{ 2 * (cols // (threads_per_row * 8)) if paired else cols // (threads_per_row * lanes) }}u;  // those with no Vec past the row
 {% endif %}
 
 // Which of the row's Vecs the invocation has at step j.
@@ -31,6 +42,23 @@ fn access(j: u32, thread: u32) -> u32 {
 {% endif %}
 }
 
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+{% if whole %}
+    return access(j, thread);
+{% else %}
+{{ shortcut("j < WHOLE_STEPS", "access(j, thread)") }}
+    return min(access(j, thread), {{ "(row_shift + COLS - 1u) / " ~ lanes ~ "u" if shifted else "ACCESSES - 1u" }});
+{% endif %}
+}
+{% if paired %}
+
+// Where the access lies that steps j and j + 1 share.
+fn pair_inside(j: u32, thread: u32) -> u32 {
+    return inside(j, thread) / 2u;
+}
+{% endif %}
+
 {% if shifted %}
 // The columns of step j; those before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec{{ lanes }}<u32> {
@@ -39,11 +67,13 @@ fn columns(j: u32, thread: u32) -> vec{{ lanes }}<u32> {
 
 // Which of the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
+{{ shortcut("0u < j && j < WHOLE_STEPS", "Live(true)") }}
     return columns(j, thread) < vec{{ lanes }}(COLS);
 }
 {% else %}
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
+{{ shortcut("j < WHOLE_STEPS", "true") }}
     return access(j, thread) < ACCESSES;
 }
 {% endif %}
@@ -74,10 +104,9 @@ params.{{ tensor.buffer }}_start + row * COLS
 (params.{{ tensor.buffer }}_start + row * COLS) / {{ elements }}u
 {%- endif %}
 {%- endmacro %}
-{#- Where an access of step j lies in its row; past the row's last it is that one. -#}
-{% macro clamped(tensor) -%}
-{% set at, last = ("j / 2u * THREADS + thread", "ACCESSES / 2u - 1u") if in_pairs(tensor) else ("access(j, thread)", "(row_shift + COLS - 1u) / " ~ lanes ~ "u" if shifted else "ACCESSES - 1u") -%}
-{{ at if whole else "min(" ~ at ~ ", " ~ last ~ ")" }}
+{#- Where an access of step j lies in its row. -#}
+{% macro inside(tensor) -%}
+{{ "pair_inside(j, thread)" if in_pairs(tensor) else "inside(j, thread)" }}
 {%- endmacro %}
 {#- Text that turns an access into the Vec of step j. -#}
 {% macro unpacked(tensor, raw) -%}
@@ -90,7 +119,7 @@ params.{{ tensor.buffer }}_start + row * COLS
 // An access as it lies in memory, and step j of it.
 fn fetch_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> {{ storage(tensor) }} {
     {{ tally("row_reads", "live_count(j, thread)" ~ (" + live_count(j + 1u, thread)" if in_pairs(tensor))) }}
-    return {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ clamped(tensor) }}];
+    return {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ inside(tensor) }}];
 }
 
 fn {{ tensor.name }}_of(raw: {{ storage(tensor) }}, j: u32, thread: u32) -> Vec {
@@ -100,11 +129,24 @@ fn {{ tensor.name }}_of(raw: {{ storage(tensor) }}, j: u32, thread: u32) -> Vec 
 {% endif %}
 fn load_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> Vec {
     {{ tally("row_reads", "live_count(j, thread)") }}
-    let raw = {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ clamped(tensor) }}];
+    let raw = {{ tensor.buffer }}[{{ row_start(tensor) }} + {{ inside(tensor) }}];
     return where_live({{ unpacked(tensor, "raw") }}, Vec(), j, thread);
 }
 
 {% elif shifted %}
+{% if joins_words and (per_word(tensor.dtype) | int) == 2 %}
+// Where a row starts in the middle of a word, its Vecs lie across two words of a parameter.
+fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
+    {{ tally("parameter_reads", "live_count(j, thread)") }}
+{% set at = tensor.base // 4 %}
+    let last = min(access(j, thread), {{ (cols - 1) // 2 }}u);
+    let word = {{ tensor.buffer }}[{{ at ~ "u + " if at }}last];
+    let before = {{ tensor.buffer }}[{{ at ~ "u + " if at }}max(access(j, thread), 1u) - 1u];
+    let value = {{ decoded(tensor.dtype, "select(word, (before >> 16u) | (word << 16u), row_shift == 1u)") }};
+    return where_live(value{{ plus_one }}, Vec(), j, thread);
+}
+
+{% else %}
 fn {{ tensor.name }}_at(column: u32) -> f32 {
 {% set words = per_word(tensor.dtype) | int %}
 {% set at = tensor.base // (2 if word_type(tensor.dtype) == "f16" else 4) %}
@@ -126,13 +168,14 @@ fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     return where_live(value{{ plus_one }}, Vec(), j, thread);
 }
 
+{% endif %}
 {% else %}
 {% set size = {"vec4<u32>": 16, "vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8, "vec2<f32>": 8, "u32": 4, "f32": 4}[storage(tensor)] %}
 {% set at = tensor.base // size ~ "u + " if tensor.base else "" %}
 {% if parameters_first is defined and parameters_first %}
 fn fetch_{{ tensor.name }}(j: u32, thread: u32) -> {{ storage(tensor) }} {
     {{ tally("parameter_reads", "live_count(j, thread)" ~ (" + live_count(j + 1u, thread)" if in_pairs(tensor))) }}
-    return {{ tensor.buffer }}[{{ at }}{{ clamped(tensor) }}];
+    return {{ tensor.buffer }}[{{ at }}{{ inside(tensor) }}];
 }
 
 fn {{ tensor.name }}_of(raw: {{ storage(tensor) }}, j: u32, thread: u32) -> Vec {
@@ -142,7 +185,7 @@ fn {{ tensor.name }}_of(raw: {{ storage(tensor) }}, j: u32, thread: u32) -> Vec 
 {% endif %}
 fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     {{ tally("parameter_reads", "live_count(j, thread)") }}
-    let raw = {{ tensor.buffer }}[{{ at }}{{ clamped(tensor) }}];
+    let raw = {{ tensor.buffer }}[{{ at }}{{ inside(tensor) }}];
     return where_live({{ unpacked(tensor, "raw") }}{{ plus_one }}, Vec(), j, thread);
 }
 

@@ -88,7 +88,7 @@
 {{ write_stats() }}
 {% for j in range(steps) %}
 {% if parameters_first is defined and parameters_first %}
-    let y{{ j }} = {{ caller(j) | trim }}{{ " * " ~ fetched_parameter("weight", j) if has_weight }}{{ " + " ~ fetched_parameter("bias", j) if has_bias }};
+    let y{{ j }} = ({{ caller(j) | trim }}){{ " * " ~ fetched_parameter("weight", j) if has_weight }}{{ " + " ~ fetched_parameter("bias", j) if has_bias }};
 {% else %}
     let y{{ j }} = affine({{ caller(j) | trim }}, {{ step(j) }}, thread);
 {% endif %}
