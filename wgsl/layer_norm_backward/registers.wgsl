@@ -8,8 +8,9 @@
 // [tune]
 // threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
 // rows_per_workgroup = [1, 2, 4, 8]
-// vector_width = [4, 8]
+// vector_width = [4, 8, 1]
 // prefetch = [false, true]
+// reread = [false, true]
 // groups = [4, 32, 64, 132, 264, 528, 1056, 2112]
 // subgroups = [true, false]
 // native_f16 = [false, true]
@@ -22,14 +23,20 @@
 // [derive]
 // loops_rows = 1
 // workgroup_size = "threads_per_row * rows_per_workgroup"
-// steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span, threads_per_row * 4)"
-// scalars = "4 * steps"
+// steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
+// scalars = "steps * min(vector_width, 4)"
 // sums = "has_weight + has_bias + has_residual_bias"
 // finish_chunks = 8
 // finish_records = "4 if software else 32"
 // [[require]]
 // rule = "is_float16 or not native_f16"
 // why = "native_f16 is another encoding of float16, which the problem does not use"
+// [[require]]
+// rule = "vector_width > 1 or not packed"
+// why = "types narrower than a word are read four at a time: vector_width 4"
+// [[require]]
+// rule = "not (prefetch and reread)"
+// why = "prefetch keeps the next row in registers, reread not even this one"
 // [[require]]
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and not native_f16)"
 // why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
@@ -40,8 +47,8 @@
 // rule = "scalars <= 32"
 // why = "x, dy, weight and the sums of more than 32 columns per invocation do not stay in registers"
 // [[require]]
-// rule = "rows_per_workgroup == 1 or span == cols"
-// why = "rows that start off multiples of four columns have their sums in different columns: rows_per_workgroup 1"
+// rule = "rows_per_workgroup == 1 or (span == cols and vector_width > 1)"
+// why = "rows are added up in fours of columns, which all of them have to start on: rows_per_workgroup 1"
 // [[require]]
 // rule = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + 40 * workgroup_size // (4 if subgroups else 1) <= workgroup_storage"
 // why = "the reductions, and the sums of a row where those of several rows are added up, do not fit workgroup memory"
@@ -72,6 +79,7 @@
 // registers while it walks over its rows, and the fewer records there are, the less there is to finish.
 {% include "lib/interface.wgsl" %}
 
+{% set uses_pivot = reread and not saved_stats %}
 {% include "lib/row.wgsl" %}
 
 {% include "lib/gradient.wgsl" %}

@@ -1,11 +1,11 @@
 {#- Functions between chunks and vec4<f32>, for each storage type that the problem has. Rounding is to nearest
     even. WGSL leaves the direction of pack2x16float to the implementation, and what it makes of values beyond
     float16's range. -#}
-{% from "lib/dtype.wgsl" import f16, lanes, joins_words with context %}
+{% from "lib/dtype.wgsl" import f16, lanes with context %}
 {% set dtypes = tensors | map(attribute="dtype") | unique | list %}
 {#- SwiftShader's pack2x16float lets a NaN or an infinity spoil the other half. An element of h may be one beside
-    others that are not; in y and dx whole rows are, unless a parameter was, or unless a word is two rows'. -#}
-{% set by_halves = software or has_residual or joins_words %}
+    others that are not; in y and dx whole rows are, unless a parameter was. -#}
+{% set by_halves = software or has_residual %}
 {% if "float16" in dtypes %}
 {% if f16 %}
 fn decode_float16(raw: vec4<f16>) -> vec4<f32> {

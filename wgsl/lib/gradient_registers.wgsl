@@ -1,8 +1,9 @@
 {#- The gradient of rows that stay in registers: `main` of the kernels `registers`. -#}
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
-{% from "lib/moments.wgsl" import moment_reductions, held_moments with context %}
+{% from "lib/moments.wgsl" import moment_reductions, held_moments, swept_moments with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/gradient.wgsl" import summed with context %}
 {% from "lib/dtype.wgsl" import shifted, in_pairs with context %}
 {% from "lib/write.wgsl" import store_steps with context %}
@@ -11,6 +12,19 @@
 {% set stream = " + place / THREADS" if rows_per_workgroup > 1 else "" %}
 {#- Steps that one access holds. -#}
 {% set fetched = 2 if in_pairs(tensors | selectattr("name", "eq", "x") | first) else 1 %}
+{% macro load_streams(row) %}
+{% for j in range(steps) %}
+{% for name in streams %}
+        let {{ name ~ j }} = load_{{ name }}({{ row }}, {{ j }}u, thread);
+{% endfor %}
+{% endfor %}
+{% endmacro %}
+{% macro normalised_steps() %}
+{% for j in range(steps) %}
+        let xhat{{ j }} = {{ "(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd" }};
+        let g{{ j }} = dy{{ j }}{{ (" * load_weight(" ~ j ~ "u, thread)" if reread else " * weight" ~ j) if has_weight }};
+{% endfor %}
+{% endmacro %}
 {{ saved_stats_of_row() if saved_stats else moment_reductions() }}
 
 {{ row_reduction("sum_gradients", "vec2<f32>" if has_mean else "f32") }}
@@ -33,7 +47,7 @@ fn main(
 {% if shifted %}
     row_shift = (params.x_start + record * COLS) % 4u;
 {% endif %}
-{% if has_weight %}
+{% if has_weight and not reread %}
 {% for j in range(steps) %}
     let weight{{ j }} = load_weight({{ j }}u, thread);
 {% endfor %}
@@ -77,11 +91,9 @@ fn main(
 {% endfor %}
 {% endfor %}
 {% else %}
-{% for j in range(steps) %}
-{% for name in streams %}
-        let {{ name ~ j }} = load_{{ name }}(row, {{ j }}u, thread);
-{% endfor %}
-{% endfor %}
+{% if not reread %}
+{{ load_streams("row") }}
+{% endif %}
 {% endif %}
 {% if saved_stats %}
 {% if not prefetch %}
@@ -89,7 +101,7 @@ fn main(
 {% endif %}
 {{ unpack_saved("saved") }}
 {% else %}
-{{ held_moments("x") }}
+{{ swept_moments() if reread else held_moments("x") }}
 {% endif %}
 
         var along = Vec();
@@ -97,20 +109,35 @@ fn main(
         let low_rstd = low * rstd;
         var across = Vec();
 {% endif %}
+{% if reread %}
+        {% call sweep() %}
+            let g = load_dy(row, j, thread){{ " * load_weight(j, thread)" if has_weight }};
+            along += g * ({{ "(load_x(row, j, thread) - mean) * rstd - low_rstd" if has_mean else "load_x(row, j, thread) * rstd" }});
+{% if has_mean %}
+            across += g;
+{% endif %}
+        {% endcall %}
+{% else %}
+{{ normalised_steps() }}
 {% for j in range(steps) %}
-        let xhat{{ j }} = {{ "(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd" }};
-        let g{{ j }} = dy{{ j }}{{ " * weight" ~ j if has_weight }};
         along += g{{ j }} * xhat{{ j }};
 {% if has_mean %}
         across += g{{ j }};
 {% endif %}
 {% endfor %}
+{% endif %}
 {% if has_mean %}
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
         let offset = -means.y * rstd;
 {% else %}
         let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
+{% endif %}
+{% if reread %}
+        // The same row, which a compiler does not see: it would keep what it read, and run out of registers.
+        let again = row + select(0u, 1u, rstd < 0.0);
+{{ load_streams("again") }}
+{{ normalised_steps() }}
 {% endif %}
 {% for j in range(steps) %}
         let dx{{ j }} = g{{ j }} * rstd + (xhat{{ j }} * slope{{ " + offset" if has_mean }}){{ " + dh" ~ j if has_dh }};

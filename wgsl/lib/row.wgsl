@@ -139,9 +139,8 @@ fn load_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> Vec {
 fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
     {{ tally("parameter_reads", "live_count(j, thread)") }}
 {% set at = tensor.base // 4 %}
-    let last = min(access(j, thread), {{ (cols - 1) // 2 }}u);
-    let word = {{ tensor.buffer }}[{{ at ~ "u + " if at }}last];
-    let before = {{ tensor.buffer }}[{{ at ~ "u + " if at }}max(access(j, thread), 1u) - 1u];
+    let word = {{ tensor.buffer }}[{{ at ~ "u + " if at }}inside(j, thread)];
+    let before = {{ tensor.buffer }}[{{ at ~ "u + " if at }}max(inside(j, thread), 1u) - 1u];
     let value = {{ decoded(tensor.dtype, "select(word, (before >> 16u) | (word << 16u), row_shift == 1u)") }};
     return where_live(value{{ plus_one }}, Vec(), j, thread);
 }
@@ -282,7 +281,7 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 }
 
 {% endif %}
-{% if uses_pivot is defined %}
+{% if uses_pivot is defined and uses_pivot %}
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
 fn pivot_of(row: u32) -> f32 {
