@@ -19,17 +19,10 @@
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-{% macro decode_streams(prefix, suffix="") %}
-{% for j in range(steps) %}
-{% for name in streams %}
-        let {{ name ~ j }} = {{ name }}_of({{ prefix ~ name ~ (j - j % fetched) ~ suffix }}, {{ j }}u, thread);
-{% endfor %}
-{% endfor %}
-{% endmacro %}
 {% macro normalised_steps() %}
 {% for j in range(steps) %}
         let xhat{{ j }} = {{ "(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd" }};
-        let g{{ j }} = dy{{ j }}{{ (" * load_weight(" ~ j ~ "u, thread)" if reread else (" * weight_of(weight" ~ (j - j % fetched) ~ ", " ~ j ~ "u, thread)" if decode_twice else " * weight" ~ j)) if has_weight }};
+        let g{{ j }} = dy{{ j }}{{ (" * load_weight(" ~ j ~ "u, thread)" if reread else " * weight" ~ j) if has_weight }};
 {% endfor %}
 {% endmacro %}
 {{ saved_stats_of_row() if saved_stats else moment_reductions() }}
@@ -55,8 +48,8 @@ fn main(
     row_shift = (params.x_start + record * COLS) % 4u;
 {% endif %}
 {% if has_weight and not reread %}
-{% for j in range(0, steps, fetched if decode_twice else 1) %}
-    let weight{{ j }} = {{ "fetch" if decode_twice else "load" }}_weight({{ j }}u, thread);
+{% for j in range(steps) %}
+    let weight{{ j }} = load_weight({{ j }}u, thread);
 {% endfor %}
 {% endif %}
 {% for name in summed %}
@@ -83,15 +76,11 @@ fn main(
 {% if prefetch %}
         // The next row travels while this one is worked on.
         let next = min((group + params.partials_count) * {{ rows_per_workgroup }}u{{ stream }}, params.rows - 1u);
-{% if decode_twice %}
-{% for j in range(0, steps, fetched) %}
+{% for j in range(steps) %}
 {% for name in streams %}
-        let raw_{{ name ~ j }} = next_{{ name ~ j }};
+        let {{ name ~ j }} = {{ name }}_of(next_{{ name ~ (j - j % fetched) }}, {{ j }}u, thread);
 {% endfor %}
 {% endfor %}
-{% else %}
-{{ decode_streams("next_") }}
-{% endif %}
 {% if saved_stats %}
         let saved = next_saved;
         next_saved = saved_stats(next);
@@ -129,10 +118,6 @@ fn main(
 {% endif %}
         {% endcall %}
 {% else %}
-{% if decode_twice %}
-        {
-{{ decode_streams("raw_") }}
-{% endif %}
 {{ normalised_steps() }}
 {% for j in range(steps) %}
         along += g{{ j }} * xhat{{ j }};
@@ -140,9 +125,6 @@ fn main(
         across += g{{ j }};
 {% endif %}
 {% endfor %}
-{% if decode_twice %}
-        }
-{% endif %}
 {% endif %}
 {% if has_mean %}
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
@@ -155,11 +137,6 @@ fn main(
         // The same row, which a compiler does not see: it would keep what it read, and run out of registers.
         let again = row + select(0u, 1u, rstd < 0.0);
 {{ load_streams("again") }}
-{{ normalised_steps() }}
-{% elif decode_twice %}
-        // The same words, which a compiler does not see: it would keep what it made of them.
-        let again = {{ "vec4" if fetched == 2 else "vec2" }}(select(0u, 1u, rstd < 0.0));
-{{ decode_streams("raw_", " | again") }}
 {{ normalised_steps() }}
 {% endif %}
 {% for j in range(steps) %}

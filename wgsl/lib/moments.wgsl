@@ -2,7 +2,6 @@
     stands outside functions; then either the row is swept over in memory or it is held in registers. -#}
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
-{% from "lib/write.wgsl" import fetch_parameters with context %}
 {% macro moment_reductions() %}
 {% if has_mean %}
 {#- The power of two at or below 1 / sqrt(COLS). -#}
@@ -55,7 +54,6 @@ const SCALE = {{ 0.5 ** k }};
 {% endfor %}
     let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
-{{ fetch_parameters() if parameters_first is defined and parameters_first == 2 }}
     let scaled_mean = mean * SCALE;
     var deviations = Vec();
     var spreads = Vec();

@@ -9,7 +9,7 @@
 // threads_per_row = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // vector_width = [4, 8, 2, 1]
-// parameters_first = [0, 1, 2]
+// parameters_first = [false, true]
 // subgroups = [true, false]
 // native_f16 = [false, true]
 // [default]
@@ -71,7 +71,7 @@ fn main(
 {% for j in range(steps) %}
     let h{{ j }} = load_input(row, {{ j }}u, thread);
 {% endfor %}
-{{ fetch_parameters() if parameters_first == 1 }}
+{{ fetch_parameters() if parameters_first }}
 
 {{ held_moments("h") }}
     {% call(j) write_registers() %}h{{ j }} * rstd{% endcall %}

@@ -11,7 +11,6 @@
 // vector_width = [4, 8, 1]
 // prefetch = [false, true]
 // reread = [false, true]
-// decode_twice = [false, true]
 // groups = [4, 32, 64, 132, 264, 528, 1056, 2112]
 // subgroups = [true, false]
 // native_f16 = [false, true]
@@ -22,7 +21,6 @@
 // subgroups = "has_subgroups"
 // [derive]
 // loops_rows = 1
-// parameters_first = "decode_twice"
 // workgroup_size = "threads_per_row * rows_per_workgroup"
 // steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
 // scalars = "steps * min(vector_width, 4)"
@@ -35,9 +33,6 @@
 // [[require]]
 // rule = "vector_width > 1 or not packed"
 // why = "types narrower than a word are read four at a time: vector_width 4"
-// [[require]]
-// rule = "not decode_twice or (prefetch and saved_stats and itemsize == 2 and span == cols and not native_f16)"
-// why = "decode_twice keeps the words of float16 or bfloat16 that prefetch brought"
 // [[require]]
 // rule = "not (prefetch and reread)"
 // why = "prefetch keeps the next row in registers, reread not even this one"
