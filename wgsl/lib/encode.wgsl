@@ -73,12 +73,12 @@ fn decode_bfloat16(raw: vec2<u32>) -> vec4<f32> {
 {% endif %}
 
 {% set vec = "vec" ~ lanes %}
-// The upper half of float32's bits. A NaN is cut off instead of rounded, which could make it an infinity.
+// The upper half of float32's bits. Rounding could turn a NaN into something else.
 fn encode_bfloat16(value: {{ vec }}<f32>) -> {{ "u32" if lanes == 2 else "vec2<u32>" }} {
     let bits = bitcast<{{ vec }}<u32>>(value);
     let even = bits + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));
     let nan = (bits & {{ vec }}(0x7fffffffu)) > {{ vec }}(0x7f800000u);
-    let upper = select(even, bits | {{ vec }}(0x400000u), nan);
+    let upper = select(even, {{ vec }}(0x7fc00000u), nan);
     return {{ "(upper.x >> 16u) | (upper.y & 0xffff0000u)" if lanes == 2 else "vec2((upper.x >> 16u) | (upper.y & 0xffff0000u), (upper.z >> 16u) | (upper.w & 0xffff0000u))" }};
 }
 
