@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from webnorm import expression
+from webnorm import expression, rules
 from webnorm.device import Traits
 from webnorm.errors import WebnormError, unknown
 from webnorm.expression import Tree
@@ -240,10 +240,26 @@ def problem_names(problem: Problem) -> dict[str, int]:
 
 
 def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
-    """The variant that the header's `default` table chooses."""
+    """The variant for a kernel that nobody gave constants: what the rules name first of what the adapter can
+    run, with the header's `default` table for the rest.
+    """
     values = {**problem_names(problem), **traits.names()}
+    for chosen in rules.constants(kernel.op.name, kernel.name, values):
+        if all(value in kernel.tune.get(axis, ()) for axis, value in chosen.items()):
+            variant = _with_defaults(kernel, problem, values, chosen)
+            if variant.refusal(problem, traits) is None:
+                return variant
+    return _with_defaults(kernel, problem, values, {})
+
+
+def _with_defaults(
+    kernel: Kernel, problem: Problem, values: Mapping[str, int], chosen: Mapping[str, int]
+) -> Variant:
     constants: dict[str, int] = {}
     for axis in kernel.tune:
+        if axis in chosen:
+            constants[axis] = chosen[axis]
+            continue
         constants[axis] = expression.evaluate(kernel.default[axis], {**values, **constants})
         if constants[axis] not in kernel.tune[axis]:
             raise WebnormError(
@@ -261,13 +277,20 @@ def fitting_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[V
 
 
 def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
-    """The default variant of the stable kernel that the headers prefer of those that can run the problem.
+    """The default variant of the stable kernel that the rules, or else the headers, prefer of those that can
+    run the problem.
 
     Without one, the reason why the least preferred cannot.
     """
     refusal = "every kernel is unstable"
     names = {**problem_names(problem), **traits.names()}
-    for kernel in sorted(kernels, key=lambda kernel: -expression.evaluate(kernel.preference, names)):
+
+    def place(kernel: Kernel) -> tuple[int, int]:
+        order = rules.order(kernel.op.name, names)
+        first = order.index(kernel.name) if kernel.name in order else len(order)
+        return first, -expression.evaluate(kernel.preference, names)
+
+    for kernel in sorted(kernels, key=place):
         if kernel.unstable is None:
             variant, refusal = fitting_variant(kernel, problem, traits)
             if variant is not None:

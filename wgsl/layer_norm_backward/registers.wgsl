@@ -27,7 +27,7 @@
 // scalars = "steps * min(vector_width, 4)"
 // sums = "has_weight + has_bias + has_residual_bias"
 // finish_chunks = 8
-// finish_records = "4 if software else 32"
+// finish_records = "4 if software else min(32, max_invocations // 8)"
 // [[require]]
 // rule = "is_float16 or not native_f16"
 // why = "native_f16 is another encoding of float16, which the problem does not use"

@@ -2,7 +2,7 @@
 // summary = "A row is split into parts over many workgroups; a second dispatch joins their statistics and normalises."
 // differs = "Where registers leaves an adapter idle that has fewer rows than it can hold workgroups. Reads x twice, the second time mostly from cache."
 // rung = 6
-// preference = 2
+// preference = 1
 // [features]
 // subgroups = "subgroups"
 // [tune]

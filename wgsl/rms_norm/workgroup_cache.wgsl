@@ -2,7 +2,7 @@
 // summary = "As much of the row as fits stays in registers and workgroup memory; the rest is read again."
 // differs = "Takes rows that are too long for registers alone, and reads once what it can keep."
 // rung = 4
-// preference = 4
+// preference = 1
 // [features]
 // subgroups = "subgroups"
 // [tune]

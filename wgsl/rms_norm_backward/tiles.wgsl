@@ -20,7 +20,7 @@
 // column_tiles = "ceil_div(accesses, column_threads)"
 // sums = "has_weight + has_bias + has_residual_bias"
 // finish_chunks = 8
-// finish_records = "4 if software else 32"
+// finish_records = "4 if software else min(32, max_invocations // 8)"
 // [[require]]
 // rule = "max(threads_per_row, column_threads) <= max_invocations"
 // why = "more invocations per workgroup than the adapter has"

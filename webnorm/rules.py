@@ -1,0 +1,224 @@
+"""What suits a GPU where nothing was recorded for it: constants and an order of kernels, by thresholds.
+
+Every threshold was measured on one NVIDIA H200, x of 256 MiB unless said otherwise, in per cent of the copy of the
+same run. Other GPUs are expected to differ, which is what `webnorm tune` is for. What a rule names is only taken
+where the adapter can run it, so that rules need not know limits. Software adapters follow the headers' defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+Names = Mapping[str, int]
+Constants = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Upto:
+    """Constants for rows of at most so many columns, and what they reached where they were measured."""
+
+    cols: int
+    constants: Constants
+    percent: str
+
+
+def _registers(threads: int, rows: int, width: int, first: int) -> Constants:
+    return {
+        "threads_per_row": threads,
+        "rows_per_workgroup": rows,
+        "vector_width": width,
+        "parameters_first": first,
+    }
+
+
+def _gradient(threads: int, rows: int, groups: int, width: int, prefetch: int, reread: int = 0) -> Constants:
+    return {
+        "threads_per_row": threads,
+        "rows_per_workgroup": rows,
+        "groups": groups,
+        "vector_width": width,
+        "prefetch": prefetch,
+        "reread": reread,
+    }
+
+
+_ANY = 2**32
+
+# Weight and bias asked for before the first sum hide their latency, as long as there are registers for them:
+# 99.7 against 98.9 % at 1024 columns, 98.2 against 96.1 % at 8192, but 88 against 93 % at 16384.
+_FORWARD_4_BYTES = (
+    _Upto(128, _registers(16, 8, 4, 0), "not measured: two Vecs an invocation"),
+    _Upto(256, _registers(32, 4, 4, 0), "99.0"),
+    _Upto(768, _registers(64, 1, 4, 1), "99.5"),
+    _Upto(1024, _registers(128, 1, 4, 1), "99.7"),
+    _Upto(6144, _registers(256, 1, 4, 1), "98.5 at 2048, 97.8 at 4096 (64 invocations: 98.4), 99.0 at 5120"),
+    _Upto(8192, _registers(512, 1, 4, 1), "98.2; 256 invocations, all that a page has: 97.7"),
+    _Upto(24576, _registers(512, 1, 4, 0), "93.2 at 16384; at 20480 89.7 with parameters_first"),
+    _Upto(_ANY, _registers(1024, 1, 4, 0), "80.8 at 32768, 67.4 at 49152"),
+)
+# Half the bytes leave half the time for arithmetic, so that an access of 16 bytes and fewer invocations, which
+# decode and decide less, win up to 1024 columns and from 5120 to 8192.
+_FORWARD_2_BYTES = (
+    _Upto(128, _registers(16, 8, 8, 0), "not measured: one access an invocation"),
+    _Upto(256, _registers(16, 4, 8, 1), "98.8; width 4: 97.6"),
+    _Upto(768, _registers(32, 1, 8, 1), "98.8; width 4: 97.6 in a run of its own"),
+    _Upto(1024, _registers(64, 1, 8, 0), "98.4"),
+    _Upto(2048, _registers(128, 1, 4, 0), "98.5"),
+    _Upto(4096, _registers(256, 1, 4, 0), "97.0; width 8 with 128 invocations: 96.1"),
+    _Upto(6144, _registers(128, 1, 8, 0), "96.8 at 5120"),
+    _Upto(8192, _registers(256, 1, 8, 0), "95.7; width 4: 93.4"),
+    _Upto(_ANY, _registers(512, 1, 4, 0), "84.6 at 16384"),
+)
+# Without a bias there are registers for the weight in rows of any length: 98.9 against 97 % at 4096 columns.
+_RMS_2_BYTES = (
+    *_FORWARD_2_BYTES[:3],
+    _Upto(1024, _registers(64, 1, 8, 1), "99.4"),
+    _Upto(4096, _registers(256, 1, 4, 1), "98.9 at 4096"),
+    _Upto(8192, _registers(256, 1, 8, 1), "97.7"),
+    _Upto(_ANY, _registers(512, 1, 8, 1), "98.4 at 16384"),
+)
+# Rows that start anywhere. float32: neighbouring invocations take neighbouring columns, 96 % at 1023 columns, where
+# whole chunks that are stored column by column reach 83 %.
+_ODD_4_BYTES = (
+    _Upto(1024, _registers(64, 1, 1, 1), "96"),
+    _Upto(4096, _registers(256, 1, 1, 1), "92 at 4095"),
+    _Upto(_ANY, _registers(512, 1, 1, 0), "89 at 5119"),
+)
+# float16: words, two rows to a workgroup that exchange the halves they share; with atomics on shared words 51 % at
+# 4095 columns.
+_ODD_2_BYTES = (
+    _Upto(1024, _registers(32, 2, 2, 0), "82 at 1023"),
+    _Upto(4096, _registers(128, 2, 2, 0), "71 at 4095"),
+    _Upto(_ANY, _registers(256, 2, 2, 0), "67 at 5119"),
+)
+# As many workgroups as keep a multiprocessor's registers full, and no more: each writes a record of partial sums.
+_BACKWARD_4_BYTES = (
+    _Upto(256, _gradient(32, 8, 264, 4, 1), "94.6"),
+    _Upto(768, _gradient(32, 4, 264, 4, 1), "93.9"),
+    _Upto(1024, _gradient(64, 4, 264, 4, 0), "94.7"),
+    _Upto(2048, _gradient(128, 4, 132, 4, 1), "94.5"),
+    _Upto(4096, _gradient(256, 2, 132, 4, 0), "93.3"),
+    _Upto(6144, _gradient(256, 1, 132, 4, 1), "96.3 at 5120; without prefetch 81.9"),
+    _Upto(8192, _gradient(512, 1, 132, 4, 0), "93.9"),
+    _Upto(
+        _ANY,
+        _gradient(1024, 1, 132, 4, 0, 1),
+        "74.2 at 16384; kept in registers, which it is too long for: 66.4",
+    ),
+)
+# Fetching the next row while this one is worked on matters most here: 93.0 against 78 % at 1024 columns.
+_BACKWARD_2_BYTES = (
+    _Upto(256, _gradient(32, 8, 528, 8, 1), "92.9"),
+    _Upto(768, _gradient(64, 4, 264, 8, 1), "82.7"),
+    _Upto(1024, _gradient(64, 4, 264, 8, 1), "92.7"),
+    _Upto(2048, _gradient(128, 4, 132, 8, 1), "92.3"),
+    _Upto(4096, _gradient(256, 2, 132, 8, 1), "92.0"),
+    _Upto(6144, _gradient(256, 1, 264, 4, 0), "80 at 5120"),
+    _Upto(8192, _gradient(512, 1, 132, 8, 1), "86.9"),
+    _Upto(_ANY, _gradient(1024, 1, 132, 8, 0, 1), "57.9 at 16384"),
+)
+# Few rows: more invocations each. 1024x1024: 9.4 us against 10.1 us, of which two dispatches take about 6.
+_FEW_ELEMENTS = 1 << 20
+_BACKWARD_FEW = (
+    _Upto(256, _gradient(32, 4, 132, 4, 0), "4096x256: 10.0 us"),
+    _Upto(_ANY, _gradient(128, 4, 132, 4, 0), "1024x1024: 9.4 us, 512x512: 6.8 us"),
+)
+
+
+def _rows_of(op: str, names: Names) -> tuple[_Upto, ...]:
+    narrow = names["itemsize"] == 2
+    if op.endswith("_backward"):
+        if names["rows"] * names["cols"] <= _FEW_ELEMENTS:
+            return _BACKWARD_FEW
+        return _BACKWARD_2_BYTES if narrow else _BACKWARD_4_BYTES
+    if names["cols"] % 4 and not (narrow and names["out_itemsize"] == 1):
+        return _ODD_2_BYTES if narrow else _ODD_4_BYTES
+    if narrow:
+        return _RMS_2_BYTES if op == "rms_norm" else _FORWARD_2_BYTES
+    return _FORWARD_4_BYTES
+
+
+def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
+    """Constants for a kernel of an op, those to prefer first; `names` are the problem's and the adapter's.
+
+    The first that the adapter can run is meant. None for kernels without a rule.
+    """
+    if names["software"]:
+        return
+    if kernel == "registers":
+        fitting = next(row for row in _rows_of(op, names) if names["cols"] <= row.cols)
+        yield from _lesser(fitting.constants, op.endswith("_backward"))
+    elif kernel == "split_row":
+        yield from _split(op, names)
+
+
+def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
+    """The constants, then with less of what an adapter may lack.
+
+    Workgroup memory for the sums of several rows; invocations: 256 are what a page has.
+    """
+    widths = dict.fromkeys((best["vector_width"], 4))
+    rows = [count for count in (8, 4, 2, 1) if count <= best["rows_per_workgroup"]]
+    # Two rows to a workgroup are what words that rows share ask for.
+    threads = [count for count in (1024, 512, 256, 128, 64, 32, 16) if count <= best["threads_per_row"]]
+    for width in widths:
+        for count in threads:
+            for together in rows:
+                found = {
+                    **best,
+                    "vector_width": width,
+                    "threads_per_row": count,
+                    "rows_per_workgroup": together,
+                }
+                if backward and together < best["rows_per_workgroup"]:
+                    # As many rows at a time as before.
+                    scaled = best["groups"] * best["rows_per_workgroup"] // together
+                    found["groups"] = min(scaled, 1056)
+                yield found
+
+
+def _split(op: str, names: Names) -> Iterator[Constants]:
+    if not op.endswith("_backward"):
+        # 64x65536 float32: 18.3 us, where 16 Vecs an invocation take 22; many rows of 65536: 63 %.
+        yield {"threads_per_row": 256, "part_steps": 4 if names["rows"] > 256 else 2}
+    elif names["itemsize"] == 2:
+        # 64x65536: 27.7 us; 16x262144: 39.0 us.
+        yield {
+            "threads_per_row": 256,
+            "part_steps": 2,
+            "column_threads": 64,
+            "groups": 16 if names["rows"] > 32 else 4,
+        }
+    else:
+        # 64x65536: 38.8 us; 16x262144: 49.5 us.
+        yield {
+            "threads_per_row": 256,
+            "part_steps": 1,
+            "column_threads": 64,
+            "groups": 4 if names["rows"] > 32 else 1,
+        }
+
+
+def order(op: str, names: Names) -> tuple[str, ...]:
+    """Kernels of an op to be tried before all others, the best first."""
+    if names["software"]:
+        return ()
+    rows, cols = names["rows"], names["cols"]
+    few = rows <= 256
+    if op.endswith("_backward"):
+        # Past what a workgroup holds the sums of, tiles has a workgroup for each row and needs many.
+        long = ("split_row", "tiles") if few else ("tiles", "split_row")
+        return (*long, "registers") if few and cols > 16384 else ("registers", *long)
+    by_workgroups = ("workgroup_cache", "streaming")
+    if cols > 16384 and rows < 16:
+        # Not measured: fewer rows than a sixteenth of the multiprocessors.
+        return ("split_row", *by_workgroups)
+    if cols > 16384 and few:
+        # A workgroup for each row keeps up: 64x65536 float32 17.1 us (split_row 18.1), 16x262144 17.6 (20.3).
+        held = cols * names["itemsize"] <= 2**18
+        return by_workgroups if held else ("streaming", "split_row")
+    if cols > 49152:
+        # 1024x65536 float32: 63 % of the copy; workgroup_cache 60, registers 50.
+        return ("split_row", *by_workgroups)
+    return ("registers", *by_workgroups)
