@@ -6,7 +6,7 @@ Heavy imports stand inside the commands, so that `webnorm --help` answers at onc
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -19,12 +19,13 @@ from webnorm.errors import WebnormError, unknown
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from webnorm.device import Traits
+    from webnorm.device import AdapterInfo, Traits
     from webnorm.kernel import Kernel
     from webnorm.ops import Op
     from webnorm.presets import Task
     from webnorm.render import Shader
     from webnorm.results import Report, Result
+    from webnorm.tuning import Tuning
 
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -82,6 +83,15 @@ AdapterOption = Annotated[
 KernelOption = Annotated[
     list[str] | None,
     typer.Option("--kernel", "-k", help="A kernel's name or a .wgsl file; repeatable. Default: all."),
+]
+BenchKernelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kernel",
+        "-k",
+        help="A kernel's name, a .wgsl file, or auto, the one that is chosen for the problem; repeatable. "
+        "Default: all.",
+    ),
 ]
 WgslOption = Annotated[
     list[Path] | None,
@@ -182,7 +192,7 @@ def _kernels(
     from webnorm.kernel import discover, select_for
 
     found = discover(roots or ())
-    chosen = select_for(found, names or (), ops)
+    chosen = select_for(found, names, ops)
     return [kernel for kernel in chosen if not kernel.op.exact], [
         kernel for kernel in found if kernel.op.exact
     ]
@@ -337,14 +347,21 @@ def list_kernels(
 
 
 def _traits_or_none(adapter: str | None) -> Traits | None:
+    info = _adapter_or_none(adapter)
+    return None if info is None else info.traits
+
+
+def _adapter_or_none(adapter: str | None) -> AdapterInfo | None:
     from webnorm.device import adapters, find_adapter
 
-    return find_adapter(adapter).traits if adapter is not None or adapters() else None
+    return find_adapter(adapter) if adapter is not None or adapters() else None
 
 
 @app.command()
 def show(
-    kernel: Annotated[str, typer.Argument(help="A kernel's name, op/kernel, or the path of a .wgsl file.")],
+    kernel: Annotated[
+        str, typer.Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")
+    ],
     op: OpOption = None,
     rows: Annotated[int, typer.Option(help="Rows of the problem.")] = 1024,
     cols: Annotated[int, typer.Option(help="Columns of the problem.")] = 1024,
@@ -367,6 +384,7 @@ def show(
 ) -> None:
     """The rendered WGSL of a kernel, for a problem, a target and constants."""
     from webnorm import overview
+    from webnorm.auto import AUTO, choose
     from webnorm.device import BROWSER
     from webnorm.kernel import chosen_variants, discover, select
     from webnorm.problem import Problem
@@ -376,22 +394,29 @@ def show(
         raise unknown("target", target, TARGETS)
     found = discover(wgsl or ())
     home = _op_named(op)
-    asked = [select(found, name, home.name) for name in (kernel, diff) if name is not None]
-    problems = [
-        Problem(
+    names = [name for name in (kernel, diff) if name is not None]
+    asked = {name: select(found, name, home.name) for name in names if name != AUTO}
+    if constant and not asked:
+        raise WebnormError("--constant goes with a kernel's name; auto chooses constants by itself")
+    info = _adapter_or_none(adapter) if target == "native" else None
+    traits = BROWSER if info is None else info.traits
+    # A page runs on other adapters than this one, of which no tuning tells.
+    tunings = _tunings(info.description()) if info is not None and AUTO in names else ()
+    chosen = _constants(constant, list(asked.values()))
+    shaders: list[Shader] = []
+    for name in names:
+        op_shown = asked[name].op if name in asked else home
+        problem = Problem(
             rows=rows,
             cols=cols,
             dtype=dtype or "float32",
-            eps=one.op.default_eps,
-            options=one.op.defaults.changed(_option_pairs(option, no_weight, no_bias)),
+            eps=op_shown.default_eps,
+            options=op_shown.defaults.changed(_option_pairs(option, no_weight, no_bias)),
         )
-        for one in asked
-    ]
-    traits = (_traits_or_none(adapter) if target == "native" else None) or BROWSER
-    chosen = _constants(constant, asked)
-    shaders: list[Shader] = []
-    for one, problem in zip(asked, problems, strict=True):
-        variant = chosen_variants(one, problem, traits, chosen)[0]
+        if name in asked:
+            variant = chosen_variants(asked[name], problem, traits, chosen)[0]
+        else:
+            variant = choose(found, home, problem, traits, tunings).variant
         refusal = variant.refusal(problem, traits)
         if refusal:
             raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
@@ -531,9 +556,19 @@ def _opened(worker: Any) -> tuple[dict[str, Any], Traits]:
         raise WebnormError(f"opening the adapter failed: {death}; `webnorm doctor` lists them") from death
 
 
+def _tunings(description: Mapping[str, Any]) -> tuple[Tuning, ...]:
+    """The recorded tunings for a device; a line on stderr tells of one that does not hold."""
+    from webnorm.tuning import Platform, applicable
+
+    found, note = applicable(Platform.of(description))
+    if note is not None:
+        print(f"webnorm: {note}", file=sys.stderr)
+    return found
+
+
 @app.command("bench")
 def bench_command(
-    kernel: KernelOption = None,
+    kernel: BenchKernelOption = None,
     op: OpOption = None,
     rows: Annotated[str | None, typer.Option(help="Rows, a list like 1024,4096.")] = None,
     cols: Annotated[str | None, typer.Option(help="Columns, a list like 768,1024.")] = None,
@@ -579,6 +614,8 @@ def bench_command(
     from webnorm import bench, overview, timing
     from webnorm import plot as plotting
     from webnorm import report as show_report
+    from webnorm.auto import AUTO
+    from webnorm.kernel import discover
     from webnorm.results import Report
     from webnorm.worker import Worker
 
@@ -603,7 +640,8 @@ def bench_command(
     ops = (
         (home.name,) if preset is None else tuple(dict.fromkeys(task.op.name for task in asked(None, quick)))
     )
-    kernels, copies = _kernels(kernel, ops, wgsl)
+    named = None if not kernel else [name for name in kernel if name != AUTO]
+    kernels, copies = _kernels(named, ops, wgsl)
     rule = timing.QUICK if quick else timing.Rule()
     if budget is not None:
         rule = changed(rule, budget_s=budget)
@@ -630,6 +668,9 @@ def bench_command(
                 tuple(wgsl or ()),
                 _constants(constant, [*kernels, *copies]),
                 all_constants,
+                ladder=tuple(discover(wgsl or ())),
+                tunings=_tunings(description),
+                with_auto=not kernel or AUTO in kernel,
             )
             number = 0
             for event in bench.run(request, worker, traits):

@@ -58,8 +58,8 @@ class Platform:
 class Choice:
     """The variant to take for a problem.
 
-    `speedup` is the median time of the variant that the rules choose over this one's, in one run (1 where they
-    are the same), `percent_of_copy` this one's share of the copy, `tried` how many variants were timed.
+    `speedup` is the median time of the variant that the rules choose over this one's, in one run (1 where
+    they are the same), `percent_of_copy` this one's share of the copy, `tried` how many variants were timed.
     """
 
     op: str
