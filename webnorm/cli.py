@@ -705,9 +705,7 @@ def _tasks(
     from webnorm import presets
 
     if preset is not None:
-        if preset not in presets.PRESETS:
-            raise unknown("preset", preset, presets.PRESETS)
-        named = presets.PRESETS[preset].changed(options, changes["dtype"], changes["eps"])
+        named = presets.preset_named(preset).changed(options, changes["dtype"], changes["eps"])
         return lambda traits, quick: (
             presets.quick_tasks(named, traits is not None and traits.software) if quick else named.tasks
         )
@@ -722,6 +720,108 @@ def _tasks(
 
     tasks(None, False)
     return tasks
+
+
+@app.command("tune")
+def tune_command(
+    op: Annotated[str | None, typer.Option("--op", help="Only this operation. Default: all four.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", help="float32, float16, bfloat16, a list, or all. Default: the first two."),
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Rows, a list. Default: as many as make x 64 MiB; few on software.")
+    ] = None,
+    cols: Annotated[str | None, typer.Option(help="Columns, a list. Default: 256, 512, ... 16384.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The tasks of a named workload of `webnorm bench` instead.")
+    ] = None,
+    option: OptionOption = None,
+    no_weight: NoWeightOption = False,
+    no_bias: NoBiasOption = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One small float32 problem of each op, a few seconds each.")
+    ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", help="Seconds for each problem. Default: 20; with --quick 10.", min=0.1),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Tune what is recorded already, too.")] = False,
+    show_recorded: Annotated[bool, typer.Option("--list", help="Show what is recorded, and stop.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Remove what is recorded, and stop.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The tuning file. Default: one in the user's cache folder.")
+    ] = None,
+    adapter: AdapterOption = None,
+    time_limit: TimeLimitOption = 60.0,
+) -> None:
+    """Find the fastest kernel and constants for problems on this adapter, and record them for kernel="auto".
+
+    What is recorded is not tuned again: a run that was interrupted goes on where it stopped.
+    """
+    from webnorm import check, overview, presets, tune, tuning
+    from webnorm.device import find_adapter
+    from webnorm.kernel import discover
+    from webnorm.worker import Worker
+
+    console = _console()
+    if op is not None and op not in tune.OPS:
+        raise unknown("op", op, tune.OPS)
+    if preset is not None and (rows or cols or op):
+        raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
+    info = find_adapter(adapter)
+    platform = tuning.Platform.of(info.description())
+    path = out or tuning.path_of(platform)
+    if forget:
+        print(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
+        return
+    recorded, note = tuning.resume(path, platform)
+    if note is not None:
+        print(f"webnorm: {note}", file=sys.stderr)
+    if show_recorded:
+        console.print(overview.tuning_table(recorded))
+        return
+
+    options = _option_pairs(option, no_weight, no_bias)
+    if preset is not None:
+        tasks = presets.preset_named(preset).changed(options, dtype, None).tasks
+    else:
+        tasks = tune.grid(
+            op,
+            check.dtypes_named(dtype) if dtype else (),
+            (_integers(rows, "--rows"), _integers(cols, "--cols")),
+            options,
+            info.traits.software,
+            quick,
+        )
+    left = tuple(task for task in tasks if again or not recorded.has(task.op, task.problem))
+    if len(left) < len(tasks):
+        console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")
+    if not left:
+        return
+    tuning.prepare(path)
+    request = tune.Request(left, tuple(discover()), budget or (10.0 if quick else 20.0))
+    number = 0
+    interrupted = False
+    with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
+        try:
+            description, traits = _opened(worker)
+            console.print(overview.device_line(description))
+            for event in tune.run(request, worker, traits):
+                if isinstance(event, tune.Progress):
+                    update(f"{number + 1} of {len(left)}: {event.task}: {event.doing}", number / len(left))
+                    continue
+                number += 1
+                if event.choice is not None:
+                    recorded = recorded.having(event.choice)
+                    tuning.write(recorded, path)
+                console.print(overview.tuned_lines(event), markup=False, soft_wrap=True)
+        except KeyboardInterrupt:
+            interrupted = True
+    if recorded.choices:
+        console.print(f"{len(recorded.choices)} choices are in {path}", markup=False, soft_wrap=True)
+    if interrupted:
+        raise _Interrupted
 
 
 @app.command("export")

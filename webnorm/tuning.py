@@ -5,6 +5,7 @@ The user's own lie in the cache folder, or in $WEBNORM_TUNINGS; those that come 
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -12,13 +13,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from webnorm import __version__, cache
 from webnorm.errors import WebnormError
 from webnorm.ops import Op
 from webnorm.problem import DTYPES, Problem
-from webnorm.results import write_text
+from webnorm.results import check_writable, write_text
 
 SCHEMA = 1
 PACKAGED = Path(__file__).parent / "tunings"
@@ -59,15 +61,16 @@ class Choice:
     """The variant to take for a problem.
 
     `speedup` is the median time of the variant that the rules choose over this one's, in one run (1 where
-    they are the same), `percent_of_copy` this one's share of the copy, `tried` how many variants were timed.
+    they are the same, None where that one cannot run), `percent_of_copy` this one's share of the copy (None
+    where that was not timed), `tried` how many variants were timed.
     """
 
     op: str
     problem: Problem
     kernel: str
     constants: Mapping[str, int]
-    speedup: float
-    percent_of_copy: float
+    speedup: float | None
+    percent_of_copy: float | None
     tried: int
 
     def serves(self, problem: Problem) -> bool:
@@ -76,6 +79,11 @@ class Choice:
             return False
         both_large = min(_x_bytes(self.problem), _x_bytes(problem)) >= LARGE_BYTES
         return both_large or self.distance(problem) <= math.log2(ROWS_FACTOR)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What no two choices of a tuning have in common."""
+        return self.op, self.problem.rows, *_but_rows(self.problem)
 
     def distance(self, problem: Problem) -> float:
         """How far the problem's rows are from this one's, in octaves."""
@@ -105,19 +113,14 @@ class Tuning:
         found = [choice for choice in self.choices if choice.op == op.name and choice.serves(problem)]
         return sorted(found, key=lambda choice: choice.distance(problem))
 
-    def recorded(self, op: Op, problem: Problem) -> bool:
-        """Whether there is a choice for this very number of rows."""
-        return any(choice.problem.rows == problem.rows for choice in self.matching(op, problem))
+    def has(self, op: Op, problem: Problem) -> bool:
+        """Whether there is a choice for this very problem."""
+        return any(choice.key == (op.name, problem.rows, *_but_rows(problem)) for choice in self.choices)
 
-    def having(self, choice: Choice, date: str) -> Tuning:
-        """This tuning with a choice, in place of one for the same problem if there is one."""
-        others = (
-            one
-            for one in self.choices
-            if (one.op, one.problem.rows, _but_rows(one.problem))
-            != (choice.op, choice.problem.rows, _but_rows(choice.problem))
-        )
-        return replace(self, date=date, choices=(*others, choice))
+    def having(self, choice: Choice) -> Tuning:
+        """This tuning with a choice of today, in place of one for the same problem if there is one."""
+        others = (one for one in self.choices if one.key != choice.key)
+        return replace(self, date=_today(), choices=(*others, choice))
 
     def objection(self, platform: Platform) -> str | None:
         """Why this does not hold on a platform: it is another device's, or stale; None when it does."""
@@ -161,6 +164,30 @@ def applicable(platform: Platform) -> tuple[tuple[Tuning, ...], str | None]:
     return tuple(found), note
 
 
+def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
+    """The tuning in a file to go on with, and a word on why what it holds is replaced where that is stale.
+
+    An empty one without a file. Raises WebnormError for a broken file, and for one of another device, which
+    is not to be overwritten.
+    """
+    fresh = Tuning(platform=platform, date=_today())
+    if not path.exists():
+        return fresh, None
+    recorded = read(path)
+    objection = recorded.objection(platform)
+    if objection is None:
+        return recorded, None
+    if recorded.platform.device != platform.device:
+        raise WebnormError(
+            f"the tuning {path} stays as it is: {objection}; expected this device's or no file"
+        )
+    return fresh, f"the tuning {path} is not gone on with: {objection}"
+
+
+def _today() -> str:
+    return datetime.date.today().isoformat()
+
+
 # --- files
 
 
@@ -188,16 +215,22 @@ def read(path: Path) -> Tuning:
 
 
 def write(tuning: Tuning, path: Path) -> None:
-    """Write a tuning, a choice per line, and the folder it lies in; WebnormError where that is impossible."""
+    """Write a tuning, a choice per line, and the folder it lies in; WebnormError where that cannot be."""
     head = json.dumps({"schema": SCHEMA, "platform": asdict(tuning.platform), "date": tuning.date})
     lines = ",\n".join(
         json.dumps({**vars(choice), "problem": choice.problem.as_json()}) for choice in tuning.choices
     )
+    prepare(path)
+    write_text(path, f'{head[:-1]}, "choices": [\n{lines}\n]}}\n')
+
+
+def prepare(path: Path) -> None:
+    """Make the folder of a tuning file; WebnormError now if the file could not be written later."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WebnormError(f"cannot make the folder {path.parent}: {error.strerror}") from error
-    write_text(path, f'{head[:-1]}, "choices": [\n{lines}\n]}}\n')
+    check_writable(path)
 
 
 def forget(path: Path) -> bool:
@@ -235,7 +268,7 @@ def _choice(data: Mapping[str, Any]) -> Choice:
         problem=problem,
         kernel=_value(data, "kernel", str),
         constants={name: _value(constants, name, int) for name in constants},
-        speedup=_value(data, "speedup", float, int),
-        percent_of_copy=_value(data, "percent_of_copy", float, int),
+        speedup=_value(data, "speedup", float, int, NoneType),
+        percent_of_copy=_value(data, "percent_of_copy", float, int, NoneType),
         tried=_value(data, "tried", int),
     )
