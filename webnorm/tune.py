@@ -83,7 +83,7 @@ def grid(
         for dtype in dtypes:
             full = LARGE_BYTES // DTYPES[dtype].itemsize
             elements = SOFTWARE_ELEMENTS if software else full
-            pairs = [(m, n) for n in cols for m in rows or (max(1, elements // n),)]
+            pairs = [(m, n) for n in cols for m in rows or (max(1, elements // max(1, n)),)]
             found += tasks(name, pairs, defaults.changed(options), dtype=dtype)
     return tuple(found)
 
@@ -139,13 +139,13 @@ def _tune(request: Request, task: Task, worker: Worker, traits: Traits) -> Itera
             yield Progress(task, f"the best: {measured.doing}")
             continue
         results = measured[len(copies) :]
-        faults = [f"{asked[index]}: {reason}" for index, reason in dropped.items()]
+        faults = [(asked[index], reason) for index, reason in dropped.items()]
         faults += [
-            f"{variant}: {result.reason}"
+            (variant, result.reason or "it has no time")
             for variant, result in zip(last, results, strict=True)
-            if not result.timed and str(variant) not in {str(asked[index]) for index in dropped}
+            if not result.timed and all(variant is not asked[index] for index in dropped)
         ]
-        yield Tuned(task, _choice(task, results, tried), rules, tuple(faults))
+        yield Tuned(task, _choice(task, results, tried), rules, tuple(_told(faults)))
 
 
 def _search(
@@ -185,9 +185,23 @@ def _search(
                 case search.Finalists(indices, tried):
                     finalists = search.Finalists(tuple(left[index] for index in indices), tried)
     except WorkerDied as death:
-        dropped[at] = str(death)
+        # Of another kernel than the rules' nothing more is tried: each death costs all that was found.
+        culprit = asked[at].kernel
+        given_up = culprit is not asked[0].kernel
+        for index in left:
+            if index == at or (given_up and asked[index].kernel is culprit):
+                dropped[index] = str(death)
         return None
     return finalists
+
+
+def _told(faults: Sequence[tuple[Variant, str]]) -> Iterator[str]:
+    """Why variants were dropped, a line for each kernel and reason."""
+    groups: dict[tuple[str, str], list[Variant]] = {}
+    for variant, reason in faults:
+        groups.setdefault((variant.kernel.label, reason), []).append(variant)
+    for (label, reason), members in groups.items():
+        yield f"{members[0] if len(members) == 1 else f'{len(members)} variants of {label}'}: {reason}"
 
 
 def _choice(task: Task, results: Sequence[Result], tried: int) -> Choice | None:

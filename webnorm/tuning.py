@@ -157,7 +157,10 @@ def applicable(platform: Platform) -> tuple[tuple[Tuning, ...], str | None]:
         if objection is None:
             found.append(own)
         else:
-            note = f"the tuning {path} is ignored: {objection}; `webnorm tune` records a new one"
+            note = (
+                f"the tuning {path} is ignored: {objection}; "
+                "`webnorm tune --forget` removes it, `webnorm tune` records a new one"
+            )
     packaged = PACKAGED / platform.file_name
     if packaged.exists():
         found.append(read(packaged))
@@ -178,9 +181,7 @@ def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
     if objection is None:
         return recorded, None
     if recorded.platform.device != platform.device:
-        raise WebnormError(
-            f"the tuning {path} stays as it is: {objection}; expected this device's or no file"
-        )
+        raise WebnormError(f"the tuning {path} is not overwritten: {objection}")
     return fresh, f"the tuning {path} is not gone on with: {objection}"
 
 
