@@ -78,7 +78,7 @@ def race(
 # --- the search
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
 def test_the_fastest_right_variant_is_never_pruned(op: str, seed: int) -> None:
     candidates = field(op)
@@ -277,8 +277,8 @@ def test_tune_records_what_auto_follows(
     (result,) = (r for r in json.loads((tmp_path / "out.json").read_text())["results"] if r["op"] != "copy")
     assert (result["kernel"], result["auto"]) == ("workgroup", "tuning")
     show = ["show", "auto", "--op", "rms_norm", "--rows", "8", "--cols", "48"]
-    assert "rms_norm/workgroup" in webnorm(show, tmp_path).stdout
-    assert "rms_norm/registers" in webnorm([*show, "--target", "browser"], tmp_path).stdout
+    assert "rms_norm/workgroup for" in webnorm(show, tmp_path).stdout
+    assert "rms_norm/workgroup for" not in webnorm([*show, "--target", "browser"], tmp_path).stdout
 
     path.write_text(json.dumps({**data, "platform": {**data["platform"], "driver": "old"}}))
     ignored = webnorm(bench, tmp_path)

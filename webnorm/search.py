@@ -102,6 +102,8 @@ class _Search:
         self.untried = list(range(len(candidates)))
         # The times of those still in the race, over the reference's.
         self.ratios: dict[int, list[float]] = {}
+        # Each kernel's fastest so far.
+        self.best: dict[str, int] = {}
         self.reference: int | None = None
         self.right: set[int] = set()
         self.seen: set[Hashable] = set()
@@ -113,8 +115,12 @@ class _Search:
         fastest = min(map(self.ratio, self.ratios), default=0.0)
         kept = {self.kernel(i) for i in self.ratios if self.ratio(i) <= SLOW_KERNEL * fastest}
         self.untried = [i for i in self.untried if self.kernel(i) in kept]
+        sorted_for = None
         while self.untried and self.spent() < EXPLORING:
-            yield from self.attempt(min(self.untried, key=self.promise))
+            if sorted_for != self.best:
+                self.untried.sort(key=self.promise)
+                sorted_for = dict(self.best)
+            yield from self.attempt(self.untried[0])
         for bar, most, rounds in STAGES:
             yield from self.prune(bar, most)
             for _ in range(rounds if len(self.ratios) > 1 else 0):
@@ -159,6 +165,9 @@ class _Search:
             return
         self.ratios[index] = ratios
         self.tried += 1
+        best = self.best.setdefault(self.kernel(index), index)
+        if self.ratio(index) < self.ratio(best):
+            self.best[self.kernel(index)] = index
         if check:
             self.right.add(index)
         if self.reference is None:
@@ -177,7 +186,7 @@ class _Search:
 
     def promise(self, index: int) -> tuple[float, int, int]:
         """Sorts the untried: by the best ratio of the kernel so far, then by nearness to what had it."""
-        best = min((i for i in self.ratios if self.kernel(i) == self.kernel(index)), key=self.ratio)
+        best = self.best[self.kernel(index)]
         return self.ratio(best), distance(self.candidates[index], self.candidates[best]), index
 
     def prune(self, bar: float, most: int) -> Iterator[Event]:
