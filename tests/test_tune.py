@@ -49,6 +49,7 @@ class Fake:
         self.times, self.wrong, self.broken, self.same = times, wrong, broken, same or {}
         self.timed: list[int] = []
         self.held: set[int] = set()
+        self.most_held = 0
 
     def fingerprint(self, index: int) -> Hashable:
         return self.same.get(index, index)
@@ -58,6 +59,7 @@ class Fake:
             raise WebnormError("no room")
         self.timed.append(index)
         self.held.add(index)
+        self.most_held = max(self.most_held, len(self.held))
         return self.times[index]
 
     def fault(self, index: int) -> str | None:
@@ -95,6 +97,7 @@ def test_the_fastest_right_variant_is_never_pruned(op: str, seed: int) -> None:
     assert {one.index for one in dropped} <= wrong | broken
     assert all(times[index] <= 1.03 * times[fastest] for index in finalists.indices)
     assert fake.held <= {0, *finalists.indices}
+    assert fake.most_held <= search.STAGES[0][1] + 1
 
 
 def test_a_kernel_that_is_far_behind_gets_one_probe() -> None:

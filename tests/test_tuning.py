@@ -145,6 +145,11 @@ def test_the_users_file_goes_before_the_packaged_one(folder: Path) -> None:
     assert tuning.applicable(PLATFORM) == ((own, packaged), None)
 
 
+def test_packaged_files_are_named_after_their_devices() -> None:
+    for path in tuning.PACKAGED.glob("*"):
+        assert path.name == tuning.read(path).platform.file_name
+
+
 def test_resuming_goes_on_with_what_holds(folder: Path) -> None:
     path = tuning.path_of(PLATFORM)
     assert tuning.resume(path, PLATFORM)[0].choices == ()

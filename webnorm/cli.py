@@ -744,7 +744,11 @@ def tune_command(
     ] = False,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", help="Seconds for each problem. Default: 20; with --quick 10.", min=0.1),
+        typer.Option(
+            "--budget",
+            help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
+            min=0.1,
+        ),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Tune what is recorded already, too.")] = False,
     show_recorded: Annotated[bool, typer.Option("--list", help="Show what is recorded, and stop.")] = False,
@@ -800,7 +804,7 @@ def tune_command(
     if not left:
         return
     tuning.prepare(path)
-    request = tune.Request(left, tuple(discover()), budget or (10.0 if quick else 20.0))
+    request = tune.Request(left, tuple(discover()), budget or (6.0 if quick else 20.0))
     number = 0
     interrupted = False
     with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:

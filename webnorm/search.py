@@ -90,8 +90,8 @@ class Trials(Protocol):
 def explore(candidates: Sequence[Variant], trials: Trials, spent: Callable[[], float]) -> Iterator[Event]:
     """Find the fastest of the candidates while `spent`, the share of the budget, is below 1.
 
-    The first candidate that runs and is right is the reference. The first of each kernel is tried before any
-    other; then those whose constants are nearest to the best so far.
+    The first candidate that runs and is right is the reference. The first of each kernel is a probe, tried
+    before any other, whatever is spent; then come those whose constants are nearest to the best so far.
     """
     return _Search(candidates, trials, spent).run()
 
@@ -246,16 +246,27 @@ class SearchJob:
 
 
 def search_variants(device: Device, job: SearchJob) -> Iterator[Any]:
-    """Explore the candidates on a device; the clock starts when inputs and answers are there."""
+    """Explore the candidates on a device; the budget begins when inputs, answers and probes are done."""
     kernels = {(spec.path, spec.op): load(spec.path, spec.op) for spec in job.candidates}
     candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.candidates]
     op = OPS[job.candidates[0].op]
     check_memory(job.problem, op, device, job.sets)
     bench = lab.Bench(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
-    began = timing.clock()
-    yield from explore(
-        candidates, _OnDevice(bench, candidates), lambda: (timing.clock() - began) / job.budget_s
-    )
+    yield from explore(candidates, _OnDevice(bench, candidates), _Budget(job.budget_s))
+
+
+class _Budget:
+    """The share of some seconds that is spent; they begin with the first look."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.began: float | None = None
+
+    def __call__(self) -> float:
+        now = timing.clock()
+        if self.began is None:
+            self.began = now
+        return (now - self.began) / self.seconds
 
 
 class _OnDevice:

@@ -34,7 +34,7 @@ MEASURING = 0.25
 class Request:
     """The tasks to tune, the kernels to choose from, and the seconds that each task may take, at most.
 
-    Compiling the last variant and checking answers come on top.
+    Making the inputs, probing each kernel and checking what is left come on top.
     """
 
     tasks: tuple[Task, ...]
