@@ -212,8 +212,11 @@ def _option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -
 
 
 @contextmanager
-def _progress(doing: str) -> Iterator[Callable[[str, float | None], None]]:
-    """A progress bar on stderr, where that is a terminal: called with the work at hand and the share done."""
+def _progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]:
+    """A progress bar on stderr, where that is a terminal: called with the work at hand and the share done.
+
+    None for the work takes the bar away until the next call, so that a line can be printed in its place.
+    """
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = _console(stderr=True)
@@ -228,8 +231,14 @@ def _progress(doing: str) -> Iterator[Callable[[str, float | None], None]]:
     ) as progress:
         task = progress.add_task(doing, total=1.0)
 
-        def update(text: str, share: float | None) -> None:
-            progress.update(task, description=text, completed=share)
+        def update(text: str | None, share: float | None) -> None:
+            if progress.disable:
+                return
+            if text is None:
+                progress.stop()
+            else:
+                progress.update(task, description=text, completed=share)
+                progress.start()
 
         yield update
 
@@ -658,6 +667,7 @@ def bench_command(
     with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
         try:
             description, traits = _opened(worker)
+            update(None, None)
             console.print(overview.device_line(description))
             tasks = asked(traits, quick)
             request = bench.Request(
@@ -680,6 +690,7 @@ def bench_command(
                 number += 1
                 finished += event
                 save()
+                update(None, None)
                 console.print()
                 console.print(show_report.bench_table(event, str(tasks[number - 1])))
                 console.print(show_report.bar_chart(event))
@@ -810,6 +821,7 @@ def tune_command(
     with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
         try:
             description, traits = _opened(worker)
+            update(None, None)
             console.print(overview.device_line(description))
             for event in tune.run(request, worker, traits):
                 if isinstance(event, tune.Progress):
@@ -819,6 +831,7 @@ def tune_command(
                 if event.choice is not None:
                     recorded = recorded.having(event.choice)
                     tuning.write(recorded, path)
+                update(None, None)
                 console.print(overview.tuned_lines(event), markup=False, soft_wrap=True)
         except KeyboardInterrupt:
             interrupted = True
