@@ -18,7 +18,7 @@ from webnorm.ops import OPS
 from webnorm.problem import Options, Problem
 from webnorm.tuning import Choice, Platform, Tuning
 
-PLATFORM = Platform(adapter="Some GPU (x/y)", backend="Vulkan", driver="1.2", wgpu="0.32.0", webnorm="0.1.0")
+PLATFORM = Platform(adapter="Some GPU (x/y)", backend="Vulkan", driver="1.2", wgpu="0.32.0")
 NORM = OPS["layer_norm"]
 PROBLEM = Problem(rows=1000, cols=64)
 
@@ -101,6 +101,14 @@ def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
             look()
         assert str(path) in str(error.value) and "\n" not in str(error.value)
         assert str(error.value).endswith("; delete the file, or run `webnorm tune --forget`")
+
+
+def test_options_of_another_version_are_stale_not_broken(folder: Path) -> None:
+    path = tuning.path_of(PLATFORM)
+    tuning.write(tuned(platform=replace(PLATFORM, webnorm="0.0.9")), path)
+    path.write_text(json.dumps(problem(json.loads(path.read_text()), options={"tomorrow": True})))
+    found, note = tuning.applicable(PLATFORM)
+    assert found == () and note is not None and "stale: recorded with webnorm 0.0.9" in note
 
 
 def entry(data: dict[str, Any], **changes: Any) -> dict[str, Any]:

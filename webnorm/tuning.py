@@ -198,15 +198,9 @@ def read(path: Path) -> Tuning:
         data = _object(json.loads(path.read_text(encoding="utf-8")), "the file")
         if data.get("schema") != SCHEMA:
             raise ValueError(f"schema is {data.get('schema')!r}; expected {SCHEMA}")
-        platform = _object(data.get("platform"), "platform")
-        choices = data.get("choices")
-        if not isinstance(choices, list):
-            raise ValueError(f"choices is {choices!r}; expected a list")
-        return Tuning(
-            platform=Platform(**{one.name: _value(platform, one.name, str) for one in fields(Platform)}),
-            date=_value(data, "date", str),
-            choices=tuple(_choice(_object(one, f"choices[{at}]")) for at, one in enumerate(choices)),
-        )
+        described = _object(data.get("platform"), "platform")
+        platform = Platform(**{one.name: _value(described, one.name, str) for one in fields(Platform)})
+        return Tuning(platform=platform, date=_value(data, "date", str), choices=_choices(data, platform))
     except OSError as error:
         raise WebnormError(f"cannot read the tuning {path}: {error.strerror}") from error
     except (ValueError, WebnormError) as error:
@@ -255,6 +249,19 @@ def _value(data: Mapping[str, Any], name: str, *kinds: type) -> Any:
     if type(data.get(name)) not in kinds:
         raise ValueError(f"{name} is {data.get(name)!r}; expected {kinds[0].__name__}")
     return data[name]
+
+
+def _choices(data: Mapping[str, Any], platform: Platform) -> tuple[Choice, ...]:
+    choices = data.get("choices")
+    try:
+        if not isinstance(choices, list):
+            raise ValueError(f"choices is {choices!r}; expected a list")
+        return tuple(_choice(_object(one, f"choices[{at}]")) for at, one in enumerate(choices))
+    except (ValueError, WebnormError):
+        # Another version may have other options: then this is stale, not broken.
+        if platform.webnorm == __version__:
+            raise
+        return ()
 
 
 def _choice(data: Mapping[str, Any]) -> Choice:
