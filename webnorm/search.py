@@ -31,8 +31,8 @@ SLOW_KERNEL = 3.0
 # Pairs of samples that a variant gets at first: the median of three forgives one slow moment.
 FIRST_PAIRS = 3
 # What stays, and how many rounds those take part in then: variants within this ratio of the leader, at most
-# so many. The last are measured as those of a benchmark are.
-STAGES = ((1.3, 16, 4), (1.1, 8, 8), (1.03, 4, 0))
+# so many. The first is wide, since three pairs may flatter a leader; the last are measured as in a benchmark.
+STAGES = ((1.5, 16, 4), (1.1, 8, 8), (1.03, 4, 0))
 # Of the budget, for trying variants; the rest is for telling the good ones apart.
 EXPLORING = 2 / 3
 
@@ -161,6 +161,7 @@ class _Search:
         except WebnormError as error:
             reason = str(error)
         if reason is not None:
+            self.trials.release(index)
             yield Dropped(index, reason)
             return
         self.ratios[index] = ratios
