@@ -58,7 +58,8 @@ def example(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands(page: Path, tmp_path: Path, device: Device) -> None:
+def test_commands(page: Path, tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
     example(tmp_path)
     for block in blocks(page, "console"):
         for line in block.splitlines():
@@ -87,7 +88,7 @@ def test_python(page: Path, tmp_path: Path, device: Device) -> None:
 def test_every_command_is_documented() -> None:
     done = webnorm(["--help"], ROOT)
     commands = set(re.findall(r"^│ (\w+) ", done.stdout, re.M))
-    assert commands == {"doctor", "list", "show", "check", "bench", "compare", "export", "verify"}
+    assert commands == {"doctor", "list", "show", "check", "bench", "compare", "tune", "export", "verify"}
     text = "".join(page.read_text() for page in PAGES)
     assert all(f"webnorm {command}" in text for command in commands)
 

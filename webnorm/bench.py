@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm import lab, timing
+from webnorm import auto, lab, timing
 from webnorm.device import Traits
+from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, chosen_variants
 from webnorm.ops import Op, plain
 from webnorm.presets import Task
 from webnorm.problem import Problem
 from webnorm.results import Result
+from webnorm.tuning import Tuning
 from webnorm.worker import Worker, WorkerDied
 
 # Buffers of all sets together: over four times the largest last-level cache of a GPU today (256 MB on AMD's
@@ -29,7 +31,8 @@ SUSPICIOUS_PERCENT = 105.0
 class Request:
     """What to run: each task's problem with the kernels of its op.
 
-    `chosen` picks values of tune axes, `every` takes all admitted constants.
+    `chosen` picks values of tune axes, `every` takes all admitted constants. What auto chooses from `ladder`
+    and `tunings` is marked where it is run; `with_auto` runs it in any case.
     """
 
     tasks: tuple[Task, ...]
@@ -39,6 +42,9 @@ class Request:
     roots: tuple[Path, ...] = ()
     chosen: Mapping[str, Sequence[int]] = field(default_factory=dict)
     every: bool = False
+    ladder: tuple[Kernel, ...] = ()
+    tunings: tuple[Tuning, ...] = ()
+    with_auto: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,15 +63,36 @@ def sets_for(op: Op, problem: Problem, traits: Traits) -> int:
     return max(1, min(MOST_SETS, math.ceil(COLD_BYTES / size)))
 
 
-def variants(request: Request, task: Task, traits: Traits) -> list[Variant]:
-    """The variants that a task is run with: the copy in all its constants, then the kernels asked for."""
-    found: list[Variant] = []
-    for kernel in request.copies:
-        found += chosen_variants(kernel, plain(task.problem), traits, {}, every=True)
+def copies_of(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> list[Variant]:
+    """The copy in all its constants."""
+    return [
+        variant
+        for kernel in kernels
+        for variant in chosen_variants(kernel, plain(problem), traits, {}, every=True)
+    ]
+
+
+def variants(request: Request, task: Task, traits: Traits, chosen: auto.Chosen | None) -> list[Variant]:
+    """The variants that a task is run with: the copies, the kernels asked for, and what auto chose."""
+    found = copies_of(request.copies, task.problem, traits)
     for kernel in request.kernels:
         if kernel.op is task.op:
             found += chosen_variants(kernel, task.problem, traits, request.chosen, request.every)
+    if request.with_auto and chosen is not None and chosen.variant not in found:
+        found.append(chosen.variant)
     return found
+
+
+def auto_choice(request: Request, task: Task, traits: Traits) -> auto.Chosen | None:
+    """What auto chooses for a task; None for a copy, and where nothing can run it but kernels are named."""
+    if task.op.exact or not request.ladder:
+        return None
+    try:
+        return auto.choose(request.ladder, task.op, task.problem, traits, request.tunings)
+    except WebnormError:
+        if not request.kernels:
+            raise
+        return None
 
 
 def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
@@ -80,7 +107,24 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress |
 def _run_task(
     request: Request, task: Task, worker: Worker, traits: Traits
 ) -> Iterator[Progress | list[Result]]:
-    asked = variants(request, task, traits)
+    chosen = auto_choice(request, task, traits)
+    asked = variants(request, task, traits, chosen)
+    for event in measure(task, asked, request.rule, request.roots, worker, traits):
+        if isinstance(event, list) and chosen is not None and chosen.variant in asked:
+            at = asked.index(chosen.variant)
+            event[at] = replace(event[at], auto=chosen.source)
+        yield event
+
+
+def measure(
+    task: Task,
+    asked: Sequence[Variant],
+    rule: timing.Rule,
+    roots: tuple[Path, ...],
+    worker: Worker,
+    traits: Traits,
+) -> Iterator[Progress | list[Result]]:
+    """Yield progress, then a result for each variant in their order, those that took the worker down too."""
     problem = task.problem
     results: dict[int, Result] = {}
     while len(results) < len(asked):
@@ -88,9 +132,9 @@ def _run_task(
         job = lab.TimingJob(
             problem,
             tuple(lab.VariantSpec.of(asked[index]) for index in left),
-            request.roots,
+            roots,
             sets_for(task.op, problem, traits),
-            request.rule,
+            rule,
         )
         at = left[0]
         rounds = 0

@@ -6,7 +6,7 @@ Heavy imports stand inside the commands, so that `webnorm --help` answers at onc
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -19,12 +19,13 @@ from webnorm.errors import WebnormError, unknown
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from webnorm.device import Traits
+    from webnorm.device import AdapterInfo, Traits
     from webnorm.kernel import Kernel
     from webnorm.ops import Op
     from webnorm.presets import Task
     from webnorm.render import Shader
     from webnorm.results import Report, Result
+    from webnorm.tuning import Tuning
 
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -82,6 +83,15 @@ AdapterOption = Annotated[
 KernelOption = Annotated[
     list[str] | None,
     typer.Option("--kernel", "-k", help="A kernel's name or a .wgsl file; repeatable. Default: all."),
+]
+BenchKernelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kernel",
+        "-k",
+        help="A kernel's name, a .wgsl file, or auto, the one that is chosen for the problem; repeatable. "
+        "Default: all.",
+    ),
 ]
 WgslOption = Annotated[
     list[Path] | None,
@@ -182,7 +192,7 @@ def _kernels(
     from webnorm.kernel import discover, select_for
 
     found = discover(roots or ())
-    chosen = select_for(found, names or (), ops)
+    chosen = select_for(found, names, ops)
     return [kernel for kernel in chosen if not kernel.op.exact], [
         kernel for kernel in found if kernel.op.exact
     ]
@@ -202,8 +212,11 @@ def _option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -
 
 
 @contextmanager
-def _progress(doing: str) -> Iterator[Callable[[str, float | None], None]]:
-    """A progress bar on stderr, where that is a terminal: called with the work at hand and the share done."""
+def _progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]:
+    """A progress bar on stderr, where that is a terminal: called with the work at hand and the share done.
+
+    None for the work takes the bar away until the next call, so that a line can be printed in its place.
+    """
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = _console(stderr=True)
@@ -218,8 +231,14 @@ def _progress(doing: str) -> Iterator[Callable[[str, float | None], None]]:
     ) as progress:
         task = progress.add_task(doing, total=1.0)
 
-        def update(text: str, share: float | None) -> None:
-            progress.update(task, description=text, completed=share)
+        def update(text: str | None, share: float | None) -> None:
+            if progress.disable:
+                return
+            if text is None:
+                progress.stop()
+            else:
+                progress.update(task, description=text, completed=share)
+                progress.start()
 
         yield update
 
@@ -337,14 +356,21 @@ def list_kernels(
 
 
 def _traits_or_none(adapter: str | None) -> Traits | None:
+    info = _adapter_or_none(adapter)
+    return None if info is None else info.traits
+
+
+def _adapter_or_none(adapter: str | None) -> AdapterInfo | None:
     from webnorm.device import adapters, find_adapter
 
-    return find_adapter(adapter).traits if adapter is not None or adapters() else None
+    return find_adapter(adapter) if adapter is not None or adapters() else None
 
 
 @app.command()
 def show(
-    kernel: Annotated[str, typer.Argument(help="A kernel's name, op/kernel, or the path of a .wgsl file.")],
+    kernel: Annotated[
+        str, typer.Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")
+    ],
     op: OpOption = None,
     rows: Annotated[int, typer.Option(help="Rows of the problem.")] = 1024,
     cols: Annotated[int, typer.Option(help="Columns of the problem.")] = 1024,
@@ -367,6 +393,7 @@ def show(
 ) -> None:
     """The rendered WGSL of a kernel, for a problem, a target and constants."""
     from webnorm import overview
+    from webnorm.auto import AUTO, choose
     from webnorm.device import BROWSER
     from webnorm.kernel import chosen_variants, discover, select
     from webnorm.problem import Problem
@@ -376,22 +403,29 @@ def show(
         raise unknown("target", target, TARGETS)
     found = discover(wgsl or ())
     home = _op_named(op)
-    asked = [select(found, name, home.name) for name in (kernel, diff) if name is not None]
-    problems = [
-        Problem(
+    names = [name for name in (kernel, diff) if name is not None]
+    asked = {name: select(found, name, home.name) for name in names if name != AUTO}
+    if constant and not asked:
+        raise WebnormError("--constant goes with a kernel's name; auto chooses constants by itself")
+    info = _adapter_or_none(adapter) if target == "native" else None
+    traits = BROWSER if info is None else info.traits
+    # A page runs on other adapters than this one, of which no tuning tells.
+    tunings = _tunings(info.description()) if info is not None and AUTO in names else ()
+    chosen = _constants(constant, list(asked.values()))
+    shaders: list[Shader] = []
+    for name in names:
+        op_shown = asked[name].op if name in asked else home
+        problem = Problem(
             rows=rows,
             cols=cols,
             dtype=dtype or "float32",
-            eps=one.op.default_eps,
-            options=one.op.defaults.changed(_option_pairs(option, no_weight, no_bias)),
+            eps=op_shown.default_eps,
+            options=op_shown.defaults.changed(_option_pairs(option, no_weight, no_bias)),
         )
-        for one in asked
-    ]
-    traits = (_traits_or_none(adapter) if target == "native" else None) or BROWSER
-    chosen = _constants(constant, asked)
-    shaders: list[Shader] = []
-    for one, problem in zip(asked, problems, strict=True):
-        variant = chosen_variants(one, problem, traits, chosen)[0]
+        if name in asked:
+            variant = chosen_variants(asked[name], problem, traits, chosen)[0]
+        else:
+            variant = choose(found, home, problem, traits, tunings).variant
         refusal = variant.refusal(problem, traits)
         if refusal:
             raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
@@ -531,9 +565,19 @@ def _opened(worker: Any) -> tuple[dict[str, Any], Traits]:
         raise WebnormError(f"opening the adapter failed: {death}; `webnorm doctor` lists them") from death
 
 
+def _tunings(description: Mapping[str, Any]) -> tuple[Tuning, ...]:
+    """The recorded tunings for a device; a line on stderr tells of one that does not hold."""
+    from webnorm.tuning import Platform, applicable
+
+    found, note = applicable(Platform.of(description))
+    if note is not None:
+        print(f"webnorm: {note}", file=sys.stderr)
+    return found
+
+
 @app.command("bench")
 def bench_command(
-    kernel: KernelOption = None,
+    kernel: BenchKernelOption = None,
     op: OpOption = None,
     rows: Annotated[str | None, typer.Option(help="Rows, a list like 1024,4096.")] = None,
     cols: Annotated[str | None, typer.Option(help="Columns, a list like 768,1024.")] = None,
@@ -579,6 +623,8 @@ def bench_command(
     from webnorm import bench, overview, timing
     from webnorm import plot as plotting
     from webnorm import report as show_report
+    from webnorm.auto import AUTO
+    from webnorm.kernel import discover
     from webnorm.results import Report
     from webnorm.worker import Worker
 
@@ -603,7 +649,8 @@ def bench_command(
     ops = (
         (home.name,) if preset is None else tuple(dict.fromkeys(task.op.name for task in asked(None, quick)))
     )
-    kernels, copies = _kernels(kernel, ops, wgsl)
+    named = None if not kernel else [name for name in kernel if name != AUTO]
+    kernels, copies = _kernels(named, ops, wgsl)
     rule = timing.QUICK if quick else timing.Rule()
     if budget is not None:
         rule = changed(rule, budget_s=budget)
@@ -620,6 +667,7 @@ def bench_command(
     with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
         try:
             description, traits = _opened(worker)
+            update(None, None)
             console.print(overview.device_line(description))
             tasks = asked(traits, quick)
             request = bench.Request(
@@ -630,6 +678,9 @@ def bench_command(
                 tuple(wgsl or ()),
                 _constants(constant, [*kernels, *copies]),
                 all_constants,
+                ladder=tuple(discover(wgsl or ())),
+                tunings=_tunings(description),
+                with_auto=not kernel or AUTO in kernel,
             )
             number = 0
             for event in bench.run(request, worker, traits):
@@ -639,6 +690,7 @@ def bench_command(
                 number += 1
                 finished += event
                 save()
+                update(None, None)
                 console.print()
                 console.print(show_report.bench_table(event, str(tasks[number - 1])))
                 console.print(show_report.bar_chart(event))
@@ -664,9 +716,7 @@ def _tasks(
     from webnorm import presets
 
     if preset is not None:
-        if preset not in presets.PRESETS:
-            raise unknown("preset", preset, presets.PRESETS)
-        named = presets.PRESETS[preset].changed(options, changes["dtype"], changes["eps"])
+        named = presets.preset_named(preset).changed(options, changes["dtype"], changes["eps"])
         return lambda traits, quick: (
             presets.quick_tasks(named, traits is not None and traits.software) if quick else named.tasks
         )
@@ -681,6 +731,114 @@ def _tasks(
 
     tasks(None, False)
     return tasks
+
+
+@app.command("tune")
+def tune_command(
+    op: Annotated[str | None, typer.Option("--op", help="Only this operation. Default: all four.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", help="float32, float16, bfloat16, a list, or all. Default: the first two."),
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Rows, a list. Default: as many as make x 64 MiB; few on software.")
+    ] = None,
+    cols: Annotated[str | None, typer.Option(help="Columns, a list. Default: 256, 512, ... 16384.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The tasks of a named workload of `webnorm bench` instead.")
+    ] = None,
+    option: OptionOption = None,
+    no_weight: NoWeightOption = False,
+    no_bias: NoBiasOption = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One small float32 problem of each op, a few seconds each.")
+    ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
+            min=0.1,
+        ),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Tune what is recorded already, too.")] = False,
+    show_recorded: Annotated[bool, typer.Option("--list", help="Show what is recorded, and stop.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Remove what is recorded, and stop.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The tuning file. Default: one in the user's cache folder.")
+    ] = None,
+    adapter: AdapterOption = None,
+    time_limit: TimeLimitOption = 60.0,
+) -> None:
+    """Find the fastest kernel and constants for problems on this adapter, and record them for kernel="auto".
+
+    What is recorded is not tuned again: a run that was interrupted goes on where it stopped.
+    """
+    from webnorm import check, overview, presets, tune, tuning
+    from webnorm.device import find_adapter
+    from webnorm.kernel import discover
+    from webnorm.worker import Worker
+
+    console = _console()
+    if op is not None and op not in tune.OPS:
+        raise unknown("op", op, tune.OPS)
+    if preset is not None and (rows or cols or op):
+        raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
+    info = find_adapter(adapter)
+    platform = tuning.Platform.of(info.description())
+    path = out or tuning.path_of(platform)
+    if forget:
+        print(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
+        return
+    recorded, note = tuning.resume(path, platform)
+    if note is not None:
+        print(f"webnorm: {note}", file=sys.stderr)
+    if show_recorded:
+        console.print(overview.tuning_table(recorded))
+        return
+
+    options = _option_pairs(option, no_weight, no_bias)
+    if preset is not None:
+        tasks = presets.preset_named(preset).changed(options, dtype, None).tasks
+    else:
+        tasks = tune.grid(
+            op,
+            check.dtypes_named(dtype) if dtype else (),
+            (_integers(rows, "--rows"), _integers(cols, "--cols")),
+            options,
+            info.traits.software,
+            quick,
+        )
+    left = tuple(task for task in tasks if again or not recorded.has(task.op, task.problem))
+    if len(left) < len(tasks):
+        console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")
+    if not left:
+        return
+    tuning.prepare(path)
+    request = tune.Request(left, tuple(discover()), budget or (6.0 if quick else 20.0))
+    number = 0
+    interrupted = False
+    with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
+        try:
+            description, traits = _opened(worker)
+            update(None, None)
+            console.print(overview.device_line(description))
+            for event in tune.run(request, worker, traits):
+                if isinstance(event, tune.Progress):
+                    update(f"{number + 1} of {len(left)}: {event.task}: {event.doing}", number / len(left))
+                    continue
+                number += 1
+                if event.choice is not None:
+                    recorded = recorded.having(event.choice)
+                    tuning.write(recorded, path)
+                update(None, None)
+                console.print(overview.tuned_lines(event), markup=False, soft_wrap=True)
+        except KeyboardInterrupt:
+            interrupted = True
+    if recorded.choices:
+        console.print(f"{len(recorded.choices)} choices are in {path}", markup=False, soft_wrap=True)
+    if interrupted:
+        raise _Interrupted
 
 
 @app.command("export")

@@ -76,6 +76,17 @@ class AdapterInfo:
     backend: str
     type: str
 
+    def description(self) -> dict[str, str]:
+        """What files say of the adapter and of what drives it."""
+        return {
+            "adapter": self.name,
+            "vendor": self.vendor,
+            "driver": self.driver,
+            "backend": self.backend,
+            "type": self.type,
+            "wgpu": wgpu.__version__,
+        }
+
     @property
     def features(self) -> frozenset[str]:
         """The features webnorm knows, by WebGPU's names, plus "timestamp-query"."""
@@ -188,11 +199,7 @@ class Device:
     def description(self) -> dict[str, Any]:
         """What a results file says of the device."""
         return {
-            "adapter": self.adapter.name,
-            "vendor": self.adapter.vendor,
-            "driver": self.adapter.driver,
-            "backend": self.adapter.backend,
-            "type": self.adapter.type,
+            **self.adapter.description(),
             "features": sorted(self.traits.features | ({_TIMESTAMPS} if self.timestamps else set())),
             "limits": {
                 name: self.limits[name]
@@ -204,7 +211,6 @@ class Device:
                     "max-compute-workgroups-per-dimension",
                 )
             },
-            "wgpu": wgpu.__version__,
             **({"subgroup_size": self.subgroup_size} if self.subgroup_size else {}),
         }
 

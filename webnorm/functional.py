@@ -106,7 +106,7 @@ def layer_norm(
             ml_dtypes), "int8" with a scale for each row, float32, float16 or bfloat16. None is x's.
         scale: multiplies a float8 y before it is rounded.
         max_workgroups: above 0, at most so many workgroups, so that other work on the device finds room.
-        kernel: name or path of the kernel; None or "auto" takes the highest of the ladder that fits.
+        kernel: name or path of the kernel; None or "auto" takes the recorded tuning or the rules' choice.
         device: a device from `webnorm.open_device`; None is that of the GpuArrays, or one that calls share.
 
     Returns:

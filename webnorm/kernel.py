@@ -600,9 +600,9 @@ def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
     return sorted(found.values(), key=lambda kernel: (order.index(kernel.op.name), kernel.rung, kernel.name))
 
 
-def select_for(kernels: Sequence[Kernel], names: Sequence[str], ops: Sequence[str]) -> list[Kernel]:
-    """The kernels of some ops: all of them without names, else those called so in any of the ops."""
-    if not names:
+def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequence[str]) -> list[Kernel]:
+    """The kernels of some ops: all of them where names is None, else those called so in any of the ops."""
+    if names is None:
         return [kernel for kernel in kernels if kernel.op.name in ops]
     found: dict[str, Kernel] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""What `doctor`, `list` and `show` put on the screen: adapters, kernels, shaders, costs."""
+"""What `doctor`, `list`, `show` and `tune` put on the screen: adapters, kernels, shaders, costs, choices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from webnorm.ops import Op
 from webnorm.presets import PRESETS
 from webnorm.problem import Problem
 from webnorm.render import Shader
-from webnorm.results import device_text
+from webnorm.results import NOTHING, constants_text, device_text
+from webnorm.tune import Tuned
+from webnorm.tuning import Tuning
 
 # The shape that `list` asks about; a kernel may still refuse longer rows.
 _ROWS, _COLS = 1024, 1024
@@ -197,6 +199,47 @@ def corpus_table(cases: Sequence[Case]) -> Table:
         shape = f"{rows}x{cols}" + (f", {case.options}" if str(case.options) else "")
         table.add_row(Text(case.name), shape, Text(case.source + unstable))
     return table
+
+
+def tuning_table(tuning: Tuning) -> Table:
+    """The choices of a tuning, and what each gained."""
+    recorded = tuning.platform
+    table = Table(
+        box=None,
+        pad_edge=False,
+        title=f"{recorded.adapter} ({recorded.backend}, {recorded.driver}), {tuning.date}",
+        title_justify="left",
+    )
+    for heading in ("problem", "kernel"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("gain", "% of copy", "tried"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in tuning.choices:
+        table.add_row(
+            Text(f"{one.op}, {one.problem}"),
+            Text(f"{one.kernel} {constants_text(one.constants)}"),
+            NOTHING if one.speedup is None else f"{one.speedup:.2f} x",
+            NOTHING if one.percent_of_copy is None else f"{one.percent_of_copy:.0f}",
+            str(one.tried),
+        )
+    return table
+
+
+def tuned_lines(tuned: Tuned) -> str:
+    """What came of tuning one task: the choice and what it gained, then what was dropped, a line each."""
+    choice = tuned.choice
+    dropped = [f"  dropped: {reason}" for reason in tuned.dropped]
+    if choice is None:
+        return "\n".join([f"{tuned.task}: no variant is right", *dropped])
+    named = f"{choice.kernel} {constants_text(choice.constants)}"
+    gained = (
+        f"the rules' choice, {tuned.rules}, does not run"
+        if choice.speedup is None
+        else "the rules' choice stays"
+        if choice.speedup == 1
+        else f"{choice.speedup:.2f} x as fast as the rules' {tuned.rules}"
+    )
+    return "\n".join([f"{tuned.task}: {named}: {gained}; {choice.tried} variants tried", *dropped])
 
 
 def preset_table() -> Table:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from webnorm.errors import unknown
 from webnorm.ops import OPS, Op
 from webnorm.problem import Options, Problem
 
@@ -119,6 +120,15 @@ PRESETS: Mapping[str, Preset] = {
         tasks("layer_norm", _H200),
     ),
 }
+
+
+def preset_named(name: str) -> Preset:
+    """The preset of that name; raises WebnormError without one."""
+    if name not in PRESETS:
+        raise unknown("preset", name, PRESETS)
+    return PRESETS[name]
+
+
 # A software adapter computes on the cores that also run everything else: small shapes say as much.
 _SOFTWARE = ((1024, 256), (512, 768), (128, 4096))
 _QUICK_SOFTWARE = ((256, 768),)

@@ -22,6 +22,7 @@ SCHEMA = 1
 Status = Literal["pass", "fail", "skip", "error"]
 TimingMethod = Literal["timestamp", "wall clock"]
 Cache = Literal["cold", "warm"]
+Source = Literal["tuning", "rules"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,8 @@ class Result:
     Times are nanoseconds per dispatch, `gbps` is `bytes` (the op's minimum) over the median.
     `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
-    `flags` holds remarks such as "noisy", "throttled" and "suspicious".
+    `flags` holds remarks such as "noisy", "throttled" and "suspicious". `auto` marks the variant that
+    kernel="auto" takes for this problem, and says what named it.
     """
 
     op: str
@@ -59,6 +61,7 @@ class Result:
     gbps: float | None = None
     percent_of_copy: float | None = None
     flags: tuple[str, ...] = ()
+    auto: Source | None = None
 
     @property
     def timed(self) -> bool:
@@ -215,6 +218,7 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "gbps": _number,
     "percent_of_copy": _number,
     "flags": lambda value: tuple(map(_text, value)),
+    "auto": _one_of(get_args(Source)),
 }
 
 
@@ -329,13 +333,32 @@ def layout(results: Sequence[Result]) -> Layout:
         marked = mixed and result.roofline
         rank += result.timed and not marked
         place = str(rank) if result.timed and not marked else ""
-        kernel = f"{result.kernel} (roofline)" if marked else result.kernel
+        mark = " (roofline)" if marked else " (auto)" if result.auto else ""
+        kernel = f"{result.kernel}{mark}"
         rows.append((result, _cells(result, place, kernel, how=len(hows) > 1)))
     remarks = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
     columns: tuple[str, ...] = COLUMNS
     if not any(cells[-1] for _, cells in rows):
         columns, rows = COLUMNS[:-1], [(result, cells[:-1]) for result, cells in rows]
-    return Layout(columns, rows, remarks + notes(results))
+    return Layout(columns, rows, remarks + auto_remarks(results) + notes(results))
+
+
+def auto_remarks(results: Sequence[Result]) -> list[str]:
+    """What auto chose of one problem's variants, and how far it is from the best of them; none unmarked."""
+    winner = best([result for result in results if not result.roofline])
+    lines = []
+    for result in results:
+        if result.auto:
+            head = f"auto: {result.kernel} {constants_text(result.constants)}, by {result.auto}"
+            if winner is None or not result.timed:
+                lines.append(f"{head}: not timed")
+            elif winner is result:
+                lines.append(f"{head}: the best variant measured")
+            else:
+                percent = 100 * _median(winner) / _median(result)
+                named = f"{winner.kernel} {constants_text(winner.constants)}"
+                lines.append(f"{head}: {percent:.1f} % of the best variant measured, {named}")
+    return lines
 
 
 def notes(results: Sequence[Result]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from webnorm import auto, tuning
 from webnorm.device import Device, Traits, open_device
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, Variant, best_variant, discover, fitting_variant, load, select
+from webnorm.kernel import Kernel, Variant, discover, fitting_variant, load, select
 from webnorm.ops import Op
 from webnorm.plan import Pipeline, buffer_bytes, compile_shader
 from webnorm.problem import Problem
@@ -147,20 +149,38 @@ class Session:
         self.pool = BufferPool(POOL_BYTES)
         self.programs: Recent[Program] = Recent(PROGRAMS)
         self._choices: Recent[_Choice] = Recent(CHOICES)
+        self._tunings: tuple[tuning.Tuning, ...] | None = None
 
     def program(self, device: Device, op: Op, kernel: str | Path | None, problem: Problem) -> Program:
-        """The compiled kernel for a problem: the named one, or the highest stable rung that fits.
+        """The compiled kernel for a problem: the named one, or what `auto` chooses.
 
         Raises WebnormError for an unknown kernel, one of another op, or one that cannot run the problem.
         """
         problem = replace(problem, eps=1.0, scale=1.0, seed=0, distribution="given")
         name, stamp = _identity(kernel)
         choice = self._choices.get(
-            (op.name, name, stamp, problem), lambda: _choose(op, name, stamp, problem, device)
+            (op.name, name, stamp, problem), lambda: self._choose(op, name, problem, device)
         )
         variant = choice.variant
         key = (variant.kernel.path, stamp, tuple(variant.constants.items()), choice.compiled_for)
         return self.programs.get(key, lambda: _compile(device, variant, choice.compiled_for))
+
+    def _choose(self, op: Op, name: str | None, problem: Problem, device: Device) -> _Choice:
+        op.check(problem)
+        if name is None:
+            variant = auto.choose(_kernels(), op, problem, device.traits, self._tunings_of(device)).variant
+        else:
+            variant = _named(op, name, problem, device.traits)
+        rows = problem.rows if variant.kernel.compiles_rows_in else 1
+        return _Choice(variant, replace(problem, rows=rows))
+
+    def _tunings_of(self, device: Device) -> tuple[tuning.Tuning, ...]:
+        """The tunings that hold on the device, read once; a warning tells of one that does not."""
+        if self._tunings is None:
+            self._tunings, note = tuning.applicable(tuning.Platform.of(device.adapter.description()))
+            if note is not None:
+                warnings.warn(note, stacklevel=2)
+        return self._tunings
 
 
 _sessions: WeakKeyDictionary[Device, Session] = WeakKeyDictionary()
@@ -194,8 +214,8 @@ Stamp = tuple[int, int] | None
 
 
 def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
-    """A kernel's name, and for a file when it was written and its size; None stands for the ladder."""
-    if kernel is None or kernel == "auto":
+    """A kernel's name, and for a file when it was written and its size; None stands for auto."""
+    if kernel is None or kernel == auto.AUTO:
         return None, None
     if not isinstance(kernel, str | Path):
         raise WebnormError(f"kernel is {kernel!r}; expected a kernel's name or the path of a .wgsl file")
@@ -210,13 +230,6 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
     return str(path), (status.st_mtime_ns, status.st_size)
 
 
-def _choose(op: Op, name: str | None, stamp: Stamp, problem: Problem, device: Device) -> _Choice:
-    op.check(problem)
-    variant = _on_ladder(op, problem, device) if name is None else _named(op, name, problem, device.traits)
-    rows = problem.rows if variant.kernel.compiles_rows_in else 1
-    return _Choice(variant, replace(problem, rows=rows))
-
-
 def _named(op: Op, name: str, problem: Problem, traits: Traits) -> Variant:
     kernel = load(Path(name), op.name) if name.endswith(".wgsl") else select(_kernels(), name, op.name)
     if kernel.op != op:
@@ -224,14 +237,6 @@ def _named(op: Op, name: str, problem: Problem, traits: Traits) -> Variant:
     variant, refusal = fitting_variant(kernel, problem, traits)
     if variant is None:
         raise WebnormError(f"kernel {name} cannot run {problem}: {refusal}")
-    return variant
-
-
-def _on_ladder(op: Op, problem: Problem, device: Device) -> Variant:
-    ladder = [kernel for kernel in _kernels() if kernel.op == op]
-    variant, refusal = best_variant(ladder, problem, device.traits)
-    if variant is None:
-        raise WebnormError(f"no kernel of {op.name} can run {problem} on {device.adapter}: {refusal}")
     return variant
 
 

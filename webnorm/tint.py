@@ -6,7 +6,6 @@ The npm package webgpu brings Tint and Dawn's validation, and needs no adapter. 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from webnorm import cache
 from webnorm.errors import WebnormError
 from webnorm.system import Mend
 
@@ -99,9 +99,8 @@ def mend() -> Mend | None:
 
 
 def folder() -> Path:
-    """Where npm puts the package: in the user's cache, for webnorm itself may lie where nobody may write."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "webnorm" / f"webgpu-{WEBGPU}"
+    """Where npm puts the package."""
+    return cache.folder(f"webgpu-{WEBGPU}")
 
 
 def check(sources: Sequence[Source]) -> list[Verdict]:

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import webnorm
+from webnorm import functional, session, tuning
+from webnorm.device import Device
+from webnorm.errors import WebnormError
+from webnorm.ops import OPS
+from webnorm.problem import Options, Problem
+from webnorm.tuning import Choice, Platform, Tuning
+
+PLATFORM = Platform(adapter="Some GPU (x/y)", backend="Vulkan", driver="1.2", wgpu="0.32.0")
+NORM = OPS["layer_norm"]
+PROBLEM = Problem(rows=1000, cols=64)
+
+
+def choice(problem: Problem = PROBLEM, **changes: Any) -> Choice:
+    base = Choice(
+        op="layer_norm",
+        problem=problem,
+        kernel="two_pass",
+        constants={"threads_per_row": 16, "hi_lo_mean": 1},
+        speedup=1.25,
+        percent_of_copy=90.5,
+        tried=12,
+    )
+    return replace(base, **changes)
+
+
+def tuned(*choices: Choice, platform: Platform = PLATFORM) -> Tuning:
+    return Tuning(platform=platform, date="2026-01-31", choices=choices or (choice(),))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
+    monkeypatch.setattr(tuning, "PACKAGED", tmp_path / "packaged")
+    return tmp_path
+
+
+# --- the file
+
+
+def test_a_file_gives_back_what_was_written(folder: Path) -> None:
+    given = tuned(choice(), choice(op="rms_norm", speedup=None, percent_of_copy=None))
+    path = tuning.path_of(PLATFORM)
+    assert path == folder / "tunings" / "some-gpu-x-y-vulkan.json"
+    tuning.write(given, path)
+    assert tuning.read(path) == given
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert tuning.forget(path) and not tuning.forget(path)
+
+
+def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEBNORM_TUNINGS")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tuning.path_of(PLATFORM).parent == tmp_path / "webnorm" / "tunings"
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (lambda data: "{", "Expecting property name"),
+        (lambda data: "[]", r"the file is \[\]; expected an object"),
+        (lambda data: {**data, "schema": 2}, "schema is 2; expected 1"),
+        (lambda data: {**data, "date": 3}, "date is 3; expected str"),
+        (lambda data: {**data, "platform": None}, "platform is None; expected an object"),
+        (lambda data: {**data, "platform": {**data["platform"], "wgpu": 1}}, "wgpu is 1; expected str"),
+        (lambda data: {**data, "choices": {}}, "choices is {}; expected a list"),
+        (lambda data: {**data, "choices": [7]}, r"choices\[0\] is 7; expected an object"),
+        (lambda data: entry(data, kernel=None), "kernel is None; expected str"),
+        (
+            lambda data: entry(data, constants={"threads_per_row": True}),
+            "threads_per_row is True",
+        ),
+        (lambda data: entry(data, speedup="2"), "speedup is '2'; expected float"),
+        (lambda data: problem(data, rows="many"), "rows is 'many'; expected int"),
+        (lambda data: problem(data, cols=0), "cols is 0; expected 1 or more"),
+        (lambda data: problem(data, cols="x"), "a problem is not understood"),
+        (lambda data: problem(data, options={"wieght": True}), "a problem is not understood"),
+    ],
+)
+def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
+    broken: Any, complaint: str, folder: Path
+) -> None:
+    path = tuning.path_of(PLATFORM)
+    tuning.write(tuned(), path)
+    data = broken(json.loads(path.read_text()))
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    for look in (lambda: tuning.applicable(PLATFORM), lambda: tuning.resume(path, PLATFORM)):
+        with pytest.raises(WebnormError, match=complaint) as error:
+            look()
+        assert str(path) in str(error.value) and "\n" not in str(error.value)
+        assert str(error.value).endswith("; delete the file, or run `webnorm tune --forget`")
+
+
+def test_options_of_another_version_are_stale_not_broken(folder: Path) -> None:
+    path = tuning.path_of(PLATFORM)
+    tuning.write(tuned(platform=replace(PLATFORM, webnorm="0.0.9")), path)
+    path.write_text(json.dumps(problem(json.loads(path.read_text()), options={"tomorrow": True})))
+    found, note = tuning.applicable(PLATFORM)
+    assert found == () and note is not None and "stale: recorded with webnorm 0.0.9" in note
+
+
+def entry(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**data, "choices": [{**data["choices"][0], **changes}]}
+
+
+def problem(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return entry(data, problem={**data["choices"][0]["problem"], **changes})
+
+
+# --- which applies
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"driver": "1.3"}, "it is stale: recorded with driver 1.3, this is 1.2"),
+        ({"wgpu": "0.31"}, "it is stale: recorded with wgpu 0.31"),
+        ({"webnorm": "0.0.9"}, "it is stale: recorded with webnorm 0.0.9"),
+        ({"adapter": "Other"}, r"it is of another device, Other \(Vulkan\)"),
+        ({"backend": "D3D12"}, "it is of another device"),
+    ],
+)
+def test_a_stale_or_foreign_file_is_ignored_with_a_word(
+    changes: dict[str, str], word: str, folder: Path
+) -> None:
+    path = tuning.path_of(PLATFORM)
+    tuning.write(tuned(platform=replace(PLATFORM, **changes)), path)
+    found, note = tuning.applicable(PLATFORM)
+    assert found == ()
+    assert note is not None and re.search(word, note) and str(path) in note
+
+
+def test_the_users_file_goes_before_the_packaged_one(folder: Path) -> None:
+    assert tuning.applicable(PLATFORM) == ((), None)
+    # What comes with webnorm is for any driver.
+    packaged = tuned(platform=replace(PLATFORM, driver="0.9"))
+    tuning.write(packaged, folder / "packaged" / PLATFORM.file_name)
+    assert tuning.applicable(PLATFORM) == ((packaged,), None)
+    own = tuned(choice(kernel="naive"))
+    tuning.write(own, tuning.path_of(PLATFORM))
+    assert tuning.applicable(PLATFORM) == ((own, packaged), None)
+
+
+def test_packaged_files_are_named_after_their_devices() -> None:
+    for path in tuning.PACKAGED.glob("*"):
+        assert path.name == tuning.read(path).platform.file_name
+
+
+def test_resuming_goes_on_with_what_holds(folder: Path) -> None:
+    path = tuning.path_of(PLATFORM)
+    assert tuning.resume(path, PLATFORM)[0].choices == ()
+    tuning.write(tuned(), path)
+    assert tuning.resume(path, PLATFORM) == (tuned(), None)
+    fresh, note = tuning.resume(path, replace(PLATFORM, driver="2"))
+    assert fresh.choices == () and fresh.platform.driver == "2"
+    assert note is not None and "stale" in note
+    with pytest.raises(WebnormError, match="is not overwritten: it is of another device"):
+        tuning.resume(path, replace(PLATFORM, adapter="Other"))
+
+
+# --- which choice
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, True),
+        ({"eps": 1.0, "seed": 3, "distribution": "uniform"}, True),
+        ({"rows": 500}, True),
+        ({"rows": 2000}, True),
+        ({"rows": 499}, False),
+        ({"rows": 2001}, False),
+        ({"rows": 0}, False),
+        ({"cols": 65}, False),
+        ({"dtype": "float16"}, False),
+        ({"options": Options(weight_dtype="float32", out_dtype="float32")}, True),
+        ({"options": Options(bias=False)}, False),
+        ({"options": Options(max_workgroups=9)}, False),
+    ],
+)
+def test_a_choice_serves_problems_that_are_alike(changes: dict[str, Any], found: bool) -> None:
+    asked = replace(PROBLEM, **changes)
+    assert tuned().matching(NORM, asked) == ([choice()] if found else [])
+    assert tuned().matching(OPS["rms_norm"], asked) == []
+
+
+def test_a_large_choice_serves_whatever_is_larger() -> None:
+    large = Problem(rows=(64 << 20) // 4096, cols=1024)
+    recorded = tuned(choice(large))
+    assert recorded.matching(NORM, replace(large, rows=100 * large.rows))
+    assert recorded.matching(NORM, replace(large, rows=large.rows // 2))
+    assert not recorded.matching(NORM, replace(large, rows=large.rows // 2 - 1))
+
+
+def test_the_nearest_number_of_rows_goes_first() -> None:
+    near, far = choice(replace(PROBLEM, rows=900)), choice(replace(PROBLEM, rows=600))
+    assert tuned(far, near).matching(NORM, PROBLEM) == [near, far]
+
+
+def test_a_new_choice_takes_the_place_of_the_old() -> None:
+    recorded = tuned(choice(), choice(op="rms_norm"))
+    assert recorded.has(NORM, replace(PROBLEM, eps=1.0))
+    assert not recorded.has(NORM, replace(PROBLEM, rows=999))
+    newer = choice(kernel="naive")
+    assert recorded.having(newer).choices == (choice(op="rms_norm"), newer)
+
+
+# --- from Python
+
+
+def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Device) -> None:
+    x = np.random.default_rng(0).standard_normal((1000, 64), dtype=np.float32)
+    problem = replace(PROBLEM, options=Options(weight=False, bias=False))
+    platform = Platform.of(device.adapter.description())
+    tuning.write(tuned(choice(problem), platform=platform), tuning.path_of(platform))
+    for kernel in (None, "auto"):
+        opened = webnorm.open_device(device.adapter)
+        functional.layer_norm(x, 64, kernel=kernel, device=opened)
+        program = session.session_of(opened).program(opened, NORM, kernel, problem)
+        assert program.shader.variant.kernel.name == "two_pass"
+        assert program.shader.variant.constants["threads_per_row"] == 16
+
+    tuning.write(tuned(platform=replace(platform, driver="old")), tuning.path_of(platform))
+    opened = webnorm.open_device(device.adapter)
+    with pytest.warns(UserWarning, match="is ignored: it is stale: recorded with driver old"):
+        functional.layer_norm(x, 64, device=opened)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        functional.layer_norm(x[:1], 64, device=opened)
+        functional.layer_norm(x, 64, kernel="naive", device=webnorm.open_device(device.adapter))
+
+    tuning.path_of(platform).write_text("{")
+    with pytest.raises(WebnormError, match="tune --forget"):
+        functional.layer_norm(x, 64, device=webnorm.open_device(device.adapter))
