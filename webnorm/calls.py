@@ -14,7 +14,7 @@ from webnorm.arrays import GpuArray, read
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.ops import Op, Tensor
-from webnorm.plan import Plan, check_memory, write
+from webnorm.plan import write
 from webnorm.problem import DTYPES, Array, Problem
 
 AnyArray = Array | GpuArray
@@ -42,23 +42,29 @@ def compute(
         return {name: GpuArray.from_numpy(array, device) for name, array in empty.items()}
     device = device or session.default_device()
     with session.lock:
-        check_memory(problem, op, device)
         found = session.session_of(device)
-        program = found.program(device, op, kernel, problem)
+        schedule = found.schedule(device, op, kernel, problem)
+        schedule.set_scalars(problem)
         with _borrowed(found.pool, device) as take:
-            inputs = {name: [_bound(array, device, take)] for name, array in arrays.items()}
-            tensors = op.outputs(problem)
-            kept = {t.name: _empty(t, problem, device) for t in tensors} if keep else {}
-            outputs = {
-                t.name: [kept[t.name].buffer if keep else take(t.data_bytes(problem))] for t in tensors
-            }
-            Plan(device, program.shader_for(problem), inputs, outputs, program.pipelines).run()
+            buffers = {name: _bound(array, device, take) for name, array in arrays.items()}
+            kept = {t.name: _empty(t, problem, device) for t in schedule.outputs} if keep else {}
+            for tensor in schedule.outputs:
+                name = tensor.name
+                buffers[name] = kept[name].buffer if keep else take(tensor.data_bytes(problem))
+            for name, size in (*schedule.scratch.items(), *schedule.packed.items()):
+                buffers[name] = take(size)
+            encoder = device.handle.create_command_encoder()
+            schedule.pack(encoder, buffers)
+            compute_pass = encoder.begin_compute_pass()
+            schedule.encode(compute_pass, found.groups(schedule, buffers))
+            compute_pass.end()
             if keep:
+                device.handle.queue.submit([encoder.finish()])
                 return {**kept}
-            return {
-                t.name: read(device, outputs[t.name][0], t.shape(problem), DTYPES[t.dtype(problem)])
-                for t in tensors
-            }
+            sources = [
+                (buffers[t.name], t.shape(problem), DTYPES[t.dtype(problem)]) for t in schedule.outputs
+            ]
+            return dict(zip((t.name for t in schedule.outputs), read(device, sources, encoder), strict=True))
 
 
 def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:
