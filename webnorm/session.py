@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -67,7 +68,9 @@ class BufferPool:
     def __init__(self, most_bytes: int, usage: int = STORAGE_USAGE) -> None:
         self.most_bytes, self.usage = most_bytes, usage
         self.bytes = 0
-        self._free: OrderedDict[int, list[Any]] = OrderedDict()
+        # By size, heaps by wgpu's uid: of several the oldest is taken, so that calls that repeat themselves
+        # meet the same buffers again, and their bind groups.
+        self._free: OrderedDict[int, list[tuple[int, Any]]] = OrderedDict()
         self._returned: deque[Any] = deque()
         self._lock = threading.Lock()
 
@@ -80,7 +83,7 @@ class BufferPool:
             if free:
                 self._free.move_to_end(size)
                 self.bytes -= size
-                return free.pop()
+                return heappop(free)[1]
         return device.create_buffer(size, self.usage)
 
     def give_back(self, buffer: Any) -> None:
@@ -101,12 +104,12 @@ class BufferPool:
             if buffer.size > self.most_bytes:
                 buffer.destroy()
                 continue
-            self._free.setdefault(buffer.size, []).append(buffer)
+            heappush(self._free.setdefault(buffer.size, []), (buffer.uid, buffer))
             self.bytes += buffer.size
         while self.bytes > self.most_bytes:
             size, free = next(iter(self._free.items()))
             if free:
-                free.pop().destroy()
+                free.pop()[1].destroy()
                 self.bytes -= size
             else:
                 del self._free[size]
