@@ -32,6 +32,9 @@ class Result:
     `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
     `flags` holds remarks such as "noisy", "throttled" and "suspicious".
+    The first use took `render_ns` for the text, `compile_ns` for wgpu to parse and check it and `pipeline_ns`
+    for the driver's compiler. `upload_ns` and `download_ns` are what all inputs took to the device, and all
+    outputs back.
     """
 
     op: str
@@ -59,6 +62,13 @@ class Result:
     gbps: float | None = None
     percent_of_copy: float | None = None
     flags: tuple[str, ...] = ()
+    render_ns: float | None = None
+    compile_ns: float | None = None
+    pipeline_ns: float | None = None
+    upload_ns: float | None = None
+    download_ns: float | None = None
+    upload_bytes: int | None = None
+    download_bytes: int | None = None
 
     @property
     def timed(self) -> bool:
@@ -215,6 +225,13 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "gbps": _number,
     "percent_of_copy": _number,
     "flags": lambda value: tuple(map(_text, value)),
+    "render_ns": _number,
+    "compile_ns": _number,
+    "pipeline_ns": _number,
+    "upload_ns": _number,
+    "download_ns": _number,
+    "upload_bytes": _integer,
+    "download_bytes": _integer,
 }
 
 
