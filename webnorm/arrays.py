@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import wgpu
 
 from webnorm import session
 from webnorm.device import Device
@@ -18,7 +17,8 @@ from webnorm.errors import WebnormError
 from webnorm.plan import write
 from webnorm.problem import DTYPES, Array
 
-# What is read at a time: enough for the copy to matter and not the wait, and no second copy of a large array.
+# What is read at a time: copying it takes milliseconds, the wait a fraction of one, and no large array lies
+# in memory twice. Any WebGPU device has a buffer of that size.
 _STAGED_BYTES = 1 << 26
 
 
@@ -138,7 +138,8 @@ Source = tuple[Any, tuple[int, ...], np.dtype[Any]]
 def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list[Array]:
     """The arrays at the beginning of buffers, each given with its shape and dtype, as new NumPy arrays.
 
-    `encoder` holds commands that come before; it is submitted with the first copies.
+    Small ones come together, with one submission and one wait. `encoder` holds commands that come before; it is
+    submitted with the first copies.
     """
     found = [np.empty(shape, dtype) for _, shape, dtype in sources]
     pieces = [
@@ -159,7 +160,8 @@ def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list
                 encoder.copy_buffer_to_buffer(piece.buffer, piece.begin, staging, at, piece.copied)
             handle.queue.submit([encoder.finish()])
             encoder = None
-            staging.map_sync(wgpu.MapMode.READ, 0, size)
+            # As in wgpu-py's own read_buffer: plain READ would submit once more.
+            staging.map_sync("READ_NOSYNC", 0, size)
             mapped = np.frombuffer(staging.read_mapped(0, size, copy=False), np.uint8)
             for at, piece in batch:
                 piece.target[:] = mapped[at : at + piece.target.size]

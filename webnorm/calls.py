@@ -32,7 +32,7 @@ def compute(
     """Every output of an op by name, in the shape that the op gives it.
 
     `arrays` are the inputs by name, in any shape with the elements in order. `keep` leaves the outputs on
-    the device. Raises WebnormError for arrays on different devices, and as `Session.program` does.
+    the device. Raises WebnormError for arrays on different devices, and as `Session.schedule` does.
     """
     device = _device_of(arrays, device)
     if problem.rows == 0:
@@ -47,10 +47,10 @@ def compute(
         schedule.set_scalars(problem)
         with _borrowed(found.pool, device) as take:
             buffers = {name: _bound(array, device, take) for name, array in arrays.items()}
-            kept = {t.name: _empty(t, problem, device) for t in schedule.outputs} if keep else {}
-            for tensor in schedule.outputs:
-                name = tensor.name
-                buffers[name] = kept[name].buffer if keep else take(tensor.data_bytes(problem))
+            outputs = schedule.outputs
+            kept = {o.name: GpuArray.empty(o.shape, o.dtype, device) for o in outputs} if keep else {}
+            for output in outputs:
+                buffers[output.name] = kept[output.name].buffer if keep else take(output.nbytes)
             for name, size in (*schedule.scratch.items(), *schedule.packed.items()):
                 buffers[name] = take(size)
             encoder = device.handle.create_command_encoder()
@@ -61,10 +61,8 @@ def compute(
             if keep:
                 device.handle.queue.submit([encoder.finish()])
                 return {**kept}
-            sources = [
-                (buffers[t.name], t.shape(problem), DTYPES[t.dtype(problem)]) for t in schedule.outputs
-            ]
-            return dict(zip((t.name for t in schedule.outputs), read(device, sources, encoder), strict=True))
+            arrays_back = read(device, [(buffers[o.name], o.shape, o.dtype) for o in outputs], encoder)
+            return dict(zip((o.name for o in outputs), arrays_back, strict=True))
 
 
 def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:
@@ -105,10 +103,6 @@ def _bound(array: AnyArray, device: Device, take: Any) -> Any:
     buffer = take(array.nbytes)
     write(device, buffer, array)
     return buffer
-
-
-def _empty(tensor: Tensor, problem: Problem, device: Device) -> GpuArray:
-    return GpuArray.empty(tensor.shape(problem), DTYPES[tensor.dtype(problem)], device)
 
 
 def _without_rows(tensor: Tensor, problem: Problem) -> Array:

@@ -17,7 +17,7 @@ from webnorm.calls import AnyArray, compute
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.ops import OPS
-from webnorm.problem import FP8, Options, Problem
+from webnorm.problem import DTYPE_NAMES, FP8, Options, Problem
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ def _forward(
         arguments.like_x("residual", residual, x)
         arrays["residual"] = residual
     given, weight_dtype = arguments.parameters(vectors, shape, x)
-    dtype = arguments.dtype_name(x.dtype)
+    dtype = DTYPE_NAMES[x.dtype]
     out = None if out_dtype is None else arguments.dtype_name(out_dtype, "out_dtype")
     scale = arguments.number("scale", scale, "a finite number above 0")
     if scale != 1.0 and out not in FP8:
@@ -399,7 +399,7 @@ def _backward(
         saved_stats=stats is not None,
         dh=dh is not None,
     )
-    problem = _problem(op_name, arguments.dtype_name(x.dtype), leading, shape, eps, options)
+    problem = _problem(op_name, DTYPE_NAMES[x.dtype], leading, shape, eps, options)
     arguments.check_device(device)
     op.check(problem)
     found = compute(

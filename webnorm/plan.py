@@ -297,6 +297,16 @@ class Dispatch:
     places: tuple[Place, ...]
 
 
+@dataclass(frozen=True)
+class Output:
+    """An array that a problem's passes write."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+
+
 class Schedule:
     """What a shader does to one problem on one device, before any buffer is bound: slices and dispatches.
 
@@ -307,8 +317,12 @@ class Schedule:
 
     def __init__(self, device: Device, shader: Shader, pipelines: Sequence[Pipeline]) -> None:
         self.shader, self.handle = shader, device.handle
-        self.outputs = shader.variant.kernel.op.outputs(shader.problem)
-        self._slices = slices(shader, shader.problem, device.limits)
+        problem = shader.problem
+        self.outputs = tuple(
+            Output(t.name, t.shape(problem), DTYPES[t.dtype(problem)], t.data_bytes(problem))
+            for t in shader.variant.kernel.op.outputs(problem)
+        )
+        self._slices = slices(shader, problem, device.limits)
         # All slices have as many workgroups as the largest needs: those of one slice find the records that
         # those of another began.
         self._most_rows = max((part.rows for part in self._slices), default=0)

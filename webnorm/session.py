@@ -49,9 +49,11 @@ class Recent(Generic[V]):
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of a key, made when it is not there."""
-        if key in self._values:
+        try:
             self._values.move_to_end(key)
             return self._values[key]
+        except KeyError:
+            pass
         value = self._values[key] = make()
         while len(self._values) > self.most:
             self._values.popitem(last=False)
