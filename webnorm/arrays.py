@@ -138,7 +138,7 @@ Source = tuple[Any, tuple[int, ...], np.dtype[Any]]
 def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list[Array]:
     """The arrays at the beginning of buffers, each given with its shape and dtype, as new NumPy arrays.
 
-    Small ones come together, with one submission and one wait. `encoder` holds commands that come before; it is
+    Small ones come with one submission and one wait. `encoder` holds commands that come before; it is
     submitted with the first copies.
     """
     found = [np.empty(shape, dtype) for _, shape, dtype in sources]
