@@ -100,6 +100,8 @@ class GpuArray:
 
         Raises WebnormError for a shape of another size.
         """
+        if shape == (self.shape,):
+            return self
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
         try:
             wanted = [operator.index(n) for n in given]  # type: ignore[arg-type]
@@ -112,14 +114,18 @@ class GpuArray:
             raise WebnormError(f"cannot reshape {self.shape} to {tuple(given)}: the sizes differ")
         return GpuArray(self.device, tuple(wanted), self.dtype, self._storage)
 
-    def piece(self, first: int, count: int) -> GpuArray:
-        """A copy of `count` elements from `first` on, one-dimensional; both ends on whole words."""
-        found = GpuArray.empty((count,), self.dtype, self.device)
-        handle = self.device.handle
+    def split(self, sizes: Sequence[int]) -> list[GpuArray]:
+        """Copies of the first elements, of the next and so on, one-dimensional; all on whole words."""
+        handle, itemsize = self.device.handle, self.dtype.itemsize
+        found = []
         with session.lock:
             encoder = handle.create_command_encoder()
-            size = self.dtype.itemsize
-            encoder.copy_buffer_to_buffer(self.buffer, first * size, found.buffer, 0, count * size)
+            begin = 0
+            for size in sizes:
+                found.append(GpuArray.empty((size,), self.dtype, self.device))
+                nbytes = size * itemsize
+                encoder.copy_buffer_to_buffer(self.buffer, begin, found[-1].buffer, 0, nbytes)
+                begin += nbytes
             handle.queue.submit([encoder.finish()])
         return found
 
