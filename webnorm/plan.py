@@ -488,6 +488,9 @@ class Plan:
         self._schedule = schedule = Schedule(device, shader, pipelines)
         schedule.set_scalars(shader.problem)
         scratch = {name: device.create_buffer(size) for name, size in schedule.scratch.items()}
+        for buffer in scratch.values():
+            # A call's scratch holds what others left there: a kernel that counts on zeros is to be seen.
+            _fill(device, buffer, 0, POISON)
         self._bound = [
             {
                 **{name: buffers[index] for name, buffers in self.buffers.items()},
