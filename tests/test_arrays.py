@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import mmap
+import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 import wgpu
 
 import webnorm
-from webnorm import session
+from webnorm import arrays, session
 from webnorm.device import Device, open_device
 from webnorm.plan import GUARD_BYTES
 from webnorm.problem import DTYPES, Array
@@ -35,19 +35,21 @@ def on_device(array: Array) -> webnorm.GpuArray:
 def traffic(monkeypatch: pytest.MonkeyPatch, device: Device) -> Counter[str]:
     """How often arrays go to the device and come back."""
     counts: Counter[str] = Counter()
-    queue = type(session.default_device().handle.queue)
+    handle = session.default_device().handle
+    queue, buffers = type(handle.queue), type(on_device(normal(1)).buffer)
+    write, read = queue.write_buffer, buffers.read_mapped
 
-    def counted(name: str) -> Callable[..., Any]:
-        method = getattr(queue, name)
+    def counted_write(self: Any, buffer: Any, *arguments: Any) -> None:
+        # eps and scale go up too, to a uniform.
+        counts["up"] += bool(buffer.usage & wgpu.BufferUsage.STORAGE)
+        write(self, buffer, *arguments)
 
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            counts[name] += 1
-            return method(*arguments, **keywords)
+    def counted_read(*arguments: Any, **keywords: Any) -> Any:
+        counts["down"] += 1
+        return read(*arguments, **keywords)
 
-        return call
-
-    for name in ("write_buffer", "read_buffer"):
-        monkeypatch.setattr(queue, name, counted(name))
+    monkeypatch.setattr(queue, "write_buffer", counted_write)
+    monkeypatch.setattr(buffers, "read_mapped", counted_read)
     return counts
 
 
@@ -155,9 +157,9 @@ def test_a_chain_copies_nothing(traffic: Counter[str]) -> None:
     second = webnorm.rms_norm(first.y, 64, here[1], return_stats=True, residual=first.y)
     between, _ = webnorm.rms_norm_backward(on_device(dy), second.h, 64, here[1], stats=second.stats)
     dx, *_ = webnorm.layer_norm_backward(between, on_device(x), 64, here[0], stats=first.stats)
-    assert traffic == {"write_buffer": 3}
+    assert traffic == {"up": 3}
     got = dx.numpy()
-    assert traffic == {"write_buffer": 3, "read_buffer": 1}
+    assert traffic == {"up": 3, "down": 1}
     y = webnorm.layer_norm(x, 64, weights[0])
     step, _ = webnorm.rms_norm_backward(dy, y + y, 64, weights[1])
     answer, *_ = webnorm.layer_norm_backward(step, x, 64, weights[0])
@@ -259,3 +261,150 @@ def test_a_device_takes_its_session_along(device: Device) -> None:
 def test_a_float8_y_is_an_array_of_ml_dtypes(device: Device) -> None:
     out = webnorm.layer_norm(on_device(normal(6, 40)), 40, out_dtype="float8_e5m2")
     assert out.y.numpy().dtype == ml_dtypes.float8_e5m2
+
+
+def kept(name: str) -> int:
+    """How many schedules or sets of bind groups the default device's session keeps."""
+    return len(getattr(session.session_of(session.default_device()), name))
+
+
+def test_a_repeated_call_makes_nothing_anew(device: Device) -> None:
+    x, weight = on_device(normal(6, 40)), on_device(normal(40))
+    bias = on_device(normal(40))
+
+    def calls() -> None:
+        for _ in range(5):
+            y = webnorm.layer_norm(x, 40, weight, bias)
+            webnorm.layer_norm_backward(y, x, 40, weight)
+
+    calls()
+    before, schedules, groups = objects(), kept("schedules"), kept("bindings")
+    calls()
+    assert objects() == before
+    assert (kept("schedules"), kept("bindings")) == (schedules, groups)
+
+
+def test_what_is_kept_has_bounds(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other rows are another schedule, other arrays other bind groups; results stay right as they go."""
+    own = open_device(device.adapter)
+    mine = session.session_of(own)
+    for cache, most in ((mine.schedules, 2), (mine.bindings, 3), (mine.programs, 1)):
+        monkeypatch.setattr(cache, "most", most)
+    for _ in range(2):
+        for rows, cols in ((6, 40), (5, 40), (4, 44), (3, 40)):
+            x = normal(rows, cols)
+            arrays = [webnorm.GpuArray.from_numpy(x * factor, own) for factor in (1, 2)]
+            answer = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))
+            for array in arrays:
+                np.testing.assert_allclose(webnorm.rms_norm(array, cols).numpy(), answer, rtol=1e-5)
+    assert (len(mine.schedules), len(mine.bindings), len(mine.programs)) == (2, 3, 1)
+
+
+def test_calls_that_share_a_schedule_differ_in_eps_and_scale(device: Device) -> None:
+    """All are submitted before the first is read; each has the eps and scale that it was called with."""
+    x = on_device(normal(6, 40))
+    wanted = [(eps, scale) for eps in (1e-5, 1.0, 100.0) for scale in (1.0, 4.0)]
+    given: list[dict[str, Any]] = [
+        {"eps": eps, "scale": scale, "out_dtype": "float8_e4m3fn"} for eps, scale in wanted
+    ]
+    schedules = kept("schedules")
+    outs = [webnorm.rms_norm(x, 40, **options) for options in given]
+    assert kept("schedules") == schedules + 1
+    for (eps, scale), out in zip(wanted, outs, strict=True):
+        row = x.numpy().astype(np.float64)
+        answer = row / np.sqrt((row**2).mean(1, keepdims=True) + eps)
+        assert out.scale_inv.numpy() == np.float32(1 / scale)
+        y = out.y.numpy().astype(np.float64) / scale
+        np.testing.assert_allclose(y, answer, rtol=2.0**-4, atol=2.0**-9)
+
+
+def test_arrays_that_change_places_are_bound_anew(device: Device) -> None:
+    """The same buffers as other arguments."""
+    x, dy, weight = (normal(6, 40) for _ in range(3))
+    first, second, scale = on_device(x), on_device(dy), on_device(weight[0])
+    for a, b, numpy_a, numpy_b in ((first, second, x, dy), (second, first, dy, x), (first, second, x, dy)):
+        dx, *_ = webnorm.layer_norm_backward(a, b, 40, scale)
+        answer, *_ = webnorm.layer_norm_backward(numpy_a, numpy_b, 40, weight[0])
+        np.testing.assert_array_equal(dx.numpy(), answer)
+
+
+def test_memory_that_is_let_go_is_freed(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A buffer the pool has no room for is destroyed, though a kept bind group still names it."""
+    own = open_device(device.adapter)
+    mine = session.session_of(own)
+    x = webnorm.GpuArray.from_numpy(normal(64, 40), own)
+    destroyed = []
+    monkeypatch.setattr(type(x.buffer), "destroy", lambda buffer: destroyed.append(buffer.uid))
+    webnorm.rms_norm(x, 40)
+    uid = x.buffer.uid
+    assert len(mine.bindings) == 1 and uid not in destroyed
+    monkeypatch.setattr(mine.pool, "most_bytes", 0)
+    del x
+    assert uid in destroyed
+
+
+def test_parameters_that_share_a_buffer_are_copied_each_time(device: Device) -> None:
+    """Every option at once takes more buffers than a pass may bind."""
+    for _ in range(3):
+        x, dy = normal(6, 40), normal(6, 40)
+        vectors: dict[str, Any] = {name: normal(40) for name in ("weight", "bias", "residual_bias")}
+        options: dict[str, Any] = {"residual": dy, "return_stats": True, "out_dtype": "float8_e5m2"}
+        here: dict[str, Any] = {name: on_device(vector) for name, vector in vectors.items()}
+        got = webnorm.layer_norm(on_device(x), 40, **here, **{**options, "residual": on_device(dy)})
+        answer = webnorm.layer_norm(x, 40, **vectors, **options)
+        plain = webnorm.layer_norm(answer.h, 40, vectors["weight"], vectors["bias"])
+        np.testing.assert_allclose(answer.y.astype(np.float32), plain, rtol=2.0**-2, atol=2.0**-4)
+        np.testing.assert_array_equal(got.y.numpy().view(np.uint8), answer.y.view(np.uint8))
+
+
+@pytest.mark.parametrize("staged", [8, 24, 104, 1 << 20])
+def test_arrays_are_read_piece_by_piece(staged: int, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_STAGED_BYTES", staged)
+    given = [normal(5, 3, dtype="float16"), normal(0, 7), normal(26), np.arange(3, dtype=np.int8)]
+    here = [on_device(array) for array in given]
+    back = arrays.read(here[0].device, [(array.buffer, array.shape, array.dtype) for array in here])
+    for one, answer in zip(back, given, strict=True):
+        assert one.dtype == answer.dtype
+        np.testing.assert_array_equal(one, answer)
+
+
+def test_a_read_that_breaks_off_spoils_no_other(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the device is at work: the buffer that is being mapped is not used again."""
+    array = normal(6, 40)
+    here = on_device(array)
+    here.numpy()
+    buffers = type(here.buffer)
+    honest = buffers.map_sync
+
+    def interrupted(self: Any, *arguments: Any) -> None:
+        self.map_async(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(buffers, "map_sync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        here.numpy()
+    monkeypatch.setattr(buffers, "map_sync", honest)
+    np.testing.assert_array_equal(here.numpy(), array)
+
+
+def test_threads_that_share_a_schedule(device: Device) -> None:
+    """Each with its own eps and its own arrays."""
+    x = normal(6, 40)
+    answers = {eps: webnorm.rms_norm(x, 40, eps=eps) for eps in (0.5, 1.0, 2.0, 4.0)}
+    wrong: list[object] = []
+
+    def work(eps: float) -> None:
+        try:
+            for _ in range(20):
+                y = webnorm.rms_norm(on_device(x), 40, eps=eps).numpy()
+                if not np.array_equal(y, answers[eps]):
+                    wrong.append(eps)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(eps,)) for eps in answers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

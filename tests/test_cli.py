@@ -100,6 +100,31 @@ def test_help_answers_at_once(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]", f"imported for --help, which took {min(times):.2f} s"
 
 
+def test_bench_profiles_the_fastest_of_each_problem(tmp_path: Path, device: Device) -> None:
+    arguments = [
+        "--rows",
+        "8,16",
+        "--cols",
+        "48",
+        "--budget",
+        "0.2",
+        "--kernel",
+        "naive",
+        "--kernel",
+        "two_pass",
+    ]
+    done = webnorm(["bench", *arguments, "--profile", "--json", "out.json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("where the time goes with") == done.stdout.count("first use: render") == 2
+    results = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert all(result["render_ns"] > 0 for result in results)
+    for rows in (8, 16):
+        mine = [result for result in results if result["problem"]["rows"] == rows and result["op"] != "copy"]
+        fastest = min(mine, key=lambda result: result["median_ns"])
+        assert [result for result in mine if "upload_ns" in result] == [fastest]
+        assert fastest["upload_bytes"] == 4 * 48 * (rows + 2) and fastest["download_bytes"] == 4 * 48 * rows
+
+
 def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None:
     files = ["--json", "out.json", "--csv", "out.csv", "--markdown", "out.md", "--plot", "out.svg"]
     done = webnorm(["bench", "--rows", "8,16", "--cols", "48", "--budget", "0.2", *files], tmp_path)

@@ -100,7 +100,8 @@ def test_default_eps(device: Device) -> None:
 def shader_of(op: str, problem: Problem) -> Shader:
     """The shader that a call computes the problem with."""
     device = session.default_device()
-    return session.session_of(device).program(device, OPS[op], None, problem).shader_for(problem)
+    schedule = session.session_of(device).schedule(device, OPS[op], None, problem)
+    return replace(schedule.shader, problem=problem)
 
 
 # What is asked for beside y, in every storage type. Each of these is a compilation or two.

@@ -42,6 +42,13 @@ FULL = Result(
     gbps=196.6,
     percent_of_copy=80.0,
     flags=("noisy", "throttled"),
+    render_ns=2e7,
+    compile_ns=3e5,
+    pipeline_ns=4e6,
+    upload_ns=5e4,
+    download_ns=6e4,
+    upload_bytes=196608,
+    download_bytes=196608,
 )
 BARE = Result(op="layer_norm", kernel="naive", constants={}, problem=PROBLEM, status="skip", reason="no room")
 REPORT = Report(device={"adapter": "llvmpipe", "limits": {"max-buffer-size": 1}}, results=(FULL, BARE))
@@ -171,6 +178,8 @@ def test_a_missing_key_of_a_problem_is_named(tmp_path: Path, key: str) -> None:
         ("problem", {**PROBLEM.as_json(), "rows": 1.5}),
         ("problem", {**PROBLEM.as_json(), "options": {"colour": True}}),
         ("flags", [1]),
+        ("render_ns", "long"),
+        ("upload_bytes", 1.5),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named(tmp_path: Path, key: str, value: Any) -> None:

@@ -228,9 +228,9 @@ def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Devic
     for kernel in (None, "auto"):
         opened = webnorm.open_device(device.adapter)
         functional.layer_norm(x, 64, kernel=kernel, device=opened)
-        program = session.session_of(opened).program(opened, NORM, kernel, problem)
-        assert program.shader.variant.kernel.name == "two_pass"
-        assert program.shader.variant.constants["threads_per_row"] == 16
+        schedule = session.session_of(opened).schedule(opened, NORM, kernel, problem)
+        assert schedule.shader.variant.kernel.name == "two_pass"
+        assert schedule.shader.variant.constants["threads_per_row"] == 16
 
     tuning.write(tuned(platform=replace(platform, driver="old")), tuning.path_of(platform))
     opened = webnorm.open_device(device.adapter)

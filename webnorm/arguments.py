@@ -14,7 +14,7 @@ from webnorm.arrays import check_type
 from webnorm.calls import AnyArray
 from webnorm.device import Device
 from webnorm.errors import WebnormError, unknown
-from webnorm.problem import DTYPES, STORAGE
+from webnorm.problem import DTYPE_NAMES, DTYPES, STORAGE
 
 _FLOAT32_MAXIMUM = float(np.finfo(np.float32).max)
 
@@ -77,7 +77,7 @@ def parameters(
                 )
         found[name] = array
     dtype = next((array.dtype for array in found.values()), x.dtype)
-    return found, None if dtype == x.dtype else dtype_name(dtype)
+    return found, None if dtype == x.dtype else DTYPE_NAMES[dtype]
 
 
 def check_stats(stats: AnyArray, leading: tuple[int, ...], width: int) -> None:

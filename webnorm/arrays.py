@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import operator
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.plan import write
 from webnorm.problem import DTYPES, Array
+
+# What is read at a time: copying it takes milliseconds, the wait a fraction of one, and no large array lies
+# in memory twice. Any WebGPU device has a buffer of that size.
+_STAGED_BYTES = 1 << 26
 
 
 class _Storage:
@@ -81,7 +86,8 @@ class GpuArray:
 
     def numpy(self) -> Array:
         """A copy as a NumPy array, once the device is done with it."""
-        return read(self.device, self.buffer, self.shape, self.dtype)
+        (array,) = read(self.device, [(self.buffer, self.shape, self.dtype)])
+        return array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -94,6 +100,8 @@ class GpuArray:
 
         Raises WebnormError for a shape of another size.
         """
+        if shape == (self.shape,):
+            return self
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
         try:
             wanted = [operator.index(n) for n in given]  # type: ignore[arg-type]
@@ -106,14 +114,18 @@ class GpuArray:
             raise WebnormError(f"cannot reshape {self.shape} to {tuple(given)}: the sizes differ")
         return GpuArray(self.device, tuple(wanted), self.dtype, self._storage)
 
-    def piece(self, first: int, count: int) -> GpuArray:
-        """A copy of `count` elements from `first` on, one-dimensional; both ends on whole words."""
-        found = GpuArray.empty((count,), self.dtype, self.device)
-        handle = self.device.handle
+    def split(self, sizes: Sequence[int]) -> list[GpuArray]:
+        """Copies of the first elements, of the next and so on, one-dimensional; all on whole words."""
+        handle, itemsize = self.device.handle, self.dtype.itemsize
+        found = []
         with session.lock:
             encoder = handle.create_command_encoder()
-            size = self.dtype.itemsize
-            encoder.copy_buffer_to_buffer(self.buffer, first * size, found.buffer, 0, count * size)
+            begin = 0
+            for size in sizes:
+                found.append(GpuArray.empty((size,), self.dtype, self.device))
+                nbytes = size * itemsize
+                encoder.copy_buffer_to_buffer(self.buffer, begin, found[-1].buffer, 0, nbytes)
+                begin += nbytes
             handle.queue.submit([encoder.finish()])
         return found
 
@@ -126,14 +138,77 @@ class GpuArray:
         return f"GpuArray(shape={self.shape}, dtype={self.dtype}, device={self.device.adapter.name!r})"
 
 
-def read(device: Device, buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """The array at the beginning of a buffer, as a new NumPy array."""
-    size = math.prod(shape) * dtype.itemsize
-    if size == 0:
-        return np.empty(shape, dtype)
+Source = tuple[Any, tuple[int, ...], np.dtype[Any]]
+
+
+def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list[Array]:
+    """The arrays at the beginning of buffers, each given with its shape and dtype, as new NumPy arrays.
+
+    Small ones come with one submission and one wait. `encoder` holds commands that come before; it is
+    submitted with the first copies.
+    """
+    found = [np.empty(shape, dtype) for _, shape, dtype in sources]
+    pieces = [
+        _Piece(source[0], begin, array.reshape(-1).view(np.uint8)[begin : begin + _STAGED_BYTES])
+        for array, source in zip(found, sources, strict=True)
+        for begin in range(0, array.nbytes, _STAGED_BYTES)
+    ]
+    if not pieces:
+        return found
+    size = min(_STAGED_BYTES, sum(piece.room for piece in pieces))
+    handle = device.handle
     with session.lock:
-        raw = device.handle.queue.read_buffer(buffer, 0, -(-size // 4) * 4)
-    return np.frombuffer(raw, np.uint8)[:size].view(dtype).reshape(shape)
+        pool = session.session_of(device).staging
+        staging = pool.take(device, size)
+        for batch in _batches(pieces):
+            encoder = encoder or handle.create_command_encoder()
+            for at, piece in batch:
+                encoder.copy_buffer_to_buffer(piece.buffer, piece.begin, staging, at, piece.copied)
+            handle.queue.submit([encoder.finish()])
+            encoder = None
+            # As in wgpu-py's own read_buffer: plain READ would submit once more.
+            staging.map_sync("READ_NOSYNC", 0, size)
+            mapped = np.frombuffer(staging.read_mapped(0, size, copy=False), np.uint8)
+            for at, piece in batch:
+                piece.target[:] = mapped[at : at + piece.target.size]
+            del mapped
+            staging.unmap()
+        # Not after an error or Ctrl-C: a buffer that is still being mapped is of no use to the next call.
+        pool.give_back(staging)
+    return found
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Bytes of a buffer from `begin` on, and where they go."""
+
+    buffer: Any
+    begin: int
+    target: Array
+
+    @property
+    def copied(self) -> int:
+        """Bytes that are copied: whole words."""
+        return -(-self.target.size // 4) * 4
+
+    @property
+    def room(self) -> int:
+        """Bytes up to where the next piece may lie."""
+        return -(-self.target.size // 8) * 8
+
+
+def _batches(pieces: Sequence[_Piece]) -> Iterator[list[tuple[int, _Piece]]]:
+    """Pieces that fit the staging buffer together, each with its offset there."""
+    batch: list[tuple[int, _Piece]] = []
+    at = 0
+    for piece in pieces:
+        if at + piece.room > _STAGED_BYTES:
+            yield batch
+            batch, at = [], 0
+        batch.append((at, piece))
+        at += piece.room
+    if batch:
+        yield batch
 
 
 def check_type(

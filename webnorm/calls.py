@@ -14,7 +14,7 @@ from webnorm.arrays import GpuArray, read
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.ops import Op, Tensor
-from webnorm.plan import Plan, check_memory, write
+from webnorm.plan import write
 from webnorm.problem import DTYPES, Array, Problem
 
 AnyArray = Array | GpuArray
@@ -32,7 +32,7 @@ def compute(
     """Every output of an op by name, in the shape that the op gives it.
 
     `arrays` are the inputs by name, in any shape with the elements in order. `keep` leaves the outputs on
-    the device. Raises WebnormError for arrays on different devices, and as `Session.program` does.
+    the device. Raises WebnormError for arrays on different devices, and as `Session.schedule` does.
     """
     device = _device_of(arrays, device)
     if problem.rows == 0:
@@ -42,23 +42,27 @@ def compute(
         return {name: GpuArray.from_numpy(array, device) for name, array in empty.items()}
     device = device or session.default_device()
     with session.lock:
-        check_memory(problem, op, device)
         found = session.session_of(device)
-        program = found.program(device, op, kernel, problem)
+        schedule = found.schedule(device, op, kernel, problem)
+        schedule.set_scalars(problem)
         with _borrowed(found.pool, device) as take:
-            inputs = {name: [_bound(array, device, take)] for name, array in arrays.items()}
-            tensors = op.outputs(problem)
-            kept = {t.name: _empty(t, problem, device) for t in tensors} if keep else {}
-            outputs = {
-                t.name: [kept[t.name].buffer if keep else take(t.data_bytes(problem))] for t in tensors
-            }
-            Plan(device, program.shader_for(problem), inputs, outputs, program.pipelines).run()
+            buffers = {name: _bound(array, device, take) for name, array in arrays.items()}
+            outputs = schedule.outputs
+            kept = {o.name: GpuArray.empty(o.shape, o.dtype, device) for o in outputs} if keep else {}
+            for output in outputs:
+                buffers[output.name] = kept[output.name].buffer if keep else take(output.nbytes)
+            for name, size in (*schedule.scratch.items(), *schedule.packed.items()):
+                buffers[name] = take(size)
+            encoder = device.handle.create_command_encoder()
+            schedule.pack(encoder, buffers)
+            compute_pass = encoder.begin_compute_pass()
+            schedule.encode(compute_pass, found.groups(schedule, buffers))
+            compute_pass.end()
             if keep:
+                device.handle.queue.submit([encoder.finish()])
                 return {**kept}
-            return {
-                t.name: read(device, outputs[t.name][0], t.shape(problem), DTYPES[t.dtype(problem)])
-                for t in tensors
-            }
+            arrays_back = read(device, [(buffers[o.name], o.shape, o.dtype) for o in outputs], encoder)
+            return dict(zip((o.name for o in outputs), arrays_back, strict=True))
 
 
 def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:
@@ -99,10 +103,6 @@ def _bound(array: AnyArray, device: Device, take: Any) -> Any:
     buffer = take(array.nbytes)
     write(device, buffer, array)
     return buffer
-
-
-def _empty(tensor: Tensor, problem: Problem, device: Device) -> GpuArray:
-    return GpuArray.empty(tensor.shape(problem), DTYPES[tensor.dtype(problem)], device)
 
 
 def _without_rows(tensor: Tensor, problem: Problem) -> Array:

@@ -613,6 +613,14 @@ def bench_command(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw GB/s over columns into an .svg or .png file.")
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="Below each table, where the time goes with the fastest kernel: upload, dispatch, download, "
+            "and the render, compile and pipeline of its first use.",
+        ),
+    ] = False,
 ) -> None:
     """Time kernels side by side with a copy, each checked against float64 before and after.
 
@@ -622,6 +630,7 @@ def bench_command(
 
     from webnorm import bench, overview, timing
     from webnorm import plot as plotting
+    from webnorm import profile as profiling
     from webnorm import report as show_report
     from webnorm.auto import AUTO
     from webnorm.kernel import discover
@@ -694,6 +703,12 @@ def bench_command(
                 console.print()
                 console.print(show_report.bench_table(event, str(tasks[number - 1])))
                 console.print(show_report.bar_chart(event))
+                if profile:
+                    with_transfers = profiling.profiled(event, worker, rule)
+                    finished[-len(event) :] = with_transfers
+                    save()
+                    console.print()
+                    console.print(show_report.profile_table(with_transfers, traits.software))
         except KeyboardInterrupt:
             interrupted = True
     report = Report(device=description, results=tuple(finished))

@@ -26,6 +26,9 @@ _TIMESTAMPS = "timestamp-query"
 _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
 
+# Buffers that shaders work on, and that can be copied from and to.
+STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -188,9 +191,8 @@ class Device:
             return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return None
 
-    def create_buffer(self, size: int) -> Any:
-        """A storage buffer of `size` bytes that can be copied from and to."""
-        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+    def create_buffer(self, size: int, usage: int = STORAGE_USAGE) -> Any:
+        """A buffer of `size` bytes; unless `usage` differs, one for shaders, copied from and to."""
         try:
             return self.handle.create_buffer(size=size, usage=usage)
         except wgpu.GPUOutOfMemoryError as error:

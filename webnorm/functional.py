@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from webnorm.arrays import GpuArray
 from webnorm.calls import AnyArray, compute
 from webnorm.device import Device
 from webnorm.errors import WebnormError
-from webnorm.ops import OPS
-from webnorm.problem import FP8, Options, Problem
+from webnorm.ops import OPS, Op
+from webnorm.problem import DTYPE_NAMES, FP8, Options, Problem
 
 
 @dataclass(frozen=True)
@@ -320,12 +321,18 @@ def _forward(
         arguments.like_x("residual", residual, x)
         arrays["residual"] = residual
     given, weight_dtype = arguments.parameters(vectors, shape, x)
-    dtype = arguments.dtype_name(x.dtype)
+    dtype = DTYPE_NAMES[x.dtype]
     out = None if out_dtype is None else arguments.dtype_name(out_dtype, "out_dtype")
     scale = arguments.number("scale", scale, "a finite number above 0")
     if scale != 1.0 and out not in FP8:
         raise WebnormError(f"scale is {scale}, which needs an out_dtype of float8")
-    options = Options(
+    problem = _problem(
+        op_name,
+        dtype,
+        math.prod(leading),
+        math.prod(shape),
+        _eps(op, eps),
+        scale,
         weight="weight" in given,
         bias="bias" in given,
         zero_centered_weight=_zero_centered(zero_centered_weight, "weight" in given),
@@ -336,9 +343,7 @@ def _forward(
         out_dtype=None if out == dtype else out,
         max_workgroups=arguments.count("max_workgroups", max_workgroups),
     )
-    problem = _problem(op_name, dtype, leading, shape, eps, options, scale)
     arguments.check_device(device)
-    op.check(problem)
     found = compute(
         op, problem, {**arrays, **given}, device=device, kernel=kernel, keep=isinstance(x, GpuArray)
     )
@@ -354,9 +359,8 @@ def _forward(
         output["y_scale"] = found["y_scale"].reshape(leading)
     if "amax" in found:
         both = found["amax"]
-        output["amax"], output["scale_inv"] = (
-            both.piece(at, 1) if isinstance(both, GpuArray) else both[at : at + 1] for at in (0, 1)
-        )
+        parts = both.split((1, 1)) if isinstance(both, GpuArray) else (both[:1], both[1:])
+        output["amax"], output["scale_inv"] = parts
     return NormOutput(**output)
 
 
@@ -389,7 +393,13 @@ def _backward(
         arguments.check_stats(stats, leading, 3 if op.has_mean else 1)
         arrays["stats"] = stats
     given, weight_dtype = arguments.parameters({"weight": weight}, shape, x)
-    options = Options(
+    problem = _problem(
+        op_name,
+        DTYPE_NAMES[x.dtype],
+        math.prod(leading),
+        math.prod(shape),
+        _eps(op, eps),
+        1.0,
         weight=weight is not None,
         bias=bool(bias_grad),
         zero_centered_weight=_zero_centered(zero_centered_weight, weight is not None),
@@ -399,9 +409,7 @@ def _backward(
         saved_stats=stats is not None,
         dh=dh is not None,
     )
-    problem = _problem(op_name, arguments.dtype_name(x.dtype), leading, shape, eps, options)
     arguments.check_device(device)
-    op.check(problem)
     found = compute(
         op, problem, {**arrays, **given}, device=device, kernel=kernel, keep=isinstance(x, GpuArray)
     )
@@ -414,23 +422,25 @@ def _zero_centered(asked: bool, has_weight: bool) -> bool:
     return bool(asked)
 
 
+def _eps(op: Op, eps: float | None) -> float:
+    if eps is None and not op.has_mean:
+        return op.default_eps
+    return arguments.number("eps", eps, "a finite number of 0 or more")
+
+
+@lru_cache(maxsize=256)
 def _problem(
-    op_name: str,
-    dtype: str,
-    leading: tuple[int, ...],
-    shape: tuple[int, ...],
-    eps: float | None,
-    options: Options,
-    scale: float = 1.0,
+    op_name: str, dtype: str, rows: int, cols: int, eps: float, scale: float, **options: Any
 ) -> Problem:
-    if eps is None and not OPS[op_name].has_mean:
-        eps = OPS[op_name].default_eps
-    return Problem(
-        rows=math.prod(leading),
-        cols=math.prod(shape),
+    """The problem that a call asks for, checked once for all calls that are alike."""
+    problem = Problem(
+        rows=rows,
+        cols=cols,
         dtype=dtype,
-        eps=arguments.number("eps", eps, "a finite number of 0 or more"),
+        eps=eps,
         distribution="given",
         scale=scale,
-        options=options,
+        options=Options(**options),
     )
+    OPS[op_name].check(problem)
+    return problem

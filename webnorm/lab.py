@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, load
 from webnorm.ops import OPS, make_inputs, plain
-from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
+from webnorm.plan import Inputs, Outputs, Plan, check_memory, create_module, create_pipelines
 from webnorm.problem import Array, Problem
 from webnorm.reference import Answers
 from webnorm.render import Shader, render_shader
@@ -92,7 +94,10 @@ def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
 
 
 class Bench:
-    """One problem's buffers on the device, and the reference answers, shared by every variant tried on it."""
+    """One problem's buffers on the device, and the reference answers, shared by every variant tried on it.
+
+    `spent` has the nanoseconds of the last `prepare`, as a Result names them.
+    """
 
     def __init__(
         self,
@@ -104,6 +109,7 @@ class Bench:
     ) -> None:
         self.device, self.problem, self.arrays, self.roots = device, problem, arrays, roots
         self.sets = sets
+        self.spent: dict[str, Any] = {}
         self._answers: dict[tuple[str, bytes], Answers] = {}
         self._inputs: Inputs | None = None
         self._outputs: dict[str, Outputs] = {}
@@ -127,15 +133,26 @@ class Bench:
         refusal = variant.refusal(problem, self.device.traits)
         if refusal:
             raise WebnormError(refusal)
-        return self.bind(render_shader(variant, problem, "native", self.device.traits, roots=self.roots))
+        with self._spending("render_ns"):
+            shader = render_shader(variant, problem, "native", self.device.traits, roots=self.roots)
+        return self.bind(shader)
 
     def bind(self, shader: Shader) -> Plan:
         """Compile a shader of this problem and bind it to the buffers."""
-        pipelines = compile_shader(self.device, shader)
+        with self._spending("compile_ns"):
+            module = create_module(self.device, shader)
+        with self._spending("pipeline_ns"):
+            pipelines = create_pipelines(self.device, shader, module)
         if self._inputs is None:
             self._inputs = Inputs(self.device, self.arrays, self.sets)
         outputs = self.outputs(shader.variant)
         return Plan(self.device, shader, self._inputs.buffers, outputs.buffers, pipelines)
+
+    @contextmanager
+    def _spending(self, name: str) -> Iterator[None]:
+        began = time.perf_counter_ns()
+        yield
+        self.spent[name] = float(time.perf_counter_ns() - began)
 
     def outputs(self, variant: Variant) -> Outputs:
         """The buffers that all variants of an op write."""
@@ -184,6 +201,7 @@ def try_variant(bench: Bench, variant: Variant, case: str | None = None) -> tupl
     result = blank_result(variant, bench.problem, case)
     try:
         plan = bench.prepare(variant)
+        result = replace(result, **bench.spent)
         bench.outputs(variant).poison()
         plan.run()
         accuracy, digest = bench.first_outcome(plan)

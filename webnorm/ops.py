@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +15,7 @@ from webnorm.errors import WebnormError
 from webnorm.problem import DTYPES, FP8, Array, Options, Problem, draw_x, finfo
 
 Kind = Literal["data", "parameter", "out", "float32"]
+_UNSET = Options()
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Tensor:
 
     def data_bytes(self, problem: Problem) -> int:
         """Bytes of its elements."""
-        return int(np.prod(self.shape(problem), dtype=np.int64)) * DTYPES[self.dtype(problem)].itemsize
+        return math.prod(self.shape(problem)) * DTYPES[self.dtype(problem)].itemsize
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,8 @@ class Op:
 
     def check(self, problem: Problem) -> None:
         """Raise WebnormError for options that this op lacks, or that do not go together."""
-        given = {
-            name
-            for name in vars(problem.options)
-            if getattr(problem.options, name) != getattr(Options(), name)
-        }
+        unset = vars(_UNSET)
+        given = {name for name, value in vars(problem.options).items() if value != unset[name]}
         for name in sorted(given - set(self.options) - {"weight", "bias"}):
             takes = f"it has {', '.join(self.options)}" if self.options else "it has none"
             raise WebnormError(f"{self.name} has no option {name}: {takes}")

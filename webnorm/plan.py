@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,15 +147,25 @@ def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> l
     Raises WebnormError with the template's file and line for text that the compiler refuses, and for
     more workgroup memory than the device has (which wgpu itself lets pass).
     """
+    return create_pipelines(device, shader, create_module(device, shader), extra_bindings)
+
+
+def create_module(device: Device, shader: Shader) -> Any:
+    """The first half of `compile_shader`: wgpu's module, the text parsed and checked."""
     if shader.workgroup_bytes > device.traits.workgroup_storage:
         raise WebnormError(
             f"{shader.variant} uses {shader.workgroup_bytes} bytes of workgroup memory; "
             f"the limit is {device.traits.workgroup_storage}"
         )
+    with _located(shader):
+        return device.handle.create_shader_module(code=shader.text)
+
+
+def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings: int = 0) -> list[Pipeline]:
+    """The second half of `compile_shader`: a pipeline per pass, for which the driver compiles."""
     handle = device.handle
     pipelines = []
-    try:
-        module = handle.create_shader_module(code=shader.text)
+    with _located(shader):
         for step in shader.steps:
             layout = _bind_group_layout(device, shader, step, extra_bindings)
             pipeline = handle.create_compute_pipeline(
@@ -162,9 +173,16 @@ def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> l
                 compute={"module": module, "entry_point": step.entry_point},
             )
             pipelines.append(Pipeline(step, pipeline, layout))
+    return pipelines
+
+
+@contextmanager
+def _located(shader: Shader) -> Iterator[None]:
+    """Turns what the compiler says into a WebnormError with the template's file and line."""
+    try:
+        yield
     except wgpu.GPUError as error:
         raise WebnormError(shader.located(str(error))) from error
-    return pipelines
 
 
 def _bind_group_layout(device: Device, shader: Shader, step: Step, extra_bindings: int) -> Any:
@@ -260,11 +278,196 @@ def as_array(raw: Array, tensor: Tensor, problem: Problem) -> Array:
     return data.reshape(tensor.shape(problem))
 
 
-Dispatch = tuple[Any, Any, tuple[int, int]]
+@dataclass(frozen=True)
+class Place:
+    """The bytes of a buffer that a pass binds."""
+
+    binding: Binding
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """A pass over one slice, or one of the whole call. `uniform` is the offset of its words, in bytes."""
+
+    pipeline: Pipeline
+    grid: tuple[int, int]
+    uniform: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An array that a problem's passes write."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+
+
+class Schedule:
+    """What a shader does to one problem on one device, before any buffer is bound: slices and dispatches.
+
+    It serves every problem that differs in eps and scale alone (`set_scalars`). `scratch` and `packed` name
+    the buffers that it takes beside the tensors' own, with their bytes: those between passes, and those that
+    several tensors are copied into. It does not hold the device, only wgpu's own object.
+    """
+
+    def __init__(self, device: Device, shader: Shader, pipelines: Sequence[Pipeline]) -> None:
+        self.shader, self.handle = shader, device.handle
+        problem = shader.problem
+        self.outputs = tuple(
+            Output(t.name, t.shape(problem), DTYPES[t.dtype(problem)], t.data_bytes(problem))
+            for t in shader.variant.kernel.op.outputs(problem)
+        )
+        self._slices = slices(shader, problem, device.limits)
+        # All slices have as many workgroups as the largest needs: those of one slice find the records that
+        # those of another began.
+        self._most_rows = max((part.rows for part in self._slices), default=0)
+        self.scratch = {
+            binding.name: self._scratch_bytes(binding, device.limits)
+            for binding in shader.bindings
+            if binding.records is not None
+        }
+        self.packed = {
+            binding.name: binding.stride * len(binding.tensors)
+            for binding in shader.bindings
+            if len(binding.tensors) > 1
+        }
+        self._alignment = _alignment(device.limits)
+        step = device.limits["min-uniform-buffer-offset-alignment"]
+        self._words_bytes = math.ceil(4 * len(shader.params) / step) * step
+        self.dispatches = tuple(
+            self._lay_out(pipelines, device.limits["max-compute-workgroups-per-dimension"])
+        )
+        # The words of each slice, and behind them those of the passes of the whole call.
+        parts = [self._words(at) for at in range(len(self._slices))]
+        self._uniform_words = np.array([*parts, self._words(None)], np.uint32)
+        self._uniform = self.handle.create_buffer(
+            size=self._uniform_words.nbytes, usage=wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+        )
+        self._scalars: tuple[float, float] | None = None
+
+    def set_scalars(self, problem: Problem) -> None:
+        """Take eps and scale from a problem for what is submitted from now on; the first time is a must."""
+        scalars = problem.eps, problem.scale
+        if scalars == self._scalars:
+            return
+        self._scalars = scalars
+        for name, value in zip(("eps", "scale"), scalars, strict=True):
+            if name in self.shader.params:
+                self._uniform_words[:, self.shader.params.index(name)] = np.float32(value).view(np.uint32)
+        self.handle.queue.write_buffer(self._uniform, 0, self._uniform_words)
+
+    def bind(self, buffers: Mapping[str, Any], extra: Sequence[Any] = ()) -> list[Any]:
+        """A bind group for each dispatch. `buffers` are those of tensors, scratch and packed, by name.
+
+        `extra` are bound whole behind the shader's own.
+        """
+        behind = len(self.shader.bindings) + 1
+        return [
+            self.handle.create_bind_group(
+                layout=dispatch.pipeline.layout,
+                entries=[
+                    _entry(0, self._uniform, dispatch.uniform, self._words_bytes),
+                    *(
+                        _entry(place.binding.index, buffers[place.binding.name], place.offset, place.size)
+                        for place in dispatch.places
+                    ),
+                    *(_entry(behind + at, buffer, 0, buffer.size) for at, buffer in enumerate(extra)),
+                ],
+            )
+            for dispatch in self.dispatches
+        ]
+
+    def pack(self, encoder: Any, buffers: Mapping[str, Any]) -> None:
+        """Copy tensors into the buffers that they share; comes before the dispatches."""
+        for binding in self.shader.bindings:
+            if binding.name in self.packed:
+                for at, name in enumerate(binding.tensors):
+                    packed, begin = buffers[binding.name], at * binding.stride
+                    encoder.copy_buffer_to_buffer(buffers[name], 0, packed, begin, binding.stride)
+
+    def encode(self, compute: Any, groups: Sequence[Any]) -> None:
+        """Put the dispatches into a compute pass, with the bind groups that `bind` gave."""
+        current = None
+        for dispatch, group in zip(self.dispatches, groups, strict=True):
+            if dispatch.pipeline is not current:
+                current = dispatch.pipeline
+                compute.set_pipeline(current.handle)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(*dispatch.grid)
+
+    def _scratch_bytes(self, binding: Binding, limits: Mapping[str, int]) -> int:
+        limit = limits["max-storage-buffer-binding-size"]
+        if binding.per_row:
+            return buffer_bytes(self.shader.problem.rows * binding.row_bytes)
+        size = max(_ACCESS_BYTES, _whole_accesses(self._records(binding) * binding.row_bytes))
+        if size > limit:
+            raise WebnormError(
+                f"{self.shader.variant} needs {size} bytes for {binding.name}; "
+                f"this device limits a storage binding to {limit} bytes"
+            )
+        return size
+
+    def _records(self, binding: Binding) -> int:
+        """Records of a scratch buffer; none where there are no rows."""
+        return self.shader.records(binding, self._most_rows) if self._slices else 0
+
+    def _lay_out(self, pipelines: Sequence[Pipeline], dimension: int) -> Iterator[Dispatch]:
+        """The dispatches of all passes, at most `dimension` workgroups in each direction."""
+        whole = len(self._slices) * self._words_bytes
+        for pipeline in pipelines:
+            step = pipeline.step
+            if step.per == "call":
+                count = self.shader.workgroup_count(step, self.shader.problem.rows)
+                places = tuple(Place(binding, 0, self._whole(binding)) for binding in step.bindings)
+                yield Dispatch(pipeline, grid(count, dimension), whole, places)
+                continue
+            count = self.shader.workgroup_count(step, self._most_rows)
+            for at, part in enumerate(self._slices):
+                places = tuple(self._place(binding, part) for binding in step.bindings)
+                yield Dispatch(pipeline, grid(count, dimension), at * self._words_bytes, places)
+
+    def _place(self, binding: Binding, part: Slice) -> Place:
+        if not binding.per_row:
+            return Place(binding, 0, self._whole(binding))
+        found = window(binding, part, self.shader.problem.rows, self._alignment)
+        return Place(binding, found.offset, found.size)
+
+    def _whole(self, binding: Binding) -> int:
+        """Bytes of a binding's buffer."""
+        own = {**self.scratch, **self.packed}.get(binding.name)
+        rows = self.shader.problem.rows if binding.per_row else 1
+        return buffer_bytes(rows * binding.row_bytes) if own is None else own
+
+    def _words(self, part: int | None) -> list[int]:
+        """The uniform's words for a slice; for a pass of the whole call when that is None.
+
+        eps and scale are left to `set_scalars`.
+        """
+        problem = self.shader.problem
+        rows = Slice(0, problem.rows) if part is None else self._slices[part]
+        words = {"rows": rows.rows}
+        for binding in self.shader.bindings:
+            if binding.per_row and part is not None:
+                found = window(binding, rows, problem.rows, self._alignment)
+                words[f"{binding.name}_start"] = found.start
+            elif binding.records is not None and not binding.per_row:
+                words[f"{binding.name}_count"] = self._records(binding)
+                words[f"{binding.name}_kept"] = int(bool(part))
+        given = [words.get(word, 0) for word in self.shader.params]
+        return given + [0] * (self._words_bytes // 4 - len(given))
+
+
+def _entry(index: int, buffer: Any, offset: int, size: int) -> dict[str, Any]:
+    return {"binding": index, "resource": {"buffer": buffer, "offset": offset, "size": size}}
 
 
 class Plan:
-    """One shader's passes over one problem's buffers, ready to encode.
+    """A schedule with buffers bound to it, ready to encode.
 
     `inputs` and `outputs` map tensors to buffers, one for each set; they may be shared with other plans.
     `extra` are buffers bound whole behind the shader's own.
@@ -281,116 +484,30 @@ class Plan:
     ) -> None:
         self.device, self.shader = device, shader
         self.buffers = {**inputs, **outputs}
-        self._extra = extra
-        self._slices = slices(shader, shader.problem, device.limits)
-        # All slices have as many workgroups as the largest needs: those of one slice find the records that
-        # those of another began.
-        self._most_rows = max((part.rows for part in self._slices), default=0)
-        self._scratch = {
-            binding.name: self._create_scratch(binding)
-            for binding in shader.bindings
-            if binding.records is not None
-        }
         self.sets = max((len(buffers) for buffers in inputs.values()), default=1)
-        self._shared = {
-            binding.name: [self._packed(binding, index) for index in range(self.sets)]
-            for binding in shader.bindings
-            if len(binding.tensors) > 1
-        }
-        self._dispatches = [list(self._encode_set(index, pipelines)) for index in range(self.sets)]
-
-    def _create_scratch(self, binding: Binding) -> Any:
-        limit = self.device.limits["max-storage-buffer-binding-size"]
-        if binding.per_row:
-            return self.device.create_buffer(buffer_bytes(self.shader.problem.rows * binding.row_bytes))
-        size = max(_ACCESS_BYTES, _whole_accesses(self._records(binding) * binding.row_bytes))
-        if size > limit:
-            raise WebnormError(
-                f"{self.shader.variant} needs {size} bytes for {binding.name}; "
-                f"this device limits a storage binding to {limit} bytes"
-            )
-        return self.device.create_buffer(size)
-
-    def _records(self, binding: Binding) -> int:
-        """Records of a scratch buffer; none where there are no rows."""
-        return self.shader.records(binding, self._most_rows) if self._slices else 0
-
-    def _packed(self, binding: Binding, index: int) -> Any:
-        """A buffer that tensors share, filled from their own."""
-        packed = self.device.create_buffer(binding.stride * len(binding.tensors))
-        encoder = self.device.handle.create_command_encoder()
-        for at, name in enumerate(binding.tensors):
-            source = self.buffers[name][index]
-            encoder.copy_buffer_to_buffer(source, 0, packed, at * binding.stride, binding.stride)
-        self.device.handle.queue.submit([encoder.finish()])
-        return packed
-
-    def _encode_set(self, index: int, pipelines: Sequence[Pipeline]) -> Iterator[Dispatch]:
-        dimension = self.device.limits["max-compute-workgroups-per-dimension"]
-        for pipeline in pipelines:
-            step = pipeline.step
-            if step.per == "call":
-                count = self.shader.workgroup_count(step, self.shader.problem.rows)
-                yield pipeline.handle, self._bind(pipeline, index, None), grid(count, dimension)
-                continue
-            count = self.shader.workgroup_count(step, self._most_rows)
-            for part in range(len(self._slices)):
-                yield pipeline.handle, self._bind(pipeline, index, part), grid(count, dimension)
-
-    def _bind(self, pipeline: Pipeline, index: int, part: int | None) -> Any:
-        """The bind group of a pass for a slice; for a pass of the whole call when that is None."""
-        handle = self.device.handle
-        problem = self.shader.problem
-        rows = Slice(0, problem.rows) if part is None else self._slices[part]
-        words: dict[str, Any] = {
-            "rows": rows.rows,
-            "eps": np.float32(problem.eps).view(np.uint32),
-            "scale": np.float32(problem.scale).view(np.uint32),
-        }
-        bound: dict[int, dict[str, Any]] = {}
-        for binding in self.shader.bindings:
-            buffer = self._buffer(binding, index)
-            place = {"buffer": buffer, "offset": 0, "size": buffer.size}
-            if binding.per_row and part is not None:
-                found = window(binding, rows, problem.rows, _alignment(self.device.limits))
-                place = {"buffer": buffer, "offset": found.offset, "size": found.size}
-                words[f"{binding.name}_start"] = found.start
-            elif binding.records is not None and not binding.per_row:
-                words[f"{binding.name}_count"] = self._records(binding)
-                words[f"{binding.name}_kept"] = int(bool(part))
-            bound[binding.index] = place
-        packed = np.zeros(math.ceil(len(self.shader.params) / 4) * 4, np.uint32)
-        packed[: len(self.shader.params)] = [words.get(word, 0) for word in self.shader.params]
-        params = handle.create_buffer_with_data(data=packed.tobytes(), usage=wgpu.BufferUsage.UNIFORM)
-        entries = [{"binding": 0, "resource": {"buffer": params, "offset": 0, "size": params.size}}]
-        entries += [
-            {"binding": binding.index, "resource": bound[binding.index]} for binding in pipeline.step.bindings
-        ]
-        entries += [
+        self._schedule = schedule = Schedule(device, shader, pipelines)
+        schedule.set_scalars(shader.problem)
+        scratch = {name: device.create_buffer(size) for name, size in schedule.scratch.items()}
+        for buffer in scratch.values():
+            # A call's scratch holds what others left there: a kernel that counts on zeros is to be seen.
+            _fill(device, buffer, 0, POISON)
+        self._bound = [
             {
-                "binding": len(self.shader.bindings) + 1 + at,
-                "resource": {"buffer": buffer, "offset": 0, "size": buffer.size},
+                **{name: buffers[index] for name, buffers in self.buffers.items()},
+                **{name: device.create_buffer(size) for name, size in schedule.packed.items()},
+                **scratch,
             }
-            for at, buffer in enumerate(self._extra)
+            for index in range(self.sets)
         ]
-        return handle.create_bind_group(layout=pipeline.layout, entries=entries)
-
-    def _buffer(self, binding: Binding, index: int) -> Any:
-        if binding.records is not None:
-            return self._scratch[binding.name]
-        if binding.name in self._shared:
-            return self._shared[binding.name][index]
-        return self.buffers[binding.name][index]
+        self._groups = [schedule.bind(buffers, extra) for buffers in self._bound]
+        encoder = device.handle.create_command_encoder()
+        for buffers in self._bound:
+            schedule.pack(encoder, buffers)
+        device.handle.queue.submit([encoder.finish()])
 
     def encode(self, compute: Any, index: int = 0) -> None:
         """Put the plan's dispatches on one set of buffers into a compute pass."""
-        current = None
-        for pipeline, group, (x, y) in self._dispatches[index % len(self._dispatches)]:
-            if pipeline is not current:
-                compute.set_pipeline(pipeline)
-                current = pipeline
-            compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(x, y)
+        self._schedule.encode(compute, self._groups[index % self.sets])
 
     def run(self) -> None:
         """Compute every set once."""

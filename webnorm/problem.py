@@ -18,6 +18,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(getattr(ml_dtypes, name, name))
     for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
 }
+DTYPE_NAMES: Mapping[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
 # Below it a float32 has an inverse that is one too, and no denormal.
 _LARGEST = 2.0**126
 # What x and the parameters may be stored as; all arithmetic is float32.

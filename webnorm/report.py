@@ -23,6 +23,7 @@ from webnorm.results import (
     error_text,
     layout,
     notes,
+    time_text,
     verdict,
 )
 
@@ -69,6 +70,38 @@ def bench_table(results: Sequence[Result], title: str) -> Table:
         style = "dim" if dim else "bold" if result.roofline else None
         table.add_row(*(by_column[column] for column in columns), style=style)
     return table
+
+
+def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
+    """Where the time of a problem's fastest result goes: upload, dispatch, download; below, its first use."""
+    result = next((result for result in results if result.upload_ns is not None), None)
+    if result is None:
+        return Text("nothing to profile: no kernel was both right and timed", "dim")
+    stages = (
+        ("upload", result.upload_ns, result.upload_bytes),
+        ("dispatch", result.median_ns, result.bytes),
+        ("download", result.download_ns, result.download_bytes),
+    )
+    whole = sum(spent or 0.0 for _, spent, _ in stages)
+    remarks = [
+        f"first use: render {time_text(result.render_ns)}, compile {time_text(result.compile_ns)}, "
+        f"pipeline {time_text(result.pipeline_ns)}",
+        f"upload and download by the wall clock, the wait for the device included; dispatch by "
+        f"{result.timing_method}",
+    ]
+    if software:
+        remarks.append("a software adapter: its memory is the CPU's, and nothing passes a bus")
+    table = _table(None, ())
+    table.add_column("stage")
+    for heading in ("time", "MB", "GB/s", "% of all"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for stage, spent, size in stages:
+        if spent and size is not None:
+            rate, share = f"{size / spent:.4g}", f"{100 * spent / whole:.0f}"
+            table.add_row(stage, time_text(spent), f"{size / 1e6:.4g}", rate, share)
+    # Not the table's title and caption: those are no wider than the table.
+    title = Text("where the time goes with ").append(_variant(result.kernel, result.constants))
+    return Group(title, table, Text("\n".join(remarks)))
 
 
 def check_table(results: Sequence[Result]) -> Table:

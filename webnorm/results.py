@@ -34,6 +34,9 @@ class Result:
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
     `flags` holds remarks such as "noisy", "throttled" and "suspicious". `auto` marks the variant that
     kernel="auto" takes for this problem, and says what named it.
+    The first use took `render_ns` for the text, `compile_ns` for wgpu to parse and check it and `pipeline_ns`
+    for the driver's compiler. `upload_ns` and `download_ns` are what all inputs took to the device, and all
+    outputs back.
     """
 
     op: str
@@ -62,6 +65,13 @@ class Result:
     percent_of_copy: float | None = None
     flags: tuple[str, ...] = ()
     auto: Source | None = None
+    render_ns: float | None = None
+    compile_ns: float | None = None
+    pipeline_ns: float | None = None
+    upload_ns: float | None = None
+    download_ns: float | None = None
+    upload_bytes: int | None = None
+    download_bytes: int | None = None
 
     @property
     def timed(self) -> bool:
@@ -219,6 +229,13 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "percent_of_copy": _number,
     "flags": lambda value: tuple(map(_text, value)),
     "auto": _one_of(get_args(Source)),
+    "render_ns": _number,
+    "compile_ns": _number,
+    "pipeline_ns": _number,
+    "upload_ns": _number,
+    "download_ns": _number,
+    "upload_bytes": _integer,
+    "download_bytes": _integer,
 }
 
 

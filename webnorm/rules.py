@@ -1,8 +1,9 @@
 """What suits a GPU where nothing was recorded for it: constants and an order of kernels, by thresholds.
 
-Every threshold was measured on one NVIDIA H200, x of 256 MiB unless said otherwise, in per cent of the copy of the
-same run. Other GPUs are expected to differ, which is what `webnorm tune` is for. What a rule names is only taken
-where the adapter can run it, so that rules need not know limits. Software adapters follow the headers' defaults.
+Every threshold was measured on one NVIDIA H200, x of 256 MiB unless said otherwise, in per cent of the
+copy of the same run. Other GPUs are expected to differ, which is what `webnorm tune` is for. What a rule
+names is only taken where the adapter can run it, so that rules need not know limits. Software adapters
+follow the headers' defaults.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ def _gradient(threads: int, rows: int, groups: int, width: int, prefetch: int, r
 
 _ANY = 2**32
 
-# Weight and bias asked for before the first sum hide their latency, as long as there are registers for them:
-# 99.7 against 98.9 % at 1024 columns, 98.2 against 96.1 % at 8192, but 88 against 93 % at 16384.
+# Weight and bias asked for before the first sum hide their latency, as long as there are registers for
+# them: 99.7 against 98.9 % at 1024 columns, 98.2 against 96.1 % at 8192, but 88 against 93 % at 16384.
 _FORWARD_4_BYTES = (
     _Upto(128, _registers(16, 8, 4, 0), "not measured: two Vecs an invocation"),
     _Upto(256, _registers(32, 4, 4, 0), "99.0"),
     _Upto(768, _registers(64, 1, 4, 1), "99.5"),
     _Upto(1024, _registers(128, 1, 4, 1), "99.7"),
-    _Upto(6144, _registers(256, 1, 4, 1), "98.5 at 2048, 97.8 at 4096 (64 invocations: 98.4), 99.0 at 5120"),
+    _Upto(6144, _registers(256, 1, 4, 1), "98.5 at 2048, 97.8 at 4096, 99.0 at 5120"),
     _Upto(8192, _registers(512, 1, 4, 1), "98.2; 256 invocations, all that a page has: 97.7"),
     _Upto(24576, _registers(512, 1, 4, 0), "93.2 at 16384; at 20480 89.7 with parameters_first"),
     _Upto(_ANY, _registers(1024, 1, 4, 0), "80.8 at 32768, 67.4 at 49152"),
 )
-# Half the bytes leave half the time for arithmetic, so that an access of 16 bytes and fewer invocations, which
-# decode and decide less, win up to 1024 columns and from 5120 to 8192.
+# Half the bytes leave half the time for arithmetic, so that an access of 16 bytes and fewer invocations,
+# which decode and decide less, win up to 1024 columns and from 5120 to 8192.
 _FORWARD_2_BYTES = (
     _Upto(128, _registers(16, 8, 8, 0), "not measured: one access an invocation"),
     _Upto(256, _registers(16, 4, 8, 1), "98.8; width 4: 97.6"),
@@ -78,21 +79,21 @@ _RMS_2_BYTES = (
     _Upto(8192, _registers(256, 1, 8, 1), "97.7"),
     _Upto(_ANY, _registers(512, 1, 8, 1), "98.4 at 16384"),
 )
-# Rows that start anywhere. float32: neighbouring invocations take neighbouring columns, 96 % at 1023 columns, where
-# whole chunks that are stored column by column reach 83 %.
+# Rows that start anywhere. float32: neighbouring invocations take neighbouring columns, 96 % at 1023
+# columns, where whole chunks that are stored column by column reach 83 %.
 _ODD_4_BYTES = (
     _Upto(1024, _registers(64, 1, 1, 1), "96"),
     _Upto(4096, _registers(256, 1, 1, 1), "92 at 4095"),
     _Upto(_ANY, _registers(512, 1, 1, 0), "89 at 5119"),
 )
-# float16: words, two rows to a workgroup that exchange the halves they share; with atomics on shared words 51 % at
-# 4095 columns.
+# float16: words, two rows to a workgroup that exchange the halves they share; with atomics on shared words
+# 51 % at 4095 columns.
 _ODD_2_BYTES = (
     _Upto(1024, _registers(32, 2, 2, 0), "82 at 1023"),
     _Upto(4096, _registers(128, 2, 2, 0), "71 at 4095"),
     _Upto(_ANY, _registers(256, 2, 2, 0), "67 at 5119"),
 )
-# As many workgroups as keep a multiprocessor's registers full, and no more: each writes a record of partial sums.
+# As many workgroups as keep a multiprocessor's registers full, and no more: each writes a record of sums.
 _BACKWARD_4_BYTES = (
     _Upto(256, _gradient(32, 8, 264, 4, 1), "94.6"),
     _Upto(768, _gradient(32, 4, 264, 4, 1), "93.9"),
@@ -104,7 +105,7 @@ _BACKWARD_4_BYTES = (
     _Upto(
         _ANY,
         _gradient(1024, 1, 132, 4, 0, 1),
-        "74.2 at 16384; kept in registers, which it is too long for: 66.4",
+        "74.2 at 16384; in registers, which are too few: 66.4",
     ),
 )
 # Fetching the next row while this one is worked on matters most here: 93.0 against 78 % at 1024 columns.
@@ -160,7 +161,6 @@ def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
     """
     widths = dict.fromkeys((best["vector_width"], 4))
     rows = [count for count in (8, 4, 2, 1) if count <= best["rows_per_workgroup"]]
-    # Two rows to a workgroup are what words that rows share ask for.
     threads = [count for count in (1024, 512, 256, 128, 64, 32, 16) if count <= best["threads_per_row"]]
     for width in widths:
         for count in threads:

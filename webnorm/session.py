@@ -1,29 +1,34 @@
-"""What calls share: the default device, compiled kernels and buffers, each kept up to a bound."""
+"""What calls share: the default device, compiled kernels, bindings and buffers, each kept up to a bound."""
 
 from __future__ import annotations
 
 import threading
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+import wgpu
+
 from webnorm import auto, tuning
-from webnorm.device import Device, Traits, open_device
+from webnorm.device import STORAGE_USAGE, Device, Traits, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, discover, fitting_variant, load, select
 from webnorm.ops import Op
-from webnorm.plan import Pipeline, buffer_bytes, compile_shader
+from webnorm.plan import Pipeline, Schedule, buffer_bytes, check_memory, compile_shader
 from webnorm.problem import Problem
 from webnorm.render import Shader, render_shader
 
 PROGRAMS = 64
-CHOICES = 256
+SCHEDULES = 256
+BINDINGS = 1024
 POOL_BYTES = 1 << 28
+STAGING_BYTES = 1 << 27
 # A buffer is up to an eighth larger than what it was taken for, so that sizes that are nearly the same
 # share buffers.
 _STEPS_PER_OCTAVE = 8
@@ -46,9 +51,11 @@ class Recent(Generic[V]):
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of a key, made when it is not there."""
-        if key in self._values:
+        try:
             self._values.move_to_end(key)
             return self._values[key]
+        except KeyError:
+            pass
         value = self._values[key] = make()
         while len(self._values) > self.most:
             self._values.popitem(last=False)
@@ -56,15 +63,18 @@ class Recent(Generic[V]):
 
 
 class BufferPool:
-    """Storage buffers to use again, up to a total of bytes; those of the size used longest ago go first.
+    """Buffers to use again, up to a total of bytes; those of the size used longest ago go first.
 
-    New buffers are cleared by WebGPU before a shader sees them, which costs a pass over memory.
+    New buffers are cleared by WebGPU before a shader sees them, which costs a pass over memory. A buffer that
+    is not kept is destroyed: bind groups that still name it do not hold its memory.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, most_bytes: int, usage: int = STORAGE_USAGE) -> None:
+        self.most_bytes, self.usage = most_bytes, usage
         self.bytes = 0
-        self._free: OrderedDict[int, list[Any]] = OrderedDict()
+        # By size, heaps by wgpu's uid: of several the oldest is taken, so that calls that repeat themselves
+        # meet the same buffers again, and their bind groups.
+        self._free: OrderedDict[int, list[tuple[int, Any]]] = OrderedDict()
         self._returned: deque[Any] = deque()
         self._lock = threading.Lock()
 
@@ -77,8 +87,8 @@ class BufferPool:
             if free:
                 self._free.move_to_end(size)
                 self.bytes -= size
-                return free.pop()
-        return device.create_buffer(size)
+                return heappop(free)[1]
+        return device.create_buffer(size, self.usage)
 
     def give_back(self, buffer: Any) -> None:
         """Hand a buffer in; the device may still be at work on it, since it does its work in order.
@@ -96,13 +106,14 @@ class BufferPool:
         while self._returned:
             buffer = self._returned.popleft()
             if buffer.size > self.most_bytes:
+                buffer.destroy()
                 continue
-            self._free.setdefault(buffer.size, []).append(buffer)
+            heappush(self._free.setdefault(buffer.size, []), (buffer.uid, buffer))
             self.bytes += buffer.size
         while self.bytes > self.most_bytes:
             size, free = next(iter(self._free.items()))
             if free:
-                free.pop()
+                free.pop()[1].destroy()
                 self.bytes -= size
             else:
                 del self._free[size]
@@ -134,45 +145,50 @@ class Program:
         return replace(self.shader, problem=problem)
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """A variant for a problem, and the problem's part that its pipelines are compiled for."""
-
-    variant: Variant
-    compiled_for: Problem
-
-
 class Session:
     """What calls on one device share. It does not hold the device, so that it ends with it."""
 
     def __init__(self) -> None:
         self.pool = BufferPool(POOL_BYTES)
+        self.staging = BufferPool(STAGING_BYTES, wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
         self.programs: Recent[Program] = Recent(PROGRAMS)
-        self._choices: Recent[_Choice] = Recent(CHOICES)
+        self.schedules: Recent[Schedule] = Recent(SCHEDULES)
+        self.bindings: Recent[list[Any]] = Recent(BINDINGS)
         self._tunings: tuple[tuning.Tuning, ...] | None = None
 
-    def program(self, device: Device, op: Op, kernel: str | Path | None, problem: Problem) -> Program:
-        """The compiled kernel for a problem: the named one, or what `auto` chooses.
+    def schedule(self, device: Device, op: Op, kernel: str | Path | None, problem: Problem) -> Schedule:
+        """What computes a problem: by the named kernel, or what `auto` chooses.
 
-        Raises WebnormError for an unknown kernel, one of another op, or one that cannot run the problem.
+        Its scalars are left to the caller. Raises WebnormError for an unknown kernel, one of another op,
+        one that cannot run the problem, or buffers that the device cannot hold.
         """
-        problem = replace(problem, eps=1.0, scale=1.0, seed=0, distribution="given")
         name, stamp = _identity(kernel)
-        choice = self._choices.get(
-            (op.name, name, stamp, problem), lambda: self._choose(op, name, problem, device)
-        )
-        variant = choice.variant
-        key = (variant.kernel.path, stamp, tuple(variant.constants.items()), choice.compiled_for)
-        return self.programs.get(key, lambda: _compile(device, variant, choice.compiled_for))
+        key = (op.name, name, stamp, problem.rows, problem.cols, problem.dtype, problem.options)
+        return self.schedules.get(key, lambda: self._schedule(device, op, name, stamp, problem))
 
-    def _choose(self, op: Op, name: str | None, problem: Problem, device: Device) -> _Choice:
+    def _schedule(self, device: Device, op: Op, name: str | None, stamp: Stamp, problem: Problem) -> Schedule:
+        problem = replace(problem, eps=1.0, scale=1.0, seed=0, distribution="given")
         op.check(problem)
-        if name is None:
-            variant = auto.choose(_kernels(), op, problem, device.traits, self._tunings_of(device)).variant
-        else:
-            variant = _named(op, name, problem, device.traits)
-        rows = problem.rows if variant.kernel.compiles_rows_in else 1
-        return _Choice(variant, replace(problem, rows=rows))
+        check_memory(problem, op, device)
+        variant = self._choose(op, name, problem, device)
+        # The part of the problem that pipelines are compiled for.
+        compiled_for = replace(problem, rows=problem.rows if variant.kernel.compiles_rows_in else 1)
+        key = (variant.kernel.path, stamp, tuple(variant.constants.items()), compiled_for)
+        program = self.programs.get(key, lambda: _compile(device, variant, compiled_for))
+        return Schedule(device, program.shader_for(problem), program.pipelines)
+
+    def groups(self, schedule: Schedule, buffers: Mapping[str, Any]) -> list[Any]:
+        """The bind groups of a schedule for these buffers, made when they are not there.
+
+        wgpu gives no uid twice, so that a key whose buffers are gone is never found.
+        """
+        key = (schedule, *(buffers[binding.name].uid for binding in schedule.shader.bindings))
+        return self.bindings.get(key, lambda: schedule.bind(buffers))
+
+    def _choose(self, op: Op, name: str | None, problem: Problem, device: Device) -> Variant:
+        if name is not None:
+            return _named(op, name, problem, device.traits)
+        return auto.choose(_kernels(), op, problem, device.traits, self._tunings_of(device)).variant
 
     def _tunings_of(self, device: Device) -> tuple[tuning.Tuning, ...]:
         """The tunings that hold on the device, read once; a warning tells of one that does not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -79,6 +79,13 @@ def flags(samples: Sequence[float]) -> tuple[str, ...]:
 clock = time.monotonic
 
 
+def elapsed(work: Callable[[], Any]) -> float:
+    """Nanoseconds that a piece of work takes, by the wall clock."""
+    began = time.perf_counter_ns()
+    work()
+    return float(time.perf_counter_ns() - began)
+
+
 def enough(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> bool:
     """Whether the rule says stop. `samples` has a list for each plan, all equally long; `began` is in
     seconds of `clock`.
@@ -117,14 +124,16 @@ class Stopwatch:
             begin, end = np.frombuffer(handle.queue.read_buffer(self._ticks), np.uint64)
             return float(end - begin) * self.device.timestamp_period / dispatches
         commands = encoder.finish()
-        self._wait()
-        began = time.perf_counter_ns()
-        handle.queue.submit([commands])
-        self._wait()
-        return (time.perf_counter_ns() - began) / dispatches
+        self.wait()
 
-    def _wait(self) -> None:
-        """Until all that was submitted is done: a read comes behind it.
+        def run() -> None:
+            handle.queue.submit([commands])
+            self.wait()
+
+        return elapsed(run) / dispatches
+
+    def wait(self) -> None:
+        """Return when all that was submitted or written is done: a read comes behind it.
 
         wgpu-py's own on_submitted_work_done_sync raises TypeError (0.32.0).
         """

@@ -1,0 +1,203 @@
+"""What a call costs beside its kernel: the first one, one on resident data, a round trip of NumPy arrays.
+
+    python -m bench.overhead [--adapter ADAPTER] [--op OP] [--rows 64] [--cols 256] [--json FILE]
+
+The first call and its parts are each measured in a process of its own, with the driver's caches on disk
+switched off. A steady call is held against what it cannot do without: one on GpuArrays against encoding and
+submitting a plan whose buffers are bound, one on NumPy arrays against the bare writes, that plan and the bare
+reads. All are sampled in turn, ten calls in a row, and the device is idle before each sample. A sample ends
+when the last function returns: where nothing is read back, the device may still be at work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from webnorm import functional, lab, timing
+from webnorm.arrays import GpuArray
+from webnorm.device import Device, find_adapter, open_device
+from webnorm.kernel import best_variant, discover
+from webnorm.ops import OPS, Op, make_inputs
+from webnorm.plan import Plan, write
+from webnorm.problem import STORAGE, Problem
+from webnorm.results import time_text, write_text
+from webnorm.worker import Worker
+
+# What keeps compiled shaders on disk: Mesa's cache and NVIDIA's.
+_NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
+# A lone call after a wait costs more, whatever it does: the processor's caches are cold.
+_IN_A_ROW = 10
+
+
+@dataclass(frozen=True)
+class Line:
+    """A median in nanoseconds, and where there is something to hold it against the ratio to that."""
+
+    what: str
+    median_ns: float
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is called."""
+
+    op: str
+    problem: Problem
+
+
+def call(op: Op, arrays: Mapping[str, Any], device: Device) -> Any:
+    """The op's function of the Python API on its inputs by name, which are its arguments' names."""
+    return getattr(functional, op.name)(
+        normalized_shape=arrays["x"].shape[1], eps=op.default_eps, device=device, **arrays
+    )
+
+
+def bound(device: Device, job: Job) -> tuple[lab.Bench, Plan]:
+    """The problem's buffers, and a plan of the kernel that a call takes."""
+    op = OPS[job.op]
+    kernels = [kernel for kernel in discover() if kernel.op is op]
+    variant, refusal = best_variant(kernels, job.problem, device.traits)
+    assert variant is not None, refusal
+    board = lab.Bench(device, job.problem, make_inputs(op, job.problem), ())
+    return board, board.prepare(variant)
+
+
+def first_call(device: Device, job: Job) -> Iterator[float]:
+    """A worker's task: nanoseconds of a process's first call on NumPy arrays."""
+    op = OPS[job.op]
+    arrays = make_inputs(op, job.problem)
+    on_device = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
+    yield timing.elapsed(lambda: call(op, on_device, device))
+
+
+def first_parts(device: Device, job: Job) -> Iterator[dict[str, float]]:
+    """A worker's task: nanoseconds of the first rendering, compilation and pipelines of a process."""
+    board, _ = bound(device, job)
+    yield dict(board.spent)
+
+
+def first(adapter: str | None, job: Job) -> list[Line]:
+    """The first call, and what of it is render, compile and pipeline."""
+    with Worker(adapter) as worker:
+        (whole,) = worker.stream(first_call, job)
+    with Worker(adapter) as worker:
+        (parts,) = worker.stream(first_parts, job)
+    lines = [Line("first call on GpuArrays", whole)]
+    return lines + [Line(f"  {name.removesuffix('_ns')}", spent) for name, spent in parts.items()]
+
+
+def in_a_row(work: Callable[[], Any]) -> None:
+    """The work, several times."""
+    for _ in range(_IN_A_ROW):
+        work()
+
+
+def steady(device: Device, job: Job, rounds: int) -> list[Line]:
+    """Calls after the first, and what they are held against."""
+    op = OPS[job.op]
+    board, plan = bound(device, job)
+    queue = device.handle.queue
+    arrays = board.arrays
+    resident = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
+    outputs = [(plan.buffers[t.name][0], t.data_bytes(job.problem)) for t in op.outputs(job.problem)]
+
+    def upload() -> None:
+        for name, array in arrays.items():
+            write(device, plan.buffers[name][0], array)
+
+    def download() -> None:
+        for buffer, size in outputs:
+            queue.read_buffer(buffer, 0, -(-size // 4) * 4)
+
+    def round_trip() -> None:
+        upload()
+        plan.run()
+        download()
+
+    def transfers() -> None:
+        upload()
+        download()
+
+    works: dict[str, Callable[[], Any]] = {
+        "call on GpuArrays": lambda: call(op, resident, device),
+        "  encode and submit": plan.run,
+        "call on NumPy arrays": lambda: call(op, arrays, device),
+        "  write, encode and submit, read": round_trip,
+        "  write and read": transfers,
+    }
+    against = {
+        "call on GpuArrays": "  encode and submit",
+        "call on NumPy arrays": "  write, encode and submit, read",
+    }
+    samples: dict[str, list[float]] = {what: [] for what in works}
+    stopwatch = timing.Stopwatch(device)
+    for at in range(timing.WARM_UP_RUNS + rounds):
+        for what, work in works.items():
+            stopwatch.wait()
+            spent = timing.elapsed(partial(in_a_row, work)) / _IN_A_ROW
+            if at >= timing.WARM_UP_RUNS:
+                samples[what].append(spent)
+    medians = {what: timing.statistics(own).median for what, own in samples.items()}
+    return [
+        Line(what, median, median / medians[against[what]] if what in against else None)
+        for what, median in medians.items()
+    ]
+
+
+def table(lines: list[Line]) -> Table:
+    """The lines; what a call is held against stands indented below it."""
+    shown = Table()
+    shown.add_column("what")
+    shown.add_column("median", justify="right")
+    shown.add_column("ratio", justify="right")
+    for line in lines:
+        ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
+        shown.add_row(line.what, time_text(line.median_ns), ratio)
+    return shown
+
+
+def main() -> None:
+    """Parse the arguments, measure, print and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--adapter")
+    parser.add_argument("--op", choices=[op for op in OPS if op != "copy"], default="layer_norm")
+    parser.add_argument("--dtype", choices=STORAGE, default="float32")
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--cols", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    os.environ.update(_NO_DISK_CACHE)
+    op = OPS[given.op]
+    problem = Problem(
+        rows=given.rows, cols=given.cols, dtype=given.dtype, eps=op.default_eps, options=op.defaults
+    )
+    job = Job(op.name, problem)
+    device = open_device(find_adapter(given.adapter))
+    lines = first(given.adapter, job) + steady(device, job, given.rounds)
+    Console().print(f"{op.name} {problem} on {device.adapter}", table(lines), sep="\n", highlight=False)
+    if given.json is not None:
+        report = {
+            "device": device.description(),
+            "op": op.name,
+            "problem": problem.as_json(),
+            "lines": [asdict(line) for line in lines],
+        }
+        write_text(given.json, json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
