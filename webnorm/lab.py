@@ -223,9 +223,14 @@ def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     op = next((OPS[spec.op] for spec in job.variants if not OPS[spec.op].exact), OPS["copy"])
     check_memory(job.problem, op, device, job.sets)
     bench = Bench(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
-    stopwatch = timing.Stopwatch(device)
+    yield from time_side_by_side(bench, job.variants, job.rule)
+
+
+def time_side_by_side(bench: Bench, variants: Sequence[VariantSpec], rule: timing.Rule) -> Iterator[Any]:
+    """`time_variants` on buffers that are there already."""
+    stopwatch = timing.Stopwatch(bench.device)
     running: list[tuple[int, Result, Plan, bytes, int]] = []
-    for index, spec in enumerate(job.variants):
+    for index, spec in enumerate(variants):
         yield Began(index)
         result, plan, digest = try_variant(bench, spec.variant())
         if plan is None:
@@ -237,8 +242,13 @@ def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
 
     samples: list[list[float]] = [[] for _ in running]
     began = timing.clock()
+    while timing.clock() - began < rule.warm_up_s:
+        for index, _, plan, _, dispatches in running:
+            yield Began(index)
+            stopwatch.time(plan, dispatches)
+    began = timing.clock()
     done = 0
-    while not timing.enough(samples, job.rule, began):
+    while not timing.enough(samples, rule, began):
         for own, (index, _, plan, _, dispatches) in zip(samples, running, strict=True):
             yield Began(index)
             own.append(stopwatch.time(plan, dispatches))
