@@ -19,8 +19,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.util import find_spec
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from webnorm.results import Report, Result, check_writable, read, to_csv, to_jso
 
 # While inputs, answers and comparisons were worked out the GPU idled, and its clock fell: to 540 of 1980 MHz
 # on an H200.
-_WARM_UP_S = 2.0
+_WARM_UP_S = 1.0
 # What the file says of the software beside webnorm, where it is installed.
 _PACKAGES = ("numpy", "torch", "triton", "liger-kernel", "onnxruntime")
 
@@ -283,9 +283,9 @@ def main() -> None:
     for suffix in (".json", ".md", ".csv", ".svg"):
         check_writable(asked.out.with_suffix(suffix))
     json = asked.out.with_suffix(".json")
-    report = read(json) if json.exists() else None
+    report = before = read(json) if json.exists() else None
     try:
-        for report in () if asked.tables else record(asked, report):
+        for report in () if asked.tables else record(asked, before):
             write_text(json, to_json(report))
     finally:
         if report is not None:

@@ -99,7 +99,7 @@ class Summary:
 
     def __str__(self) -> str:
         words = [
-            f"copy {_text(self.copy and self.copy.gbps, 0)} GB/s",
+            f"copy {_text(_gbps(self.copy), 0)} GB/s",
             f"auto {_text(self.percent_of_copy, 1)} %",
         ]
         words += [f"{name} {self.percent(name)}" for name in self.others]
@@ -186,8 +186,8 @@ def _tables(members: Sequence[Summary], goal: Goal) -> Iterator[str]:
         for one in own:
             line = [
                 f"{one.problem.rows} x {one.problem.cols}",
-                f"{_text(one.copy and one.copy.gbps, 0)} ({one.copy.kernel if one.copy else _NOTHING})",
-                _text(one.auto and one.auto.gbps, 0),
+                f"{_text(_gbps(one.copy), 0)} ({one.copy.kernel if one.copy else _NOTHING})",
+                _text(_gbps(one.auto), 0),
                 _text(one.percent_of_copy, 1),
                 *(one.percent(name) for name in names),
                 _text(one.ahead, 2),
@@ -231,6 +231,10 @@ def _ratio(slower: Result | None, faster: Result | None) -> float | None:
     if slower is None or faster is None or not slower.median_ns or not faster.median_ns:
         return None
     return slower.median_ns / faster.median_ns
+
+
+def _gbps(result: Result | None) -> float | None:
+    return result.gbps if result else None
 
 
 def _text(number: float | None, digits: int) -> str:

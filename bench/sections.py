@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from webnorm.device import BROWSER
 from webnorm.ops import OPS
@@ -56,7 +57,7 @@ class Section:
     dtypes: Sequence[str]
     shapes: Callable[[int, int], Sequence[tuple[int, int]]]
     goal: Goal
-    options: Mapping[str, bool] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     software: bool = False
 

@@ -12,6 +12,16 @@ from bench.contenders.samplers import CudaGraph, Sampler, WallClock
 from webnorm.presets import Task
 from webnorm.problem import Array
 
+# Modules of this package, and the contenders that are absent where the package they need is.
+_Modules = Mapping[str, Sequence[str]]
+_ON_CUDA: _Modules = {
+    "torch_ops": ("torch eager", "torch.compile"),
+    "triton_ops": ("Triton",),
+    "liger_ops": ("Liger",),
+}
+_TORCH_ON_CPU: _Modules = {"torch_ops": ("torch eager",)}
+_ON_ARRAYS: _Modules = {"numpy_ops": ("NumPy",), "onnx_ops": ("ONNX Runtime",)}
+
 
 @dataclass(frozen=True)
 class Library:
@@ -29,20 +39,14 @@ def libraries(task: Task, arrays: Mapping[str, Array], sets: int, software: bool
     What is not installed, or has no card, is a contender that is absent, with the reason.
     """
     if software:
-        yield _on_tensors({"torch_ops": ("torch eager",)}, task, arrays, sets, "cpu")
-        modules = {"numpy_ops": ("NumPy",), "onnx_ops": ("ONNX Runtime",)}
-        yield Library(_contenders(modules, task, "cpu"), [arrays] * sets, WallClock, dict)
+        yield _on_tensors(_TORCH_ON_CPU, task, arrays, sets, "cpu")
+        yield Library(_contenders(_ON_ARRAYS, task, "cpu"), [arrays] * sets, WallClock, dict)
     else:
-        modules = {
-            "torch_ops": ("torch eager", "torch.compile"),
-            "triton_ops": ("Triton",),
-            "liger_ops": ("Liger",),
-        }
-        yield _on_tensors(modules, task, arrays, sets, "cuda")
+        yield _on_tensors(_ON_CUDA, task, arrays, sets, "cuda")
 
 
 def _on_tensors(
-    modules: Mapping[str, Sequence[str]], task: Task, arrays: Mapping[str, Array], sets: int, device: str
+    modules: _Modules, task: Task, arrays: Mapping[str, Array], sets: int, device: str
 ) -> Library:
     """Those that take torch's tensors."""
     sampler = CudaGraph if device == "cuda" else WallClock
@@ -59,7 +63,7 @@ def _on_tensors(
     return Library(_contenders(modules, task, device), inputs, sampler, torch_ops.to_numpy)
 
 
-def _contenders(modules: Mapping[str, Sequence[str]], task: Task, device: str) -> list[Contender]:
+def _contenders(modules: _Modules, task: Task, device: str) -> list[Contender]:
     found: list[Contender] = []
     for module, names in modules.items():
         try:
@@ -69,5 +73,5 @@ def _contenders(modules: Mapping[str, Sequence[str]], task: Task, device: str) -
     return found
 
 
-def _absent(modules: Mapping[str, Sequence[str]], reason: str) -> list[Contender]:
+def _absent(modules: _Modules, reason: str) -> list[Contender]:
     return [Contender(name, absent=reason) for names in modules.values() for name in names]
