@@ -18,6 +18,7 @@ from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, load
 from webnorm.ops import OPS, make_inputs, plain
+from webnorm.parts import in_parts
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import Array, Problem
 from webnorm.reference import Answers
@@ -172,8 +173,13 @@ def _arrays(outputs: Mapping[str, tuple[Array, bool]]) -> dict[str, Array]:
 def _digest(arrays: Mapping[str, Array]) -> bytes:
     digest = hashlib.blake2b()
     for array in arrays.values():
-        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        for part in _part_digests(np.ascontiguousarray(array).reshape(-1).view(np.uint8)):
+            digest.update(part)
     return digest.digest()
+
+
+def _part_digests(data: Array) -> list[bytes]:
+    return in_parts(lambda part: hashlib.blake2b(data[part].data).digest(), data.size, 1)
 
 
 def try_variant(bench: Bench, variant: Variant, case: str | None = None) -> tuple[Result, Plan | None, bytes]:

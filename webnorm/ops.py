@@ -11,6 +11,7 @@ import numpy as np
 
 from webnorm import reference
 from webnorm.errors import WebnormError
+from webnorm.parts import converted, standard_normal
 from webnorm.problem import DTYPES, FP8, Array, Options, Problem, draw_x, finfo
 
 Kind = Literal["data", "parameter", "out", "float32"]
@@ -136,7 +137,7 @@ def complete_inputs(
     for tensor in op.present(problem):
         if tensor.access == "read" and tensor.name not in arrays:
             drawn = _draw(tensor, problem, arrays, op, rng)
-            arrays[tensor.name] = drawn.astype(DTYPES[tensor.dtype(problem)])
+            arrays[tensor.name] = converted(drawn, DTYPES[tensor.dtype(problem)])
     return arrays
 
 
@@ -154,9 +155,9 @@ def _draw(
         case "residual" | "residual_bias":
             x = arrays["x"].astype(np.float64)
             largest = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
-            return rng.standard_normal(shape) * min(1.0, largest)
+            return standard_normal(rng, shape) * min(1.0, largest)
         case _:
-            return rng.standard_normal(shape)
+            return standard_normal(rng, shape)
 
 
 def _norm(name: str, summary: str, has_mean: bool, defaults: Options) -> Op:
