@@ -65,7 +65,9 @@ class Summary:
         return _ratio(self.fastest_other, self.auto)
 
     def met(self, goal: Goal) -> bool | None:
-        """Whether the goal is met; None where there is none, or nothing to hold against it."""
+        """Whether the goal is met, by a right choice; None where there is nothing to hold it against."""
+        if goal != Goal() and self.auto is None:
+            return False
         pairs = ((goal.percent_of_copy, self.percent_of_copy), (goal.ahead, self.ahead))
         known = [found >= asked for asked, found in pairs if asked is not None and found is not None]
         return all(known) if known else None

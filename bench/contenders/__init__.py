@@ -51,6 +51,13 @@ class Contender:
         return OPS["copy"] if self.copies else task.op
 
 
+def beyond_plain(task: Task) -> str | None:
+    """Why a contender that was written down for plain float32 does not compute a task; None where it does."""
+    if task.problem.dtype != "float32" or task.problem.options.residual:
+        return "written down here for float32 without a residual"
+    return None
+
+
 def found_wrong(outputs: Mapping[str, Array], answers: Answers, dtype: str) -> tuple[float, str | None]:
     """The largest error of any output, and what is wrong with it, or None.
 

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from bench.contenders import Contender
+from bench.contenders import Contender, beyond_plain
 from webnorm.presets import Task
 from webnorm.problem import Array
 
 
 def contenders(task: Task, device: str) -> list[Contender]:
     """NumPy's copy, and the op as one writes it down, in the arrays' own float32."""
+    absent = beyond_plain(task)
+    compute = _backward(task) if task.op.backward else _forward(task)
     return [
         Contender("NumPy copy", lambda t: {"y": t["x"].copy()}, copies=True),
-        Contender("NumPy", _backward(task) if task.op.backward else _forward(task)),
+        Contender("NumPy", None if absent else compute, absent),
     ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper
 
-from bench.contenders import Contender
+from bench.contenders import Contender, beyond_plain
 from webnorm.presets import Task
 
 # RMSNormalization is an op of ONNX since opset 23, LayerNormalization since 17.
@@ -20,8 +20,9 @@ _IR_VERSION = 10
 
 def contenders(task: Task, device: str) -> list[Contender]:
     """The op in a model of one node, with its output bound beforehand."""
-    if task.op.name not in _OPSETS:
-        return [Contender("ONNX Runtime", absent="ONNX has no gradient of a norm")]
+    absent = beyond_plain(task) if task.op.name in _OPSETS else "ONNX has no gradient of a norm"
+    if absent:
+        return [Contender("ONNX Runtime", absent=absent)]
     problem = task.problem
     name, opset = _OPSETS[task.op.name]
     inputs = ["x", "weight"] + (["bias"] if task.op.has_mean else [])
