@@ -138,8 +138,8 @@ def enter(contender: Contender, library: Library, task: Task, answers: Mapping[s
 # --- one problem
 
 
-def measure(device: Device, task: Task, rounds: int) -> list[Result]:
-    """The results of the copies, webnorm's variants and the contenders, which took turns."""
+def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> list[Result]:
+    """The results of the copies, webnorm's variants and, unless it is alone, the contenders; all take turns."""
     traits = device.traits
     sets = bench.sets_for(task.op, task.problem, traits)
     auto, own = variants(task, traits)
@@ -149,7 +149,7 @@ def measure(device: Device, task: Task, rounds: int) -> list[Result]:
     answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in (own[0], auto)}
     rivals = [
         enter(contender, library, task, answers)
-        for library in libraries(task, arrays, sets, traits.software)
+        for library in (() if alone else libraries(task, arrays, sets, traits.software))
         for contender in library.contenders
     ]
     specs = [lab.VariantSpec.of(variant) for variant in own]
@@ -270,7 +270,7 @@ def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]
     found: list[Result] = []
     for name, section, task in chosen(asked, adapter.traits.software):
         began = timing.clock()
-        results = measure(device_with(tuple(section.limits.items())), task, asked.rounds)
+        results = measure(device_with(tuple(section.limits.items())), task, asked.rounds, section.alone)
         print(f"{timing.clock() - began:5.1f} s  {task}: {Summary.of(results)}", flush=True)
         found += [replace(result, case=name) for result in results]
         recorded[name] = f"{datetime.date.today()}, `{command}`"

@@ -7,18 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.contenders import NAMES
+from bench.contenders import COPIES, NAMES
 from bench.record_tables import Summary, summaries
 from bench.sections import SECTIONS
 from webnorm.plot import COLOURS, MARKERS
 from webnorm.results import Report, replacing
 
 _OWN = "webnorm"
+_COPY = "best copy"
 _ACROSS = 3
+# Fewer numbers of columns are read off the table.
+_FEWEST_COLS = 4
 
 
 def plot(report: Report, path: Path) -> None:
-    """Draw an .svg with a panel for each section, op and storage type that has several numbers of columns."""
+    """Draw an .svg with a panel for each section, op and storage type of at least four numbers of columns."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -41,8 +44,8 @@ def plot(report: Report, path: Path) -> None:
             for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
         }
         figure.legend(
-            [handles[name] for name in (_OWN, *NAMES) if name in handles],
-            [name for name in (_OWN, *NAMES) if name in handles],
+            [handles[name] for name in (_OWN, *NAMES, _COPY) if name in handles],
+            [name for name in (_OWN, *NAMES, _COPY) if name in handles],
             loc="outside lower center",
             ncols=4,
             frameon=False,
@@ -58,7 +61,9 @@ def _panels(report: Report) -> list[tuple[str, list[Summary]]]:
         for one in members:
             found.setdefault(f"{SECTIONS[section].title}: {one.op}, {one.problem.dtype}", []).append(one)
     return [
-        (title, members) for title, members in found.items() if len({one.problem.cols for one in members}) > 1
+        (title, members)
+        for title, members in found.items()
+        if len({one.problem.cols for one in members}) >= _FEWEST_COLS
     ]
 
 
@@ -69,14 +74,13 @@ def _draw(ax: Any, title: str, members: Sequence[Summary]) -> None:
     own = [by_cols[n].percent_of_copy for n in cols]
     for at, name in enumerate(NAMES):
         line = [(n, share) for n in cols if (share := by_cols[n].share(name)) is not None]
-        if line:
+        if line and name not in COPIES:
             colour, marker = COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]
-            style = ":" if by_cols[cols[0]].others[name].roofline else "-"
-            ax.plot(*zip(*line, strict=True), style, color=colour, marker=marker, ms=4, lw=1.2, label=name)
+            ax.plot(*zip(*line, strict=True), color=colour, marker=marker, ms=4, lw=1.2, label=name)
     drawn = [(n, share) for n, share in zip(cols, own, strict=True) if share is not None]
     if drawn:
         ax.plot(*zip(*drawn, strict=True), color="black", marker="o", ms=5, lw=2.2, label=_OWN)
-    ax.axhline(100, color="#777777", lw=0.8)
+    ax.axhline(100, color="#777777", lw=1.0, ls="--", label=_COPY)
     ax.set_title(title, fontsize=9)
     ax.set_xscale("log", base=2)
     ax.set_xticks(cols, list(map(str, cols)), rotation=45, fontsize=8)

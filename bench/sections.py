@@ -50,7 +50,10 @@ class Goal:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the record. `shapes` gives rows and columns for the bytes of an element and those of x."""
+    """A part of the record. `shapes` gives rows and columns for the bytes of an element and those of x.
+
+    `alone` measures no contenders. `software` is for software adapters, and only for them.
+    """
 
     title: str
     ops: Sequence[str]
@@ -59,6 +62,7 @@ class Section:
     goal: Goal
     options: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    alone: bool = False
     software: bool = False
 
     def tasks(self, x_bytes: int = X_BYTES) -> Iterator[Task]:
@@ -97,12 +101,13 @@ SECTIONS: Mapping[str, Section] = {
     "long": Section("Few long rows", (*_FORWARD, *_BACKWARD), _TWO, _given(_LONG), Goal(ahead=1.0)),
     "small": Section("Small problems", (*_FORWARD, *_BACKWARD), _TWO, _given(_SMALL), Goal(ahead=1.0)),
     "page": Section(
-        "With the limits that a page gets without asking",
+        "Within a page's default limits",
         _FORWARD,
         _TWO,
         _filling([n for n in _COLS if n <= 8192]),
         Goal(95.0),
         limits=_PAGE,
+        alone=True,
     ),
     "cpu": Section(
         "On the CPU",

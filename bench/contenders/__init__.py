@@ -17,9 +17,9 @@ from webnorm.reference import Answers
 Compute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 # In the order of a table's columns.
+COPIES = ("torch copy", "NumPy copy")
 NAMES = (
-    "torch copy",
-    "NumPy copy",
+    *COPIES,
     "torch eager",
     "torch.compile",
     "Triton",
