@@ -44,8 +44,9 @@ from webnorm.results import Report, Result, check_writable, read, to_csv, to_jso
 # While inputs, answers and comparisons were worked out the GPU idled, and its clock fell: to 540 of 1980 MHz
 # on an H200.
 _WARM_UP_S = 1.0
-# What the file says of the software beside webnorm, where it is installed.
-_PACKAGES = ("numpy", "torch", "triton", "liger-kernel", "onnxruntime")
+# What a record tells the versions of, where it is installed.
+_ON_CUDA = ("torch", "triton", "liger-kernel")
+_ON_THE_CPU = ("numpy", "torch", "onnxruntime")
 
 
 # --- webnorm's side
@@ -139,7 +140,7 @@ def enter(contender: Contender, library: Library, task: Task, answers: Mapping[s
 
 
 def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> list[Result]:
-    """The results of the copies, webnorm's variants and, unless it is alone, the contenders; all take turns."""
+    """The results of the copies, webnorm's variants and, unless it is alone, the contenders, in turn."""
     traits = device.traits
     sets = bench.sets_for(task.op, task.problem, traits)
     auto, own = variants(task, traits)
@@ -176,7 +177,7 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
 def description(device: Device) -> dict[str, Any]:
     """The device, the processor, and the versions of what was measured beside webnorm."""
     versions = {}
-    for package in _PACKAGES:
+    for package in _ON_THE_CPU if device.traits.software else _ON_CUDA:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
