@@ -78,7 +78,7 @@ class Summary:
         if result is None:
             return _NOTHING
         words = {"skip": _NOTHING, "fail": "wrong", "error": "failed"}
-        return words.get(result.status) or _text(self.share(name), 1)
+        return words.get(result.status) or _text(self.share(name), 1) + _mark(result)
 
     def share(self, name: str) -> float | None:
         """A contender's bytes per second, of the best copy's, in percent."""
@@ -140,7 +140,7 @@ def to_markdown(report: Report, name: str) -> str:
         f"# {device['adapter']}",
         f"{device_text(device)}; {device.get('cpu', 'unknown processor')}; webnorm {report.webnorm}; "
         f"Python {device.get('python', 'unknown')}, {packages}.",
-        _ON_SOFTWARE if software else _ON_A_GPU,
+        f"{_ON_SOFTWARE if software else _ON_A_GPU} {_MARKED}",
         f"![Share of the best copy by columns]({name}.svg)",
     ]
     for section, members in found.items():
@@ -168,6 +168,10 @@ _ON_SOFTWARE = (
     "directly. All take turns, over buffers that stay in the cache, by the wall clock; % is of the fastest "
     "copy of the same run."
 )
+_MARKED = (
+    "~ marks times whose samples scatter by more than 20 %, or that rose by more than 15 % during the run: "
+    "the machine had other work."
+)
 
 
 def _tables(members: Sequence[Summary], goal: Goal) -> Iterator[str]:
@@ -190,7 +194,7 @@ def _tables(members: Sequence[Summary], goal: Goal) -> Iterator[str]:
                 f"{one.problem.rows} x {one.problem.cols}",
                 f"{_text(_gbps(one.copy), 0)} ({one.copy.kernel if one.copy else _NOTHING})",
                 _text(_gbps(one.auto), 0),
-                _text(one.percent_of_copy, 1),
+                _text(one.percent_of_copy, 1) + _mark(one.auto),
                 *(one.percent(name) for name in names),
                 _text(one.ahead, 2),
             ]
@@ -233,6 +237,11 @@ def _ratio(slower: Result | None, faster: Result | None) -> float | None:
     if slower is None or faster is None or not slower.median_ns or not faster.median_ns:
         return None
     return slower.median_ns / faster.median_ns
+
+
+def _mark(result: Result | None) -> str:
+    """What a time is marked with that scatters, or rose while it was taken."""
+    return "~" if result and {"noisy", "throttled"} & set(result.flags) else ""
 
 
 def _gbps(result: Result | None) -> float | None:

@@ -245,6 +245,14 @@ def test_the_tables_say_what_was_met_missed_and_left_out() -> None:
     assert "Recorded today." in text
 
 
+def test_a_time_that_scatters_is_marked() -> None:
+    results = [
+        replace(r, flags=("noisy",)) if r.kernel == "Triton" else r for r in a_problem(task_of("layer_norm"))
+    ]
+    assert Summary.of(results).percent("Triton") == "90.0~"
+    assert "| 90.0~ |" in to_markdown(Report(device=DEVICE, results=tuple(results)), "NAME")
+
+
 def test_sections_stand_in_their_order_with_columns_rising() -> None:
     tasks_ = [task_of("rms_norm", 64), task_of("layer_norm", 256), task_of("layer_norm", 96)]
     results = [r for task in tasks_ for r in a_problem(task)]

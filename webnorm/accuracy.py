@@ -291,9 +291,9 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
     )
 
 
-def _limit(answer: Answer, allowed: Tolerance) -> Float64Array:
+def _limit(answer: Answer, allowed: Tolerance) -> Array:
     """The tolerance of each element, before what a narrow type's rounding adds."""
-    limit = allowed.base * np.asarray(answer.unit, np.float64)
+    limit = allowed.base * answer.unit
     # A factor of 0 leaves the term out: of a constant row of 1e38, `shaky` is infinite.
     if allowed.slope > 0:
         limit = limit + allowed.slope * answer.shaky
@@ -304,7 +304,7 @@ def _limit(answer: Answer, allowed: Tolerance) -> Float64Array:
     return limit
 
 
-def _in_units(error: Float64Array, limit: Float64Array) -> Float64Array:
+def _in_units(error: Float64Array, limit: Array) -> Float64Array:
     """Error / limit, where a tolerance of nothing is met by an error of nothing."""
     return np.where(error == 0.0, 0.0, error / np.maximum(limit, np.finfo(np.float64).tiny))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from webnorm import reference
 from webnorm.errors import WebnormError
-from webnorm.parts import converted, standard_normal
+from webnorm.parts import converted, in_parts, standard_normal
 from webnorm.problem import DTYPES, FP8, Array, Options, Problem, draw_x, finfo
 
 Kind = Literal["data", "parameter", "out", "float32"]
@@ -153,11 +153,19 @@ def _draw(
         case "stats":
             return reference.stats_of(arrays["x"], problem.eps, op.has_mean)
         case "residual" | "residual_bias":
-            x = arrays["x"].astype(np.float64)
-            largest = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
-            return standard_normal(rng, shape) * min(1.0, largest)
+            return standard_normal(rng, shape) * min(1.0, _largest(arrays["x"]))
         case _:
             return standard_normal(rng, shape)
+
+
+def _largest(x: Array) -> float:
+    """The largest finite |x|; 0 where there is none."""
+
+    def of_rows(part: slice) -> float:
+        wide = x[part].astype(np.float64)
+        return float(np.max(np.abs(wide), where=np.isfinite(wide), initial=0.0))
+
+    return max(in_parts(of_rows, *x.shape), default=0.0)
 
 
 def _norm(name: str, summary: str, has_mean: bool, defaults: Options) -> Op:
