@@ -65,22 +65,20 @@ def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
     return found
 
 
-def choose(task: Task, traits: Traits) -> Variant:
-    """What webnorm runs where nobody names a kernel; WebnormError where no kernel can run the problem."""
-    auto, refusal = best_variant(
-        [kernel for kernel in discover() if kernel.op is task.op], task.problem, traits
-    )
+def variants(task: Task, traits: Traits) -> tuple[Variant, list[Variant]]:
+    """webnorm's own choice; and the copy and that choice, each with its neighbours, and the second choice.
+
+    Raises WebnormError where no kernel can run the problem.
+    """
+    kernels = discover()
+    ladder = [kernel for kernel in kernels if kernel.op is task.op]
+    auto, refusal = best_variant(ladder, task.problem, traits)
     if auto is None:
         raise WebnormError(f"{task}: {refusal}")
-    return auto
-
-
-def variants(task: Task, traits: Traits) -> tuple[Variant, list[Variant]]:
-    """Webnorm's own choice; and the copy and that choice, each with its neighbours."""
-    auto = choose(task, traits)
-    (copy,) = (kernel for kernel in discover() if kernel.op.exact)
+    second, _ = best_variant([one for one in ladder if one is not auto.kernel], task.problem, traits)
+    (copy,) = (kernel for kernel in kernels if kernel.op.exact)
     copies = neighbours(default_variant(copy, plain(task.problem), traits), task, traits)
-    return auto, copies + neighbours(auto, task, traits)
+    return auto, copies + neighbours(auto, task, traits) + ([second] if second else [])
 
 
 # --- the others

@@ -86,17 +86,16 @@ class Summary:
         return self._percent(result) if result and result.timed else None
 
     def better(self) -> str:
-        """The constants in which the best variant differs from webnorm's choice, and its lead in percent."""
+        """The best variant's kernel or constants where they are not those of the choice, and its lead."""
         lead = _ratio(self.auto, self.best)
         if self.auto is None or self.best is None or lead is None:
             return _NOTHING
         if self.best is self.auto:
             return AUTO
-        unlike = (
-            f"{name}={value}"
-            for name, value in self.best.constants.items()
-            if self.auto.constants.get(name) != value
-        )
+        mine, its = self.auto.constants, self.best.constants
+        unlike = [f"{name}={value}" for name, value in its.items() if mine.get(name) != value]
+        if self.best.kernel != self.auto.kernel:
+            unlike = [self.best.kernel]
         return f"{' '.join(unlike)}: {100 * (lead - 1):.1f} % faster"
 
     def __str__(self) -> str:
