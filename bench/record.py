@@ -56,7 +56,8 @@ def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
     """The variant, and those that are one step away from it on one axis, of those that can run."""
     problem = plain(task.problem) if variant.kernel.op.exact else task.problem
     found = [variant]
-    for axis, values in variant.kernel.tune.items():
+    for axis, unsorted in variant.kernel.tune.items():
+        values = sorted(unsorted)
         at = values.index(variant.constants[axis])
         for value in values[max(0, at - 1) : at] + values[at + 1 : at + 2]:
             near = Variant(variant.kernel, {**variant.constants, axis: value})
@@ -66,7 +67,7 @@ def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
 
 
 def variants(task: Task, traits: Traits) -> tuple[Variant, list[Variant]]:
-    """webnorm's own choice; and the copy and that choice, each with its neighbours, and the second choice.
+    """What webnorm chooses; and the copy and that choice, each with its neighbours, and the second choice.
 
     Raises WebnormError where no kernel can run the problem.
     """

@@ -262,8 +262,7 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
             unequal = int((rounded_to(near - tie, dtype) == rounded_to(near + tie, dtype)).sum())
         missing = counted & ~np.isfinite(wide)
         error[missing] = np.inf
-        ratio[missing] = np.inf
-        # A limit that is no number shows nothing.
+        # A limit that is no number shows nothing, and nothing is shown of NaN.
         ratio[np.isnan(ratio)] = np.inf
         ratio[~counted] = 0.0
         error[~counted] = 0.0
