@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import math
 import os
 import platform
 import sys
@@ -44,6 +45,9 @@ from webnorm.results import Report, Result, check_writable, read, to_csv, to_jso
 # While inputs, answers and comparisons were worked out the GPU idled, and its clock fell: to 540 of 1980 MHz
 # on an H200.
 _WARM_UP_S = 1.0
+# Buffers of all sets together: over four times the largest last-level cache of a CUDA card, 126 MB. What is
+# read back and compared is half of what `webnorm bench` takes for any GPU.
+_COLD_BYTES = 1 << 29
 # What a record tells the versions of, where it is installed.
 _ON_CUDA = ("torch", "triton", "liger-kernel")
 _ON_THE_CPU = ("numpy", "torch", "onnxruntime")
@@ -141,7 +145,8 @@ def enter(contender: Contender, library: Library, task: Task, answers: Mapping[s
 def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> list[Result]:
     """The results of the copies, webnorm's variants and, unless it is alone, the contenders, in turn."""
     traits = device.traits
-    sets = bench.sets_for(task.op, task.problem, traits)
+    enough = math.ceil(_COLD_BYTES / task.op.minimum_bytes(task.problem))
+    sets = min(bench.sets_for(task.op, task.problem, traits), enough)
     auto, own = variants(task, traits)
     check_memory(task.problem, task.op, device, sets)
     arrays = make_inputs(task.op, task.problem)

@@ -275,7 +275,7 @@ def _gradient(name: str, summary: str, has_mean: bool, defaults: Options) -> Op:
 
 def _copy(arrays: Mapping[str, Array], problem: Problem) -> reference.Answers:
     nothing = np.zeros(1)
-    return {"y": reference.Answer(arrays["x"].astype(np.float64), nothing, nothing)}
+    return {"y": reference.Answer(converted(arrays["x"], np.float64), nothing, nothing)}
 
 
 _NO_BIAS = Options(bias=False)
