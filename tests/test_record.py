@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bench import record
-from bench.contenders import Contender, found_wrong
+from bench.contenders import COPIES, NAMES, Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import CudaGraph, WallClock
 from bench.record_plot import plot
@@ -326,3 +326,8 @@ def test_a_run_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     done = subprocess.run([*command, "--tables"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert out.with_suffix(".md").exists() and read(out.with_suffix(".json")) == report
+
+
+def test_the_documents_name_every_section_and_contender() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    assert all(name in text for name in {*SECTIONS, *NAMES} - {*COPIES})
