@@ -1,144 +1,304 @@
-"""Record an adapter's results: every kernel beside the WGSL copy and, where torch has the card, torch.
+"""Record webnorm beside other libraries on one machine: copies, kernels and contenders, taken in turn.
 
-    python -m bench.record --out bench/results/NAME [--op OP --dtype DTYPE --rows 65536 --cols 1024 ...]
+    python -m bench.record --out bench/results/NAME [--section forward backward ...] [--cols 1024 ...]
 
-writes NAME.json (readable by `webnorm compare`) and NAME.md. All variants of a shape, torch's copy and
-torch's own function are sampled in turn, over buffers that are rotated past the cache. Without --op, --rows
-and --cols it takes the shapes that suit the adapter, forward and gradient, float32 and float16.
+writes NAME.json (readable by `webnorm compare`), NAME.md, NAME.csv and, where matplotlib is installed,
+NAME.svg. On a GPU it takes the sections of bench/sections.py beside torch, torch.compile, Triton and Liger,
+where they are installed; on a software adapter (--cpu asks for one) the section cpu beside NumPy, torch and
+ONNX Runtime. What NAME.json already holds stays, but for the problems that are measured again. It is written
+after every problem, the others at the end; --tables writes them anew and measures nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import math
+import os
+import platform
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-
-from bench.arguments import ops_and_dtypes, parser
-from bench.torch_ops import samplers
-from webnorm import bench, lab, presets, timing
-from webnorm.device import Device, find_adapter, open_device
-from webnorm.kernel import Kernel, Variant, chosen_variants, discover
-from webnorm.ops import plain
+from bench.contenders import Contender, found_wrong
+from bench.contenders.installed import Library, libraries
+from bench.contenders.samplers import Sampler
+from bench.record_plot import plot
+from bench.record_tables import AUTO, RECORDED, Summary, to_markdown
+from bench.sections import SECTIONS, X_BYTES, Section
+from webnorm import bench, lab, timing
+from webnorm.device import Device, Traits, adapters, find_adapter, open_device
+from webnorm.errors import WebnormError
+from webnorm.kernel import Variant, best_variant, default_variant, discover
+from webnorm.ops import OPS, make_inputs, plain
+from webnorm.plan import check_memory
 from webnorm.presets import Task
-from webnorm.report import bench_table
-from webnorm.results import Report, Result, to_json, to_markdown, write_text
+from webnorm.problem import STORAGE
+from webnorm.reference import Answers
+from webnorm.results import Report, Result, check_writable, read, to_csv, to_json, write_text
 
-# What the flagship's choices cost, one at a time.
-_CHOICES = {
-    "hi_lo_mean": (0,),
-    "subgroups": (0,),
-    "native_f16": (1,),
-    "groups": (132, 264, 528, 1056),
-}
-
-
-@dataclass(frozen=True)
-class Other:
-    """What something that is not webnorm took: the median of its runs in ns, and GB/s."""
-
-    name: str
-    median_ns: float
-    gbps: float
+# While inputs, answers and comparisons were worked out the GPU idled, and its clock fell: to 540 of 1980 MHz
+# on an H200.
+_WARM_UP_S = 1.0
+# Buffers of all sets together: over four times the largest last-level cache of a CUDA card, 126 MB. What is
+# read back and compared is half of what `webnorm bench` takes for any GPU.
+_COLD_BYTES = 1 << 29
+# What a record tells the versions of, where it is installed.
+_ON_CUDA = ("torch", "triton", "liger-kernel")
+_ON_THE_CPU = ("numpy", "torch", "onnxruntime")
 
 
-def asked(task: Task, device: Device) -> list[Variant]:
-    """The copy with one to four accesses, every kernel at its defaults, and the flagship's choices."""
-    found: list[Variant] = []
-    for kernel in discover():
-        if kernel.op.exact:
-            accesses = {"accesses": kernel.tune["accesses"]}
-            found += chosen_variants(kernel, plain(task.problem), device.traits, accesses)
-        elif kernel.op is task.op:
-            found += chosen_variants(kernel, task.problem, device.traits, {})
-            if kernel.name == "registers":
-                found += _choices(kernel, task, device)
-    unlike = {str(variant): variant for variant in found}
-    return [
-        variant
-        for variant in unlike.values()
-        if variant.refusal(plain(task.problem) if variant.kernel.op.exact else task.problem, device.traits)
-        is None
-    ]
+# --- webnorm's side
 
 
-def _choices(kernel: Kernel, task: Task, device: Device) -> list[Variant]:
-    found: list[Variant] = []
-    (default,) = chosen_variants(kernel, task.problem, device.traits, {})
-    threads = default.constants["threads_per_row"]
-    near = tuple(n for n in kernel.tune["threads_per_row"] if threads // 2 <= n <= 2 * threads)
-    for axis, values in {"threads_per_row": near, **_CHOICES}.items():
-        if axis in kernel.tune:
-            found += chosen_variants(kernel, task.problem, device.traits, {axis: values})
+def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
+    """The variant, and those that are one step away from it on one axis, of those that can run."""
+    problem = plain(task.problem) if variant.kernel.op.exact else task.problem
+    found = [variant]
+    for axis, unsorted in variant.kernel.tune.items():
+        values = sorted(unsorted)
+        at = values.index(variant.constants[axis])
+        for value in values[max(0, at - 1) : at] + values[at + 1 : at + 2]:
+            near = Variant(variant.kernel, {**variant.constants, axis: value})
+            if near.refusal(problem, traits) is None:
+                found.append(near)
     return found
 
 
-def measure(
-    device: Device, task: Task, variants: list[Variant], rule: timing.Rule
-) -> tuple[list[Result], list[Other]]:
-    """The results in the order of the variants, and what torch took."""
-    sets = bench.sets_for(task.op, task.problem, device.traits)
-    others = samplers(task, sets)
-    job = lab.TimingJob(task.problem, tuple(lab.VariantSpec.of(v) for v in variants), (), sets, rule)
-    results: dict[int, Result] = {}
-    samples: dict[str, list[float]] = {name: [] for name in others}
-    for event in lab.time_variants(device, job):
-        match event:
-            case lab.Round():
-                for name, (sample, _) in others.items():
-                    samples[name].append(sample())
-            case lab.Found(index, result):
-                results[index] = result
-    ordered = bench.against_copy([results[index] for index in sorted(results)], device.traits)
-    medians = {name: timing.statistics(own).median for name, own in samples.items()}
-    return ordered, [Other(name, medians[name], size / medians[name]) for name, (_, size) in others.items()]
+def variants(task: Task, traits: Traits) -> tuple[Variant, list[Variant]]:
+    """What webnorm chooses; and the copy and that choice, each with its neighbours, and the second choice.
+
+    Raises WebnormError where no kernel can run the problem.
+    """
+    kernels = discover()
+    ladder = [kernel for kernel in kernels if kernel.op is task.op]
+    auto, refusal = best_variant(ladder, task.problem, traits)
+    if auto is None:
+        raise WebnormError(f"{task}: {refusal}")
+    second, _ = best_variant([one for one in ladder if one is not auto.kernel], task.problem, traits)
+    (copy,) = (kernel for kernel in kernels if kernel.op.exact)
+    copies = neighbours(default_variant(copy, plain(task.problem), traits), task, traits)
+    return auto, copies + neighbours(auto, task, traits) + ([second] if second else [])
 
 
-def summary(task: Task, results: list[Result], others: list[Other]) -> str:
-    """The shape in a line: the best copy, the fastest kernel, torch."""
-    copy = max(r.gbps or 0.0 for r in results if r.roofline)
-    best = max((r for r in results if not r.roofline and r.gbps), key=lambda r: r.gbps or 0.0)
-    words = [f"{task}: WGSL copy {copy:.0f} GB/s"]
-    words.append(f"{best.kernel} {best.gbps:.0f} ({100 * (best.gbps or 0) / copy:.1f} % of it)")
-    words += [f"{other.name} {other.gbps:.0f} ({100 * other.gbps / copy:.1f} %)" for other in others]
-    return ", ".join(words)
+# --- the others
 
 
-def tasks(arguments: argparse.Namespace, device: Device) -> list[Task]:
-    """What the arguments ask for."""
-    if arguments.rows:
-        shapes = tuple(zip(arguments.rows, arguments.cols, strict=True))
-    else:
-        shapes = presets.default_shapes(device.traits.software, quick=False)
-    ops, dtypes = ops_and_dtypes(arguments)
-    return [task for op in ops for dtype in dtypes for task in presets.tasks(op, shapes, dtype=dtype)]
+@dataclass
+class Rival:
+    """A contender's result so far, the bytes it has to move and, where it is right, how it is timed."""
 
+    result: Result
+    bytes: int
+    sampler: Sampler | None = None
+    samples: list[float] = field(default_factory=list)
 
-def main() -> None:
-    """Parse the arguments, measure, write."""
-    arguments = parser(__doc__, "files to write, without suffix").parse_args()
-    device = open_device(find_adapter(arguments.adapter))
-    rule = timing.Rule(least=arguments.rounds, most=arguments.rounds, budget_s=600)
-    found: list[Result] = []
-    lines = []
-    for task in tasks(arguments, device):
-        results, others = measure(device, task, asked(task, device), rule)
-        found += results
-        lines.append(summary(task, results, others))
-        print(lines[-1], flush=True)
-        Console(width=160).print(bench_table(results, str(task)))
-        # After every shape: a run that is cut short keeps what it has.
-        report = Report(device=device.description(), results=tuple(found))
-        write_text(arguments.out.with_suffix(".json"), to_json(report))
-        command = " ".join(["python -m bench.record", *sys.argv[1:]])
-        header = f"Recorded {datetime.date.today()} with `{command}`.\n\n"
-        write_text(
-            arguments.out.with_suffix(".md"),
-            header + "\n".join(f"- {line}" for line in lines) + "\n\n" + to_markdown(report),
+    def measured(self, cold: bool) -> Result:
+        """The result with its times, where there are any."""
+        if self.sampler is None:
+            return self.result
+        found = timing.statistics(self.samples)
+        return replace(
+            self.result,
+            median_ns=found.median,
+            p20_ns=found.p20,
+            p80_ns=found.p80,
+            samples_ns=tuple(self.samples),
+            dispatches_per_sample=self.sampler.runs,
+            timing_method=self.sampler.method,
+            cache="cold" if cold else "warm",
+            bytes=self.bytes,
+            gbps=self.bytes / found.median,
+            flags=timing.flags(self.samples),
         )
 
 
+def enter(contender: Contender, library: Library, task: Task, answers: Mapping[str, Answers]) -> Rival:
+    """Prepare a contender and hold it against float64; a wrong one is not timed.
+
+    `answers` are those of the task's op and of the copy. Whatever a library raises is its own result.
+    """
+    op = contender.op(task)
+    size = op.minimum_bytes(plain(task.problem) if op.exact else task.problem)
+    result = Result(op=op.name, kernel=contender.name, constants={}, problem=task.problem, status="error")
+    if contender.compute is None:
+        return Rival(replace(result, status="skip", reason=contender.absent), size)
+    try:
+        sampler = library.sampler(contender.compute, library.inputs)
+        outputs = library.to_numpy(sampler.outputs())
+    except Exception as error:
+        first_line = str(error).partition("\n")[0]
+        return Rival(replace(result, reason=f"{type(error).__name__}: {first_line}"), size)
+    largest, reason = found_wrong(outputs, answers[op.name], task.problem.dtype)
+    result = replace(result, max_abs_error=largest, reason=reason, status="fail" if reason else "pass")
+    return Rival(result, size, None if reason else sampler)
+
+
+# --- one problem
+
+
+def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> list[Result]:
+    """The results of the copies, webnorm's variants and, unless it is alone, the contenders, in turn."""
+    traits = device.traits
+    enough = math.ceil(_COLD_BYTES / task.op.minimum_bytes(task.problem))
+    sets = min(bench.sets_for(task.op, task.problem, traits), enough)
+    auto, own = variants(task, traits)
+    check_memory(task.problem, task.op, device, sets)
+    arrays = make_inputs(task.op, task.problem)
+    board = lab.Bench(device, task.problem, arrays, (), sets)
+    answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in (own[0], auto)}
+    rivals = [
+        enter(contender, library, task, answers)
+        for library in (() if alone else libraries(task, arrays, sets, traits.software))
+        for contender in library.contenders
+    ]
+    specs = [lab.VariantSpec.of(variant) for variant in own]
+    rule = timing.Rule(least=rounds, most=rounds, budget_s=600, warm_up_s=_WARM_UP_S)
+    results: dict[int, Result] = {}
+    for event in lab.time_side_by_side(board, specs, rule):
+        match event:
+            case lab.Round():
+                for rival in rivals:
+                    if rival.sampler is not None:
+                        rival.samples.append(rival.sampler.sample())
+            case lab.Found(index, result):
+                results[index] = result
+    at = own.index(auto)
+    results[at] = replace(results[at], flags=(AUTO, *results[at].flags))
+    cold = sets > 1 or not traits.software
+    found = [results[index] for index in range(len(own))] + [rival.measured(cold) for rival in rivals]
+    return bench.against_copy(found, traits)
+
+
+# --- files
+
+
+def description(device: Device) -> dict[str, Any]:
+    """The device, the processor, and the versions of what was measured beside webnorm."""
+    versions = {}
+    for package in _ON_THE_CPU if device.traits.software else _ON_CUDA:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        **device.description(),
+        "cpu": f"{processor()}, {os.cpu_count()} threads",
+        "python": platform.python_version(),
+        "packages": versions,
+    }
+
+
+def processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown processor"
+
+
+def merged(old: Report | None, new: Report) -> Report:
+    """The old report with the new one's results in place of those of the same section, op and problem.
+
+    Raises WebnormError where they come from different adapters.
+    """
+    if old is None:
+        return new
+    mine, theirs = new.device["adapter"], old.device.get("adapter")
+    if mine != theirs:
+        raise WebnormError(f"the record at --out is of {theirs!r}, not of {mine!r}: name another file")
+    again = {(result.case, result.problem) for result in new.results}
+    kept = [result for result in old.results if (result.case, result.problem) not in again]
+    recorded = {**old.device.get(RECORDED, {}), **new.device[RECORDED]}
+    return Report(device={**new.device, RECORDED: recorded}, results=(*kept, *new.results))
+
+
+def write_tables(out: Path, report: Report) -> None:
+    """NAME.md, NAME.csv and, where matplotlib is installed, NAME.svg."""
+    write_text(out.with_suffix(".md"), to_markdown(report, out.name))
+    write_text(out.with_suffix(".csv"), to_csv(report))
+    if find_spec("matplotlib"):
+        plot(report, out.with_suffix(".svg"))
+
+
+# --- the command
+
+
+def arguments() -> argparse.Namespace:
+    """What is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="files to write, without suffix")
+    parser.add_argument("--section", nargs="+", choices=SECTIONS, help="those that suit the adapter")
+    parser.add_argument("--adapter", help="index or name")
+    parser.add_argument("--cpu", action="store_true", help="the software adapter and the section cpu")
+    parser.add_argument("--op", nargs="+", choices=[op for op in OPS if op != "copy"])
+    parser.add_argument("--dtype", nargs="+", choices=STORAGE)
+    parser.add_argument("--cols", type=int, nargs="+", help="of the sections' numbers of columns, these")
+    parser.add_argument("--mebibytes", type=int, default=X_BYTES >> 20, help="of x, where rows are free")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--tables", action="store_true", help="measure nothing")
+    return parser.parse_args()
+
+
+def chosen(asked: argparse.Namespace, software: bool) -> Iterator[tuple[str, Section, Task]]:
+    """The problems asked for, with the names of their sections."""
+    for name, section in SECTIONS.items():
+        if name in asked.section if asked.section else section.software == software:
+            for task in section.tasks(asked.mebibytes << 20):
+                problem = task.problem
+                if (
+                    task.op.name in (asked.op or OPS)
+                    and problem.dtype in (asked.dtype or STORAGE)
+                    and problem.cols in (asked.cols or (problem.cols,))
+                ):
+                    yield name, section, task
+
+
+def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]:
+    """Measure what is asked for; the whole record after every problem."""
+    adapter = find_adapter(asked.adapter)
+    if asked.cpu:
+        adapter = next((one for one in adapters() if one.traits.software), adapter)
+    device_with = cache(lambda limits: open_device(adapter, limits=dict(limits)))
+    about = description(device_with(()))
+    command = " ".join(["python -m bench.record", *sys.argv[1:]])
+    recorded: dict[str, str] = {}
+    found: list[Result] = []
+    for name, section, task in chosen(asked, adapter.traits.software):
+        began = timing.clock()
+        results = measure(device_with(tuple(section.limits.items())), task, asked.rounds, section.alone)
+        print(f"{timing.clock() - began:5.1f} s  {task}: {Summary.of(results)}", flush=True)
+        found += [replace(result, case=name) for result in results]
+        recorded[name] = f"{datetime.date.today()}, `{command}`"
+        yield merged(before, Report(device={**about, RECORDED: recorded}, results=tuple(found)))
+
+
+def main() -> None:
+    """Measure what is asked for and write the files."""
+    asked = arguments()
+    for suffix in (".json", ".md", ".csv", ".svg"):
+        check_writable(asked.out.with_suffix(suffix))
+    json = asked.out.with_suffix(".json")
+    report = before = read(json) if json.exists() else None
+    try:
+        for report in () if asked.tables else record(asked, before):
+            write_text(json, to_json(report))
+    finally:
+        if report is not None:
+            write_tables(asked.out, report)
+
+
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except WebnormError as error:
+        sys.exit(str(error))

@@ -151,6 +151,17 @@ def test_neighbours_may_not_be_many() -> None:
     assert judge(down, strict, answers, dtype="float16").ok
 
 
+def test_an_answer_beyond_the_types_range_is_left_out() -> None:
+    answers = np.ones((4, 3))
+    answers[1] = 1e6
+    with np.errstate(over="ignore"):
+        got = answers.astype(np.float16)
+    assert np.isinf(got[1]).all()
+    assert judge(got, expected=answers, dtype="float16").ok
+    got[2, 0] = np.inf
+    assert not judge(got, expected=answers, dtype="float16").ok
+
+
 def test_rounding_saturates() -> None:
     large = np.array([1e9, -1e9])
     assert rounded_to(large, "float8_e4m3fn").tolist() == [448.0, -448.0]

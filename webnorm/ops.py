@@ -12,6 +12,7 @@ import numpy as np
 
 from webnorm import reference
 from webnorm.errors import WebnormError
+from webnorm.parts import converted, in_parts, standard_normal
 from webnorm.problem import DTYPES, FP8, Array, Options, Problem, draw_x, finfo
 
 Kind = Literal["data", "parameter", "out", "float32"]
@@ -135,7 +136,7 @@ def complete_inputs(
     for tensor in op.present(problem):
         if tensor.access == "read" and tensor.name not in arrays:
             drawn = _draw(tensor, problem, arrays, op, rng)
-            arrays[tensor.name] = drawn.astype(DTYPES[tensor.dtype(problem)])
+            arrays[tensor.name] = converted(drawn, DTYPES[tensor.dtype(problem)])
     return arrays
 
 
@@ -151,11 +152,19 @@ def _draw(
         case "stats":
             return reference.stats_of(arrays["x"], problem.eps, op.has_mean)
         case "residual" | "residual_bias":
-            x = arrays["x"].astype(np.float64)
-            largest = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
-            return rng.standard_normal(shape) * min(1.0, largest)
+            return standard_normal(rng, shape) * min(1.0, _largest(arrays["x"]))
         case _:
-            return rng.standard_normal(shape)
+            return standard_normal(rng, shape)
+
+
+def _largest(x: Array) -> float:
+    """The largest finite |x|; 0 where there is none."""
+
+    def of_rows(part: slice) -> float:
+        wide = x[part].astype(np.float64)
+        return float(np.max(np.abs(wide), where=np.isfinite(wide), initial=0.0))
+
+    return max(in_parts(of_rows, *x.shape), default=0.0)
 
 
 def _norm(name: str, summary: str, has_mean: bool, defaults: Options) -> Op:
@@ -265,7 +274,7 @@ def _gradient(name: str, summary: str, has_mean: bool, defaults: Options) -> Op:
 
 def _copy(arrays: Mapping[str, Array], problem: Problem) -> reference.Answers:
     nothing = np.zeros(1)
-    return {"y": reference.Answer(arrays["x"].astype(np.float64), nothing, nothing)}
+    return {"y": reference.Answer(converted(arrays["x"], np.float64), nothing, nothing)}
 
 
 _NO_BIAS = Options(bias=False)

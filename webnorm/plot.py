@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, told apart by the colour-blind (https://jfly.uni-koeln.de/color/), without black,
 # which is the roofline's, and without yellow, which is too faint for a line on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _ROOFLINE = "#333333"
 # Panels side by side before a new line of them begins.
 _PANELS_ACROSS = 3
@@ -163,8 +163,7 @@ def _styles(panels: Sequence[_Panel]) -> dict[str, tuple[str, str]]:
     """A colour and a marker for each kernel, the same in every panel; 6 and 7 of them make 42 pairs."""
     kernels = dict.fromkeys(kernel for panel in panels for kernel in panel.lines)
     return {
-        kernel: (_COLOURS[at % len(_COLOURS)], _MARKERS[at % len(_MARKERS)])
-        for at, kernel in enumerate(kernels)
+        kernel: (COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]) for at, kernel in enumerate(kernels)
     }
 
 
@@ -212,7 +211,7 @@ def _draw_bars(ax: Axes, panel: _Panel) -> None:
     points = [bars[name] for name in names]
     spread = [[max(0.0, p.gbps - p.low) for p in points], [max(0.0, p.high - p.gbps) for p in points]]
     error_bars = {"ecolor": "#555555", "elinewidth": 1, "capsize": 2}
-    ax.barh(names, [p.gbps for p in points], xerr=spread, color=_COLOURS[0], error_kw=error_bars, height=0.7)
+    ax.barh(names, [p.gbps for p in points], xerr=spread, color=COLOURS[0], error_kw=error_bars, height=0.7)
     beside: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9}
     # Text on white, so that a number that meets the roofline can still be read.
     patch = {"facecolor": "white", "edgecolor": "none", "pad": 1}

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webnorm.errors import WebnormError, unknown
+from webnorm.parts import converted, standard_normal
 
 Array = npt.NDArray[Any]
 
@@ -165,18 +166,18 @@ class Problem:
 
 
 def _shifted(mean: float) -> Callable[[np.random.Generator, int, int], Array]:
-    return lambda rng, rows, cols: rng.standard_normal((rows, cols)) + mean
+    return lambda rng, rows, cols: standard_normal(rng, (rows, cols)) + mean
 
 
 def _outlier(rng: np.random.Generator, rows: int, cols: int) -> Array:
-    x = rng.standard_normal((rows, cols))
+    x = standard_normal(rng, (rows, cols))
     x[:, cols // 2] = 1e4
     return x
 
 
 def _row_scales(rng: np.random.Generator, rows: int, cols: int) -> Array:
     scales = np.logspace(-6, 6, max(rows, 1))[:, None]
-    return rng.standard_normal((rows, cols)) * scales
+    return standard_normal(rng, (rows, cols)) * scales
 
 
 # Every draw is float64 of shape (rows, cols), rounded to the problem's dtype by make_inputs.
@@ -187,7 +188,7 @@ DISTRIBUTIONS: Mapping[str, Callable[[np.random.Generator, int, int], Array]] = 
     "mean1000": _shifted(1e3),
     "mean1e4": _shifted(1e4),
     "mean1e6": _shifted(1e6),
-    "triton": lambda rng, rows, cols: -2.3 + 0.5 * rng.standard_normal((rows, cols)),
+    "triton": lambda rng, rows, cols: -2.3 + 0.5 * standard_normal(rng, (rows, cols)),
     "outlier": _outlier,
     "row_scales": _row_scales,
 }
@@ -197,4 +198,4 @@ def draw_x(problem: Problem) -> Array:
     """Draw x (rows, cols) in float64 from the problem's distribution and round it to its dtype."""
     rng = np.random.default_rng(problem.seed)
     x = DISTRIBUTIONS[problem.distribution](rng, problem.rows, problem.cols)
-    return x.astype(DTYPES[problem.dtype])
+    return converted(x, DTYPES[problem.dtype])

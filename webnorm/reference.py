@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from webnorm.parts import in_parts
 from webnorm.problem import DTYPES, FP8, Array, Problem
 
 Float64Array = npt.NDArray[np.float64]
 
-# Bytes of float64 that stay in a core's cache.
-_PART_BYTES = 1 << 22
 # The smallest row maximum that int8's scale is made from: 127 / it is finite in float32, and a row of
 # zeros has a scale.
 SMALLEST_ROW_MAXIMUM = 2.0**-100
@@ -38,7 +35,6 @@ class Answer:
 
 
 Answers = dict[str, Answer]
-Part = TypeVar("Part")
 
 
 def centred(x: Array) -> tuple[Float64Array, Float64Array]:
@@ -53,16 +49,6 @@ def centred(x: Array) -> tuple[Float64Array, Float64Array]:
     low = y.mean(axis=1, keepdims=True)
     y -= low
     return y, pivot + low
-
-
-def in_parts(work: Callable[[slice], Part], rows: int, cols: int) -> list[Part]:
-    """What `work` gives for each part of the rows, in order.
-
-    NumPy lets go of the interpreter's lock in its loops, so the parts of a large array take all cores.
-    """
-    at_once = max(1, _PART_BYTES // (8 * max(cols, 1)))
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(work, (slice(first, first + at_once) for first in range(0, rows, at_once))))
 
 
 @dataclass(frozen=True)
@@ -197,6 +183,11 @@ def stats_of(x: Array, eps: float, has_mean: bool) -> Array:
     (rows, 3): the mean in two words, whose sum has twice float32's digits, and rstd; (rows, 1) without a
     mean.
     """
+    parts = in_parts(lambda part: _stats_of_rows(x[part], eps, has_mean), *x.shape)
+    return np.concatenate(parts or [_stats_of_rows(x, eps, has_mean)])
+
+
+def _stats_of_rows(x: Array, eps: float, has_mean: bool) -> Array:
     rows = normalise(x, eps, has_mean)
     rstd = rows.rstd.astype(np.float32)
     if not has_mean:
@@ -216,21 +207,13 @@ def backward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> A
     The derivation is the standard one by the chain rule, as in Triton's LayerNorm tutorial.
     """
     weight, _ = _parameters(arrays, problem)
-    options = problem.options
 
     def part(part: slice) -> Answers:
         rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             return _backward_rows(rows, problem, has_mean, weight)
 
-    answers = _by_rows(part, problem, sums=("dweight", "dbias", "dresidual_bias"))
-    wanted = {
-        "dx": True,
-        "dweight": options.weight,
-        "dbias": options.bias,
-        "dresidual_bias": options.residual_bias,
-    }
-    return {name: answers[name] for name, present in wanted.items() if present}
+    return _by_rows(part, problem, sums=("dweight", "dbias", "dresidual_bias"))
 
 
 def _backward_rows(
@@ -253,13 +236,15 @@ def _backward_rows(
         dh = arrays["dh"].astype(np.float64)
         dx += dh
         unit += np.abs(dh)
-    dweight = dy * rows.xhat
-    return {
-        "dx": Answer(dx, unit.astype(np.float32), shaky.astype(np.float32)),
-        "dweight": _summed(dweight, dy * size, dy * rows.condition),
-        "dbias": _summed(dy, dy, np.zeros_like(dy)),
-        "dresidual_bias": _summed(dx, unit, shaky),
-    }
+    answers = {"dx": Answer(dx, unit.astype(np.float32), shaky.astype(np.float32))}
+    options = problem.options
+    if options.weight:
+        answers["dweight"] = _summed(dy * rows.xhat, dy * size, dy * rows.condition)
+    if options.bias:
+        answers["dbias"] = _summed(dy, dy, np.zeros_like(dy))
+    if options.residual_bias:
+        answers["dresidual_bias"] = _summed(dx, unit, shaky)
+    return answers
 
 
 def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Answer:
@@ -271,22 +256,30 @@ def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Ans
 
 def _by_rows(part: Callable[[slice], Answers], problem: Problem, sums: tuple[str, ...] = ()) -> Answers:
     """Put the answers of parts of the rows together; those named in `sums` are added up."""
-    # No rows are a part too: its answers have the shapes.
-    found = in_parts(part, problem.rows, problem.cols) or [part(slice(0, 0))]
-    answers: Answers = {}
-    for name in found[0]:
-        each = [answers_of[name] for answers_of in found]
-        if name in sums:
-            value, unit, shaky, summed = (
-                sum(getattr(answer, field) for answer in each)
-                for field in ("value", "unit", "shaky", "summed")
-            )
-            answers[name] = Answer(value, np.sqrt(unit), np.sqrt(shaky), summed)
-        else:
-            answers[name] = Answer(
-                *(
-                    np.concatenate([np.broadcast_to(getattr(a, field), a.value.shape) for a in each])
-                    for field in ("value", "unit", "shaky")
-                )
-            )
-    return answers
+    # No rows are a part too: its answers have the names, shapes and types.
+    whole = {
+        name: answer if name in sums else _room_for(answer, problem.rows)
+        for name, answer in part(slice(0, 0)).items()
+    }
+
+    def compute(rows: slice) -> Answers:
+        found = part(rows)
+        for name in whole.keys() - set(sums):
+            for field in ("value", "unit", "shaky"):
+                getattr(whole[name], field)[rows] = getattr(found[name], field)
+        return {name: found[name] for name in sums if name in found}
+
+    found = in_parts(compute, problem.rows, problem.cols)
+    for name in whole.keys() & set(sums):
+        value, unit, shaky, summed = (
+            sum((getattr(answers[name], field) for answers in found), start=getattr(whole[name], field))
+            for field in ("value", "unit", "shaky", "summed")
+        )
+        whole[name] = Answer(value, np.sqrt(unit), np.sqrt(shaky), summed)
+    return whole
+
+
+def _room_for(answer: Answer, rows: int) -> Answer:
+    """An answer like that of no rows for so many of them, to be filled."""
+    shape = (rows, *answer.value.shape[1:])
+    return Answer(*(np.empty(shape, field.dtype) for field in (answer.value, answer.unit, answer.shaky)))

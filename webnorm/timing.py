@@ -32,12 +32,16 @@ WARM_UP_RUNS = 3
 class Rule:
     """When to stop: after `least` rounds, once every plan's spread (p80 - p20) / median / sqrt(samples)
     is at most `spread`, or at `most` rounds, or when `budget_s` seconds are over.
+
+    Runs that do not count fill the first `warm_up_s` seconds: a GPU that idled while the answers were worked
+    out has lowered its clock.
     """
 
     least: int = 10
     most: int = 100
     spread: float = 0.01
     budget_s: float = 20.0
+    warm_up_s: float = 0.0
 
 
 QUICK = Rule(least=5, most=20, spread=0.03, budget_s=3.0)

@@ -1,0 +1,74 @@
+"""Liger's Triton kernels (https://github.com/linkedin/Liger-Kernel), called without autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from liger_kernel.ops.fused_add_rms_norm import fused_add_rms_norm_forward
+from liger_kernel.ops.layer_norm import layer_norm_backward, layer_norm_forward
+from liger_kernel.ops.rms_norm import _CASTING_MODE_LLAMA, rms_norm_backward, rms_norm_forward
+from liger_kernel.ops.utils import calculate_settings
+
+from bench.contenders import Compute, Contender
+from webnorm.presets import Task
+
+# Liger's default for RMSNorm: the sum of squares in float32.
+_CASTING = _CASTING_MODE_LLAMA.value
+_OFFSET = 0.0
+
+
+def contenders(task: Task, device: str) -> list[Contender]:
+    """Liger's function for the op, on whatever device the tensors are."""
+    found = _compute(task)
+    return [Contender("Liger", absent=found) if isinstance(found, str) else Contender("Liger", found)]
+
+
+def _compute(task: Task) -> Compute | str:
+    eps, cols = task.problem.eps, task.problem.cols
+    try:
+        block, warps = calculate_settings(cols)
+    except RuntimeError as error:
+        return str(error)
+    match task.op.name, task.problem.options.residual:
+        case "layer_norm", False:
+            return lambda t: {"y": layer_norm_forward(t["x"], t["weight"], t["bias"], eps)[0]}
+        case "rms_norm", False:
+            return lambda t: {"y": rms_norm_forward(t["x"], t["weight"], eps, _OFFSET, _CASTING, False)[0]}
+        case "rms_norm", True:
+
+            def fused(t: Mapping[str, Any]) -> Mapping[str, Any]:
+                y, h, *_ = fused_add_rms_norm_forward(
+                    t["x"], t["residual"], t["weight"], eps, _OFFSET, _CASTING
+                )
+                return {"y": y, "h": h}
+
+            return fused
+        case "layer_norm_backward", _:
+
+            def layer_norm(t: Mapping[str, Any]) -> Mapping[str, Any]:
+                # Of the bias, which the gradient does not depend on, only the type is looked at.
+                bias = t["weight"]
+                dx, dweight, dbias = layer_norm_backward(
+                    t["dy"], t["x"], t["weight"], bias, t["mean"], t["rstd"]
+                )
+                return {"dx": dx, "dweight": dweight, "dbias": dbias}
+
+            return layer_norm
+        case "rms_norm_backward", _:
+
+            def rms_norm(t: Mapping[str, Any]) -> Mapping[str, Any]:
+                # In place would overwrite dy, which every run reads again.
+                dx, dweight = rms_norm_backward(
+                    *(t[name] for name in ("dy", "x", "weight", "rstd")),
+                    _OFFSET,
+                    _CASTING,
+                    block,
+                    warps,
+                    in_place=False,
+                    row_mode=False,
+                )
+                return {"dx": dx, "dweight": dweight}
+
+            return rms_norm
+    return f"Liger has no {task.op.name} with a residual"

@@ -1,0 +1,52 @@
+"""NumPy, as one writes the norms down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from bench.contenders import Contender, beyond_plain
+from webnorm.presets import Task
+from webnorm.problem import Array
+
+
+def contenders(task: Task, device: str) -> list[Contender]:
+    """NumPy's copy, and the op as one writes it down, in the arrays' own float32."""
+    absent = beyond_plain(task)
+    compute = _backward(task) if task.op.backward else _forward(task)
+    return [
+        Contender("NumPy copy", lambda t: {"y": t["x"].copy()}, copies=True),
+        Contender("NumPy", None if absent else compute, absent),
+    ]
+
+
+def _forward(task: Task) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    eps, has_mean = np.float32(task.problem.eps), task.op.has_mean
+
+    def compute(t: Mapping[str, Array]) -> dict[str, Array]:
+        x = t["x"]
+        if not has_mean:
+            return {"y": x / np.sqrt(np.square(x).mean(axis=1, keepdims=True) + eps) * t["weight"]}
+        centred = x - x.mean(axis=1, keepdims=True)
+        return {"y": centred / np.sqrt(x.var(axis=1, keepdims=True) + eps) * t["weight"] + t["bias"]}
+
+    return compute
+
+
+def _backward(task: Task) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    has_mean = task.op.has_mean
+
+    def compute(t: Mapping[str, Array]) -> dict[str, Array]:
+        x, dy, stats = t["x"], t["dy"], t["stats"]
+        rstd = stats[:, -1:]
+        xhat = (x - stats[:, :1]) * rstd if has_mean else x * rstd
+        g = dy * t["weight"]
+        dx = g - xhat * (g * xhat).mean(axis=1, keepdims=True)
+        outputs = {"dweight": (dy * xhat).sum(axis=0)}
+        if has_mean:
+            dx -= g.mean(axis=1, keepdims=True)
+            outputs["dbias"] = dy.sum(axis=0)
+        return {"dx": dx * rstd, **outputs}
+
+    return compute

@@ -1,0 +1,105 @@
+"""torch's own functions, eager and compiled, on a CUDA card or on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.contenders import Compute, Contender
+from webnorm.presets import Task
+from webnorm.problem import Array, Problem
+
+
+def tensors(arrays: Mapping[str, Array], device: str) -> dict[str, torch.Tensor]:
+    """The arrays on a device; saved statistics as `mean` and `rstd`, float32 of shape (rows, 1)."""
+    found = {name: _tensor(array).to(device) for name, array in arrays.items() if name != "stats"}
+    if "stats" in arrays:
+        stats = arrays["stats"]
+        found["rstd"] = torch.from_numpy(stats[:, -1:].copy()).to(device)
+        if stats.shape[1] > 1:
+            found["mean"] = torch.from_numpy(stats[:, :1].copy()).to(device)
+    return found
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    # NumPy's bfloat16 is another package's; torch takes its bits.
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
+
+
+def to_numpy(outputs: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    """The outputs as float32 on the host."""
+    return {name: value.float().cpu().numpy() for name, value in outputs.items()}
+
+
+def contenders(task: Task, device: str) -> Iterator[Contender]:
+    """Torch's copy, its own function for the op, and that function compiled for this very shape."""
+    yield Contender("torch copy", lambda t: {"y": t["x"].clone()}, copies=True)
+    eager = _eager(task, device)
+    if isinstance(eager, str):
+        yield Contender("torch eager", absent=eager)
+        return
+    yield Contender("torch eager", eager)
+    if device == "cuda":
+        # Compiled functions are kept by their code, of which there is one for all shapes: after a few shapes
+        # torch would give up on compiling it.
+        torch._dynamo.reset()
+        yield Contender("torch.compile", torch.compile(eager, dynamic=False, fullgraph=True))
+
+
+def _eager(task: Task, device: str) -> Compute | str:
+    """The op in torch's own functions, or why torch does not have it."""
+    problem = task.problem
+    shape = [problem.cols]
+    if task.op.backward:
+        return _backward(task.op.has_mean, shape, device)
+    if task.op.has_mean:
+        return _with_residual(problem, lambda h, t: _layer_norm(h, t, problem))
+    if "bias" in [tensor.name for tensor in task.op.present(problem)]:
+        return "torch's rms_norm has no bias"
+    return _with_residual(problem, lambda h, t: torch.rms_norm(h, shape, t["weight"], problem.eps))
+
+
+def _layer_norm(h: torch.Tensor, t: Mapping[str, Any], problem: Problem) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(h, [problem.cols], t["weight"], t["bias"], problem.eps)
+
+
+def _with_residual(problem: Problem, norm: Any) -> Compute:
+    if not problem.options.residual:
+        return lambda t: {"y": norm(t["x"], t)}
+
+    def compute(t: Mapping[str, Any]) -> Mapping[str, Any]:
+        h = t["x"] + t["residual"]
+        return {"y": norm(h, t), "h": h}
+
+    return compute
+
+
+def _backward(has_mean: bool, shape: list[int], device: str) -> Compute | str:
+    """The one call that torch's autograd makes, from the statistics that its forward pass saves."""
+    aten = torch.ops.aten
+    if has_mean:
+
+        def layer_norm(t: Mapping[str, Any]) -> Mapping[str, Any]:
+            # Of the bias, which the gradient does not depend on, only shape and type are looked at.
+            bias = t["weight"]
+            dx, dweight, dbias = aten.native_layer_norm_backward(
+                t["dy"], t["x"], shape, t["mean"], t["rstd"], t["weight"], bias, [True, True, True]
+            )
+            return {"dx": dx, "dweight": dweight, "dbias": dbias}
+
+        return layer_norm
+    if device == "cpu" or not hasattr(aten, "_fused_rms_norm_backward"):
+        return "this torch has no function for this gradient here"
+
+    def rms_norm(t: Mapping[str, Any]) -> Mapping[str, Any]:
+        dx, dweight = aten._fused_rms_norm_backward(
+            t["dy"], t["x"], shape, t["rstd"], t["weight"], [True, True]
+        )
+        return {"dx": dx, "dweight": dweight}
+
+    return rms_norm

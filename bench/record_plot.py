@@ -1,0 +1,90 @@
+"""The record as a picture: the share of the best copy over the columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.contenders import COPIES, NAMES
+from bench.record_tables import Summary, summaries
+from bench.sections import SECTIONS
+from webnorm.plot import COLOURS, MARKERS
+from webnorm.results import Report, replacing
+
+_OWN = "webnorm"
+_COPY = "best copy"
+_ACROSS = 3
+# Fewer numbers of columns are read off the table.
+_FEWEST_COLS = 4
+
+
+def plot(report: Report, path: Path) -> None:
+    """Draw an .svg with a panel for each section, op and storage type of at least four numbers of columns."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    panels = _panels(report)
+    if not panels:
+        return
+    across = min(_ACROSS, len(panels))
+    down = math.ceil(len(panels) / across)
+    # Text stays text, and equal records give equal files.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "webnorm"}):
+        figure = Figure(figsize=(max(7.0, 4.4 * across), 3.3 * down + 1.0), layout="constrained")
+        axes = list(figure.subplots(down, across, squeeze=False).flat)
+        for (title, members), ax in zip(panels, axes, strict=False):
+            _draw(ax, title, members)
+        for ax in axes[len(panels) :]:
+            ax.set_visible(False)
+        handles = {
+            label: handle
+            for ax in axes
+            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(
+            [handles[name] for name in (_OWN, *NAMES, _COPY) if name in handles],
+            [name for name in (_OWN, *NAMES, _COPY) if name in handles],
+            loc="outside lower center",
+            ncols=4,
+            frameon=False,
+        )
+        figure.suptitle(f"{report.device['adapter']}: % of the best copy's bytes per second, by columns")
+        with replacing(path) as beside:
+            figure.savefig(beside, format="svg", metadata={"Date": None}, facecolor="white")
+
+
+def _panels(report: Report) -> list[tuple[str, list[Summary]]]:
+    found: dict[str, list[Summary]] = {}
+    for section, members in summaries(report).items():
+        for one in members:
+            found.setdefault(f"{SECTIONS[section].title}: {one.op}, {one.problem.dtype}", []).append(one)
+    return [
+        (title, members)
+        for title, members in found.items()
+        if len({one.problem.cols for one in members}) >= _FEWEST_COLS
+    ]
+
+
+def _draw(ax: Any, title: str, members: Sequence[Summary]) -> None:
+    """Lines over columns; of two problems with as many columns, the one with more rows."""
+    by_cols = {one.problem.cols: one for one in reversed(members)}
+    cols = sorted(by_cols)
+    own = [by_cols[n].percent_of_copy for n in cols]
+    for at, name in enumerate(NAMES):
+        line = [(n, share) for n in cols if (share := by_cols[n].share(name)) is not None]
+        if line and name not in COPIES:
+            colour, marker = COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]
+            ax.plot(*zip(*line, strict=True), color=colour, marker=marker, ms=4, lw=1.2, label=name)
+    drawn = [(n, share) for n, share in zip(cols, own, strict=True) if share is not None]
+    if drawn:
+        ax.plot(*zip(*drawn, strict=True), color="black", marker="o", ms=5, lw=2.2, label=_OWN)
+    ax.axhline(100, color="#777777", lw=1.0, ls="--", label=_COPY)
+    ax.set_title(title, fontsize=9)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(cols, list(map(str, cols)), rotation=45, fontsize=8)
+    ax.set_xticks([], minor=True)
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="y", alpha=0.3)
+    ax.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,70 @@
+"""Work in parts: nothing depends on how many parts or cores there are."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+
+from webnorm import lab, parts
+from webnorm.ops import OPS, make_inputs
+from webnorm.presets import tasks
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_PART_BYTES", 8 * 100)
+
+
+def test_parts_cover_the_rows_in_order(small_parts: None) -> None:
+    found = parts.in_parts(lambda part: list(range(7))[part], 7, 40)
+    assert found == [[0, 1], [2, 3], [4, 5], [6]]
+    assert parts.in_parts(lambda part: part, 0, 40) == []
+    # A row that is larger than a part is one.
+    assert len(parts.in_parts(lambda part: part, 3, 1000)) == 3
+
+
+def test_converted_is_astype(small_parts: None) -> None:
+    x = np.random.default_rng(0).standard_normal((13, 37))
+    for dtype in (np.float16, np.float32):
+        np.testing.assert_array_equal(parts.converted(x, dtype), x.astype(dtype))
+    assert parts.converted(np.empty((0, 4)), np.float32).shape == (0, 4)
+
+
+def test_a_small_draw_is_the_generators_own() -> None:
+    drawn = parts.standard_normal(np.random.default_rng(3), (5, 7))
+    np.testing.assert_array_equal(drawn, np.random.default_rng(3).standard_normal((5, 7)))
+
+
+def test_a_large_draw_does_not_depend_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_STREAM_ELEMENTS", 64)
+    many = parts.standard_normal(np.random.default_rng(3), (40, 7))
+    monkeypatch.setattr(parts, "ThreadPoolExecutor", partial(ThreadPoolExecutor, max_workers=1))
+    np.testing.assert_array_equal(parts.standard_normal(np.random.default_rng(3), (40, 7)), many)
+    # No stream repeats another.
+    assert len(np.unique(many)) == many.size
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op != "copy"])
+def test_answers_do_not_depend_on_the_parts(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (task,) = tasks(op, ((37, 24),))
+    arrays = make_inputs(task.op, task.problem)
+    whole = task.op.reference(arrays, task.problem)
+    monkeypatch.setattr(parts, "_PART_BYTES", 8 * 100)
+    for name, answer in task.op.reference(arrays, task.problem).items():
+        for field in ("value", "unit", "shaky", "summed"):
+            one, other = getattr(answer, field), getattr(whole[name], field)
+            assert (one is None) == (other is None)
+            if one is not None:
+                np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_a_digest_covers_every_part(small_parts: None) -> None:
+    x = np.zeros((5, 100), np.float32)
+    digests = [lab._digest({"y": x})]
+    for at in ((0, 0), (2, 50), (4, 99)):
+        x[at] = 1.0
+        digests.append(lab._digest({"y": x}))
+    assert len(set(digests)) == 4

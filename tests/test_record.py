@@ -1,0 +1,333 @@
+"""The record: contenders against float64, the tables that follow from results, merging."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import record
+from bench.contenders import COPIES, NAMES, Contender, found_wrong
+from bench.contenders.installed import Library, libraries
+from bench.contenders.samplers import CudaGraph, WallClock
+from bench.record_plot import plot
+from bench.record_tables import AUTO, RECORDED, Summary, summaries, to_markdown
+from bench.sections import SECTIONS, Goal
+from webnorm.device import Device
+from webnorm.errors import WebnormError
+from webnorm.ops import OPS, make_inputs, plain
+from webnorm.presets import Task, tasks
+from webnorm.problem import Array
+from webnorm.results import Report, Result, read
+
+ROOT = Path(__file__).parents[1]
+DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
+
+
+def task_of(op: str, cols: int = 96, **options: Any) -> Task:
+    (task,) = tasks(op, ((24, cols),), replace(OPS[op].defaults, **options))
+    return task
+
+
+def entered(task: Task, contender: Contender, library: Library, arrays: dict[str, Array]) -> Result:
+    answers = {task.op.name: task.op.reference(arrays, task.problem)}
+    answers["copy"] = OPS["copy"].reference(arrays, plain(task.problem))
+    return record.enter(contender, library, task, answers).result
+
+
+def on_the_cpu(task: Task) -> dict[str, Result]:
+    arrays = make_inputs(task.op, task.problem)
+    return {
+        contender.name: entered(task, contender, library, arrays)
+        for library in libraries(task, arrays, 2, software=True)
+        for contender in library.contenders
+    }
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op != "copy"])
+def test_what_runs_on_the_cpu_is_right_or_says_why_not(op: str) -> None:
+    found = on_the_cpu(task_of(op))
+    assert {"NumPy", "NumPy copy", "torch eager", "ONNX Runtime"} <= found.keys()
+    for name, result in found.items():
+        assert result.status in ("pass", "skip"), f"{name}: {result.reason}"
+        assert result.reason if result.status == "skip" else result.max_abs_error is not None
+    assert found["NumPy"].status == "pass"
+
+
+def test_a_residual_is_added_by_those_that_can() -> None:
+    pytest.importorskip("torch", reason="torch's residual is what is tested")
+    found = on_the_cpu(task_of("layer_norm", residual=True))
+    assert found["torch eager"].status == "pass"
+    assert "residual" in (found["NumPy"].reason or "")
+
+
+_IN_TRITON = """
+from dataclasses import replace
+from bench.contenders import found_wrong, torch_ops, triton_ops
+from webnorm.ops import OPS, make_inputs
+from webnorm.presets import tasks
+
+for op in OPS.keys() - {"copy"}:
+    for dtype in ("float32", "float16"):
+        for residual in {False, not OPS[op].backward}:
+            for shape in ((7, 5), (70, 130)):
+                options = replace(OPS[op].defaults, residual=residual)
+                (task,) = tasks(op, (shape,), options, dtype=dtype)
+                arrays = make_inputs(task.op, task.problem)
+                (contender,) = triton_ops.contenders(task, "cpu")
+                outputs = contender.compute(torch_ops.tensors(arrays, "cpu"))
+                answers = task.op.reference(arrays, task.problem)
+                _, wrong = found_wrong(torch_ops.to_numpy(outputs), answers, dtype)
+                assert wrong is None, (op, dtype, residual, shape, wrong)
+"""
+
+
+def test_triton_kernels_are_right_in_its_interpreter() -> None:
+    pytest.importorskip("triton", reason="Triton's kernels are what is tested")
+    # A process of its own: Triton chooses the interpreter when it is imported.
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-c", _IN_TRITON]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_contender_that_is_not_installed_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("torch", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "bench.contenders.onnx_ops", raising=False)
+    task = task_of("layer_norm")
+    names = {
+        contender.name: contender.absent
+        for software in (True, False)
+        for library in libraries(task, {}, 1, software)
+        for contender in library.contenders
+    }
+    assert names["ONNX Runtime"] == "onnxruntime is not installed"
+    for name in ("torch eager", "torch.compile", "Triton", "Liger"):
+        assert names[name] == "torch is not installed"
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "layer_norm_backward"])
+def test_a_wrong_contender_says_so(op: str) -> None:
+    task = task_of(op)
+    arrays = make_inputs(task.op, task.problem)
+    answers = task.op.reference(arrays, task.problem)
+    right = {name: answer.value.astype(np.float32) for name, answer in answers.items()}
+    assert found_wrong(right, answers, "float32")[1] is None
+    for name, value in right.items():
+        for wrong in (value * 1.001, value + np.float32(np.nan)):
+            assert name in (found_wrong({**right, name: wrong}, answers, "float32")[1] or "")
+        others = {other: array for other, array in right.items() if other != name}
+        assert found_wrong(others, answers, "float32")[1] == f"gives no {name}"
+
+
+def test_a_contender_that_is_wrong_or_fails_is_not_timed() -> None:
+    task = task_of("layer_norm")
+    arrays = make_inputs(task.op, task.problem)
+    library = Library((), [arrays], WallClock, dict)
+    doubled = entered(task, Contender("NumPy", lambda t: {"y": 2 * t["x"]}), library, arrays)
+    assert doubled.status == "fail" and "y is off" in (doubled.reason or "")
+    failing = entered(task, Contender("NumPy", lambda t: {"y": t["nothing"]}), library, arrays)
+    assert (failing.status, failing.reason) == ("error", "KeyError: 'nothing'")
+
+
+class _Events(SimpleNamespace):
+    """Stands for torch.cuda: a graph replayed once takes 0.2 ms."""
+
+    replayed = 0
+    capturing = False
+
+    def event(self, enable_timing: bool) -> Any:
+        at: list[int] = []
+        return SimpleNamespace(
+            record=lambda: at.append(self.replayed),
+            synchronize=lambda: None,
+            elapsed_time=lambda end: 0.2 * (end.at[0] - at[0]),
+            at=at,
+        )
+
+    def replay(self) -> None:
+        self.replayed += 1
+
+
+def test_a_cuda_graph_times_every_set_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = _Events()
+    within = contextlib.nullcontext()
+    stream = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
+    for name, value in {
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": lambda one: within,
+        "CUDAGraph": lambda: SimpleNamespace(replay=cuda.replay),
+        "graph": lambda graph, stream: within,
+        "synchronize": lambda: None,
+        "Event": cuda.event,
+    }.items():
+        setattr(cuda, name, value)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    sampler = CudaGraph(lambda t: {"y": t["x"]}, [{"x": at} for at in range(4)])
+    # A sample lasts a millisecond: five replays of four runs.
+    assert sampler.runs == 20
+    assert sampler.sample() == pytest.approx(0.05e6)
+    assert sampler.outputs() == {"y": 0}
+
+
+# --- what follows from results
+
+
+def result(kernel: str, gbps: float | None, task: Task, op: str | None = None, **more: Any) -> Result:
+    size = 1 << 20
+    times = {"gbps": gbps, "median_ns": size / gbps, "bytes": size} if gbps else {}
+    given: dict[str, Any] = {"constants": {}, "status": "pass", "case": "forward", **times, **more}
+    return Result(op=op or task.op.name, kernel=kernel, problem=task.problem, **given)
+
+
+def a_problem(task: Task, own: float = 97.5, other: float = 90.0, **more: Any) -> list[Result]:
+    constants = {"threads_per_row": 128, "hi_lo_mean": 1}
+    return [
+        result("copy", 98.0, task, "copy", constants={"accesses": 1}, **more),
+        result("torch copy", 100.0, task, "copy", **more),
+        result("registers", own, task, constants=constants, flags=(AUTO,), **more),
+        result("registers", own + 1, task, constants={**constants, "threads_per_row": 256}, **more),
+        result("registers", own - 1, task, constants={**constants, "hi_lo_mean": 0}, **more),
+        result("torch eager", other / 2, task, **more),
+        result("Triton", other, task, **more),
+        result("Liger", None, task, **{**more, "status": "skip", "reason": "it has no such op"}),
+    ]
+
+
+def test_a_summary_relates_the_choice_to_the_best_of_the_run() -> None:
+    one = Summary.of(a_problem(task_of("layer_norm")))
+    assert one.copy and one.copy.kernel == "torch copy"
+    assert one.percent_of_copy == pytest.approx(97.5)
+    assert one.fastest_other and one.fastest_other.kernel == "Triton"
+    assert one.ahead == pytest.approx(97.5 / 90)
+    assert one.better() == "threads_per_row=256: 1.0 % faster"
+    assert one.single_mean and one.single_mean.constants["hi_lo_mean"] == 0
+    assert (one.percent("Triton"), one.percent("Liger"), one.percent("NumPy")) == ("90.0", "-", "-")
+
+
+@pytest.mark.parametrize(
+    ("goal", "met"),
+    [
+        (Goal(97.0, 1.0), True),
+        (Goal(97.0, 1.1), False),
+        (Goal(98.0, 1.0), False),
+        (Goal(ahead=1.05), True),
+        (Goal(), None),
+    ],
+)
+def test_goals_are_marked(goal: Goal, met: bool | None) -> None:
+    assert Summary.of(a_problem(task_of("layer_norm"))).met(goal) is met
+
+
+def test_a_choice_that_is_wrong_meets_no_goal() -> None:
+    task = task_of("layer_norm")
+    results = [r if AUTO not in r.flags else replace(r, status="fail", gbps=None) for r in a_problem(task)]
+    assert Summary.of(results).met(Goal(50.0, 1.0)) is False
+
+
+def test_the_tables_say_what_was_met_missed_and_left_out() -> None:
+    problems = [*a_problem(task_of("layer_norm", 96), 98.0), *a_problem(task_of("layer_norm", 256), 80.0)]
+    text = to_markdown(Report(device=DEVICE, results=tuple(problems)), "NAME")
+    assert "Met by 1 of 2 problems." in text
+    assert text.count("| met |") == text.count("| **missed** |") == 1
+    assert "- Liger, 2 problems: skip: it has no such op" in text
+    assert "threads_per_row=256: 1.0 % faster" in text
+    assert "Recorded today." in text
+
+
+def test_a_time_that_scatters_is_marked() -> None:
+    results = [
+        replace(r, flags=("noisy",)) if r.kernel == "Triton" else r for r in a_problem(task_of("layer_norm"))
+    ]
+    assert Summary.of(results).percent("Triton") == "90.0~"
+    assert "| 90.0~ |" in to_markdown(Report(device=DEVICE, results=tuple(results)), "NAME")
+
+
+def test_sections_stand_in_their_order_with_columns_rising() -> None:
+    tasks_ = [task_of("rms_norm", 64), task_of("layer_norm", 256), task_of("layer_norm", 96)]
+    results = [r for task in tasks_ for r in a_problem(task)]
+    found = summaries(Report(device=DEVICE, results=tuple(results)))
+    assert [(one.op, one.problem.cols) for one in found["forward"]] == [
+        ("layer_norm", 96),
+        ("layer_norm", 256),
+        ("rms_norm", 64),
+    ]
+
+
+def test_merging_replaces_a_problem_of_a_section_whole() -> None:
+    one, two = task_of("layer_norm", 96), task_of("layer_norm", 256)
+    old = Report(device=DEVICE, results=(*a_problem(one), *a_problem(two), *a_problem(one, case="odd")))
+    device = {**DEVICE, RECORDED: {"odd": "tomorrow"}}
+    new = Report(device=device, results=(result("copy", 50.0, one, "copy"),))
+    both = record.merged(old, new)
+    assert [r.gbps for r in both.results if r.case == "forward" and r.problem == one.problem] == [50.0]
+    assert len(both.results) == 2 * len(a_problem(two)) + 1
+    assert both.device[RECORDED] == {"forward": "today", "odd": "tomorrow"}
+    assert record.merged(None, new) == new
+
+
+def test_merging_another_adapter_is_refused() -> None:
+    other = Report(device={**DEVICE, "adapter": "Another"}, results=())
+    with pytest.raises(WebnormError, match="'Made-up GPU', not of 'Another'"):
+        record.merged(Report(device=DEVICE, results=()), other)
+
+
+def test_the_picture_has_a_line_for_each(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="it draws the picture")
+    results = [r for cols in (96, 256, 512, 1024) for r in a_problem(task_of("layer_norm", cols))]
+    plot(Report(device=DEVICE, results=tuple(results)), tmp_path / "made.svg")
+    text = (tmp_path / "made.svg").read_text()
+    assert all(name in text for name in ("webnorm", "best copy", "Triton", "Forward: layer_norm, float32"))
+    assert "Liger" not in text
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_problem_of_a_section_is_one_that_its_op_has(name: str) -> None:
+    section = SECTIONS[name]
+    found = list(section.tasks(1 << 20))
+    assert {task.op.name for task in found} == set(section.ops)
+    assert {task.problem.dtype for task in found} == set(section.dtypes)
+    # A problem tells its op, which a copy's result does not.
+    assert len({task.problem for task in found}) == len(found)
+
+
+def test_neighbours_are_one_step_away(device: Device) -> None:
+    task = task_of("layer_norm")
+    auto, own = record.variants(task, device.traits)
+    *near, second = [variant for variant in own if variant.kernel.op is task.op]
+    assert near[0] == auto and len(near) > 1 and second.kernel.name != auto.kernel.name
+    for variant in near[1:]:
+        assert variant.kernel is auto.kernel
+        assert sum(variant.constants[axis] != value for axis, value in auto.constants.items()) == 1
+    assert {variant.kernel.op.name for variant in own} == {"copy", "layer_norm"}
+
+
+def test_a_run_writes_what_compare_reads(tmp_path: Path, device: Device) -> None:
+    out = tmp_path / "cpu"
+    command = [sys.executable, "-m", "bench.record", "--cpu", "--out", str(out)]
+    options = ["--section", "cpu", "--op", "layer_norm", "--cols", "1024", "--rounds", "2"]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = read(out.with_suffix(".json"))
+    assert {"copy", "NumPy"} <= {r.kernel for r in report.results if r.timed}
+    assert sum(AUTO in r.flags for r in report.results) == 1
+    assert "layer_norm" in out.with_suffix(".md").read_text()
+    out.with_suffix(".md").unlink()
+    done = subprocess.run([*command, "--tables"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert out.with_suffix(".md").exists() and read(out.with_suffix(".json")) == report
+
+
+def test_the_documents_name_every_section_and_contender() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    assert all(name in text for name in {*SECTIONS, *NAMES} - {*COPIES})
