@@ -234,7 +234,7 @@ def test_without_subgroups() -> None:
             "past the end",
         ),
         ("naive", 48, "if (row_exists) {", "if (row_exists && at != 7u) {", "never written"),
-        ("two_pass", 50, "min(j * THREADS + thread, ACCESSES - 1u)", "j * THREADS + thread + 7u", "NaN"),
+        ("two_pass", 50, "min(access(j, thread), ACCESSES - 1u)", "access(j, thread) + 7u", "NaN"),
         # Rows past the last read x's guard and write what comes of it over y's: not the same NaN.
         (
             "naive",

@@ -30,6 +30,9 @@ INPUT_GUARD = np.uint32(0x7FC0F00D)
 # A binding ends with a whole vec4: the last row's last load is one.
 _ACCESS_BYTES = 16
 _CHUNK_BYTES = 1 << 24
+# Slices begin on multiples of so many rows, where a slice has as many: rows of float16 that share words stay
+# together.
+_ROWS_TOGETHER = 4
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,10 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
                     f"a dispatch of this device has at most {dimension * dimension}"
                 )
             most //= 2
-    count = math.ceil(problem.rows / most)
-    edges = [problem.rows * index // count for index in range(count + 1)]
+    together = _ROWS_TOGETHER if most >= _ROWS_TOGETHER else 1
+    units = math.ceil(problem.rows / together)
+    count = math.ceil(units / (most // together))
+    edges = [min(units * index // count * together, problem.rows) for index in range(count + 1)]
     return [Slice(first, after - first) for first, after in itertools.pairwise(edges)]
 
 

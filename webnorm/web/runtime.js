@@ -129,6 +129,8 @@ const roundUp = (size, multiple) => Math.ceil(size / multiple) * multiple;
 const ACCESS_BYTES = 16;
 // Mesa's llvmpipe ends an invocation's loops after so many iterations, without an error.
 const SOFTWARE_ITERATIONS = 65535;
+// Slices begin on multiples of so many rows: rows of float16 that share words stay together.
+const ROWS_TOGETHER = 4;
 // Bind groups are kept for so many combinations of buffers and rows, the latest used ones.
 const CACHED_CALLS = 16;
 
@@ -508,8 +510,10 @@ class Norm {
         (this.#traits.software && evaluate(pass.iterations ?? 0, { rows: most }) > SOFTWARE_ITERATIONS);
       while (most > 1 && tooMany()) most >>= 1;
     }
-    const count = rows && Math.ceil(rows / most);
-    const edge = (at) => Math.floor((rows * at) / count);
+    const together = most >= ROWS_TOGETHER ? ROWS_TOGETHER : 1;
+    const units = Math.ceil(rows / together);
+    const count = rows && Math.ceil(units / Math.floor(most / together));
+    const edge = (at) => Math.min(Math.floor((units * at) / count) * together, rows);
     return Array.from({ length: count }, (_, at) => ({ first: edge(at), rows: edge(at + 1) - edge(at) }));
   }
 
