@@ -29,9 +29,10 @@ from bench.contenders import Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import Sampler
 from bench.record_plot import plot
-from bench.record_tables import AUTO, RECORDED, Summary, to_markdown
+from bench.record_tables import RECORDED, Summary, to_markdown
 from bench.sections import SECTIONS, X_BYTES, Section
 from webnorm import bench, lab, timing
+from webnorm.auto import Chosen, choose
 from webnorm.device import Device, Traits, adapters, find_adapter, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, best_variant, default_variant, discover
@@ -70,20 +71,18 @@ def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
     return found
 
 
-def variants(task: Task, traits: Traits) -> tuple[Variant, list[Variant]]:
+def variants(task: Task, traits: Traits) -> tuple[Chosen, list[Variant]]:
     """What webnorm chooses; and the copy and that choice, each with its neighbours, and the second choice.
 
     Raises WebnormError where no kernel can run the problem.
     """
     kernels = discover()
     ladder = [kernel for kernel in kernels if kernel.op is task.op]
-    auto, refusal = best_variant(ladder, task.problem, traits)
-    if auto is None:
-        raise WebnormError(f"{task}: {refusal}")
-    second, _ = best_variant([one for one in ladder if one is not auto.kernel], task.problem, traits)
+    auto = choose(ladder, task.op, task.problem, traits)
+    second, _ = best_variant([one for one in ladder if one is not auto.variant.kernel], task.problem, traits)
     (copy,) = (kernel for kernel in kernels if kernel.op.exact)
     copies = neighbours(default_variant(copy, plain(task.problem), traits), task, traits)
-    return auto, copies + neighbours(auto, task, traits) + ([second] if second else [])
+    return auto, copies + neighbours(auto.variant, task, traits) + ([second] if second else [])
 
 
 # --- the others
@@ -151,7 +150,7 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
     check_memory(task.problem, task.op, device, sets)
     arrays = make_inputs(task.op, task.problem)
     board = lab.Bench(device, task.problem, arrays, (), sets)
-    answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in (own[0], auto)}
+    answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in (own[0], auto.variant)}
     rivals = [
         enter(contender, library, task, answers)
         for library in (() if alone else libraries(task, arrays, sets, traits.software))
@@ -168,8 +167,8 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
                         rival.samples.append(rival.sampler.sample())
             case lab.Found(index, result):
                 results[index] = result
-    at = own.index(auto)
-    results[at] = replace(results[at], flags=(AUTO, *results[at].flags))
+    at = own.index(auto.variant)
+    results[at] = replace(results[at], auto=auto.source)
     cold = sets > 1 or not traits.software
     found = [results[index] for index in range(len(own))] + [rival.measured(cold) for rival in rivals]
     return bench.against_copy(found, traits)

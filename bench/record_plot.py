@@ -28,7 +28,8 @@ def plot(report: Report, path: Path) -> None:
     panels = _panels(report)
     if not panels:
         return
-    across = min(_ACROSS, len(panels))
+    # Four are a square rather than three and one.
+    across = 2 if len(panels) == 4 else min(_ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
     # Text stays text, and equal records give equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "webnorm"}):

@@ -10,8 +10,6 @@ from bench.sections import SECTIONS, Goal
 from webnorm.problem import Problem
 from webnorm.results import Report, Result, best, device_text
 
-# The flag of the result that webnorm itself chose.
-AUTO = "auto"
 # What a record's device says of its sections: when each was recorded, and with which command.
 RECORDED = "recorded"
 _NOTHING = "-"
@@ -37,7 +35,7 @@ class Summary:
     def of(cls, results: Sequence[Result]) -> Summary:
         """The summary of one problem's results."""
         own = [result for result in results if result.kernel not in NAMES and not result.roofline]
-        auto = best([result for result in own if AUTO in result.flags])
+        auto = best([result for result in own if result.auto])
         without = {**auto.constants, "hi_lo_mean": 0} if auto and auto.constants.get("hi_lo_mean") else None
         return cls(
             op=own[0].op,
@@ -91,7 +89,7 @@ class Summary:
         if self.auto is None or self.best is None or lead is None:
             return _NOTHING
         if self.best is self.auto:
-            return AUTO
+            return "auto"
         mine, its = self.auto.constants, self.best.constants
         unlike = [f"{name}={value}" for name, value in its.items() if mine.get(name) != value]
         if self.best.kernel != self.auto.kernel:

@@ -19,7 +19,7 @@ from bench.contenders import COPIES, NAMES, Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import CudaGraph, WallClock
 from bench.record_plot import plot
-from bench.record_tables import AUTO, RECORDED, Summary, summaries, to_markdown
+from bench.record_tables import RECORDED, Summary, summaries, to_markdown
 from bench.sections import SECTIONS, Goal
 from webnorm.device import Device
 from webnorm.errors import WebnormError
@@ -195,7 +195,7 @@ def a_problem(task: Task, own: float = 97.5, other: float = 90.0, **more: Any) -
     return [
         result("copy", 98.0, task, "copy", constants={"accesses": 1}, **more),
         result("torch copy", 100.0, task, "copy", **more),
-        result("registers", own, task, constants=constants, flags=(AUTO,), **more),
+        result("registers", own, task, constants=constants, auto="rules", **more),
         result("registers", own + 1, task, constants={**constants, "threads_per_row": 256}, **more),
         result("registers", own - 1, task, constants={**constants, "hi_lo_mean": 0}, **more),
         result("torch eager", other / 2, task, **more),
@@ -231,7 +231,7 @@ def test_goals_are_marked(goal: Goal, met: bool | None) -> None:
 
 def test_a_choice_that_is_wrong_meets_no_goal() -> None:
     task = task_of("layer_norm")
-    results = [r if AUTO not in r.flags else replace(r, status="fail", gbps=None) for r in a_problem(task)]
+    results = [r if not r.auto else replace(r, status="fail", gbps=None) for r in a_problem(task)]
     assert Summary.of(results).met(Goal(50.0, 1.0)) is False
 
 
@@ -305,10 +305,11 @@ def test_neighbours_are_one_step_away(device: Device) -> None:
     task = task_of("layer_norm")
     auto, own = record.variants(task, device.traits)
     *near, second = [variant for variant in own if variant.kernel.op is task.op]
-    assert near[0] == auto and len(near) > 1 and second.kernel.name != auto.kernel.name
+    chosen = auto.variant
+    assert near[0] == chosen and len(near) > 1 and second.kernel.name != chosen.kernel.name
     for variant in near[1:]:
-        assert variant.kernel is auto.kernel
-        assert sum(variant.constants[axis] != value for axis, value in auto.constants.items()) == 1
+        assert variant.kernel is chosen.kernel
+        assert sum(variant.constants[axis] != value for axis, value in chosen.constants.items()) == 1
     assert {variant.kernel.op.name for variant in own} == {"copy", "layer_norm"}
 
 
@@ -320,7 +321,7 @@ def test_a_run_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     assert done.returncode == 0, done.stderr
     report = read(out.with_suffix(".json"))
     assert {"copy", "NumPy"} <= {r.kernel for r in report.results if r.timed}
-    assert sum(AUTO in r.flags for r in report.results) == 1
+    assert sum(bool(r.auto) for r in report.results) == 1
     assert "layer_norm" in out.with_suffix(".md").read_text()
     out.with_suffix(".md").unlink()
     done = subprocess.run([*command, "--tables"], cwd=ROOT, capture_output=True, text=True, check=False)
