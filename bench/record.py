@@ -30,13 +30,14 @@ from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import Sampler
 from bench.record_plot import plot
 from bench.record_tables import RECORDED, Summary, to_markdown
+from bench.repeated import RepeatedRows
 from bench.sections import SECTIONS, X_BYTES, Section
 from webnorm import bench, lab, timing
 from webnorm.auto import Chosen, choose
 from webnorm.device import Device, Traits, adapters, find_adapter, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, best_variant, default_variant, discover
-from webnorm.ops import OPS, make_inputs, plain
+from webnorm.ops import OPS, plain
 from webnorm.plan import check_memory
 from webnorm.presets import Task
 from webnorm.problem import STORAGE
@@ -49,6 +50,8 @@ _WARM_UP_S = 1.0
 # Buffers of all sets together: over four times the largest last-level cache of a CUDA card, 126 MB. What is
 # read back and compared is half of what `webnorm bench` takes for any GPU.
 _COLD_BYTES = 1 << 29
+# Axes that auto takes from the adapter's features.
+_FIXED = ("subgroups", "native_f16")
 # What a record tells the versions of, where it is installed.
 _ON_CUDA = ("torch", "triton", "liger-kernel")
 _ON_THE_CPU = ("numpy", "torch", "onnxruntime")
@@ -62,6 +65,8 @@ def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
     problem = plain(task.problem) if variant.kernel.op.exact else task.problem
     found = [variant]
     for axis, unsorted in variant.kernel.tune.items():
+        if axis in _FIXED:
+            continue
         values = sorted(unsorted)
         at = values.index(variant.constants[axis])
         for value in values[max(0, at - 1) : at] + values[at + 1 : at + 2]:
@@ -148,12 +153,11 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
     sets = min(bench.sets_for(task.op, task.problem, traits), enough)
     auto, own = variants(task, traits)
     check_memory(task.problem, task.op, device, sets)
-    arrays = make_inputs(task.op, task.problem)
-    board = lab.Bench(device, task.problem, arrays, (), sets)
+    board = RepeatedRows(device, task.op, task.problem, sets)
     answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in (own[0], auto.variant)}
     rivals = [
         enter(contender, library, task, answers)
-        for library in (() if alone else libraries(task, arrays, sets, traits.software))
+        for library in (() if alone else libraries(task, board.arrays, sets, traits.software))
         for contender in library.contenders
     ]
     specs = [lab.VariantSpec.of(variant) for variant in own]

@@ -75,8 +75,8 @@ class Section:
 
 
 def _filling(cols: Sequence[int]) -> Callable[[int, int], Sequence[tuple[int, int]]]:
-    """As many rows of each length as make x as large as asked, rounded up."""
-    return lambda itemsize, x_bytes: [(-(-x_bytes // (n * itemsize)), n) for n in cols]
+    """As many rows of each length, in multiples of 64, as make x as large as asked or a little larger."""
+    return lambda itemsize, x_bytes: [(-(-x_bytes // (64 * n * itemsize)) * 64, n) for n in cols]
 
 
 def _given(shapes: Sequence[tuple[int, int]]) -> Callable[[int, int], Sequence[tuple[int, int]]]:
@@ -87,19 +87,20 @@ _ALL = ("float32", "float16", "bfloat16")
 _TWO = ("float32", "float16")
 
 SECTIONS: Mapping[str, Section] = {
-    "forward": Section("Forward", _FORWARD, _ALL, _filling(_COLS), Goal(97.0, 1.0)),
+    "forward": Section("Forward", _FORWARD, _ALL, _filling(_COLS), Goal(98.0, 0.99)),
     "residual": Section(
         "Forward with a residual",
         _FORWARD,
         _TWO,
         _filling((1024, 4096, 8192)),
-        Goal(95.0, 1.0),
+        Goal(95.0),
         options={"residual": True},
     ),
-    "odd": Section("Rows that no vector divides", _FORWARD, _TWO, _filling(_ODD), Goal(95.0, 1.0)),
+    "odd": Section("Rows that no vector divides", _FORWARD, _TWO, _filling(_ODD), Goal(90.0)),
     "backward": Section("Backward", _BACKWARD, _TWO, _filling(_COLS), Goal(90.0, 1.0)),
     "long": Section("Few long rows", (*_FORWARD, *_BACKWARD), _TWO, _given(_LONG), Goal(ahead=1.0)),
-    "small": Section("Small problems", (*_FORWARD, *_BACKWARD), _TWO, _given(_SMALL), Goal(ahead=1.0)),
+    "small": Section("Small problems, forward", _FORWARD, _TWO, _given(_SMALL), Goal(ahead=0.9)),
+    "small_backward": Section("Small problems, backward", _BACKWARD, _TWO, _given(_SMALL), Goal(ahead=1.0)),
     "page": Section(
         "Within a page's default limits",
         _FORWARD,

@@ -14,18 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import record
+from bench import record, repeated
 from bench.contenders import COPIES, NAMES, Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import CudaGraph, WallClock
 from bench.record_plot import plot
 from bench.record_tables import RECORDED, Summary, summaries, to_markdown
 from bench.sections import SECTIONS, Goal
+from webnorm import lab
 from webnorm.device import Device
 from webnorm.errors import WebnormError
+from webnorm.kernel import default_variant, discover
 from webnorm.ops import OPS, make_inputs, plain
 from webnorm.presets import Task, tasks
-from webnorm.problem import Array
+from webnorm.problem import Array, Problem
 from webnorm.results import Report, Result, read
 
 ROOT = Path(__file__).parents[1]
@@ -332,3 +334,29 @@ def test_a_run_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
 def test_the_documents_name_every_section_and_contender() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
     assert all(name in text for name in {*SECTIONS, *NAMES} - {*COPIES})
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm_backward"])
+def test_rows_that_repeat_are_held_against_float64_too(
+    device: Device, op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    problem = Problem(rows=96, cols=64, options=OPS[op].defaults)
+    board = repeated.RepeatedRows(device, OPS[op], problem, 1)
+    assert repeated.repeats(problem) == 6
+    assert np.array_equal(board.arrays["x"][:16], board.arrays["x"][80:])
+    (kernel,) = (one for one in discover() if one.op.name == op and one.name == "naive")
+    variant = default_variant(kernel, problem, device.traits)
+    whole = lab.Bench(device, problem, board.arrays, ())
+    for bench in (board, whole):
+        result, plan, _ = lab.try_variant(bench, variant)
+        assert result.status == "pass" and plan is not None
+
+    # What the block's rows do not show: a later row is wrong.
+    (rows,) = (tensor for tensor in OPS[op].outputs(problem) if tensor.name in ("y", "dx"))
+    buffer = board.outputs(variant).buffers[rows.name][0]
+    plan = board.prepare(variant)
+    plan.run()
+    device.handle.queue.write_buffer(buffer, 4 * 64 * 90, np.array([7.0], np.float32))
+    with pytest.raises(WebnormError, match="rows that hold the same came out different"):
+        board.first_outcome(plan)

@@ -170,21 +170,22 @@ class Bench:
         """Errors of the first set, and a digest of its bits."""
         variant = plan.shader.variant
         got = self.outputs(variant).read_all()
-        return assess(got, self.answers(variant, got), plan.shader), _digest(_arrays(got))
+        return assess(got, self.answers(variant, got), plan.shader), digest(got)
 
-    def holds(self, plan: Plan, digest: bytes) -> bool:
+    def holds(self, plan: Plan, expected: bytes) -> bool:
         """Whether every set's bits have this digest, with all guards intact."""
         for index in range(self.sets):
             got = self.outputs(plan.shader.variant).read_all(index)
             if not all(intact for _, intact in got.values()):
                 return False
-            if _digest(_arrays(got)) != digest:
+            if digest(got) != expected:
                 return False
         return True
 
 
-def _arrays(outputs: Mapping[str, tuple[Array, bool]]) -> dict[str, Array]:
-    return {name: array for name, (array, _) in outputs.items()}
+def digest(outputs: Mapping[str, tuple[Array, bool]]) -> bytes:
+    """A digest of the bits of outputs."""
+    return _digest({name: array for name, (array, _) in outputs.items()})
 
 
 def _digest(arrays: Mapping[str, Array]) -> bytes:
@@ -210,18 +211,18 @@ def try_variant(bench: Bench, variant: Variant, case: str | None = None) -> tupl
         result = replace(result, **bench.spent)
         bench.outputs(variant).poison()
         plan.run()
-        accuracy, digest = bench.first_outcome(plan)
+        accuracy, bits = bench.first_outcome(plan)
     except WebnormError as error:
         refused = variant.refusal(bench.problem_of(variant), bench.device.traits) is not None
         return replace(result, status="skip" if refused else "error", reason=str(error)), None, b""
     except wgpu.GPUError as error:
         return replace(result, reason=f"wgpu refused to run it: {read_report(str(error))[1]}"), None, b""
-    return with_accuracy(result, accuracy), plan if accuracy.ok else None, digest
+    return with_accuracy(result, accuracy), plan if accuracy.ok else None, bits
 
 
-def repeated(bench: Bench, result: Result, plan: Plan, digest: bytes) -> Result:
+def repeated(bench: Bench, result: Result, plan: Plan, bits: bytes) -> Result:
     """The result of a variant whose outputs were just written again: every set must hold the same bits."""
-    if bench.holds(plan, digest):
+    if bench.holds(plan, bits):
         return replace(result, deterministic=True)
     accuracy, _ = bench.first_outcome(plan)
     result = replace(with_accuracy(result, accuracy), status="fail", deterministic=False)
@@ -256,11 +257,11 @@ def time_side_by_side(bench: Bench, variants: Sequence[VariantSpec], rule: timin
     running: list[tuple[int, Result, Plan, bytes, int]] = []
     for index, spec in enumerate(variants):
         yield Began(index)
-        result, plan, digest = try_variant(bench, spec.variant())
+        result, plan, bits = try_variant(bench, spec.variant())
         if plan is None:
             yield Found(index, result)
         else:
-            running.append((index, result, plan, digest, stopwatch.dispatches(plan)))
+            running.append((index, result, plan, bits, stopwatch.dispatches(plan)))
     if not running:
         return
 
@@ -279,12 +280,12 @@ def time_side_by_side(bench: Bench, variants: Sequence[VariantSpec], rule: timin
         done += 1
         yield Round(done)
 
-    for own, (index, result, plan, digest, dispatches) in zip(samples, running, strict=True):
+    for own, (index, result, plan, bits, dispatches) in zip(samples, running, strict=True):
         yield Began(index)
         # The check is of the buffers that were timed: this sample counts like the others.
         bench.outputs(plan.shader.variant).poison()
         own.append(stopwatch.time(plan, dispatches))
-        result = repeated(bench, result, plan, digest)
+        result = repeated(bench, result, plan, bits)
         if result.status == "pass":
             result = _measured(bench, stopwatch, result, plan, dispatches, own)
         yield Found(index, result)
@@ -333,11 +334,11 @@ def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
     bench = Bench(device, job.problem, job.arrays, job.roots)
     for index, spec in enumerate(job.variants):
         yield Began(index)
-        result, plan, digest = try_variant(bench, spec.variant(), job.case)
+        result, plan, bits = try_variant(bench, spec.variant(), job.case)
         if plan is not None:
             bench.outputs(plan.shader.variant).poison()
             plan.run()
-            result = repeated(bench, result, plan, digest)
+            result = repeated(bench, result, plan, bits)
         yield Found(index, result)
 
 

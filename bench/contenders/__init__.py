@@ -61,8 +61,9 @@ def beyond_plain(task: Task) -> str | None:
 def found_wrong(outputs: Mapping[str, Array], answers: Answers, dtype: str) -> tuple[float, str | None]:
     """The largest error of any output, and what is wrong with it, or None.
 
-    `outputs` are compared on up to 64 rows that lie evenly among all; a vector (a sum over rows) is compared
-    whole. The bound is looser than webnorm's own: four roundings to `dtype` and 1e-5, of what was added up.
+    Answers may stop short of the outputs' last rows. `outputs` are compared on up to 64 rows that lie evenly
+    among those; a vector (a sum over rows) is compared whole. The bound is looser than webnorm's own: four
+    roundings to `dtype` and 1e-5, of what was added up.
     """
     largest = 0.0
     allowed = _TOLERANCE + _ROUNDINGS * float(finfo(dtype).eps)
@@ -72,7 +73,8 @@ def found_wrong(outputs: Mapping[str, Array], answers: Answers, dtype: str) -> t
         value = answer.value
         step = 1 if value.ndim == 1 else max(1, len(value) // _ROWS)
         value, unit = value[::step], np.broadcast_to(answer.unit, value.shape)[::step]
-        error = np.abs(outputs[name][::step].astype(np.float64) - value)
+        got = outputs[name][: len(answer.value)]
+        error = np.abs(got[::step].astype(np.float64) - value)
         limit = allowed * (unit + np.abs(value))
         if answer.summed is not None:
             limit = limit + _TOLERANCE * answer.summed

@@ -7,7 +7,7 @@
 // subgroups = "subgroups"
 // [tune]
 // threads_per_row = [32, 64, 128, 256, 512, 1024]
-// held = [0, 2, 4, 8]
+// held = [0, 2, 4, 8, 12]
 // subgroups = [true, false]
 // [default]
 // threads_per_row = "32 if software else min(1024, max_invocations)"

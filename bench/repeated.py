@@ -1,0 +1,83 @@
+"""A bench for large problems: rows repeat, so that holding them against float64 takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from webnorm import lab
+from webnorm.accuracy import Accuracy, assess
+from webnorm.device import Device
+from webnorm.errors import WebnormError
+from webnorm.kernel import Variant
+from webnorm.ops import Op, make_inputs
+from webnorm.parts import in_parts
+from webnorm.plan import Plan
+from webnorm.problem import Array, Problem
+from webnorm.reference import Answer, Answers
+
+# Elements of x that are drawn and held against float64.
+_ELEMENTS = 1 << 22
+
+
+def repeats(problem: Problem) -> int:
+    """How often a block of rows fills a problem, so that the block is large enough and fills it."""
+    most = max(1, problem.rows * problem.cols // _ELEMENTS)
+    return next(count for count in range(most, 0, -1) if problem.rows % count == 0)
+
+
+class RepeatedRows(lab.Bench):
+    """Buffers of a problem whose rows are a block of rows again and again.
+
+    The block is held against float64; all other rows have to be bit for bit like it, and a sum over rows as
+    many times the block's.
+    """
+
+    def __init__(self, device: Device, op: Op, problem: Problem, sets: int) -> None:
+        self._count = repeats(problem)
+        self._rows = problem.rows // self._count
+        self._block_problem = replace(problem, rows=self._rows)
+        self._block = make_inputs(op, self._block_problem)
+        by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
+        arrays = {
+            name: np.tile(array, (self._count, 1)) if name in by_rows else array
+            for name, array in self._block.items()
+        }
+        super().__init__(device, problem, arrays, (), sets)
+        self._block_answers: dict[str, Answers] = {}
+
+    def answers(self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]]) -> Answers:
+        """The op's float64 answers for the block; sums over rows are those of all rows."""
+        op = variant.kernel.op
+        h = {"h": outputs["h"][0][: self._rows]} if "h" in outputs else {}
+        if h or op.name not in self._block_answers:
+            problem = replace(self.problem_of(variant), rows=self._rows)
+            found = op.reference({**self._block, **h}, problem)
+            self._block_answers[op.name] = {name: self._of_all(answer) for name, answer in found.items()}
+        return self._block_answers[op.name]
+
+    def _of_all(self, answer: Answer) -> Answer:
+        if answer.summed is None:
+            return answer
+        count = self._count
+        return Answer(answer.value * count, answer.unit * count, answer.shaky * count, answer.summed * count)
+
+    def first_outcome(self, plan: Plan) -> tuple[Accuracy, bytes]:
+        """As a bench's; raises WebnormError where rows are unlike the block's."""
+        variant = plan.shader.variant
+        outputs = self.outputs(variant)
+        got = outputs.read_all()
+        block = dict(got)
+        for name, tensor in outputs.tensors.items():
+            if tensor.per_row:
+                array, intact = got[name]
+                if not self._alike(array):
+                    raise WebnormError(f"{name}: rows that hold the same came out different")
+                block[name] = array[: self._rows], intact
+        return assess(block, self.answers(variant, block), plan.shader), lab.digest(got)
+
+    def _alike(self, array: Array) -> bool:
+        words = array.reshape(self._count, -1).view(np.uint8)
+        return all(in_parts(lambda part: bool(np.all(words[:, part] == words[0, part])), words.shape[1], 8))
