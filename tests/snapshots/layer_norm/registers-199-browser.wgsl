@@ -14,29 +14,36 @@ struct Params {
     y_start: u32,
 }
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 
 const COLS = 199u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
-// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
-var<private> row_shift: u32;
+alias Vec = f32;
+alias Live = bool;
 
-alias Vec = vec4<f32>;
-alias Live = vec4<bool>;
+const THREADS = 64u;  // invocations per row
+const STEPS = 4u;  // Vecs per invocation
+const ACCESSES = COLS;  // Vecs per row
 
-const THREADS = 32u;  // invocations per row
-const STEPS = 2u;  // Vecs per invocation
+const WHOLE_STEPS = 3u;  // those with no Vec past the row
 
-// The columns of step j; those before the row's first wrap to numbers past its last.
-fn columns(j: u32, thread: u32) -> vec4<u32> {
-    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
 }
 
-// Which of the invocation's columns exist at step j.
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
+    return min(access(j, thread), ACCESSES - 1u);
+}
+
+// Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return columns(j, thread) < vec4(COLS);
+    if (j < WHOLE_STEPS) { return true; }
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -45,17 +52,15 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    let raw = x[params.x_start + row * COLS + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.y_start + row * COLS) / 4u + j * THREADS + thread;
-    let wanted = live(j, thread) & vec4(row_exists);
-    if (wanted.x) { y[4u * at + 0u] = f32(value.x); }
-    if (wanted.y) { y[4u * at + 1u] = f32(value.y); }
-    if (wanted.z) { y[4u * at + 2u] = f32(value.z); }
-    if (wanted.w) { y[4u * at + 3u] = f32(value.w); }
+    let at = params.y_start + row * COLS + access(j, thread);
+    if (row_exists && live(j, thread)) {
+        y[at] = value;
+    }
 }
 
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {
@@ -64,7 +69,7 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
-    return (value.x + value.y) + (value.z + value.w);
+    return value;
 }
 
 // y before it is rounded to its storage type.
@@ -72,7 +77,9 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized;
 }
 
-var<workgroup> sum_x_partials: array<f32, 32>;
+const SCALE = 0.0625;
+
+var<workgroup> sum_x_partials: array<f32, 16>;
 
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -94,6 +101,10 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
         value += other;
     }
     if (subgroup_size < THREADS) {
@@ -118,11 +129,15 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 4u);
             value += other;
         }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
     }
     return value;
 }
 
-var<workgroup> sum_deviations_partials: array<vec2<f32>, 32>;
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 16>;
 
 fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -144,6 +159,10 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
         value += other;
     }
     if (subgroup_size < THREADS) {
@@ -168,11 +187,15 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
             let other = subgroupShuffleXor(value, 4u);
             value += other;
         }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
     }
     return value;
 }
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(64)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -183,37 +206,53 @@ fn main(
 ) {
     let place = subgroup * subgroup_size + lane;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let thread = place % THREADS;
-    let row_index = workgroup * 4u + place / THREADS;
+    let thread = place;
+    let row_index = workgroup;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
-    row_shift = (params.x_start + row_index * COLS) % 4u;
 
     let h0 = load_input(row, 0u, thread);
     let h1 = load_input(row, 1u, thread);
+    let h2 = load_input(row, 2u, thread);
+    let h3 = load_input(row, 3u, thread);
 
     var sum = h0;
     sum += h1;
+    sum += h2;
+    sum += h3;
     let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
+    let scaled_mean = mean * SCALE;
     var deviations = Vec();
     var spreads = Vec();
-    let d0 = where_live(h0 - mean, Vec(), 0u, thread);
+    let d0 = where_live(h0 * SCALE - scaled_mean, Vec(), 0u, thread);
     deviations += d0;
-    spreads += d0 * (d0 * PER_COLUMN);
-    let d1 = where_live(h1 - mean, Vec(), 1u, thread);
+    spreads += d0 * d0;
+    let d1 = where_live(h1 * SCALE - scaled_mean, Vec(), 1u, thread);
     deviations += d1;
-    spreads += d1 * (d1 * PER_COLUMN);
+    spreads += d1 * d1;
+    let d2 = where_live(h2 * SCALE - scaled_mean, Vec(), 2u, thread);
+    deviations += d2;
+    spreads += d2 * d2;
+    let d3 = where_live(h3 * SCALE - scaled_mean, Vec(), 3u, thread);
+    deviations += d3;
+    spreads += d3 * d3;
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
+    let deviation = sums.x / SCALE;
+    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
     let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
     let rstd = inverseSqrt(variance + params.eps);
-    let y0 = affine((d0 - low) * rstd, 0u, thread);
-    let y1 = affine((d1 - low) * rstd, 1u, thread);
+    let gain = rstd / SCALE;
+    let offset = -low * rstd;
+    let y0 = (d0 * gain + offset);
+    let y1 = (d1 * gain + offset);
+    let y2 = (d2 * gain + offset);
+    let y3 = (d3 * gain + offset);
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
+    store_y(row, row_exists, 2u, thread, y2);
+    store_y(row, row_exists, 3u, thread, y3);
 
 }

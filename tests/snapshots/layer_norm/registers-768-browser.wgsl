@@ -25,38 +25,64 @@ const PER_COLUMN = 1.0 / f32(COLS);
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 128u;  // invocations per row
-const STEPS = 2u;  // Vecs per invocation
+const THREADS = 64u;  // invocations per row
+const STEPS = 3u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return access(j, thread);
+}
 
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return select(otherwise, value, live(j, thread));
+    return value;
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn fetch_weight(j: u32, thread: u32) -> vec4<f32> {
+    return weight[inside(j, thread)];
+}
+
+fn weight_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = weight[inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn fetch_bias(j: u32, thread: u32) -> vec4<f32> {
+    return bias[inside(j, thread)];
+}
+
+fn bias_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_bias(j: u32, thread: u32) -> Vec {
-    let raw = bias[min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = bias[inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.y_start + row * COLS) / 4u + j * THREADS + thread;
-    if (row_exists && live(j, thread)) {
+    let at = (params.y_start + row * COLS) / 4u + access(j, thread);
+    if (row_exists) {
         y[at] = value;
     }
 }
@@ -75,7 +101,9 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
 
-var<workgroup> sum_x_partials: array<f32, 32>;
+const SCALE = 0.03125;
+
+var<workgroup> sum_x_partials: array<f32, 16>;
 
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -101,10 +129,6 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
-    }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
         value += other;
     }
     if (subgroup_size < THREADS) {
@@ -133,15 +157,11 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value += other;
         }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            value += other;
-        }
     }
     return value;
 }
 
-var<workgroup> sum_deviations_partials: array<vec2<f32>, 32>;
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 16>;
 
 fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -167,10 +187,6 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
-    }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
         value += other;
     }
     if (subgroup_size < THREADS) {
@@ -199,15 +215,11 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
             let other = subgroupShuffleXor(value, 8u);
             value += other;
         }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            value += other;
-        }
     }
     return value;
 }
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(64)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -225,29 +237,45 @@ fn main(
 
     let h0 = load_input(row, 0u, thread);
     let h1 = load_input(row, 1u, thread);
+    let h2 = load_input(row, 2u, thread);
+    let weight0 = fetch_weight(0u, thread);
+    let weight1 = fetch_weight(1u, thread);
+    let weight2 = fetch_weight(2u, thread);
+    let bias0 = fetch_bias(0u, thread);
+    let bias1 = fetch_bias(1u, thread);
+    let bias2 = fetch_bias(2u, thread);
 
     var sum = h0;
     sum += h1;
+    sum += h2;
     let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
+    let scaled_mean = mean * SCALE;
     var deviations = Vec();
     var spreads = Vec();
-    let d0 = where_live(h0 - mean, Vec(), 0u, thread);
+    let d0 = where_live(h0 * SCALE - scaled_mean, Vec(), 0u, thread);
     deviations += d0;
-    spreads += d0 * (d0 * PER_COLUMN);
-    let d1 = where_live(h1 - mean, Vec(), 1u, thread);
+    spreads += d0 * d0;
+    let d1 = where_live(h1 * SCALE - scaled_mean, Vec(), 1u, thread);
     deviations += d1;
-    spreads += d1 * (d1 * PER_COLUMN);
+    spreads += d1 * d1;
+    let d2 = where_live(h2 * SCALE - scaled_mean, Vec(), 2u, thread);
+    deviations += d2;
+    spreads += d2 * d2;
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
+    let deviation = sums.x / SCALE;
+    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
     let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
     let rstd = inverseSqrt(variance + params.eps);
-    let y0 = affine((d0 - low) * rstd, 0u, thread);
-    let y1 = affine((d1 - low) * rstd, 1u, thread);
+    let gain = rstd / SCALE;
+    let offset = -low * rstd;
+    let y0 = (d0 * gain + offset) * weight_of(weight0, 0u, thread) + bias_of(bias0, 0u, thread);
+    let y1 = (d1 * gain + offset) * weight_of(weight1, 1u, thread) + bias_of(bias1, 1u, thread);
+    let y2 = (d2 * gain + offset) * weight_of(weight2, 2u, thread) + bias_of(bias2, 2u, thread);
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
+    store_y(row, row_exists, 2u, thread, y2);
 
 }

@@ -25,9 +25,19 @@ const THREADS = 256u;  // invocations per row
 const STEPS = 3u;  // Vecs per invocation
 const ACCESSES = COLS;  // Vecs per row
 
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return access(j, thread);
+}
+
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -36,22 +46,22 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[params.x_start + row * COLS + j * THREADS + thread];
+    let raw = x[params.x_start + row * COLS + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[j * THREADS + thread];
+    let raw = weight[inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_bias(j: u32, thread: u32) -> Vec {
-    let raw = bias[j * THREADS + thread];
+    let raw = bias[inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = params.y_start + row * COLS + j * THREADS + thread;
+    let at = params.y_start + row * COLS + access(j, thread);
     if (row_exists) {
         y[at] = value;
     }
@@ -77,6 +87,8 @@ fn total(value: Vec) -> f32 {
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
+
+const SCALE = 0.03125;
 
 var<workgroup> sum_x_partials: array<f32, 256>;
 
@@ -172,14 +184,16 @@ fn main(
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+        let h = load_input(row, j, thread);
+        sum += where_live(h - pivot, Vec(), j, thread);
     }
     let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
     var deviations = Vec();
     var spreads = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        let h = load_input(row, j, thread);
+        let d = where_live(h - mean, Vec(), j, thread);
         deviations += d;
         spreads += d * (d * PER_COLUMN);
     }

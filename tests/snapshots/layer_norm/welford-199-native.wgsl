@@ -23,9 +23,19 @@ const THREADS = 256u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS;  // Vecs per row
 
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return min(access(j, thread), ACCESSES - 1u);
+}
+
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -34,12 +44,12 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[params.x_start + row * COLS + min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = x[params.x_start + row * COLS + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = params.y_start + row * COLS + j * THREADS + thread;
+    let at = params.y_start + row * COLS + access(j, thread);
     if (row_exists && live(j, thread)) {
         y[at] = value;
     }

@@ -29,9 +29,19 @@ alias Live = vec4<bool>;
 const THREADS = 32u;  // invocations per row
 const STEPS = 2u;  // Vecs per invocation
 
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
+}
+
 // The columns of step j; those before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
-    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
+    return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
 }
 
 // Which of the invocation's columns exist at step j.
@@ -45,17 +55,24 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.y_start + row * COLS) / 4u + j * THREADS + thread;
+    let at = (params.y_start + row * COLS) / 4u + access(j, thread);
     let wanted = live(j, thread) & vec4(row_exists);
-    if (wanted.x) { y[4u * at + 0u] = f32(value.x); }
-    if (wanted.y) { y[4u * at + 1u] = f32(value.y); }
-    if (wanted.z) { y[4u * at + 2u] = f32(value.z); }
-    if (wanted.w) { y[4u * at + 3u] = f32(value.w); }
+    if (all(wanted)) {
+        y[4u * at + 0u] = f32(value.x);
+        y[4u * at + 1u] = f32(value.y);
+        y[4u * at + 2u] = f32(value.z);
+        y[4u * at + 3u] = f32(value.w);
+    } else {
+        if (wanted.x) { y[4u * at + 0u] = f32(value.x); }
+        if (wanted.y) { y[4u * at + 1u] = f32(value.y); }
+        if (wanted.z) { y[4u * at + 2u] = f32(value.z); }
+        if (wanted.w) { y[4u * at + 3u] = f32(value.w); }
+    }
 }
 
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {

@@ -30,9 +30,19 @@ const THREADS = 1u;  // invocations per row
 const STEPS = 199u;  // Vecs per invocation
 const ACCESSES = COLS;  // Vecs per row
 
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return access(j, thread);
+}
+
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -41,17 +51,17 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[params.x_start + row * COLS + j * THREADS + thread];
+    let raw = x[params.x_start + row * COLS + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[params.dy_start + row * COLS + j * THREADS + thread];
+    let raw = dy[params.dy_start + row * COLS + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = params.dx_start + row * COLS + j * THREADS + thread;
+    let at = params.dx_start + row * COLS + access(j, thread);
     if (row_exists) {
         dx[at] = value;
     }
@@ -74,6 +84,8 @@ fn total(value: Vec) -> f32 {
 }
 
 const CHUNKS = 50u;  // vec4 per row of a record
+
+const SCALE = 0.0625;
 
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -108,14 +120,16 @@ fn rows(
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+        let h = load_input(row, j, thread);
+        sum += where_live(h - pivot, Vec(), j, thread);
     }
     let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
     var deviations = Vec();
     var spreads = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        let h = load_input(row, j, thread);
+        let d = where_live(h - mean, Vec(), j, thread);
         deviations += d;
         spreads += d * (d * PER_COLUMN);
     }

@@ -40,13 +40,27 @@ alias Live = vec4<bool>;
 const THREADS = 32u;  // invocations per row
 const STEPS = 2u;  // Vecs per invocation
 
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
+    return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
+}
+
 // The columns of step j; those before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
-    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
+    return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
 }
 
 // Which of the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
+    if (0u < j && j < WHOLE_STEPS) { return Live(true); }
     return columns(j, thread) < vec4(COLS);
 }
 
@@ -56,22 +70,29 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.dx_start + row * COLS) / 4u + j * THREADS + thread;
+    let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
     let wanted = live(j, thread) & vec4(row_exists);
-    if (wanted.x) { dx[4u * at + 0u] = f32(value.x); }
-    if (wanted.y) { dx[4u * at + 1u] = f32(value.y); }
-    if (wanted.z) { dx[4u * at + 2u] = f32(value.z); }
-    if (wanted.w) { dx[4u * at + 3u] = f32(value.w); }
+    if (all(wanted)) {
+        dx[4u * at + 0u] = f32(value.x);
+        dx[4u * at + 1u] = f32(value.y);
+        dx[4u * at + 2u] = f32(value.z);
+        dx[4u * at + 3u] = f32(value.w);
+    } else {
+        if (wanted.x) { dx[4u * at + 0u] = f32(value.x); }
+        if (wanted.y) { dx[4u * at + 1u] = f32(value.y); }
+        if (wanted.z) { dx[4u * at + 2u] = f32(value.z); }
+        if (wanted.w) { dx[4u * at + 3u] = f32(value.w); }
+    }
 }
 
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {
@@ -84,6 +105,8 @@ fn total(value: Vec) -> f32 {
 }
 
 const CHUNKS = 50u;  // vec4 per row of a record
+
+const SCALE = 0.0625;
 
 var<workgroup> sum_x_partials: array<f32, 16>;
 
@@ -265,39 +288,41 @@ fn main(
     sum += x1;
     let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
+    let scaled_mean = mean * SCALE;
     var deviations = Vec();
     var spreads = Vec();
-    let d0 = where_live(x0 - mean, Vec(), 0u, thread);
+    let d0 = where_live(x0 * SCALE - scaled_mean, Vec(), 0u, thread);
     deviations += d0;
-    spreads += d0 * (d0 * PER_COLUMN);
-    let d1 = where_live(x1 - mean, Vec(), 1u, thread);
+    spreads += d0 * d0;
+    let d1 = where_live(x1 * SCALE - scaled_mean, Vec(), 1u, thread);
     deviations += d1;
-    spreads += d1 * (d1 * PER_COLUMN);
+    spreads += d1 * d1;
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
+    let deviation = sums.x / SCALE;
+    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
     let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
     let rstd = inverseSqrt(variance + params.eps);
 
         var along = Vec();
+        let low_rstd = low * rstd;
         var across = Vec();
-        let xhat0 = (x0 - mean - low) * rstd;
+        let xhat0 = (x0 - mean) * rstd - low_rstd;
         let g0 = dy0;
-        along += g0 * xhat0 * PER_COLUMN;
-        across += g0 * PER_COLUMN;
-        let xhat1 = (x1 - mean - low) * rstd;
+        let xhat1 = (x1 - mean) * rstd - low_rstd;
         let g1 = dy1;
-        along += g1 * xhat1 * PER_COLUMN;
-        across += g1 * PER_COLUMN;
-        let means = sum_gradients(vec2(total(along), total(across)), place, lane, subgroup_size);
-        let mean_gx = means.x;
-        let mean_g = means.y;
-        let dx0 = (g0 - xhat0 * mean_gx - mean_g) * rstd;
-        store_dx(row, row_exists, 0u, thread, dx0);
-        let dx1 = (g1 - xhat1 * mean_gx - mean_g) * rstd;
-        store_dx(row, row_exists, 1u, thread, dx1);
+        along += g0 * xhat0;
+        across += g0;
+        along += g1 * xhat1;
+        across += g1;
+        let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
+        let slope = -means.x * rstd;
+        let offset = -means.y * rstd;
+        let dx0 = g0 * rstd + (xhat0 * slope + offset);
+        let dx1 = g1 * rstd + (xhat1 * slope + offset);
+    store_dx(row, row_exists, 0u, thread, dx0);
+    store_dx(row, row_exists, 1u, thread, dx1);
         next_turn();
     }
 }

@@ -34,38 +34,52 @@ fn next_turn() {
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 64u;  // invocations per row
-const STEPS = 3u;  // Vecs per invocation
+const THREADS = 128u;  // invocations per row
+const STEPS = 2u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
+
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
+    return min(access(j, thread), ACCESSES - 1u);
+}
 
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    if (j < WHOLE_STEPS) { return true; }
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return value;
+    return select(otherwise, value, live(j, thread));
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + j * THREADS + thread];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + j * THREADS + thread];
+    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[j * THREADS + thread];
+    let raw = weight[inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.dx_start + row * COLS) / 4u + j * THREADS + thread;
-    if (row_exists) {
+    let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
+    if (row_exists && live(j, thread)) {
         dx[at] = value;
     }
 }
@@ -89,7 +103,7 @@ fn put_partial(at: u32, value: vec4<f32>) {
 }
 
 fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
-    if (live(j, thread)) { put_partial((record * 2u + sum) * CHUNKS + j * THREADS + thread, value); }
+    if (live(j, thread)) { put_partial((record * 2u + sum) * CHUNKS + access(j, thread), value); }
 }
 
 fn store_dweight(chunk: u32, value: vec4<f32>) {
@@ -148,7 +162,9 @@ fn finish(
     }
 }
 
-var<workgroup> sum_x_partials: array<f32, 128>;
+const SCALE = 0.03125;
+
+var<workgroup> sum_x_partials: array<f32, 256>;
 
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -176,14 +192,18 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 32u);
         value += other;
     }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_x_partials[turn * 64u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_x_partials[turn * 128u + place / subgroup_size] = value; }
         workgroupBarrier();
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
-        value = sum_x_partials[turn * 64u + first + lane % count];
+        value = sum_x_partials[turn * 128u + first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_x_partials[turn * 64u + first + i];
+            value = value + sum_x_partials[turn * 128u + first + i];
         }
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
@@ -202,11 +222,15 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value += other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
     }
     return value;
 }
 
-var<workgroup> sum_deviations_partials: array<vec2<f32>, 128>;
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 256>;
 
 fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -234,14 +258,18 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
         let other = subgroupShuffleXor(value, 32u);
         value += other;
     }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_deviations_partials[turn * 64u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_deviations_partials[turn * 128u + place / subgroup_size] = value; }
         workgroupBarrier();
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
-        value = sum_deviations_partials[turn * 64u + first + lane % count];
+        value = sum_deviations_partials[turn * 128u + first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_deviations_partials[turn * 64u + first + i];
+            value = value + sum_deviations_partials[turn * 128u + first + i];
         }
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
@@ -260,11 +288,15 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
             let other = subgroupShuffleXor(value, 8u);
             value += other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
     }
     return value;
 }
 
-var<workgroup> sum_gradients_partials: array<vec2<f32>, 128>;
+var<workgroup> sum_gradients_partials: array<vec2<f32>, 256>;
 
 fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -292,14 +324,18 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         let other = subgroupShuffleXor(value, 32u);
         value += other;
     }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_gradients_partials[turn * 64u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_gradients_partials[turn * 128u + place / subgroup_size] = value; }
         workgroupBarrier();
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
-        value = sum_gradients_partials[turn * 64u + first + lane % count];
+        value = sum_gradients_partials[turn * 128u + first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_gradients_partials[turn * 64u + first + i];
+            value = value + sum_gradients_partials[turn * 128u + first + i];
         }
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
@@ -318,13 +354,17 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
             let other = subgroupShuffleXor(value, 8u);
             value += other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
     }
     return value;
 }
 // Where the rows of a workgroup add up their sums.
 var<workgroup> merged: array<vec4<f32>, 384>;
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(512)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -339,13 +379,10 @@ fn main(
     let record = workgroup;
     let weight0 = load_weight(0u, thread);
     let weight1 = load_weight(1u, thread);
-    let weight2 = load_weight(2u, thread);
     var dweight0 = Vec();
     var dweight1 = Vec();
-    var dweight2 = Vec();
     var dbias0 = Vec();
     var dbias1 = Vec();
-    var dbias2 = Vec();
 
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
@@ -357,126 +394,98 @@ fn main(
         let dy0 = load_dy(row, 0u, thread);
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
-        let x2 = load_x(row, 2u, thread);
-        let dy2 = load_dy(row, 2u, thread);
     var sum = x0;
     sum += x1;
-    sum += x2;
     let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
+    let scaled_mean = mean * SCALE;
     var deviations = Vec();
     var spreads = Vec();
-    let d0 = where_live(x0 - mean, Vec(), 0u, thread);
+    let d0 = where_live(x0 * SCALE - scaled_mean, Vec(), 0u, thread);
     deviations += d0;
-    spreads += d0 * (d0 * PER_COLUMN);
-    let d1 = where_live(x1 - mean, Vec(), 1u, thread);
+    spreads += d0 * d0;
+    let d1 = where_live(x1 * SCALE - scaled_mean, Vec(), 1u, thread);
     deviations += d1;
-    spreads += d1 * (d1 * PER_COLUMN);
-    let d2 = where_live(x2 - mean, Vec(), 2u, thread);
-    deviations += d2;
-    spreads += d2 * (d2 * PER_COLUMN);
+    spreads += d1 * d1;
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
+    let deviation = sums.x / SCALE;
+    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
     let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
     let rstd = inverseSqrt(variance + params.eps);
 
         var along = Vec();
+        let low_rstd = low * rstd;
         var across = Vec();
-        let xhat0 = (x0 - mean - low) * rstd;
+        let xhat0 = (x0 - mean) * rstd - low_rstd;
         let g0 = dy0 * weight0;
-        along += g0 * xhat0 * PER_COLUMN;
-        across += g0 * PER_COLUMN;
-        let xhat1 = (x1 - mean - low) * rstd;
+        let xhat1 = (x1 - mean) * rstd - low_rstd;
         let g1 = dy1 * weight1;
-        along += g1 * xhat1 * PER_COLUMN;
-        across += g1 * PER_COLUMN;
-        let xhat2 = (x2 - mean - low) * rstd;
-        let g2 = dy2 * weight2;
-        along += g2 * xhat2 * PER_COLUMN;
-        across += g2 * PER_COLUMN;
-        let means = sum_gradients(vec2(total(along), total(across)), place, lane, subgroup_size);
-        let mean_gx = means.x;
-        let mean_g = means.y;
-        let dx0 = (g0 - xhat0 * mean_gx - mean_g) * rstd;
-        store_dx(row, row_exists, 0u, thread, dx0);
+        along += g0 * xhat0;
+        across += g0;
+        along += g1 * xhat1;
+        across += g1;
+        let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
+        let slope = -means.x * rstd;
+        let offset = -means.y * rstd;
+        let dx0 = g0 * rstd + (xhat0 * slope + offset);
         dweight0 += select(Vec(), dy0 * xhat0, row_exists);
         dbias0 += select(Vec(), dy0, row_exists);
-        let dx1 = (g1 - xhat1 * mean_gx - mean_g) * rstd;
-        store_dx(row, row_exists, 1u, thread, dx1);
+        let dx1 = g1 * rstd + (xhat1 * slope + offset);
         dweight1 += select(Vec(), dy1 * xhat1, row_exists);
         dbias1 += select(Vec(), dy1, row_exists);
-        let dx2 = (g2 - xhat2 * mean_gx - mean_g) * rstd;
-        store_dx(row, row_exists, 2u, thread, dx2);
-        dweight2 += select(Vec(), dy2 * xhat2, row_exists);
-        dbias2 += select(Vec(), dy2, row_exists);
+    store_dx(row, row_exists, 0u, thread, dx0);
+    store_dx(row, row_exists, 1u, thread, dx1);
         next_turn();
     }
 
     if (place / THREADS == 0u) {
         if (live(0u, thread)) {
-            merged[0u * CHUNKS + 0u * THREADS + thread] = dweight0;
-            merged[1u * CHUNKS + 0u * THREADS + thread] = dbias0;
+            merged[0u * CHUNKS + access(0u, thread)] = dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] = dbias0;
         }
         if (live(1u, thread)) {
-            merged[0u * CHUNKS + 1u * THREADS + thread] = dweight1;
-            merged[1u * CHUNKS + 1u * THREADS + thread] = dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + 2u * THREADS + thread] = dweight2;
-            merged[1u * CHUNKS + 2u * THREADS + thread] = dbias2;
+            merged[0u * CHUNKS + access(1u, thread)] = dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] = dbias1;
         }
     }
     workgroupBarrier();
     if (place / THREADS == 1u) {
         if (live(0u, thread)) {
-            merged[0u * CHUNKS + 0u * THREADS + thread] += dweight0;
-            merged[1u * CHUNKS + 0u * THREADS + thread] += dbias0;
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
         }
         if (live(1u, thread)) {
-            merged[0u * CHUNKS + 1u * THREADS + thread] += dweight1;
-            merged[1u * CHUNKS + 1u * THREADS + thread] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + 2u * THREADS + thread] += dweight2;
-            merged[1u * CHUNKS + 2u * THREADS + thread] += dbias2;
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
         }
     }
     workgroupBarrier();
     if (place / THREADS == 2u) {
         if (live(0u, thread)) {
-            merged[0u * CHUNKS + 0u * THREADS + thread] += dweight0;
-            merged[1u * CHUNKS + 0u * THREADS + thread] += dbias0;
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
         }
         if (live(1u, thread)) {
-            merged[0u * CHUNKS + 1u * THREADS + thread] += dweight1;
-            merged[1u * CHUNKS + 1u * THREADS + thread] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + 2u * THREADS + thread] += dweight2;
-            merged[1u * CHUNKS + 2u * THREADS + thread] += dbias2;
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
         }
     }
     workgroupBarrier();
     if (place / THREADS == 3u) {
         if (live(0u, thread)) {
-            merged[0u * CHUNKS + 0u * THREADS + thread] += dweight0;
-            merged[1u * CHUNKS + 0u * THREADS + thread] += dbias0;
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
         }
         if (live(1u, thread)) {
-            merged[0u * CHUNKS + 1u * THREADS + thread] += dweight1;
-            merged[1u * CHUNKS + 1u * THREADS + thread] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + 2u * THREADS + thread] += dweight2;
-            merged[1u * CHUNKS + 2u * THREADS + thread] += dbias2;
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
         }
     }
     workgroupBarrier();
     if (record < params.partials_count) {
-        for (var at = place; at < 2u * CHUNKS; at += 256u) {
+        for (var at = place; at < 2u * CHUNKS; at += 512u) {
             put_partial(record * 2u * CHUNKS + at, merged[at]);
         }
     }

@@ -33,9 +33,19 @@ const THREADS = 256u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return min(access(j, thread), ACCESSES - 1u);
+}
+
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -44,22 +54,22 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = weight[inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.dx_start + row * COLS) / 4u + j * THREADS + thread;
+    let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
     if (row_exists && live(j, thread)) {
         dx[at] = value;
     }
@@ -91,7 +101,7 @@ fn put_partial(at: u32, value: vec4<f32>) {
 }
 
 fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
-    if (live(j, thread)) { put_partial((record * 2u + sum) * CHUNKS + j * THREADS + thread, value); }
+    if (live(j, thread)) { put_partial((record * 2u + sum) * CHUNKS + access(j, thread), value); }
 }
 
 fn store_dweight(chunk: u32, value: vec4<f32>) {
@@ -149,6 +159,8 @@ fn finish(
         if (at / CHUNKS == 1u) { store_dbias(chunk, finish_sums[invocation]); }
     }
 }
+
+const SCALE = 0.03125;
 
 var<workgroup> sum_x_partials: array<f32, 256>;
 
@@ -282,14 +294,16 @@ fn rows(
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+        let h = load_input(row, j, thread);
+        sum += where_live(h - pivot, Vec(), j, thread);
     }
     let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
 
     var deviations = Vec();
     var spreads = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        let h = load_input(row, j, thread);
+        let d = where_live(h - mean, Vec(), j, thread);
         deviations += d;
         spreads += d * (d * PER_COLUMN);
     }

@@ -20,38 +20,64 @@ const PER_COLUMN = 1.0 / f32(COLS);
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 128u;  // invocations per row
-const STEPS = 2u;  // Vecs per invocation
+const THREADS = 64u;  // invocations per row
+const STEPS = 3u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return access(j, thread);
+}
 
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return select(otherwise, value, live(j, thread));
+    return value;
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn fetch_weight(j: u32, thread: u32) -> vec4<f32> {
+    return weight[inside(j, thread)];
+}
+
+fn weight_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = weight[inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn fetch_bias(j: u32, thread: u32) -> vec4<f32> {
+    return bias[inside(j, thread)];
+}
+
+fn bias_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_bias(j: u32, thread: u32) -> Vec {
-    let raw = bias[min(j * THREADS + thread, ACCESSES - 1u)];
+    let raw = bias[inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.y_start + row * COLS) / 4u + j * THREADS + thread;
-    if (row_exists && live(j, thread)) {
+    let at = (params.y_start + row * COLS) / 4u + access(j, thread);
+    if (row_exists) {
         y[at] = value;
     }
 }
@@ -70,7 +96,7 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
 
-var<workgroup> sum_squares_partials: array<f32, 32>;
+var<workgroup> sum_squares_partials: array<f32, 16>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -96,10 +122,6 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
-    }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
         value += other;
     }
     if (subgroup_size < THREADS) {
@@ -128,15 +150,11 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value += other;
         }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            value += other;
-        }
     }
     return value;
 }
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(64)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -154,13 +172,23 @@ fn main(
 
     let h0 = load_input(row, 0u, thread);
     let h1 = load_input(row, 1u, thread);
+    let h2 = load_input(row, 2u, thread);
+    let weight0 = fetch_weight(0u, thread);
+    let weight1 = fetch_weight(1u, thread);
+    let weight2 = fetch_weight(2u, thread);
+    let bias0 = fetch_bias(0u, thread);
+    let bias1 = fetch_bias(1u, thread);
+    let bias2 = fetch_bias(2u, thread);
 
     var squares = h0 * (h0 * PER_COLUMN);
     squares += h1 * (h1 * PER_COLUMN);
+    squares += h2 * (h2 * PER_COLUMN);
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
-    let y0 = affine(h0 * rstd, 0u, thread);
-    let y1 = affine(h1 * rstd, 1u, thread);
+    let y0 = (h0 * rstd) * weight_of(weight0, 0u, thread) + bias_of(bias0, 0u, thread);
+    let y1 = (h1 * rstd) * weight_of(weight1, 1u, thread) + bias_of(bias1, 1u, thread);
+    let y2 = (h2 * rstd) * weight_of(weight2, 2u, thread) + bias_of(bias2, 2u, thread);
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
+    store_y(row, row_exists, 2u, thread, y2);
 
 }

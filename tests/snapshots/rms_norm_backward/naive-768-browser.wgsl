@@ -33,9 +33,19 @@ const THREADS = 1u;  // invocations per row
 const STEPS = 768u;  // Vecs per invocation
 const ACCESSES = COLS;  // Vecs per row
 
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return access(j, thread);
+}
+
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -44,22 +54,22 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[params.x_start + row * COLS + j * THREADS + thread];
+    let raw = x[params.x_start + row * COLS + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[params.dy_start + row * COLS + j * THREADS + thread];
+    let raw = dy[params.dy_start + row * COLS + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[j * THREADS + thread];
+    let raw = weight[inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = params.dx_start + row * COLS + j * THREADS + thread;
+    let at = params.dx_start + row * COLS + access(j, thread);
     if (row_exists) {
         dx[at] = value;
     }
@@ -84,7 +94,7 @@ fn put_partial(at: u32, value: f32) {
 }
 
 fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
-    if (live(j, thread)) { put_partial((record * 2u + sum) * 4u * CHUNKS + j * THREADS + thread, value); }
+    if (live(j, thread)) { put_partial((record * 2u + sum) * 4u * CHUNKS + access(j, thread), value); }
 }
 
 fn store_dweight(chunk: u32, value: vec4<f32>) {
@@ -177,8 +187,8 @@ fn rows(
 
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_input(row, j, thread);
-        squares += value * (value * PER_COLUMN);
+        let h = load_input(row, j, thread);
+        squares += h * (h * PER_COLUMN);
     }
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 

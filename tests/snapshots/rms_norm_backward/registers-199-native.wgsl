@@ -37,13 +37,27 @@ alias Live = vec4<bool>;
 const THREADS = 32u;  // invocations per row
 const STEPS = 2u;  // Vecs per invocation
 
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
+    return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
+}
+
 // The columns of step j; those before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
-    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
+    return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
 }
 
 // Which of the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
+    if (0u < j && j < WHOLE_STEPS) { return Live(true); }
     return columns(j, thread) < vec4(COLS);
 }
 
@@ -53,22 +67,29 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.dx_start + row * COLS) / 4u + j * THREADS + thread;
+    let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
     let wanted = live(j, thread) & vec4(row_exists);
-    if (wanted.x) { dx[4u * at + 0u] = f32(value.x); }
-    if (wanted.y) { dx[4u * at + 1u] = f32(value.y); }
-    if (wanted.z) { dx[4u * at + 2u] = f32(value.z); }
-    if (wanted.w) { dx[4u * at + 3u] = f32(value.w); }
+    if (all(wanted)) {
+        dx[4u * at + 0u] = f32(value.x);
+        dx[4u * at + 1u] = f32(value.y);
+        dx[4u * at + 2u] = f32(value.z);
+        dx[4u * at + 3u] = f32(value.w);
+    } else {
+        if (wanted.x) { dx[4u * at + 0u] = f32(value.x); }
+        if (wanted.y) { dx[4u * at + 1u] = f32(value.y); }
+        if (wanted.z) { dx[4u * at + 2u] = f32(value.z); }
+        if (wanted.w) { dx[4u * at + 3u] = f32(value.w); }
+    }
 }
 
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {
@@ -213,17 +234,17 @@ fn main(
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 
         var along = Vec();
-        let xhat0 = (x0) * rstd;
+        let xhat0 = x0 * rstd;
         let g0 = dy0;
-        along += g0 * xhat0 * PER_COLUMN;
-        let xhat1 = (x1) * rstd;
+        let xhat1 = x1 * rstd;
         let g1 = dy1;
-        along += g1 * xhat1 * PER_COLUMN;
-        let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
-        let dx0 = (g0 - xhat0 * mean_gx) * rstd;
-        store_dx(row, row_exists, 0u, thread, dx0);
-        let dx1 = (g1 - xhat1 * mean_gx) * rstd;
-        store_dx(row, row_exists, 1u, thread, dx1);
+        along += g0 * xhat0;
+        along += g1 * xhat1;
+        let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
+        let dx0 = g0 * rstd + (xhat0 * slope);
+        let dx1 = g1 * rstd + (xhat1 * slope);
+    store_dx(row, row_exists, 0u, thread, dx0);
+    store_dx(row, row_exists, 1u, thread, dx1);
         next_turn();
     }
 }

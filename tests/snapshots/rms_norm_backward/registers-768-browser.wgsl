@@ -37,38 +37,52 @@ fn next_turn() {
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 64u;  // invocations per row
-const STEPS = 3u;  // Vecs per invocation
+const THREADS = 128u;  // invocations per row
+const STEPS = 2u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
+
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
+    return min(access(j, thread), ACCESSES - 1u);
+}
 
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    return j * THREADS + thread < ACCESSES;
+    if (j < WHOLE_STEPS) { return true; }
+    return access(j, thread) < ACCESSES;
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return value;
+    return select(otherwise, value, live(j, thread));
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + j * THREADS + thread];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + j * THREADS + thread];
+    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[j * THREADS + thread];
+    let raw = weight[inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.dx_start + row * COLS) / 4u + j * THREADS + thread;
-    if (row_exists) {
+    let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
+    if (row_exists && live(j, thread)) {
         dx[at] = value;
     }
 }
@@ -92,7 +106,7 @@ fn put_partial(at: u32, value: vec4<f32>) {
 }
 
 fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
-    if (live(j, thread)) { put_partial((record * 2u + sum) * CHUNKS + j * THREADS + thread, value); }
+    if (live(j, thread)) { put_partial((record * 2u + sum) * CHUNKS + access(j, thread), value); }
 }
 
 fn store_dweight(chunk: u32, value: vec4<f32>) {
@@ -179,6 +193,10 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 32u);
         value += other;
     }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_squares_partials[turn * 64u + place / subgroup_size] = value; }
         workgroupBarrier();
@@ -203,6 +221,10 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
             value += other;
         }
     }
@@ -237,6 +259,10 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 32u);
         value += other;
     }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[turn * 64u + place / subgroup_size] = value; }
         workgroupBarrier();
@@ -263,6 +289,10 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value += other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
     }
     return value;
 }
@@ -284,114 +314,63 @@ fn main(
     let record = workgroup;
     let weight0 = load_weight(0u, thread);
     let weight1 = load_weight(1u, thread);
-    let weight2 = load_weight(2u, thread);
     var dweight0 = Vec();
     var dweight1 = Vec();
-    var dweight2 = Vec();
     var dbias0 = Vec();
     var dbias1 = Vec();
-    var dbias2 = Vec();
 
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
-    for (var group = record; group * 4u < rows; group += params.partials_count) {
-    let row_index = group * 4u + place / THREADS;
+    for (var group = record; group * 2u < rows; group += params.partials_count) {
+    let row_index = group * 2u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         let x0 = load_x(row, 0u, thread);
         let dy0 = load_dy(row, 0u, thread);
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
-        let x2 = load_x(row, 2u, thread);
-        let dy2 = load_dy(row, 2u, thread);
     var squares = x0 * (x0 * PER_COLUMN);
     squares += x1 * (x1 * PER_COLUMN);
-    squares += x2 * (x2 * PER_COLUMN);
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 
         var along = Vec();
-        let xhat0 = (x0) * rstd;
+        let xhat0 = x0 * rstd;
         let g0 = dy0 * weight0;
-        along += g0 * xhat0 * PER_COLUMN;
-        let xhat1 = (x1) * rstd;
+        let xhat1 = x1 * rstd;
         let g1 = dy1 * weight1;
-        along += g1 * xhat1 * PER_COLUMN;
-        let xhat2 = (x2) * rstd;
-        let g2 = dy2 * weight2;
-        along += g2 * xhat2 * PER_COLUMN;
-        let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
-        let dx0 = (g0 - xhat0 * mean_gx) * rstd;
-        store_dx(row, row_exists, 0u, thread, dx0);
+        along += g0 * xhat0;
+        along += g1 * xhat1;
+        let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
+        let dx0 = g0 * rstd + (xhat0 * slope);
         dweight0 += select(Vec(), dy0 * xhat0, row_exists);
         dbias0 += select(Vec(), dy0, row_exists);
-        let dx1 = (g1 - xhat1 * mean_gx) * rstd;
-        store_dx(row, row_exists, 1u, thread, dx1);
+        let dx1 = g1 * rstd + (xhat1 * slope);
         dweight1 += select(Vec(), dy1 * xhat1, row_exists);
         dbias1 += select(Vec(), dy1, row_exists);
-        let dx2 = (g2 - xhat2 * mean_gx) * rstd;
-        store_dx(row, row_exists, 2u, thread, dx2);
-        dweight2 += select(Vec(), dy2 * xhat2, row_exists);
-        dbias2 += select(Vec(), dy2, row_exists);
+    store_dx(row, row_exists, 0u, thread, dx0);
+    store_dx(row, row_exists, 1u, thread, dx1);
         next_turn();
     }
 
     if (place / THREADS == 0u) {
         if (live(0u, thread)) {
-            merged[0u * CHUNKS + 0u * THREADS + thread] = dweight0;
-            merged[1u * CHUNKS + 0u * THREADS + thread] = dbias0;
+            merged[0u * CHUNKS + access(0u, thread)] = dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] = dbias0;
         }
         if (live(1u, thread)) {
-            merged[0u * CHUNKS + 1u * THREADS + thread] = dweight1;
-            merged[1u * CHUNKS + 1u * THREADS + thread] = dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + 2u * THREADS + thread] = dweight2;
-            merged[1u * CHUNKS + 2u * THREADS + thread] = dbias2;
+            merged[0u * CHUNKS + access(1u, thread)] = dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] = dbias1;
         }
     }
     workgroupBarrier();
     if (place / THREADS == 1u) {
         if (live(0u, thread)) {
-            merged[0u * CHUNKS + 0u * THREADS + thread] += dweight0;
-            merged[1u * CHUNKS + 0u * THREADS + thread] += dbias0;
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
         }
         if (live(1u, thread)) {
-            merged[0u * CHUNKS + 1u * THREADS + thread] += dweight1;
-            merged[1u * CHUNKS + 1u * THREADS + thread] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + 2u * THREADS + thread] += dweight2;
-            merged[1u * CHUNKS + 2u * THREADS + thread] += dbias2;
-        }
-    }
-    workgroupBarrier();
-    if (place / THREADS == 2u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + 0u * THREADS + thread] += dweight0;
-            merged[1u * CHUNKS + 0u * THREADS + thread] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + 1u * THREADS + thread] += dweight1;
-            merged[1u * CHUNKS + 1u * THREADS + thread] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + 2u * THREADS + thread] += dweight2;
-            merged[1u * CHUNKS + 2u * THREADS + thread] += dbias2;
-        }
-    }
-    workgroupBarrier();
-    if (place / THREADS == 3u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + 0u * THREADS + thread] += dweight0;
-            merged[1u * CHUNKS + 0u * THREADS + thread] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + 1u * THREADS + thread] += dweight1;
-            merged[1u * CHUNKS + 1u * THREADS + thread] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + 2u * THREADS + thread] += dweight2;
-            merged[1u * CHUNKS + 2u * THREADS + thread] += dbias2;
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
         }
     }
     workgroupBarrier();

@@ -32,9 +32,19 @@ alias Live = vec4<bool>;
 const THREADS = 256u;  // invocations per row
 const STEPS = 1u;  // Vecs per invocation
 
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
+}
+
 // The columns of step j; those before the row's first wrap to numbers past its last.
 fn columns(j: u32, thread: u32) -> vec4<u32> {
-    return vec4(4u * (j * THREADS + thread)) + vec4(0u, 1u, 2u, 3u) - vec4(row_shift);
+    return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
 }
 
 // Which of the invocation's columns exist at step j.
@@ -48,22 +58,29 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + min(j * THREADS + thread, (row_shift + COLS - 1u) / 4u)];
+    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
-    let at = (params.dx_start + row * COLS) / 4u + j * THREADS + thread;
+    let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
     let wanted = live(j, thread) & vec4(row_exists);
-    if (wanted.x) { dx[4u * at + 0u] = f32(value.x); }
-    if (wanted.y) { dx[4u * at + 1u] = f32(value.y); }
-    if (wanted.z) { dx[4u * at + 2u] = f32(value.z); }
-    if (wanted.w) { dx[4u * at + 3u] = f32(value.w); }
+    if (all(wanted)) {
+        dx[4u * at + 0u] = f32(value.x);
+        dx[4u * at + 1u] = f32(value.y);
+        dx[4u * at + 2u] = f32(value.z);
+        dx[4u * at + 3u] = f32(value.w);
+    } else {
+        if (wanted.x) { dx[4u * at + 0u] = f32(value.x); }
+        if (wanted.y) { dx[4u * at + 1u] = f32(value.y); }
+        if (wanted.z) { dx[4u * at + 2u] = f32(value.z); }
+        if (wanted.w) { dx[4u * at + 3u] = f32(value.w); }
+    }
 }
 
 fn load_input(row: u32, j: u32, thread: u32) -> Vec {
@@ -171,8 +188,8 @@ fn rows(
 
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_input(row, j, thread);
-        squares += value * (value * PER_COLUMN);
+        let h = load_input(row, j, thread);
+        squares += h * (h * PER_COLUMN);
     }
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 

@@ -1,0 +1,285 @@
+// Each invocation reads back what it wrote itself, so that workgroup memory needs no barrier. Narrow types lie in
+// it as they are stored, twice as many columns to a byte.
+
+enable subgroups;
+requires subgroup_id;
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    y_start: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> weight: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> bias: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+
+const COLS = 768u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+alias Vec = vec4<f32>;
+alias Live = bool;
+
+const THREADS = 256u;  // invocations per row
+const STEPS = 1u;  // Vecs per invocation
+const ACCESSES = COLS / 4u;  // Vecs per row
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return min(access(j, thread), ACCESSES - 1u);
+}
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return access(j, thread) < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_weight(j: u32, thread: u32) -> Vec {
+    let raw = weight[inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_bias(j: u32, thread: u32) -> Vec {
+    let raw = bias[inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = (params.y_start + row * COLS) / 4u + access(j, thread);
+    if (row_exists && live(j, thread)) {
+        y[at] = value;
+    }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first.x;
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+// y before it is rounded to its storage type.
+fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
+    return normalized * load_weight(j, thread) + load_bias(j, thread);
+}
+
+const SCALE = 0.03125;
+
+var<workgroup> sum_x_partials: array<f32, 64>;
+
+fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_x_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_x_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_x_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 64>;
+
+fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_deviations_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_deviations_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_deviations_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+) {
+    let place = subgroup * subgroup_size + lane;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    let row_index = workgroup;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+
+    let held0 = load_input(row, 0u, thread);
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    {
+        let j = 0u;
+        let h = held0;
+        sum += where_live(h - pivot, Vec(), j, thread);
+    }
+    let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+
+    var deviations = Vec();
+    var spreads = Vec();
+    {
+        let j = 0u;
+        let h = held0;
+        let d = where_live(h - mean, Vec(), j, thread);
+        deviations += d;
+        spreads += d * (d * PER_COLUMN);
+    }
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let deviation = sums.x;
+    let spread = sums.y;
+    let low = deviation / f32(COLS);
+    // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
+    let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
+    let rstd = inverseSqrt(variance + params.eps);
+    {
+        let j = 0u;
+        let h = held0;
+        let y_value = affine((h - mean - low) * rstd, j, thread);
+        store_y(row, row_exists, j, thread, y_value);
+    }
+
+}

@@ -1,0 +1,658 @@
+// What a part needs of its row is only known when all parts are read, so a part's sums are written such that
+// they can be moved to the row's mean afterwards.
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    dy_start: u32,
+    dx_start: u32,
+    parts_start: u32,
+    row_sums_start: u32,
+    partials_count: u32,
+    partials_kept: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> dy: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(4) var<storage, read_write> parts: array<f32>;
+@group(0) @binding(5) var<storage, read_write> row_sums: array<f32>;
+@group(0) @binding(6) var<storage, read_write> partials: array<f32>;
+
+const COLS = 199u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+var<private> row_shift: u32;
+
+alias Vec = vec4<f32>;
+alias Live = vec4<bool>;
+
+const THREADS = 256u;  // invocations per row
+const STEPS = 1u;  // Vecs per invocation
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
+}
+
+// The columns of step j; those before the row's first wrap to numbers past its last.
+fn columns(j: u32, thread: u32) -> vec4<u32> {
+    return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
+}
+
+// Which of the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return columns(j, thread) < vec4(COLS);
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
+    let wanted = live(j, thread) & vec4(row_exists);
+    if (all(wanted)) {
+        dx[4u * at + 0u] = f32(value.x);
+        dx[4u * at + 1u] = f32(value.y);
+        dx[4u * at + 2u] = f32(value.z);
+        dx[4u * at + 3u] = f32(value.w);
+    } else {
+        if (wanted.x) { dx[4u * at + 0u] = f32(value.x); }
+        if (wanted.y) { dx[4u * at + 1u] = f32(value.y); }
+        if (wanted.z) { dx[4u * at + 2u] = f32(value.z); }
+        if (wanted.w) { dx[4u * at + 3u] = f32(value.w); }
+    }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+const CHUNKS = 50u;  // vec4 per row of a record
+
+const PARTS = 1u;  // workgroups of a row
+const PART_COLUMNS = 4u * STEPS * THREADS;
+
+// Columns of the row that lie in a part; the last of a row that starts early may have none.
+fn columns_in(part: u32) -> f32 {
+    let begin = max(part * PART_COLUMNS, row_shift);
+    let end = min((part + 1u) * PART_COLUMNS, row_shift + COLS);
+    return f32(max(end, begin) - begin);
+}
+var<workgroup> sum_part_partials: array<f32, 64>;
+
+fn sum_part(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_part_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_part_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_part_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 64>;
+
+fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_deviations_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_deviations_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_deviations_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+var<workgroup> sum_gradients_partials: array<vec2<f32>, 64>;
+
+fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_gradients_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_gradients_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_gradients_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+@compute @workgroup_size(256)
+fn measure(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+) {
+    let place = subgroup * subgroup_size + lane;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    let row_index = workgroup / PARTS;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+    row_shift = (params.x_start + row_index * COLS) % 4u;
+    let part = workgroup % PARTS;
+    let first = part * STEPS;
+
+    let x0 = load_x(row, first + 0u, thread);
+    let dy0 = load_dy(row, first + 0u, thread);
+    var sum = x0;
+    let count = max(columns_in(part), 1.0);
+    let part_mean = sum_part(total(sum), place, lane, subgroup_size) / count;
+
+    var deviations = Vec();
+    var spreads = Vec();
+    let d0 = where_live(x0 - part_mean, Vec(), first + 0u, thread);
+    deviations += d0;
+    spreads += d0 * (d0 * PER_COLUMN);
+    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let part_low = sums.x / count;
+    let part_spread = max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0);
+    if (thread == 0u && row_exists) {
+        let at = params.parts_start + (row * PARTS + part) * 5u;
+        parts[at] = part_mean;
+        parts[at + 1u] = part_low;
+        parts[at + 2u] = part_spread;
+    }
+
+    var along = Vec();
+    var across = Vec();
+    let g0 = dy0;
+    along += g0 * (d0 - part_low) * PER_COLUMN;
+    across += g0 * PER_COLUMN;
+    let gradients = sum_gradients(vec2(total(along), total(across)), place, lane, subgroup_size);
+    if (thread == 0u && row_exists) {
+        let at = params.parts_start + (row * PARTS + part) * 5u + 3u;
+        parts[at] = gradients.x;
+        parts[at + 1u] = gradients.y;
+    }
+}
+
+var<workgroup> sum_means_partials: array<f32, 64>;
+
+fn sum_means(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_means_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_means_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_means_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+var<workgroup> sum_spreads_partials: array<f32, 64>;
+
+fn sum_spreads(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_spreads_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_spreads_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_spreads_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+var<workgroup> join_gradients_partials: array<vec2<f32>, 64>;
+
+fn join_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { join_gradients_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = join_gradients_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + join_gradients_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+@compute @workgroup_size(256)
+fn join(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+) {
+    let place = subgroup * subgroup_size + lane;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    let row_index = workgroup;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+    row_shift = (params.x_start + row_index * COLS) % 4u;
+
+    let records = params.parts_start + row * 5u * PARTS;
+    let mean = parts[records];
+    var distances = 0.0;
+    for (var other = thread; other < PARTS; other += THREADS) {
+        let at = records + 5u * other;
+        distances += ((parts[at] - mean) + parts[at + 1u]) * (columns_in(other) * PER_COLUMN);
+    }
+    let low = sum_means(distances, place, lane, subgroup_size);
+    var spread_of_parts = 0.0;
+    for (var other = thread; other < PARTS; other += THREADS) {
+        let at = records + 5u * other;
+        let distance = (parts[at] - mean) + parts[at + 1u] - low;
+        spread_of_parts += parts[at + 2u] + distance * (distance * (columns_in(other) * PER_COLUMN));
+    }
+    let variance = sum_spreads(spread_of_parts, place, lane, subgroup_size);
+    let rstd = inverseSqrt(variance + params.eps);
+    var own = vec2<f32>();
+    for (var other = thread; other < PARTS; other += THREADS) {
+        let at = records + 5u * other;
+        let distance = (parts[at] - mean) + parts[at + 1u] - low;
+        own += vec2(parts[at + 3u] + parts[at + 4u] * distance, parts[at + 4u]);
+    }
+    let joined = join_gradients(own, place, lane, subgroup_size);
+    if (thread == 0u && row_exists) {
+        let at = params.row_sums_start + row * 5u;
+        row_sums[at] = rstd;
+        row_sums[at + 1u] = joined.x * rstd;
+        row_sums[at + 2u] = mean;
+        row_sums[at + 3u] = low;
+        row_sums[at + 4u] = joined.y;
+    }
+}
+
+@compute @workgroup_size(64)
+fn columns_of_rows(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let item = workgroup;
+    let thread = item % 1u * 64u + invocation;
+    let group = item / 1u;
+    // What lies past the row, or past the last group, is not stored.
+    let exists = thread < (COLS + 6u) / 4u && group < params.partials_count;
+    row_shift = (params.x_start + group * COLS) % 4u;
+    // Rows that are this far apart are added up in one record.
+    for (var row = group; row < params.rows; row += params.partials_count) {
+        let at = params.row_sums_start + row * 5u;
+        let rstd = row_sums[at];
+        let mean_gx = row_sums[at + 1u];
+        let mean = row_sums[at + 2u];
+        let low = row_sums[at + 3u];
+        let mean_g = row_sums[at + 4u];
+        let xhat = (load_x(row, 0u, thread) - mean - low) * rstd;
+        let dy_value = load_dy(row, 0u, thread);
+        let g = dy_value;
+        let dx_value = (g - xhat * mean_gx - mean_g) * rstd;
+        store_dx(row, exists, 0u, thread, dx_value);
+    }
+}

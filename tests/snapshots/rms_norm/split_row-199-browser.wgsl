@@ -1,0 +1,314 @@
+// As split_row of layer_norm, with the squares alone to join.
+
+enable subgroups;
+requires subgroup_id;
+
+// `_start` is the element of a buffer at which the slice's first row begins.
+struct Params {
+    rows: u32,
+    eps: f32,
+    scale: f32,
+    x_start: u32,
+    y_start: u32,
+    parts_start: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<storage, read_write> parts: array<f32>;
+
+const COLS = 199u;
+const PER_COLUMN = 1.0 / f32(COLS);
+
+// Columns of other rows in the row's first chunk: how far its start lies past a multiple of four elements.
+var<private> row_shift: u32;
+
+alias Vec = vec4<f32>;
+alias Live = vec4<bool>;
+
+const THREADS = 256u;  // invocations per row
+const STEPS = 4u;  // Vecs per invocation
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+    return j * THREADS + thread;
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    return min(access(j, thread), (row_shift + COLS - 1u) / 4u);
+}
+
+// The columns of step j; those before the row's first wrap to numbers past its last.
+fn columns(j: u32, thread: u32) -> vec4<u32> {
+    return vec4(4u * access(j, thread) - row_shift) + vec4(0u, 1u, 2u, 3u);
+}
+
+// Which of the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    return columns(j, thread) < vec4(COLS);
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
+    let at = (params.y_start + row * COLS) / 4u + access(j, thread);
+    let wanted = live(j, thread) & vec4(row_exists);
+    if (all(wanted)) {
+        y[4u * at + 0u] = f32(value.x);
+        y[4u * at + 1u] = f32(value.y);
+        y[4u * at + 2u] = f32(value.z);
+        y[4u * at + 3u] = f32(value.w);
+    } else {
+        if (wanted.x) { y[4u * at + 0u] = f32(value.x); }
+        if (wanted.y) { y[4u * at + 1u] = f32(value.y); }
+        if (wanted.z) { y[4u * at + 2u] = f32(value.z); }
+        if (wanted.w) { y[4u * at + 3u] = f32(value.w); }
+    }
+}
+
+fn load_input(row: u32, j: u32, thread: u32) -> Vec {
+    return load_x(row, j, thread);
+}
+
+// The sum of a Vec's columns.
+fn total(value: Vec) -> f32 {
+    return (value.x + value.y) + (value.z + value.w);
+}
+
+// y before it is rounded to its storage type.
+fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
+    return normalized;
+}
+
+const PARTS = 1u;  // workgroups of a row
+const PART_COLUMNS = 4u * STEPS * THREADS;
+
+// Columns of the row that lie in a part; the last of a row that starts early may have none.
+fn columns_in(part: u32) -> f32 {
+    let begin = max(part * PART_COLUMNS, row_shift);
+    let end = min((part + 1u) * PART_COLUMNS, row_shift + COLS);
+    return f32(max(end, begin) - begin);
+}
+var<workgroup> sum_squares_partials: array<f32, 64>;
+
+fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_squares_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_squares_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_squares_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+var<workgroup> sum_spreads_partials: array<f32, 64>;
+
+fn sum_spreads(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value += other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value += other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value += other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value += other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value += other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value += other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_spreads_partials[place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_spreads_partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_spreads_partials[first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value += other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value += other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value += other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value += other;
+        }
+        if (32u < lanes) {
+            let other = subgroupShuffleXor(value, 32u);
+            value += other;
+        }
+    }
+    return value;
+}
+
+@compute @workgroup_size(256)
+fn measure(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+) {
+    let place = subgroup * subgroup_size + lane;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    let row_index = workgroup / PARTS;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+    row_shift = (params.x_start + row_index * COLS) % 4u;
+    let part = workgroup % PARTS;
+    let first = part * STEPS;
+
+    let h0 = load_input(row, first + 0u, thread);
+    let h1 = load_input(row, first + 1u, thread);
+    let h2 = load_input(row, first + 2u, thread);
+    let h3 = load_input(row, first + 3u, thread);
+    var squares = h0 * (h0 * PER_COLUMN);
+    squares += h1 * (h1 * PER_COLUMN);
+    squares += h2 * (h2 * PER_COLUMN);
+    squares += h3 * (h3 * PER_COLUMN);
+    let part_spread = sum_squares(total(squares), place, lane, subgroup_size);
+    if (thread == 0u && row_exists) {
+        let at = params.parts_start + (row * PARTS + part) * 1u;
+        parts[at] = part_spread;
+    }
+}
+
+@compute @workgroup_size(256)
+fn normalise(
+    @builtin(workgroup_id) workgroup_id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+) {
+    let place = subgroup * subgroup_size + lane;
+    let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
+    let thread = place;
+    let row_index = workgroup / PARTS;
+    let row_exists = row_index < params.rows;
+    let row = min(row_index, params.rows - 1u);
+    row_shift = (params.x_start + row_index * COLS) % 4u;
+    let part = workgroup % PARTS;
+    let first = part * STEPS;
+
+    let h0 = load_input(row, first + 0u, thread);
+    let h1 = load_input(row, first + 1u, thread);
+    let h2 = load_input(row, first + 2u, thread);
+    let h3 = load_input(row, first + 3u, thread);
+    let records = params.parts_start + row * 1u * PARTS;
+    var squares_of_parts = 0.0;
+    for (var other = thread; other < PARTS; other += THREADS) {
+        squares_of_parts += parts[records + 1u * other];
+    }
+    let variance = sum_spreads(squares_of_parts, place, lane, subgroup_size);
+    let rstd = inverseSqrt(variance + params.eps);
+    let y0 = affine(h0 * rstd, first + 0u, thread);
+    let y1 = affine(h1 * rstd, first + 1u, thread);
+    let y2 = affine(h2 * rstd, first + 2u, thread);
+    let y3 = affine(h3 * rstd, first + 3u, thread);
+    store_y(row, row_exists, first + 0u, thread, y0);
+    store_y(row, row_exists, first + 1u, thread, y1);
+    store_y(row, row_exists, first + 2u, thread, y2);
+    store_y(row, row_exists, first + 3u, thread, y3);
+
+}
