@@ -163,7 +163,9 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
     specs = [lab.VariantSpec.of(variant) for variant in own]
     rule = timing.Rule(least=rounds, most=rounds, budget_s=600, warm_up_s=_WARM_UP_S)
     results: dict[int, Result] = {}
-    for event in lab.time_side_by_side(board, specs, rule):
+    # What is recorded as webnorm's choice, and what it is held against, is checked on all rows.
+    whole = (0, own.index(auto.variant))
+    for event in lab.time_side_by_side(board, specs, rule, board.block, whole):
         match event:
             case lab.Round():
                 for rival in rivals:

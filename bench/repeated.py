@@ -32,7 +32,7 @@ class RepeatedRows(lab.Bench):
     """Buffers of a problem whose rows are a block of rows again and again.
 
     The block is held against float64; all other rows have to be bit for bit like it, and a sum over rows as
-    many times the block's.
+    many times the block's. `block` is a bench of the block alone.
     """
 
     def __init__(self, device: Device, op: Op, problem: Problem, sets: int) -> None:
@@ -46,6 +46,7 @@ class RepeatedRows(lab.Bench):
             for name, array in self._block.items()
         }
         super().__init__(device, problem, arrays, (), sets)
+        self.block = lab.Bench(device, self._block_problem, self._block, ())
         self._block_answers: dict[str, Answers] = {}
 
     def answers(self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]]) -> Answers:

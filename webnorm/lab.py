@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -251,13 +251,27 @@ def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     yield from time_side_by_side(bench, job.variants, job.rule)
 
 
-def time_side_by_side(bench: Bench, variants: Sequence[VariantSpec], rule: timing.Rule) -> Iterator[Any]:
-    """`time_variants` on buffers that are there already."""
+def time_side_by_side(
+    bench: Bench,
+    variants: Sequence[VariantSpec],
+    rule: timing.Rule,
+    sieve: Bench | None = None,
+    whole: Collection[int] = (),
+) -> Iterator[Any]:
+    """`time_variants` on buffers that are there already.
+
+    With a `sieve`, a bench of fewer rows, only the variants whose numbers are in `whole` are held against
+    float64 on the bench itself, before and after; the others on the sieve.
+    """
     stopwatch = timing.Stopwatch(bench.device)
-    running: list[tuple[int, Result, Plan, bytes, int]] = []
+    running: list[tuple[int, Result, Plan, bytes | None, int]] = []
     for index, spec in enumerate(variants):
         yield Began(index)
-        result, plan, bits = try_variant(bench, spec.variant())
+        bits: bytes | None
+        if sieve is None or index in whole:
+            result, plan, bits = try_variant(bench, spec.variant())
+        else:
+            result, plan, bits = *_sieved(bench, spec.variant(), sieve), None
         if plan is None:
             yield Found(index, result)
         else:
@@ -282,13 +296,25 @@ def time_side_by_side(bench: Bench, variants: Sequence[VariantSpec], rule: timin
 
     for own, (index, result, plan, bits, dispatches) in zip(samples, running, strict=True):
         yield Began(index)
-        # The check is of the buffers that were timed: this sample counts like the others.
-        bench.outputs(plan.shader.variant).poison()
-        own.append(stopwatch.time(plan, dispatches))
-        result = repeated(bench, result, plan, bits)
+        if bits is not None:
+            # The check is of the buffers that were timed: this sample counts like the others.
+            bench.outputs(plan.shader.variant).poison()
+            own.append(stopwatch.time(plan, dispatches))
+            result = repeated(bench, result, plan, bits)
         if result.status == "pass":
             result = _measured(bench, stopwatch, result, plan, dispatches, own)
         yield Found(index, result)
+
+
+def _sieved(bench: Bench, variant: Variant, sieve: Bench) -> tuple[Result, Plan | None]:
+    """What the sieve says of a variant, and for one that is right its plan on the bench."""
+    result, plan, _ = try_variant(sieve, variant)
+    if plan is None:
+        return replace(result, problem=bench.problem), None
+    try:
+        return replace(result, problem=bench.problem), bench.prepare(variant)
+    except (WebnormError, wgpu.GPUError) as error:
+        return replace(result, problem=bench.problem, status="error", reason=str(error)), None
 
 
 def _measured(

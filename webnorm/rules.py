@@ -17,11 +17,15 @@ Constants = Mapping[str, int]
 
 @dataclass(frozen=True)
 class _Upto:
-    """Constants for rows of at most so many columns, and what they reached where they were measured."""
+    """Constants for rows of at most so many columns, and what they reached where they were measured.
+
+    `otherwise` is for an adapter that has too few invocations for the first.
+    """
 
     cols: int
     constants: Constants
     percent: str
+    otherwise: Constants | None = None
 
 
 def _registers(threads: int, rows: int, width: int, first: int) -> Constants:
@@ -53,7 +57,9 @@ _FORWARD_4_BYTES = (
     _Upto(256, _registers(32, 4, 4, 0), "99.0"),
     _Upto(768, _registers(64, 1, 4, 1), "99.5"),
     _Upto(1024, _registers(128, 1, 4, 1), "99.7"),
-    _Upto(6144, _registers(256, 1, 4, 1), "98.5 at 2048, 97.8 at 4096, 99.0 at 5120"),
+    _Upto(2048, _registers(256, 1, 4, 1), "98.5"),
+    _Upto(4096, _registers(512, 1, 4, 0), "98.3; 256 invocations: 97.7", _registers(256, 1, 4, 1)),
+    _Upto(6144, _registers(256, 1, 4, 1), "99.0 at 5120"),
     _Upto(8192, _registers(512, 1, 4, 1), "98.2; 256 invocations, all that a page has: 97.7"),
     _Upto(24576, _registers(512, 1, 4, 0), "93.2 at 16384; at 20480 89.7 with parameters_first"),
     _Upto(_ANY, _registers(1024, 1, 4, 0), "80.8 at 32768, 67.4 at 49152"),
@@ -95,7 +101,7 @@ _ODD_2_BYTES = (
 )
 # As many workgroups as keep a multiprocessor's registers full, and no more: each writes a record of sums.
 _BACKWARD_4_BYTES = (
-    _Upto(256, _gradient(32, 8, 264, 4, 1), "94.6"),
+    _Upto(256, _gradient(64, 8, 264, 4, 1), "96.7; 32 invocations: 94.6"),
     _Upto(768, _gradient(32, 4, 264, 4, 1), "93.9"),
     _Upto(1024, _gradient(64, 4, 264, 4, 0), "94.7"),
     _Upto(2048, _gradient(128, 4, 132, 4, 1), "94.5"),
@@ -149,7 +155,8 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
         return
     if kernel == "registers":
         fitting = next(row for row in _rows_of(op, names) if names["cols"] <= row.cols)
-        yield from _lesser(fitting.constants, op.endswith("_backward"))
+        yield fitting.constants
+        yield from _lesser(fitting.otherwise or fitting.constants, op.endswith("_backward"))
     elif kernel == "split_row":
         yield from _split(op, names)
 
@@ -191,12 +198,12 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
             "groups": 16 if names["rows"] > 32 else 4,
         }
     else:
-        # 64x65536: 38.8 us; 16x262144: 49.5 us.
+        # 64x65536: 36.9 us (4 groups: 38.8); 16x262144: 49.5 us.
         yield {
             "threads_per_row": 256,
             "part_steps": 1,
             "column_threads": 64,
-            "groups": 4 if names["rows"] > 32 else 1,
+            "groups": 8 if names["rows"] > 32 else 1,
         }
 
 
