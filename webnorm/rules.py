@@ -114,7 +114,7 @@ _BACKWARD_4_BYTES = (
         "74.2 at 16384; in registers, which are too few: 66.4",
     ),
 )
-# Fetching the next row while this one is worked on matters most here: 93.0 against 78 % at 1024 columns.
+# Fetching the next row while this one is worked on matters most here: 90 against 78 % at 1024 columns.
 _BACKWARD_2_BYTES = (
     _Upto(256, _gradient(32, 8, 528, 8, 1), "92.9"),
     _Upto(768, _gradient(64, 4, 264, 8, 1), "82.7"),
@@ -129,7 +129,7 @@ _BACKWARD_2_BYTES = (
 _FEW_ELEMENTS = 1 << 20
 _BACKWARD_FEW = (
     _Upto(256, _gradient(32, 4, 132, 4, 0), "4096x256: 10.0 us"),
-    _Upto(_ANY, _gradient(128, 4, 132, 4, 0), "1024x1024: 9.4 us, 512x512: 6.8 us"),
+    _Upto(_ANY, _gradient(128, 4, 132, 4, 1), "1024x1024: 10 % faster than without prefetch"),
 )
 
 
@@ -159,6 +159,13 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
         yield from _lesser(fitting.otherwise or fitting.constants, op.endswith("_backward"))
     elif kernel == "split_row":
         yield from _split(op, names)
+    elif kernel == "workgroup_cache":
+        # 64x65536: 6 % faster than with 8 Vecs in registers in float32, 5 % in float16.
+        yield {"threads_per_row": 1024, "held": 12}
+        yield {"threads_per_row": 256, "held": 12}
+    elif kernel == "streaming" and names["rows"] <= 256:
+        # 16x262144 float16: 3 % faster than 512 invocations.
+        yield {"threads_per_row": 1024}
 
 
 def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
@@ -222,9 +229,11 @@ def order(op: str, names: Names) -> tuple[str, ...]:
         # Not measured: fewer rows than a sixteenth of the multiprocessors.
         return ("split_row", *by_workgroups)
     if cols > 16384 and few:
-        # A workgroup for each row keeps up: 64x65536 float32 17.1 us (split_row 18.1), 16x262144 17.6 (20.3).
-        held = cols * names["itemsize"] <= 2**18
-        return by_workgroups if held else ("streaming", "split_row")
+        if cols * names["itemsize"] <= 2**18:
+            # A workgroup for each row keeps up: 64x65536 float32 17.1 us, split_row 18.1.
+            return by_workgroups
+        # 16x262144: split_row is 14 % faster than streaming in float32 and takes 1.7 times as long in float16.
+        return ("split_row", "streaming") if names["itemsize"] == 4 else ("streaming", "split_row")
     if cols > 49152:
         # 1024x65536 float32: 63 % of the copy; workgroup_cache 60, registers 50.
         return ("split_row", *by_workgroups)
