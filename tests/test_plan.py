@@ -59,6 +59,8 @@ def test_slices(key: tuple[str, int], rows: int, binding: int, dimension: int, a
     assert sum(part.rows for part in parts) == rows
     for part, after in zip(parts, [*parts[1:], None], strict=True):
         assert part.rows >= 1
+        # Rows that share words are in one slice.
+        assert part.first_row % 4 == 0 or max(one.rows for one in parts) < 4
         place = window(x, part, rows, alignment)
         assert place.offset % alignment == 0
         assert place.offset + 4 * place.start == part.first_row * row_bytes
@@ -110,6 +112,27 @@ def narrow() -> Iterator[Device]:
 def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: Device) -> None:
     problem = Problem(rows=rows, cols=cols, options=kernel.op.defaults)
     variant = default_variant(kernel, problem, small.traits)
+    shader = render_shader(variant, problem, "native", small.traits)
+    assert len(slices(shader, problem, small.limits)) > 1
+    _, accuracy = run(small, variant, problem)
+    assert accuracy.ok, accuracy.reason
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(1501, 97), (130, 1023), (20, 4095), (5001, 3)])
+@pytest.mark.parametrize("options", [[], ["residual", "return_stats", "max_workgroups=5"]])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rows_that_share_words_in_slices(
+    rows: int, cols: int, dtype: str, options: list[str], small: Device
+) -> None:
+    kernel = kernel_named("registers")
+    problem = Problem(rows=rows, cols=cols, dtype=dtype, options=kernel.op.defaults.changed(options))
+    constants = {
+        **default_variant(kernel, problem, small.traits).constants,
+        "vector_width": 2,
+        "rows_per_workgroup": 4,
+        "threads_per_row": 64,
+    }
+    variant = Variant(kernel, constants)
     shader = render_shader(variant, problem, "native", small.traits)
     assert len(slices(shader, problem, small.limits)) > 1
     _, accuracy = run(small, variant, problem)

@@ -232,7 +232,7 @@ def order(op: str, names: Names) -> tuple[str, ...]:
         if cols * names["itemsize"] <= 2**18:
             # A workgroup for each row keeps up: 64x65536 float32 17.1 us, split_row 18.1.
             return by_workgroups
-        # 16x262144: split_row is 14 % faster than streaming in float32 and takes 1.7 times as long in float16.
+        # 16x262144: split_row is 14 % faster than streaming in float32; float16 takes 1.7 times as long.
         return ("split_row", "streaming") if names["itemsize"] == 4 else ("streaming", "split_row")
     if cols > 49152:
         # 1024x65536 float32: 63 % of the copy; workgroup_cache 60, registers 50.

@@ -1,0 +1,76 @@
+"""The rules for GPUs: what they name exists and runs where it was measured; what a page lacks is worked around."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from webnorm import rules
+from webnorm.device import BROWSER, Traits
+from webnorm.kernel import Kernel, best_variant, default_variant, discover, problem_names
+from webnorm.ops import OPS
+from webnorm.problem import Problem
+
+GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
+SOFTWARE = replace(GPU, software=True)
+KERNELS = {(kernel.op.name, kernel.name): kernel for kernel in discover()}
+NORMS = [name for name, op in OPS.items() if not op.exact]
+COLS = (64, 256, 768, 1023, 1024, 2048, 4095, 4096, 5119, 5120, 8192, 16384, 20480)
+
+
+def problem_of(op: str, cols: int, dtype: str, rows: int = 0) -> Problem:
+    return Problem(rows=rows or (1 << 26) // cols, cols=cols, dtype=dtype, options=OPS[op].defaults)
+
+
+def first(kernel: Kernel, problem: Problem, traits: Traits = GPU) -> rules.Constants:
+    names = {**problem_names(problem), **traits.names()}
+    return next(rules.constants(kernel.op.name, kernel.name, names))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("cols", COLS)
+@pytest.mark.parametrize("op", NORMS)
+def test_what_the_rules_name_first_runs_where_it_was_measured(op: str, cols: int, dtype: str) -> None:
+    if op.endswith("_backward") and cols % 8:
+        return  # not measured: the sums of several rows of an odd number of columns are not added up
+    problem = problem_of(op, cols, dtype)
+    kernel = KERNELS[op, "registers"]
+    assert first(kernel, problem).items() <= default_variant(kernel, problem, GPU).constants.items()
+
+
+@pytest.mark.parametrize("rows", [1, 16, 64, 4096])
+@pytest.mark.parametrize("cols", [20480, 65536, 262144])
+@pytest.mark.parametrize("op", NORMS)
+def test_long_rows_have_kernels_that_exist(op: str, cols: int, rows: int) -> None:
+    problem = problem_of(op, cols, "float32", rows)
+    names = {**problem_names(problem), **GPU.names()}
+    for name in rules.order(op, names):
+        kernel = KERNELS[op, name]
+        for constants in rules.constants(op, name, names):
+            assert all(value in kernel.tune[axis] for axis, value in constants.items()), (name, constants)
+
+
+def test_few_long_rows_are_split_and_many_rows_stay_in_registers() -> None:
+    ladder = [kernel for kernel in KERNELS.values() if kernel.op.name == "layer_norm"]
+
+    def chosen(rows: int, cols: int, traits: Traits = GPU) -> str:
+        variant, _ = best_variant(ladder, problem_of("layer_norm", cols, "float32", rows), traits)
+        assert variant is not None
+        return variant.kernel.name
+
+    assert chosen(2, 1 << 20) == "split_row"
+    assert chosen(64, 65536) == "workgroup_cache"
+    assert chosen(4096, 4096) == "registers"
+    assert chosen(4096, 20480, BROWSER) == "workgroup_cache"
+    # What was measured on a GPU says nothing of a CPU.
+    assert chosen(2, 1 << 20, SOFTWARE) == "naive"
+
+
+@pytest.mark.parametrize("cols", [256, 1024, 4096, 8192])
+def test_a_page_without_subgroups_still_has_rows_in_registers(cols: int) -> None:
+    portable = replace(BROWSER, features=frozenset())
+    for op in NORMS:
+        variant = default_variant(KERNELS[op, "registers"], problem_of(op, cols, "float32"), portable)
+        assert variant.refusal(problem_of(op, cols, "float32"), portable) is None
+        assert variant.constants["subgroups"] == 0
