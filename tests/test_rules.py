@@ -1,4 +1,4 @@
-"""The rules for GPUs: what they name exists and runs where it was measured; what a page lacks is worked around."""
+"""The rules for GPUs: what they name exists and runs where it was measured, and a page has its own."""
 
 from __future__ import annotations
 
