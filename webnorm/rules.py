@@ -155,8 +155,11 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
         return
     if kernel == "registers":
         fitting = next(row for row in _rows_of(op, names) if names["cols"] <= row.cols)
-        yield fitting.constants
-        yield from _lesser(fitting.otherwise or fitting.constants, op.endswith("_backward"))
+        backward = op.endswith("_backward")
+        found = (fitting.constants, *_lesser(fitting.otherwise or fitting.constants, backward))
+        if backward and not names["has_subgroups"]:
+            yield from (one for one in found if _workgroup_bytes(one, names) <= _PAGE_BYTES)
+        yield from found
     elif kernel == "split_row":
         yield from _split(op, names)
     elif kernel == "workgroup_cache":
@@ -166,6 +169,18 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
     elif kernel == "streaming" and names["rows"] <= 256:
         # 16x262144 float16: 3 % faster than 512 invocations.
         yield {"threads_per_row": 1024}
+
+
+# Workgroup memory that a page has unless it asks for more. Without subgroups a gradient is kept within it
+# where it can be: what is exported for two classes of adapters is then one text.
+_PAGE_BYTES = 16384
+
+
+def _workgroup_bytes(constants: Constants, names: Names) -> int:
+    """Of a gradient in registers without subgroups: its reductions, and the sums of several rows."""
+    rows = constants["rows_per_workgroup"]
+    sums = names["has_weight"] + names["has_bias"] + names["has_residual_bias"]
+    return 40 * constants["threads_per_row"] * rows + (rows > 1) * 4 * sums * names["cols"]
 
 
 def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:

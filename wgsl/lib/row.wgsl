@@ -169,7 +169,7 @@ fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
 
 {% endif %}
 {% else %}
-{% set size = {"vec4<u32>": 16, "vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8, "vec2<f32>": 8, "u32": 4, "f32": 4}[storage(tensor)] %}
+{% set size = 16 if in_pairs(tensor) else lanes * (4 if tensor.dtype == "float32" else 2) %}
 {% set at = tensor.base // size ~ "u + " if tensor.base else "" %}
 {% if parameters_first is defined and parameters_first %}
 fn fetch_{{ tensor.name }}(j: u32, thread: u32) -> {{ storage(tensor) }} {
