@@ -65,8 +65,26 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
 
+// An access as it lies in memory, and step j of it.
+fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
+    return x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+}
+
+fn x_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
+    return where_live(raw, Vec(), j, thread);
+}
+
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
     let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
+}
+
+// An access as it lies in memory, and step j of it.
+fn fetch_dy(row: u32, j: u32, thread: u32) -> vec4<f32> {
+    return dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
+}
+
+fn dy_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
@@ -387,16 +405,27 @@ fn main(
     var dbias0 = Vec();
     var dbias1 = Vec();
 
+    let first = min(record * 2u + place / THREADS, params.rows - 1u);
+    var next_x0 = fetch_x(first, 0u, thread);
+    var next_dy0 = fetch_dy(first, 0u, thread);
+    var next_x1 = fetch_x(first, 1u, thread);
+    var next_dy1 = fetch_dy(first, 1u, thread);
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
     for (var group = record; group * 2u < rows; group += params.partials_count) {
     let row_index = group * 2u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
-        let x0 = load_x(row, 0u, thread);
-        let dy0 = load_dy(row, 0u, thread);
-        let x1 = load_x(row, 1u, thread);
-        let dy1 = load_dy(row, 1u, thread);
+        // The next row travels while this one is worked on.
+        let next = min((group + params.partials_count) * 2u + place / THREADS, params.rows - 1u);
+        let x0 = x_of(next_x0, 0u, thread);
+        let dy0 = dy_of(next_dy0, 0u, thread);
+        let x1 = x_of(next_x1, 1u, thread);
+        let dy1 = dy_of(next_dy1, 1u, thread);
+        next_x0 = fetch_x(next, 0u, thread);
+        next_dy0 = fetch_dy(next, 0u, thread);
+        next_x1 = fetch_x(next, 1u, thread);
+        next_dy1 = fetch_dy(next, 1u, thread);
     var sum = x0;
     sum += x1;
     let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
