@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +23,21 @@ NORMS = tuple(kernel for kernel in KERNELS if kernel.op.name == "layer_norm")
 STABLE = tuple(kernel for kernel in KERNELS if kernel.unstable is None and not kernel.op.exact)
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
+
+
+def covering(variants: Iterable[Variant]) -> list[Variant]:
+    """Some of the variants, which have every pair of values of two axes that occurs in any of them."""
+    listed = list(variants)
+    random.Random(0).shuffle(listed)
+    seen: set[Any] = set()
+    kept = []
+    for variant in listed:
+        values = variant.constants.items()
+        pairs = {*itertools.combinations(values, 2), *values}
+        if not pairs <= seen:
+            seen |= pairs
+            kept.append(variant)
+    return kept
 
 
 def kernel_named(name: str, op: str = "layer_norm") -> Kernel:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from lab import KERNELS, NORMS, kernel_named
+from lab import KERNELS, NORMS, covering, kernel_named
 from webnorm import tint
 from webnorm.corpus import OPTION_CASES, problems
 from webnorm.device import BROWSER
@@ -80,14 +80,15 @@ def test_native_f16(cols: int) -> None:
     assert complaints(sources) == []
 
 
-@pytest.mark.parametrize("cols", [96, 199])
-def test_all_constants(cols: int) -> None:
-    problem = Problem(rows=8, cols=cols)
+@pytest.mark.parametrize(
+    ("cols", "dtype"), [(96, "float32"), (199, "float32"), (96, "float16"), (199, "bfloat16")]
+)
+def test_all_pairs_of_constants(cols: int, dtype: str) -> None:
+    problem = Problem(rows=8, cols=cols, dtype=dtype)
     variants = [
         variant
         for kernel in KERNELS
-        for variant in all_variants(kernel)
-        if variant.refusal(problem, BROWSER) is None
+        for variant in covering(one for one in all_variants(kernel) if one.refusal(problem, BROWSER) is None)
     ]
     assert len(variants) > 250
     assert complaints([source(str(v), browser_shader(v, problem)) for v in variants]) == []
