@@ -73,7 +73,8 @@ def test_native_f16(cols: int) -> None:
     for kernel in (kernel for kernel in KERNELS if "native_f16" in kernel.tune):
         problem = Problem(rows=8, cols=cols, dtype="float16", options=kernel.op.defaults)
         constants = default_variant(kernel, problem, traits).constants
-        shader = render_shader(Variant(kernel, {**constants, "native_f16": 1}), problem, "browser", traits)
+        constants = {**constants, "native_f16": 1, "vector_width": 4, "rows_per_workgroup": 1}
+        shader = render_shader(Variant(kernel, constants), problem, "browser", traits)
         assert shader.text.count("enable ") == 2
         sources.append(source(kernel.label, shader))
     assert len(sources) == 4

@@ -99,7 +99,7 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
                     f"a dispatch of this device has at most {dimension * dimension}"
                 )
             most //= 2
-    together = _ROWS_TOGETHER if most >= _ROWS_TOGETHER else 1
+    together = _ROWS_TOGETHER if _ROWS_TOGETHER <= most < problem.rows else 1
     units = math.ceil(problem.rows / together)
     count = math.ceil(units / (most // together))
     edges = [min(units * index // count * together, problem.rows) for index in range(count + 1)]

@@ -510,7 +510,7 @@ class Norm {
         (this.#traits.software && evaluate(pass.iterations ?? 0, { rows: most }) > SOFTWARE_ITERATIONS);
       while (most > 1 && tooMany()) most >>= 1;
     }
-    const together = most >= ROWS_TOGETHER ? ROWS_TOGETHER : 1;
+    const together = most >= ROWS_TOGETHER && most < rows ? ROWS_TOGETHER : 1;
     const units = Math.ceil(rows / together);
     const count = rows && Math.ceil(units / Math.floor(most / together));
     const edge = (at) => Math.min(Math.floor((units * at) / count) * together, rows);
