@@ -212,6 +212,8 @@ fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, valu
         {{ tensor.buffer }}[at] = vec4({{ encoded(tensor.dtype, "value") }}, {{ encoded(tensor.dtype, "next") }});
         {{ tally("writes", "8u") }}
     }
+}
+
 {% else %}
 {% if joins_words %}
 // The first columns of a workgroup's rows that start in the middle of a word, as the upper half of one.
@@ -221,9 +223,7 @@ var<workgroup> {{ tensor.name }}_edges: array<u32, {{ rows_per_workgroup * (2 if
 {% endif %}
 fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec{{ ", edge: u32" if joins_words }}) {
     let at = {{ row_start(tensor) }} + access(j, thread);
-{% endif %}
-{% if in_pairs(tensor) %}
-{% elif joins_words %}
+{% if joins_words %}
     // A word whose upper half alone is the row's own is stored with the row before.
     let wanted = live(j, thread);
     if (row_exists && wanted.x) {
@@ -267,6 +267,7 @@ fn store_{{ tensor.name }}(row: u32, row_exists: bool, j: u32, thread: u32, valu
 {% endif %}
 }
 
+{% endif %}
 {% endfor %}
 {% if has_residual %}
 // h = x + residual, as it is stored: what is normalised is what the next layer is given.
