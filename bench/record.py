@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import math
 import os
 import platform
@@ -61,18 +62,19 @@ _ON_THE_CPU = ("numpy", "torch", "onnxruntime")
 
 
 def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
-    """The variant, and those that are one step away from it on one axis, of those that can run."""
+    """The variant, and the next to it on both sides of each axis, of those that can run."""
     problem = plain(task.problem) if variant.kernel.op.exact else task.problem
     found = [variant]
-    for axis, unsorted in variant.kernel.tune.items():
+    for axis, values in variant.kernel.tune.items():
         if axis in _FIXED:
             continue
-        values = sorted(unsorted)
-        at = values.index(variant.constants[axis])
-        for value in values[max(0, at - 1) : at] + values[at + 1 : at + 2]:
-            near = Variant(variant.kernel, {**variant.constants, axis: value})
-            if near.refusal(problem, traits) is None:
-                found.append(near)
+        own = variant.constants[axis]
+        below = sorted((value for value in values if value < own), reverse=True)
+        above = sorted(value for value in values if value > own)
+        for side in (below, above):
+            others = (Variant(variant.kernel, {**variant.constants, axis: value}) for value in side)
+            fitting = (other for other in others if other.refusal(problem, traits) is None)
+            found += itertools.islice(fitting, 1)
     return found
 
 

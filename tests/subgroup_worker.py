@@ -16,6 +16,8 @@ from webnorm.problem import Problem
 from webnorm.render import render_shader
 
 LAYOUTS = ((4, 1), (4, 8), (8, 1), (8, 4), (16, 2), (32, 1), (64, 1), (64, 2), (128, 1))
+# No power of two, for a row that it shares evenly.
+UNEVEN_COLS, UNEVEN = 384, ((96, 1),)
 # Every reduction that an output may need, rows that share words, workgroups that walk over rows.
 FORWARD = ("float32,", "float16,out_dtype=int8", "bfloat16,out_dtype=float8_e4m3fn,residual,max_workgroups=2")
 BACKWARD = ("float32,saved_stats=false", "float16,residual_bias,dh")
@@ -36,7 +38,10 @@ def problems(kernel: Kernel, cols: int) -> Iterator[Problem]:
 def variants(kernel: Kernel, problem: Problem, device: Device) -> Iterator[Variant]:
     base = default_variant(kernel, problem, device.traits).constants
     # Options change what a reduction is given, not how it is made: fewer layouts do.
-    for threads_per_row, rows_per_workgroup in LAYOUTS if problem.dtype == "float32" else LAYOUTS[1::3]:
+    layouts = list(LAYOUTS if problem.dtype == "float32" else LAYOUTS[1::3])
+    if problem.cols == UNEVEN_COLS:
+        layouts = [layout for layout in UNEVEN if layout[0] in kernel.tune["threads_per_row"]]
+    for threads_per_row, rows_per_workgroup in layouts:
         for vector_width in (1, 4) if "vector_width" in kernel.tune else (4,):
             for subgroups in (1, 0) if vector_width == 4 and "subgroups" in kernel.tune else (1,):
                 chosen = {
@@ -57,7 +62,7 @@ def main() -> None:
     for kernel in STABLE:
         if "subgroups" not in kernel.features:
             continue
-        for cols in (3, 61, 128):
+        for cols in (3, 61, 128, UNEVEN_COLS):
             for problem in problems(kernel, cols):
                 arrays = make_inputs(kernel.op, problem)
                 for variant in variants(kernel, problem, device):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -166,6 +168,33 @@ def test_all_pairs_of_constants(kernel: Kernel, cols: int, dtype: str, device: D
     for variant in chosen:
         _, accuracy = run(device, variant, problem, arrays)
         assert accuracy.ok, f"{variant}: {accuracy.reason}"
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "wanted", "width"),
+    [
+        (768, "float32", 96, 4),
+        (1920, "float16", 160, 4),
+        (1536, "bfloat16", 192, 8),
+        (2304, "float32", 192, 1),
+    ],
+)
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward"])
+def test_invocations_that_are_no_power_of_two(
+    op: str, cols: int, dtype: str, wanted: int, width: int, device: Device
+) -> None:
+    kernel = kernel_named("registers", op)
+    own = {"threads_per_row": wanted, "rows_per_workgroup": 1, "vector_width": width}
+    outs = ["int8", None] if "out_dtype" in kernel.op.options and width > 1 else [None]
+    for out, cap in itertools.product(outs, (0, 2)):
+        options = replace(kernel.op.defaults, out_dtype=out, max_workgroups=cap)
+        problem = Problem(rows=5, cols=cols, dtype=dtype, distribution="mean1000", options=options)
+        constants = {**default_variant(kernel, problem, device.traits).constants, **own}
+        _, accuracy = run(device, Variant(kernel, constants), problem)
+        assert accuracy.ok, f"{constants} {out} {cap}: {accuracy.reason}"
+        for change, value in (("subgroups", 0), ("rows_per_workgroup", 2), ("threads_per_row", 896)):
+            refusal = Variant(kernel, {**constants, change: value}).refusal(problem, device.traits)
+            assert refusal is not None and "power of two" in refusal
 
 
 def threads(variant: Variant) -> int:

@@ -66,6 +66,9 @@ MUTANTS = (
     Mutant("one partial too few", REDUCE, "let count = THREADS / subgroup_size;", "let count = max(THREADS / subgroup_size / 2u, 1u);"),
     Mutant("partials beyond a subgroup forgotten", REDUCE, "i < count; i += subgroup_size", "i < subgroup_size; i += subgroup_size"),
     Mutant("no barrier across subgroups", REDUCE, "        {{ barrier() }}\n        let count", "        let count"),
+    Mutant("the first partial alone of an uneven row", REDUCE, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;"),
+    Mutant("no barrier across the subgroups of an uneven row", REDUCE, "        {{ barrier() }}\n        value = {{ type }}();", "        value = {{ type }}();"),
+    Mutant("an uneven row's partials not joined across lanes", REDUCE, "        }\n        value = {{ across }}(value);", "        }"),
     Mutant("no barrier in the tree", REDUCE, "[{{ set }}place] = value;\n    {{ barrier() }}\n{% for level", "[{{ set }}place] = value;\n{% for level", ("two_pass", "welford")),
     Mutant("no barrier between levels", REDUCE, "[{{ set }}place] = value;\n    }\n    {{ barrier() }}", "[{{ set }}place] = value;\n    }", ("two_pass", "welford")),
     Mutant("the tree's last level one short", REDUCE, "for k in range(1, levels", "for k in range(2, levels", ("two_pass",)),
@@ -196,12 +199,18 @@ def hard_problems(op: Op, which: str) -> Iterator[Hard]:
     for rows, cols, distribution in ((3, 4096, "mean1e4"), (2, 20003, "normal"), (2, 80003, "normal")):
         problem = Problem(rows=rows, cols=cols, options=plain, distribution=distribution)
         yield problem, make_inputs(op, problem), {"threads_per_row": 64} if cols == 4096 else {}
+    uneven = Problem(rows=2, cols=768, options=plain)
+    yield uneven, make_inputs(op, uneven), {"threads_per_row": 96, "rows_per_workgroup": 1}
 
 
 def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[str, int]) -> Variant | None:
     """The kernel's defaults with some constants chosen, where that can run."""
     constants = dict(default_variant(kernel, problem, device.traits).constants)
     constants.update({axis: value for axis, value in chosen.items() if axis in kernel.tune})
+    # Powers of two are right beside their axis too.
+    threads = constants.get("threads_per_row", 1)
+    if 1024 % threads and threads not in kernel.tune["threads_per_row"]:
+        return None
     variant = Variant(kernel, constants)
     return variant if variant.refusal(problem, device.traits) is None else None
 

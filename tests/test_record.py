@@ -21,10 +21,11 @@ from bench.contenders.samplers import CudaGraph, WallClock
 from bench.record_plot import plot
 from bench.record_tables import RECORDED, Summary, summaries, to_markdown
 from bench.sections import SECTIONS, Goal
+from lab import GPU
 from webnorm import lab
 from webnorm.device import Device
 from webnorm.errors import WebnormError
-from webnorm.kernel import default_variant, discover
+from webnorm.kernel import Variant, default_variant, discover, select
 from webnorm.ops import OPS, make_inputs, plain
 from webnorm.presets import Task, tasks
 from webnorm.problem import Array, Problem
@@ -313,6 +314,15 @@ def test_neighbours_are_one_step_away(device: Device) -> None:
         assert variant.kernel is chosen.kernel
         assert sum(variant.constants[axis] != value for axis, value in chosen.constants.items()) == 1
     assert {variant.kernel.op.name for variant in own} == {"copy", "layer_norm"}
+
+
+def test_neighbours_pass_over_what_cannot_run() -> None:
+    task = Task(OPS["layer_norm"], replace(task_of("layer_norm").problem, rows=8, cols=5120, dtype="float16"))
+    kernel = select(discover(), "registers")
+    constants = {**default_variant(kernel, task.problem, GPU).constants, "vector_width": 8}
+    own = Variant(kernel, {**constants, "threads_per_row": 256, "rows_per_workgroup": 1})
+    threads = {near.constants["threads_per_row"] for near in record.neighbours(own, task, GPU)}
+    assert threads == {256, 160, 320}
 
 
 def test_a_run_writes_what_compare_reads(tmp_path: Path, device: Device) -> None:

@@ -190,7 +190,8 @@ def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
     """
     widths = dict.fromkeys((best["vector_width"], 4))
     rows = [count for count in (8, 4, 2, 1) if count <= best["rows_per_workgroup"]]
-    threads = [count for count in (1024, 512, 256, 128, 64, 32, 16) if count <= best["threads_per_row"]]
+    most = best["threads_per_row"]
+    threads = [most, *(count for count in (512, 256, 128, 64, 32, 16) if count < most)]
     for width in widths:
         for count in threads:
             for together in rows:

@@ -225,10 +225,9 @@ class _Search:
 
 
 def distance(one: Variant, other: Variant) -> int:
-    """Steps along the tune axes from one variant of a kernel to another."""
+    """Doublings along the tune axes from one variant of a kernel to another; from 0 to 1 is one too."""
     return sum(
-        abs(values.index(one.constants[axis]) - values.index(other.constants[axis]))
-        for axis, values in one.kernel.tune.items()
+        abs(value.bit_length() - other.constants[axis].bit_length()) for axis, value in one.constants.items()
     )
 
 

@@ -6,7 +6,7 @@
 // subgroups = "subgroups"
 // shader-f16 = "native_f16"
 // [tune]
-// threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
+// threads_per_row = [8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 // rows_per_workgroup = [1, 2, 4, 8]
 // vector_width = [4, 8, 1]
 // prefetch = [false, true]
@@ -40,6 +40,9 @@
 // [[require]]
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and not native_f16)"
 // why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
+// [[require]]
+// rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1 and cols % (threads_per_row * vector_width) == 0)"
+// why = "a number of invocations that is no power of two needs subgroups, a workgroup to itself, and a row that it shares evenly"
 // [[require]]
 // rule = "workgroup_size <= min(1024, max_invocations)"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"

@@ -1,5 +1,6 @@
 {#- Reductions across the THREADS invocations of a row, any power of two, any subgroup size from 4 to 128
-    (1 stands for none). Every invocation gets the same bits. Each reduction has workgroup memory of its
+    (1 stands for none); with subgroups any other number too, if it is a workgroup of its own, of "sum" and "max"
+    alone. Every invocation gets the same bits. Each reduction has workgroup memory of its
     own, so that the next one needs no barrier before it: call each once a row. Where rows are worked on in
     a loop there are two sets of it, used in turn: who writes a set again has passed a barrier that everyone
     reaches after reading it.
@@ -30,6 +31,23 @@ workgroupBarrier(); {{ tally("barriers", "1u") }}
     }
 {% endfor %}
 {% endmacro %}
+{#- Where a row's invocations are no power of two, its last subgroup may be short, and a butterfly would read lanes
+    that are not there. -#}
+{% macro uneven_reduction(merge, type, partials, set) %}
+{% set across = {"sum": "subgroupAdd", "max": "subgroupMax"}[merge] %}
+    value = {{ across }}(value);
+    {{ tally("subgroup_operations", "select(0u, 1u, lane == 0u)") }}
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { {{ partials }}[{{ set }}place / subgroup_size] = value; }
+        {{ barrier() }}
+        value = {{ type }}();  // below no partial, of a maximum too: those are bits of floats that are not negative
+        for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
+            value = {{ merged(merge, "value", partials ~ "[" ~ set ~ "i]") }};
+        }
+        value = {{ across }}(value);
+        {{ tally("subgroup_operations", "select(0u, 1u, lane == 0u)") }}
+    }
+{% endmacro %}
 {#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a function of two values. -#}
 {% macro row_reduction(name, type, merge="sum") %}
 {% set partials = name ~ "_partials" %}
@@ -41,7 +59,9 @@ var<workgroup> {{ partials }}: array<{{ type }}, {{ 2 * size if looped else size
 {% endif %}
 fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ type }} {
     var value = own;
-{% if subgroups %}
+{% if subgroups and 1024 % threads_per_row %}
+{{ uneven_reduction(merge, type, partials, set) }}
+{% elif subgroups %}
     {{ across_lanes(merge, "subgroup_size", threads_per_row) }}
 {% if threads_per_row > smallest_subgroup %}
     if (subgroup_size < THREADS) {

@@ -6,7 +6,7 @@
 // subgroups = "subgroups"
 // shader-f16 = "native_f16"
 // [tune]
-// threads_per_row = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
+// threads_per_row = [4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // vector_width = [4, 8, 2, 1]
 // parameters_first = [false, true]
@@ -35,6 +35,9 @@
 // [[require]]
 // rule = "vector_width != 2 or cols % 2 == 0 or rows_per_workgroup % 2 == 0"
 // why = "rows of an odd number of columns share words with the next: an even rows_per_workgroup"
+// [[require]]
+// rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1 and cols % (threads_per_row * vector_width) == 0)"
+// why = "a number of invocations that is no power of two needs subgroups, a workgroup to itself, and a row that it shares evenly"
 // [[require]]
 // rule = "workgroup_size <= min(1024, max_invocations)"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
