@@ -1,6 +1,7 @@
 {#- The last step of a gradient of rows of any length: `columns_of_rows` walks down the rows with an invocation for
     each chunk of columns, writes dx and adds up what is summed over rows. -#}
-{% from "lib/gradient.wgsl" import summed, row_words with context %}
+{% from "lib/column_sums.wgsl" import summed with context %}
+{% from "lib/gradient.wgsl" import row_words with context %}
 {% from "lib/dtype.wgsl" import chunked, shifted with context %}
 @compute @workgroup_size({{ column_threads }})
 fn columns_of_rows(

@@ -5,8 +5,8 @@
     A record holds `sums` rows of CHUNKS vec4. Where a row's start shifts its chunks, the columns an invocation
     works on depend on the row modulo 4: rows that are added up in one accumulator lie a multiple of four
     apart, and the record is written column by column. -#}
-{% from "lib/dtype.wgsl" import chunked, shifted, chunk_type, word_type, per_word, encoded with context %}
-{% set summed = (["dweight"] if has_weight else []) + (["dbias"] if has_bias else []) + (["dresidual_bias"] if has_residual_bias else []) %}
+{% from "lib/column_sums.wgsl" import summed, folded, column_stores with context %}
+{% from "lib/dtype.wgsl" import chunked, shifted with context %}
 {#- Words of a record of `row_sums`: rstd, the mean of g * x̂, and with a mean that, its low word and the mean of g. -#}
 {% set row_words = 5 if has_mean else 2 %}
 const CHUNKS = {{ (cols + 3) // 4 }}u;  // vec4 per row of a record
@@ -34,24 +34,7 @@ fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
 {% endif %}
 }
 
-{% for name in summed %}
-{% set tensor = (tensors | selectattr("name", "eq", name) | first) %}
-fn store_{{ name }}(chunk: u32, value: vec4<f32>) {
-{% if chunked and not shifted %}
-    {{ name }}[chunk] = {{ encoded(tensor.dtype, "value") }};
-{% elif (per_word(tensor.dtype) | int) == 1 %}
-{% for c in "xyzw" %}
-    if (4u * chunk + {{ loop.index0 }}u < COLS) { {{ name }}[4u * chunk + {{ loop.index0 }}u] = {{ word_type(tensor.dtype) }}(value.{{ c }}); }
-{% endfor %}
-{% else %}
-    let columns = vec4(4u * chunk) + vec4(0u, 1u, 2u, 3u);
-    let bits = {{ encoded(tensor.dtype, "select(vec4(0.0), value, columns < vec4(COLS))") }};
-    {{ name }}[2u * chunk] = bits.x;
-    if (columns.z < COLS) { {{ name }}[2u * chunk + 1u] = bits.y; }
-{% endif %}
-}
-
-{% endfor %}
+{{ column_stores() }}
 var<workgroup> finish_sums: array<vec4<f32>, {{ finish_chunks * finish_records }}>;
 
 // {{ finish_records }} invocations share the records of a chunk, {{ finish_chunks }} chunks to a workgroup.
@@ -82,12 +65,7 @@ fn finish(
     }
     finish_sums[invocation] = sum;
     workgroupBarrier();
-{% for power in range(7, -1, -1) if 2 ** power < finish_records %}
-    if (share < {{ 2 ** power }}u) {
-        finish_sums[invocation] += finish_sums[invocation + {{ finish_chunks * 2 ** power }}u];
-    }
-    workgroupBarrier();
-{% endfor %}
+{{ folded(["finish_sums"], "invocation", "share", finish_records, finish_chunks) }}
     if (share == 0u && at < PER_RECORD) {
         let chunk = at % CHUNKS;
 {% for name in summed %}

@@ -2,32 +2,17 @@
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, swept_moments with context %}
-{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/gradient_row.wgsl" import streams, load_streams, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
-{% from "lib/gradient.wgsl" import summed with context %}
+{% from "lib/column_sums.wgsl" import summed with context %}
 {% from "lib/dtype.wgsl" import shifted, in_pairs with context %}
 {% from "lib/write.wgsl" import store_steps with context %}
-{#- What is read of every row. -#}
-{% set streams = ["x", "dy"] + (["dh"] if has_dh else []) %}
 {% set stream = " + place / THREADS" if rows_per_workgroup > 1 else "" %}
 {#- Steps that one access holds. -#}
 {% set fetched = 2 if in_pairs(tensors | selectattr("name", "eq", "x") | first) else 1 %}
-{% macro load_streams(row) %}
-{% for j in range(steps) %}
-{% for name in streams %}
-        let {{ name ~ j }} = load_{{ name }}({{ row }}, {{ j }}u, thread);
-{% endfor %}
-{% endfor %}
-{% endmacro %}
-{% macro normalised_steps() %}
-{% for j in range(steps) %}
-        let xhat{{ j }} = {{ "(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd" }};
-        let g{{ j }} = dy{{ j }}{{ (" * load_weight(" ~ j ~ "u, thread)" if reread else " * weight" ~ j) if has_weight }};
-{% endfor %}
-{% endmacro %}
 {{ saved_stats_of_row() if saved_stats else moment_reductions() }}
 
-{{ row_reduction("sum_gradients", "vec2<f32>" if has_mean else "f32") }}
+{{ gradient_reduction() }}
 {% if rows_per_workgroup > 1 and summed %}
 // Where the rows of a workgroup add up their sums.
 var<workgroup> merged: array<vec4<f32>, {{ summed|length * ((cols + 3) // 4) }}>;
@@ -104,11 +89,7 @@ fn main(
 {{ swept_moments() if reread else held_moments("x") }}
 {% endif %}
 
-        var along = Vec();
-{% if has_mean %}
-        let low_rstd = low * rstd;
-        var across = Vec();
-{% endif %}
+{{ begin_sums() }}
 {% if reread %}
         {% call sweep() %}
             let g = load_dy(row, j, thread){{ " * load_weight(j, thread)" if has_weight }};
@@ -118,29 +99,18 @@ fn main(
 {% endif %}
         {% endcall %}
 {% else %}
-{{ normalised_steps() }}
-{% for j in range(steps) %}
-        along += g{{ j }} * xhat{{ j }};
-{% if has_mean %}
-        across += g{{ j }};
+{{ normalised_steps(true) }}
+{{ add_steps() }}
 {% endif %}
-{% endfor %}
-{% endif %}
-{% if has_mean %}
-        let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
-        let slope = -means.x * rstd;
-        let offset = -means.y * rstd;
-{% else %}
-        let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
-{% endif %}
+{{ share_sums() }}
 {% if reread %}
         // The same row, which a compiler does not see: it would keep what it read, and run out of registers.
         let again = row + select(0u, 1u, rstd < 0.0);
 {{ load_streams("again") }}
-{{ normalised_steps() }}
+{{ normalised_steps(false) }}
 {% endif %}
 {% for j in range(steps) %}
-        let dx{{ j }} = g{{ j }} * rstd + (xhat{{ j }} * slope{{ " + offset" if has_mean }}){{ " + dh" ~ j if has_dh }};
+        let dx{{ j }} = {{ dx_of(j) }};
 {% for name, term in [("dweight", "dy" ~ j ~ " * xhat" ~ j), ("dbias", "dy" ~ j), ("dresidual_bias", "dx" ~ j)] if name in summed %}
         {{ name }}{{ j }} += {{ term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)" }};
 {% endfor %}

@@ -1,0 +1,52 @@
+{#- The gradient of one row that is in registers. `row`, `thread`, `place`, `lane` and `subgroup_size` are in scope, and
+    the row's `mean`, `low` and `rstd`. -#}
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{#- What is read of every row. -#}
+{% set streams = ["x", "dy"] + (["dh"] if has_dh else []) %}
+{% macro load_streams(row) %}
+{% for j in range(steps) %}
+{% for name in streams %}
+        let {{ name ~ j }} = load_{{ name }}({{ row }}, {{ j }}u, thread);
+{% endfor %}
+{% endfor %}
+{% endmacro %}
+{#- `weight_held`: whether weight0, weight1, ... are in registers too. -#}
+{% macro normalised_steps(weight_held) %}
+{% for j in range(steps) %}
+        let xhat{{ j }} = {{ "(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd" }};
+        let g{{ j }} = dy{{ j }}{{ (" * weight" ~ j if weight_held else " * load_weight(" ~ j ~ "u, thread)") if has_weight }};
+{% endfor %}
+{% endmacro %}
+{#- Stands outside functions. -#}
+{% macro gradient_reduction() %}
+{{ row_reduction("sum_gradients", "vec2<f32>" if has_mean else "f32") }}
+{% endmacro %}
+{#- The sums of g * x̂ and of g, before anything is added to them. -#}
+{% macro begin_sums() %}
+        var along = Vec();
+{% if has_mean %}
+        let low_rstd = low * rstd;
+        var across = Vec();
+{% endif %}
+{% endmacro %}
+{% macro add_steps() %}
+{% for j in range(steps) %}
+        along += g{{ j }} * xhat{{ j }};
+{% if has_mean %}
+        across += g{{ j }};
+{% endif %}
+{% endfor %}
+{% endmacro %}
+{#- From the sums to what `dx_of` needs. -#}
+{% macro share_sums() %}
+{% if has_mean %}
+        let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
+        let slope = -means.x * rstd;
+        let offset = -means.y * rstd;
+{% else %}
+        let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
+{% endif %}
+{% endmacro %}
+{% macro dx_of(j) -%}
+g{{ j }} * rstd + (xhat{{ j }} * slope{{ " + offset" if has_mean }}){{ " + dh" ~ j if has_dh }}
+{%- endmacro %}
