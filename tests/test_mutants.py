@@ -37,6 +37,7 @@ class Mutant:
 
 
 REDUCE, ROW, WELFORD = "lib/reduce.wgsl", "lib/row.wgsl", "lib/welford.wgsl"
+GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
 GRADIENT, COLUMNS, GRADIENT_REGISTERS = "lib/gradient.wgsl", "lib/columns.wgsl", "lib/gradient_registers.wgsl"
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
@@ -50,12 +51,12 @@ MUTANTS = (
     Mutant("the low word added to the variance", "lib/statistics.wgsl", "spread - low * low", "spread + 100.0 * low * low", ("registers", "naive")),
     Mutant("the low word forgotten", "layer_norm/registers.wgsl", "let offset = -low * rstd;", "let offset = 0.0 * rstd;"),
     Mutant("the low word with the wrong sign", "layer_norm/two_pass.wgsl", "- mean - low", "- mean + low", ("two_pass",)),
-    Mutant("no tail mask", ROW, 'select(otherwise, value, live(j, thread))', "value", ("registers", "two_pass", "welford")),
-    Mutant("a tail one short", ROW, "return access(j, thread) < ACCESSES;", "return access(j, thread) + 1u < ACCESSES;", ("two_pass",)),
-    Mutant("a tail one short, shifted", ROW, "columns(j, thread) < vec{{ lanes }}(COLS);", "columns(j, thread) < vec{{ lanes }}(COLS - 1u);"),
-    Mutant("stores not guarded by the tail", ROW, '"row_exists && live(j, thread)"', '"row_exists"', ("two_pass", "registers")),
-    Mutant("a row stride off by one", ROW, "_start + row * COLS) / {{ elements }}u", "_start + row * (COLS - 4u)) / {{ elements }}u"),
-    Mutant("the slice's start ignored", ROW, "(params.{{ tensor.buffer }}_start + row * COLS) / {{ elements }}u", "(row * COLS) / {{ elements }}u", equivalent="a problem of one slice starts at 0; test_plan's small devices catch it"),
+    Mutant("no tail mask", GEOMETRY, 'select(otherwise, value, live(j, thread))', "value", ("registers", "two_pass", "welford")),
+    Mutant("a tail one short", GEOMETRY, "return access(j, thread) < ACCESSES;", "return access(j, thread) + 1u < ACCESSES;", ("two_pass",)),
+    Mutant("a tail one short, shifted", GEOMETRY, "columns(j, thread) < vec{{ lanes }}(COLS);", "columns(j, thread) < vec{{ lanes }}(COLS - 1u);"),
+    Mutant("stores not guarded by the tail", STORES, '"row_exists && live(j, thread)"', '"row_exists"', ("two_pass", "registers")),
+    Mutant("a row stride off by one", "lib/dtype.wgsl", "_start + row * COLS) / {{ elements }}u", "_start + row * (COLS - 4u)) / {{ elements }}u"),
+    Mutant("the slice's start ignored", "lib/dtype.wgsl", "(params.{{ tensor.buffer }}_start + row * COLS) / {{ elements }}u", "(row * COLS) / {{ elements }}u", equivalent="a problem of one slice starts at 0; test_plan's small devices catch it"),
     Mutant("weight for bias", OUTPUT, "load_bias", "load_weight"),
     Mutant("bias for weight", OUTPUT, "load_weight", "load_bias"),
     Mutant("no weight", OUTPUT, '{{ " * load_weight(j, thread)" if has_weight }}', ""),
@@ -88,7 +89,7 @@ MUTANTS = (
     Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("naive",)),
     Mutant("the copy leaves its last elements", "copy/copy.wgsl", "< end)", "< end - 1u)", ("copy",)),
     *(replace(Mutant(*mutant), hard="options") for mutant in (
-        ("weight without + 1", ROW, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""'),
+        ("weight without + 1", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""'),
         ("the wrong residual slot", ROW, "load_residual(row, j, thread){{", "load_x(row, j, thread){{"),
         ("no bias of the projection", ROW, '{{ " + load_residual_bias(j, thread)" if has_residual_bias }}', ""),
         ("h not rounded before it is normalised", ROW, '"round_float16(h)" if', '"h" if'),
@@ -118,13 +119,13 @@ MUTANTS = (
         ("halves in the wrong order", ENCODE, "vec2(0.0, value.y)", "vec2(0.0, value.x)"),
         ("the saved mean's second word lost", WRITE, "+ 1u] = low;", "+ 1u] = 0.0;"),
         ("the saved rstd in the wrong place", WRITE, "+ 2u] = rstd;", "+ 1u] = rstd;"),
-        ("bits of a shared word not cleared", ROW, "        atomicAnd(&{{ tensor.buffer }}[at], ~mask);\n", ""),
-        ("a shared word written whole", ROW, "bits & mask);", "bits);", ("naive",)),
+        ("bits of a shared word not cleared", STORES, "        atomicAnd(&{{ tensor.buffer }}[at], ~mask);\n", ""),
+        ("a shared word written whole", STORES, "bits & mask);", "bits);", ("naive",)),
         ("rows that are not shifted", "lib/locate.wgsl", "row_shift = (params.x_start + row_index * COLS) % {{ lanes }}u;", "row_shift = 0u;"),
         ("capped workgroups that skip rows", "lib/locate.wgsl", "group += workgroup_count", "group += workgroup_count + 1u"),
-        ("the first of the parameters for all", ROW, 'tensor.base // size ~ "u + " if tensor.base else ""', '""'),
-        ("the first of the parameters for all, by words", ROW, '{{ at ~ "u + " if at }}', ""),
-        ("the wrong half of a word", ROW, "column % 2u == 1u", "column % 2u == 0u"),
+        ("the first of the parameters for all", LOADS, 'tensor.base // size ~ "u + " if tensor.base else ""', '""'),
+        ("the first of the parameters for all, by words", LOADS, '{{ at ~ "u + " if at }}', ""),
+        ("the wrong half of a word", LOADS, "column % 2u == 1u", "column % 2u == 0u"),
     )),
     *(replace(Mutant(*mutant), hard="backward") for mutant in (
         ("dbias for dweight", GRADIENT_REGISTERS, '("dweight", "dy" ~ j ~ " * xhat" ~ j)', '("dweight", "dy" ~ j)', BACKWARD[:1]),
@@ -135,7 +136,7 @@ MUTANTS = (
         ("no mean of g", GRADIENT_REGISTERS, '{{ " + offset" if has_mean }}', "", BACKWARD[:1]),
         ("no mean of g in columns", COLUMNS, '{{ " - mean_g" if has_mean }}) * rstd', ") * rstd", BACKWARD[2:]),
         ("dx without rstd", GRADIENT_REGISTERS, "g{{ j }} * rstd + (", "g{{ j }} + (", BACKWARD[:1]),
-        ("weight without + 1 in a gradient", ROW, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""', BACKWARD[:1]),
+        ("weight without + 1 in a gradient", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""', BACKWARD[:1]),
         ("dh forgotten", GRADIENT_REGISTERS, '" + dh" ~ j if has_dh', '"" if has_dh', BACKWARD[:1]),
         ("dh forgotten in columns", COLUMNS, '" + load_dh(row, 0u, thread)" if has_dh', '"" if has_dh', BACKWARD[1:2]),
         ("the saved mean's second word not used", GRADIENT_REGISTERS, '" - mean) * rstd - low_rstd"', '" - mean) * rstd"', BACKWARD[:1]),

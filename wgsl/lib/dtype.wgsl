@@ -3,6 +3,7 @@
     With `vector_width` 8 two chunks of 8 bytes are one access of 16; with 2 an access is a word of two elements. -#}
 {#- Columns of a Vec. -#}
 {% set lanes = [vector_width, 4] | min %}
+{% set components = "xyzw"[:lanes] %}
 {% set chunked = lanes == 4 %}
 {% set paired = vector_width == 8 %}
 {#- Whether rows start in the middle of an access. -#}
@@ -28,6 +29,17 @@
 {#- Whether an access to the tensor is a pair of chunks. -#}
 {% macro in_pairs(tensor) -%}
 {{ "yes" if paired and tensor.dtype in ("float16", "bfloat16") and tensor.wide and (tensor.per_row or tensor.access == "read") }}
+{%- endmacro %}
+{#- Elements of a tensor's array that lie in one access. -#}
+{% macro per_access(tensor) -%}{{ 8 if in_pairs(tensor) else lanes }}{%- endmacro %}
+{#- Where the row starts in a tensor's array, counted in accesses. -#}
+{% macro row_start(tensor) -%}
+{% set elements = per_access(tensor) -%}
+{% if elements == "1" -%}
+params.{{ tensor.buffer }}_start + row * COLS
+{%- else -%}
+(params.{{ tensor.buffer }}_start + row * COLS) / {{ elements }}u
+{%- endif %}
 {%- endmacro %}
 {#- The type of a tensor's array. -#}
 {% macro storage(tensor) -%}

@@ -3,9 +3,11 @@
 
     Mesa's llvmpipe ends a shader's loops without a word after 65535 iterations in all, so a long row takes
     several steps an iteration. Steps past the last are dead: their columns do not exist. -#}
-{% from "lib/dtype.wgsl" import decoded, encoded, chunk_type with context %}
+{% from "lib/dtype.wgsl" import lanes, shifted, decoded, encoded, chunk_type with context %}
 {% set sweeps = 4 %}
 {% set unroll = (sweeps * steps + 59999) // 60000 %}
+{#- Whether the Vecs of all steps are the row, and none lies past it. -#}
+{% set whole = not shifted and steps * (row_parts if row_parts is defined else 1) * threads_per_row * lanes == cols and steps % unroll == 0 %}
 {% macro sweep(begin=0) %}
 {% if unroll == 1 %}
     for (var j = {{ begin }}u; j < STEPS; j++) {

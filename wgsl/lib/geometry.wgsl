@@ -1,0 +1,88 @@
+{#- A row as `threads_per_row` invocations see it: at step j, invocation `thread` holds a Vec of
+    `vector_width` columns.
+
+    A Vec of four is a chunk, one of two a word, aligned in memory. Where rows do not start on multiples of as
+    many elements, a row's first and last Vec hold columns of its neighbours too: `row_shift` says how many, and
+    which columns a Vec stands for depends on it. All tensors with rows have the same shift, since bindings start
+    on multiples of four elements. -#}
+{% from "lib/dtype.wgsl" import lanes, components, paired, shifted with context %}
+{% from "lib/sweep.wgsl" import whole with context %}
+alias Vec = {{ "f32" if lanes == 1 else "vec" ~ lanes ~ "<f32>" }};
+alias Live = {{ "vec" ~ lanes ~ "<bool>" if shifted else "bool" }};
+{#- Where steps are written out one by one, j is a constant, and the compiler drops what it decides. -#}
+{% set unrolled = scalars is defined %}
+{% macro shortcut(condition, value) -%}
+{% if unrolled and not whole %}
+    if ({{ condition }}) { return {{ value }}; }
+{% endif %}
+{%- endmacro %}
+
+const THREADS = {{ threads_per_row }}u;  // invocations per row
+const STEPS = {{ steps }}u;  // Vecs per invocation
+{% if not shifted %}
+const ACCESSES = COLS{{ " / " ~ lanes ~ "u" if lanes > 1 }};  // Vecs per row
+{% endif %}
+
+{% if unrolled and not whole %}
+const WHOLE_STEPS = {{ 2 * (cols // (threads_per_row * 8)) if paired else cols // (threads_per_row * lanes) }}u;  // those with no Vec past the row
+{% endif %}
+
+// Which of the row's Vecs the invocation has at step j.
+fn access(j: u32, thread: u32) -> u32 {
+{% if paired %}
+    return 2u * (j / 2u * THREADS + thread) + j % 2u;
+{% else %}
+    return j * THREADS + thread;
+{% endif %}
+}
+
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+{% if whole %}
+    return access(j, thread);
+{% else %}
+{{ shortcut("j < WHOLE_STEPS", "access(j, thread)") }}
+    return min(access(j, thread), {{ "(row_shift + COLS - 1u) / " ~ lanes ~ "u" if shifted else "ACCESSES - 1u" }});
+{% endif %}
+}
+{% if paired %}
+
+// Where the access lies that steps j and j + 1 share.
+fn pair_inside(j: u32, thread: u32) -> u32 {
+    return inside(j, thread) / 2u;
+}
+{% endif %}
+
+{% if shifted %}
+// The columns of step j; those before the row's first wrap to numbers past its last.
+fn columns(j: u32, thread: u32) -> vec{{ lanes }}<u32> {
+    return vec{{ lanes }}({{ lanes }}u * access(j, thread) - row_shift) + vec{{ lanes }}({% for c in components %}{{ loop.index0 }}u{{ ", " if not loop.last }}{% endfor %});
+}
+
+// Which of the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+{{ shortcut("0u < j && j < WHOLE_STEPS", "Live(true)") }}
+    return columns(j, thread) < vec{{ lanes }}(COLS);
+}
+{% else %}
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+{{ shortcut("j < WHOLE_STEPS", "true") }}
+    return access(j, thread) < ACCESSES;
+}
+{% endif %}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return {{ "value" if whole else "select(otherwise, value, live(j, thread))" }};
+}
+{% if count_cost %}
+
+fn live_count(j: u32, thread: u32) -> u32 {
+{% if shifted %}
+    return dot(select(vec{{ lanes }}(0u), vec{{ lanes }}(1u), live(j, thread)), vec{{ lanes }}(1u));
+{% else %}
+    return select(0u, {{ lanes }}u, live(j, thread));
+{% endif %}
+}
+{% endif %}
