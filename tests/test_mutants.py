@@ -39,7 +39,8 @@ class Mutant:
 REDUCE, ROW, WELFORD = "lib/reduce.wgsl", "lib/row.wgsl", "lib/welford.wgsl"
 GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
-GRADIENT, COLUMNS, GRADIENT_REGISTERS = "lib/gradient.wgsl", "lib/columns.wgsl", "lib/gradient_registers.wgsl"
+GRADIENT, COLUMNS, COLUMN_SUMS = "lib/gradient.wgsl", "lib/columns.wgsl", "lib/column_sums.wgsl"
+GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_row.wgsl"
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
 MUTANTS = (
     Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "/ f32(COLS);", "/ f32(COLS - 1u);"),
@@ -131,23 +132,23 @@ MUTANTS = (
         ("dbias for dweight", GRADIENT_REGISTERS, '("dweight", "dy" ~ j ~ " * xhat" ~ j)', '("dweight", "dy" ~ j)', BACKWARD[:1]),
         ("dweight for dbias", COLUMNS, "dbias_sum += dy_value;", "dbias_sum += dy_value * xhat;", BACKWARD[1:2]),
         ("the sums in each other's place", GRADIENT, "if (at / CHUNKS == {{ loop.index0 }}u)", "if (at / CHUNKS == {{ loop.length - 1 - loop.index0 }}u)", BACKWARD[:1]),
-        ("no mean of g * xhat", GRADIENT_REGISTERS, "xhat{{ j }} * slope", "xhat{{ j }} * 0.0", BACKWARD[:1]),
+        ("no mean of g * xhat", GRADIENT_ROW, "xhat{{ j }} * slope", "xhat{{ j }} * 0.0", BACKWARD[:1]),
         ("no mean of g * xhat in columns", COLUMNS, "- xhat * mean_gx", "", BACKWARD[2:]),
-        ("no mean of g", GRADIENT_REGISTERS, '{{ " + offset" if has_mean }}', "", BACKWARD[:1]),
+        ("no mean of g", GRADIENT_ROW, '{{ " + offset" if has_mean }}', "", BACKWARD[:1]),
         ("no mean of g in columns", COLUMNS, '{{ " - mean_g" if has_mean }}) * rstd', ") * rstd", BACKWARD[2:]),
-        ("dx without rstd", GRADIENT_REGISTERS, "g{{ j }} * rstd + (", "g{{ j }} + (", BACKWARD[:1]),
+        ("dx without rstd", GRADIENT_ROW, "g{{ j }} * rstd + (", "g{{ j }} + (", BACKWARD[:1]),
         ("weight without + 1 in a gradient", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""', BACKWARD[:1]),
-        ("dh forgotten", GRADIENT_REGISTERS, '" + dh" ~ j if has_dh', '"" if has_dh', BACKWARD[:1]),
+        ("dh forgotten", GRADIENT_ROW, '" + dh" ~ j if has_dh', '"" if has_dh', BACKWARD[:1]),
         ("dh forgotten in columns", COLUMNS, '" + load_dh(row, 0u, thread)" if has_dh', '"" if has_dh', BACKWARD[1:2]),
-        ("the saved mean's second word not used", GRADIENT_REGISTERS, '" - mean) * rstd - low_rstd"', '" - mean) * rstd"', BACKWARD[:1]),
+        ("the saved mean's second word not used", GRADIENT_ROW, '" - mean) * rstd - low_rstd"', '" - mean) * rstd"', BACKWARD[:1]),
         ("the projection's gradient without dh", GRADIENT_REGISTERS, '("dresidual_bias", "dx" ~ j)', '("dresidual_bias", "g" ~ j)', BACKWARD[:1]),
         ("a record of sums left out", GRADIENT, "record < params.partials_count", "record + 1u < params.partials_count", BACKWARD),
-        ("the last level of the finish", GRADIENT, "range(7, -1, -1)", "range(7, 0, -1)", BACKWARD),
+        ("the last level of the finish", COLUMN_SUMS, "range(10, -1, -1)", "range(10, 0, -1)", BACKWARD),
         ("rows of a workgroup that overwrite each other's sums", GRADIENT_REGISTERS, '"+=" if stream else "="', '"="', BACKWARD[:1]),
         ("sums of rows that do not exist", GRADIENT_REGISTERS, 'term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)"', "term", BACKWARD[:1]),
         ("columns of rows that are not shifted", COLUMNS, "row_shift = (params.x_start + group * COLS) % 4u;", "row_shift = 0u;", BACKWARD[1:2]),
         ("rows skipped by the columns", COLUMNS, "row += params.partials_count", "row += params.partials_count + 4u", BACKWARD[1:2]),
-        ("g without the weight", GRADIENT_REGISTERS, '" * weight" ~ j)', '"")', BACKWARD[:1]),
+        ("g without the weight", GRADIENT_ROW, '" * weight" ~ j if', '"" if', BACKWARD[:1]),
         ("rstd and the mean of g * xhat swapped", "lib/row_sums.wgsl", "row_sums[at + 1u] = means.x;", "row_sums[at + 1u] = rstd;", BACKWARD[2:]),
     )),
     Mutant("N - 1 for N in RMSNorm", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)", ("rms_norm/registers",)),
