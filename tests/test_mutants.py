@@ -68,6 +68,9 @@ MUTANTS = (
     Mutant("one partial too few", REDUCE, "let count = THREADS / subgroup_size;", "let count = max(THREADS / subgroup_size / 2u, 1u);"),
     Mutant("partials beyond a subgroup forgotten", REDUCE, "i < count; i += subgroup_size", "i < subgroup_size; i += subgroup_size"),
     Mutant("no barrier across subgroups", REDUCE, "        {{ barrier() }}\n        let count", "        let count"),
+    Mutant("two invocations that park in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]"),
+    Mutant("parked steps left out of the variance", "lib/moments.wgsl", "        spreads += d * d;\n    }\n{% endfor %}", "    }\n{% endfor %}"),
+    Mutant("parked steps written as they are", "lib/moments.wgsl", '" * SCALE - scaled_mean)"', '" * SCALE)"'),
     Mutant("the first partial alone of an uneven row", REDUCE, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;"),
     Mutant("no barrier across the subgroups of an uneven row", REDUCE, "        {{ barrier() }}\n        value = {{ type }}();", "        value = {{ type }}();"),
     Mutant("an uneven row's partials not joined across lanes", REDUCE, "        }\n        value = {{ across }}(value);", "        }"),
@@ -202,7 +205,7 @@ def hard_problems(op: Op, which: str) -> Iterator[Hard]:
         problem = Problem(rows=rows, cols=cols, options=plain, distribution=distribution)
         yield problem, make_inputs(op, problem), {"threads_per_row": 64} if cols == 4096 else {}
     uneven = Problem(rows=2, cols=768, options=plain)
-    yield uneven, make_inputs(op, uneven), {"threads_per_row": 96, "rows_per_workgroup": 1}
+    yield uneven, make_inputs(op, uneven), {"threads_per_row": 96, "rows_per_workgroup": 1, "parked": 2}
 
 
 def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[str, int]) -> Variant | None:

@@ -10,6 +10,7 @@
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // vector_width = [4, 8, 2, 1]
 // parameters_first = [false, true]
+// parked = [0, 2, 4, 8, 16]
 // subgroups = [true, false]
 // native_f16 = [false, true]
 // hi_lo_mean = [true, false]
@@ -43,6 +44,12 @@
 // rule = "workgroup_size <= min(1024, max_invocations)"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
 // [[require]]
+// rule = "parked == 0 or (parked <= steps and vector_width >= 4 and not has_residual)"
+// why = "parked counts Vecs of four columns of x, of those that an invocation has"
+// [[require]]
+// rule = "parked == 0 or 4 * itemsize * parked * workgroup_size + 16 * (1 + capped) * (workgroup_size // (4 if subgroups else 1) + 1) <= workgroup_storage"
+// why = "what is parked and the reductions do not fit workgroup memory"
+// [[require]]
 // rule = "scalars <= 64"
 // why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
 // [[pass]]
@@ -58,7 +65,8 @@
 // Specialised on the number of columns and unrolled, since registers have no addresses: every load is
 // issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
 // a copy, so the two sweeps and the second word of the mean cost nothing that can be seen.
-{% from "lib/moments.wgsl" import moment_reductions, held_moments with context %}
+{% from "lib/moments.wgsl" import moment_reductions, held_moments, deviation_of with context %}
+{% from "lib/park.wgsl" import parking, load_and_park with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import fetch_parameters, write_registers with context %}
 {% include "lib/interface.wgsl" %}
@@ -68,6 +76,7 @@
 {% include "lib/output.wgsl" %}
 
 {{ moment_reductions() }}
+{{ parking() }}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -75,15 +84,13 @@ fn main(
 ) {
     {% call each_row() %}
 
-{% for j in range(steps) %}
-    let h{{ j }} = load_input(row, {{ j }}u, thread);
-{% endfor %}
+{{ load_and_park() }}
 {{ fetch_parameters() if parameters_first }}
 
 {{ held_moments("h") }}
     let gain = rstd / SCALE;
     let offset = -low * rstd;
-    {% call(j) write_registers() %}d{{ j }} * gain + offset{% endcall %}
+    {% call(j) write_registers() %}{{ deviation_of(j) }} * gain + offset{% endcall %}
 
     {% endcall %}
 }

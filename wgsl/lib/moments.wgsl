@@ -2,6 +2,7 @@
     stands outside functions; then either the row is swept over in memory or it is held in registers. -#}
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/park.wgsl" import first_parked, again with context %}
 {% macro moment_reductions() %}
 {% if has_mean %}
 {#- The power of two at or below 1 / sqrt(COLS). -#}
@@ -45,7 +46,8 @@ const SCALE = {{ 0.5 ** k }};
 {% endif %}
 {% endmacro %}
 {#- From registers `held`0, `held`1, ...; d0, d1, ... are then the differences from the mean times SCALE, a power
-    of two (so that nothing is lost) that makes their squares small enough to be added up. -#}
+    of two (so that nothing is lost) that makes their squares small enough to be added up. Those of parked steps are
+    not kept: `deviation_of` gives them again. -#}
 {% macro held_moments(held) %}
 {% if has_mean %}
     var sum = {{ held }}0;
@@ -57,10 +59,17 @@ const SCALE = {{ 0.5 ** k }};
     let scaled_mean = mean * SCALE;
     var deviations = Vec();
     var spreads = Vec();
-{% for j in range(steps) %}
+{% for j in range(first_parked) %}
     let d{{ j }} = where_live({{ held }}{{ j }} * SCALE - scaled_mean, Vec(), {{ j }}u, thread);
     deviations += d{{ j }};
     spreads += d{{ j }} * d{{ j }};
+{% endfor %}
+{% for j in range(first_parked, steps) %}
+    {
+        let d = where_live({{ again(j) }} * SCALE - scaled_mean, Vec(), {{ j }}u, thread);
+        deviations += d;
+        spreads += d * d;
+    }
 {% endfor %}
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
@@ -74,3 +83,6 @@ const SCALE = {{ 0.5 ** k }};
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
+{% macro deviation_of(j) -%}
+{{ "d" ~ j if j < first_parked else "(" ~ again(j) ~ " * SCALE - scaled_mean)" }}
+{%- endmacro %}

@@ -10,6 +10,7 @@
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // vector_width = [4, 8, 2, 1]
 // parameters_first = [false, true]
+// parked = [0, 2, 4, 8, 16]
 // subgroups = [true, false]
 // native_f16 = [false, true]
 // [default]
@@ -42,6 +43,12 @@
 // rule = "workgroup_size <= min(1024, max_invocations)"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
 // [[require]]
+// rule = "parked == 0 or (parked <= steps and vector_width >= 4 and not has_residual)"
+// why = "parked counts Vecs of four columns of x, of those that an invocation has"
+// [[require]]
+// rule = "parked == 0 or 4 * itemsize * parked * workgroup_size + 16 * (1 + capped) * (workgroup_size // (4 if subgroups else 1) + 1) <= workgroup_storage"
+// why = "what is parked and the reductions do not fit workgroup memory"
+// [[require]]
 // rule = "scalars <= 64"
 // why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
 // [[pass]]
@@ -54,6 +61,7 @@
 // ///
 
 // Specialised on the number of columns and unrolled, as registers of layer_norm is.
+{% from "lib/park.wgsl" import parking, load_and_park, again with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import fetch_parameters, write_registers with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments with context %}
@@ -64,6 +72,7 @@
 {% include "lib/output.wgsl" %}
 
 {{ moment_reductions() }}
+{{ parking() }}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -71,13 +80,11 @@ fn main(
 ) {
     {% call each_row() %}
 
-{% for j in range(steps) %}
-    let h{{ j }} = load_input(row, {{ j }}u, thread);
-{% endfor %}
+{{ load_and_park() }}
 {{ fetch_parameters() if parameters_first }}
 
 {{ held_moments("h") }}
-    {% call(j) write_registers() %}h{{ j }} * rstd{% endcall %}
+    {% call(j) write_registers() %}{{ again(j) }} * rstd{% endcall %}
 
     {% endcall %}
 }

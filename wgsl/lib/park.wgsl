@@ -1,0 +1,36 @@
+{#- The last `parked` steps of a row wait in workgroup memory, as they lie in x, between its sweeps: registers that hold
+    a long row leave no room for a second workgroup, whose loads could be on their way meanwhile. -#}
+{% from "lib/dtype.wgsl" import storage, in_pairs with context %}
+{% set parked_steps = parked if parked is defined else 0 %}
+{% set first_parked = steps - parked_steps %}
+{% set x = tensors | selectattr("name", "eq", "x") | first %}
+{#- Steps that one access holds. -#}
+{% set fetched = 2 if in_pairs(x) else 1 %}
+{% macro parking() %}
+{% if parked_steps %}
+var<workgroup> parked: array<{{ storage(x) }}, {{ parked_steps // fetched * workgroup_size }}>;
+{% endif %}
+{% endmacro %}
+{% macro place_of(j) -%}
+parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place]
+{%- endmacro %}
+{#- The row as h0, h1, ... -#}
+{% macro load_and_park() %}
+{% for j in range(steps) %}
+{% if j < first_parked %}
+    let h{{ j }} = load_input(row, {{ j }}u, thread);
+{% else %}
+{% if j % fetched == 0 %}
+    let raw{{ j }} = fetch_x(row, {{ j }}u, thread);
+{% endif %}
+    let h{{ j }} = x_of(raw{{ j - j % fetched }}, {{ j }}u, thread);
+{% endif %}
+{% endfor %}
+{% for j in range(first_parked, steps, fetched) %}
+    {{ place_of(j) }} = raw{{ j }};
+{% endfor %}
+{% endmacro %}
+{#- Step j after the first sweep; each invocation reads what it wrote itself. -#}
+{% macro again(j) -%}
+{{ "h" ~ j if j < first_parked else "x_of(" ~ place_of(j) ~ ", " ~ j ~ "u, thread)" }}
+{%- endmacro %}
