@@ -20,8 +20,19 @@ def parser(description: str | None, out: str) -> argparse.ArgumentParser:
     found.add_argument("--dtype", choices=STORAGE)
     found.add_argument("--rows", type=int, nargs="*")
     found.add_argument("--cols", type=int, nargs="*")
-    found.add_argument("--rounds", type=int, default=30)
+    found.add_argument("--rounds", type=positive, default=30)
     return found
+
+
+def positive(text: str) -> int:
+    """An option's number, which has to be 1 or more."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"it is {text!r}; expected a whole number of 1 or more")
+    return number
 
 
 def ops_and_dtypes(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,15 +24,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.arguments import positive
 from webnorm import functional, lab, timing
 from webnorm.arrays import GpuArray
+from webnorm.auto import choose
 from webnorm.device import Device, find_adapter, open_device
-from webnorm.kernel import best_variant, discover
+from webnorm.errors import WebnormError
+from webnorm.kernel import discover
 from webnorm.ops import OPS, Op, make_inputs
 from webnorm.plan import Plan, write
 from webnorm.problem import STORAGE, Problem
-from webnorm.results import time_text, write_text
-from webnorm.worker import Worker
+from webnorm.results import check_writable, time_text, write_text
+from webnorm.tuning import Platform, applicable
+from webnorm.worker import Worker, WorkerDied
 
 # What keeps compiled shaders on disk: Mesa's cache and NVIDIA's.
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
@@ -66,15 +71,14 @@ def call(op: Op, arrays: Mapping[str, Any], device: Device) -> Any:
 def bound(device: Device, job: Job) -> tuple[lab.Bench, Plan]:
     """The problem's buffers, and a plan of the kernel that a call takes."""
     op = OPS[job.op]
-    kernels = [kernel for kernel in discover() if kernel.op is op]
-    variant, refusal = best_variant(kernels, job.problem, device.traits)
-    assert variant is not None, refusal
+    tunings, _ = applicable(Platform.of(device.adapter.description()))
+    variant = choose(discover(), op, job.problem, device.traits, tunings).variant
     board = lab.Bench(device, job.problem, make_inputs(op, job.problem), ())
     return board, board.prepare(variant)
 
 
 def first_call(device: Device, job: Job) -> Iterator[float]:
-    """A worker's task: nanoseconds of a process's first call on NumPy arrays."""
+    """A worker's task: nanoseconds of a process's first call on GpuArrays."""
     op = OPS[job.op]
     arrays = make_inputs(op, job.problem)
     on_device = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
@@ -89,10 +93,13 @@ def first_parts(device: Device, job: Job) -> Iterator[dict[str, float]]:
 
 def first(adapter: str | None, job: Job) -> list[Line]:
     """The first call, and what of it is render, compile and pipeline."""
-    with Worker(adapter) as worker:
-        (whole,) = worker.stream(first_call, job)
-    with Worker(adapter) as worker:
-        (parts,) = worker.stream(first_parts, job)
+    try:
+        with Worker(adapter) as worker:
+            (whole,) = worker.stream(first_call, job)
+        with Worker(adapter) as worker:
+            (parts,) = worker.stream(first_parts, job)
+    except WorkerDied as death:
+        raise WebnormError(f"the first call failed: {death}") from death
     lines = [Line("first call on GpuArrays", whole)]
     return lines + [Line(f"  {name.removesuffix('_ns')}", spent) for name, spent in parts.items()]
 
@@ -175,11 +182,13 @@ def main() -> None:
     parser.add_argument("--adapter")
     parser.add_argument("--op", choices=[op for op in OPS if op != "copy"], default="layer_norm")
     parser.add_argument("--dtype", choices=STORAGE, default="float32")
-    parser.add_argument("--rows", type=int, default=64)
-    parser.add_argument("--cols", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rows", type=positive, default=64)
+    parser.add_argument("--cols", type=positive, default=256)
+    parser.add_argument("--rounds", type=positive, default=100)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    if given.json is not None:
+        check_writable(given.json)
     os.environ.update(_NO_DISK_CACHE)
     op = OPS[given.op]
     problem = Problem(
@@ -200,4 +209,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except WebnormError as error:
+        sys.exit(str(error))

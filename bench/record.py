@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bench.arguments import positive
 from bench.contenders import Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import Sampler
@@ -227,12 +228,18 @@ def merged(old: Report | None, new: Report) -> Report:
     return Report(device={**new.device, RECORDED: recorded}, results=(*kept, *new.results))
 
 
+def beside(out: Path, suffix: str) -> Path:
+    """NAME with a suffix; a dot in NAME begins none."""
+    return out.with_name(out.name + suffix)
+
+
 def write_tables(out: Path, report: Report) -> None:
-    """NAME.md, NAME.csv and, where matplotlib is installed, NAME.svg."""
-    write_text(out.with_suffix(".md"), to_markdown(report, out.name))
-    write_text(out.with_suffix(".csv"), to_csv(report))
+    """NAME.md, NAME.csv and, where matplotlib is installed and there is enough to draw, NAME.svg."""
+    picture = beside(out, ".svg")
     if find_spec("matplotlib"):
-        plot(report, out.with_suffix(".svg"))
+        plot(report, picture)
+    write_text(beside(out, ".md"), to_markdown(report, picture.name if picture.exists() else None))
+    write_text(beside(out, ".csv"), to_csv(report))
 
 
 # --- the command
@@ -250,8 +257,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--op", nargs="+", choices=[op for op in OPS if op != "copy"])
     parser.add_argument("--dtype", nargs="+", choices=STORAGE)
     parser.add_argument("--cols", type=int, nargs="+", help="of the sections' numbers of columns, these")
-    parser.add_argument("--mebibytes", type=int, default=X_BYTES >> 20, help="of x, where rows are free")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--mebibytes", type=positive, default=X_BYTES >> 20, help="of x, where rows are free")
+    parser.add_argument("--rounds", type=positive, default=30)
     parser.add_argument("--tables", action="store_true", help="measure nothing")
     return parser.parse_args()
 
@@ -280,7 +287,12 @@ def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]
     command = " ".join(["python -m bench.record", *sys.argv[1:]])
     recorded: dict[str, str] = {}
     found: list[Result] = []
-    for name, section, task in chosen(asked, adapter.traits.software):
+    problems = list(chosen(asked, adapter.traits.software))
+    if not problems:
+        raise WebnormError(
+            "nothing to record: no section asked for has such a problem; bench/sections.py lists them"
+        )
+    for name, section, task in problems:
         began = timing.clock()
         results = measure(device_with(tuple(section.limits.items())), task, asked.rounds, section.alone)
         print(f"{timing.clock() - began:5.1f} s  {task}: {Summary.of(results)}", flush=True)
@@ -293,8 +305,10 @@ def main() -> None:
     """Measure what is asked for and write the files."""
     asked = arguments()
     for suffix in (".json", ".md", ".csv", ".svg"):
-        check_writable(asked.out.with_suffix(suffix))
-    json = asked.out.with_suffix(".json")
+        check_writable(beside(asked.out, suffix))
+    json = beside(asked.out, ".json")
+    if asked.tables and not json.exists():
+        raise WebnormError(f"--tables needs a record, and there is no {json}")
     report = before = read(json) if json.exists() else None
     try:
         for report in () if asked.tables else record(asked, before):

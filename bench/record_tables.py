@@ -127,8 +127,11 @@ def summaries(report: Report) -> dict[str, list[Summary]]:
     return found
 
 
-def to_markdown(report: Report, name: str) -> str:
-    """The record: what it was recorded on, the goals, and a table for each section, op and storage type."""
+def to_markdown(report: Report, picture: str | None) -> str:
+    """The record: what it was recorded on, the goals, and a table for each section, op and storage type.
+
+    `picture` is the name of the picture beside it, None where there is none.
+    """
     device = report.device
     packages = ", ".join(f"{package} {version}" for package, version in device.get("packages", {}).items())
     software = device.get("type") == "CPU"
@@ -138,7 +141,7 @@ def to_markdown(report: Report, name: str) -> str:
         f"{device_text(device)}; {device.get('cpu', 'unknown processor')}; webnorm {report.webnorm}; "
         f"Python {device.get('python', 'unknown')}, {packages}.",
         f"{_ON_SOFTWARE if software else _ON_A_GPU} {_MARKED}",
-        f"![Share of the best copy by columns]({name}.svg)",
+        *([] if picture is None else [f"![Share of the best copy by columns]({picture})"]),
     ]
     for section, members in found.items():
         parts.append(f"## {SECTIONS[section].title}")

@@ -17,6 +17,7 @@ from test_snapshots import tracked
 from webnorm import browser, functional, modules, onnx_ops, tint
 from webnorm.device import Device
 from webnorm.kernel import ADAPTER_NAMES, PROBLEM_NAMES, TEMPLATE_NAMES, wgsl_root
+from webnorm.ops import OPS, Op
 from webnorm.presets import PRESETS
 from webnorm.problem import Options
 
@@ -91,6 +92,12 @@ def test_every_command_is_documented() -> None:
     assert commands == {"doctor", "list", "show", "check", "bench", "compare", "tune", "export", "verify"}
     text = "".join(page.read_text() for page in PAGES)
     assert all(f"webnorm {command}" in text for command in commands)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if not op.exact], ids=lambda op: op.name)
+def test_the_readme_names_every_kernel_of_an_op(op: Op) -> None:
+    (row,) = re.findall(rf"^\| `{op.name}` \|.*\| (.*) \|$", (ROOT / "README.md").read_text(), re.M)
+    assert row == ", ".join(f"`{kernel.name}`" for kernel in KERNELS if kernel.op is op)
 
 
 def test_every_option_has_an_example() -> None:

@@ -174,6 +174,21 @@ def test_types_and_readme_name_every_tensor() -> None:
     assert "createLayerNorm" in files["index.js"].decode()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "options", "narrow"),
+    [
+        ("float32", (), set()),
+        ("float32", ("out_dtype=bfloat16",), {"bfloat16"}),
+        ("float16", ("out_dtype=float32",), {"float16"}),
+    ],
+)
+def test_the_readme_tells_of_the_types_that_travel_as_bits(
+    dtype: str, options: tuple[str, ...], narrow: set[str]
+) -> None:
+    files = export.package(request("layer_norm", (64,), options, dtype=dtype))
+    assert set(re.findall(r"^(\w+) travels as its bits", files["README.md"].decode(), re.M)) == narrow
+
+
 def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
     source = next(kernel for kernel in KERNELS if kernel.label == "rms_norm/workgroup").path
     own = tmp_path / "rms_norm" / "mine.wgsl"

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bench import overhead
 from lab import kernel_named
 from test_report import MIXED, line_of, text
-from webnorm import lab, profile, timing
+from webnorm import lab, profile, timing, tuning
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import default_variant
@@ -117,3 +118,40 @@ def test_overheads_are_reported(tmp_path: Path, device: Device) -> None:
     assert {"render", "compile", "pipeline"} < set(lines)
     calls = lines["call on GpuArrays"], lines["encode and submit"]
     assert calls[0]["ratio"] == pytest.approx(calls[0]["median_ns"] / calls[1]["median_ns"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--adapter", "made-up"], "no adapter 'made-up'"),
+        (["--json", "no/such/folder.json"], "cannot write no/such/folder.json"),
+        (["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of 1 or more"),
+        (["--cols", "0"], "argument --cols: it is '0'; expected a whole number of 1 or more"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(arguments: list[str], message: str, device: Device) -> None:
+    command = [sys.executable, "-m", "bench.overhead", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode and "Traceback" not in done.stderr
+    assert message in done.stderr.splitlines()[-1]
+
+
+def test_overheads_are_held_against_what_a_tuning_chose(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path))
+    job = overhead.Job("layer_norm", Problem(rows=3, cols=36))
+    choice = tuning.Choice(
+        op=job.op,
+        problem=job.problem,
+        kernel="two_pass",
+        constants={"threads_per_row": 16, "hi_lo_mean": 1},
+        speedup=1.0,
+        percent_of_copy=None,
+        tried=1,
+    )
+    platform = tuning.Platform.of(device.adapter.description())
+    recorded = tuning.Tuning(platform=platform, date="2026-01-01", choices=(choice,))
+    tuning.write(recorded, tuning.path_of(platform))
+    _, plan = overhead.bound(device, job)
+    assert plan.shader.variant.kernel.name == "two_pass"

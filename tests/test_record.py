@@ -240,7 +240,8 @@ def test_a_choice_that_is_wrong_meets_no_goal() -> None:
 
 def test_the_tables_say_what_was_met_missed_and_left_out() -> None:
     problems = [*a_problem(task_of("layer_norm", 96), 98.0), *a_problem(task_of("layer_norm", 256), 80.0)]
-    text = to_markdown(Report(device=DEVICE, results=tuple(problems)), "NAME")
+    text = to_markdown(Report(device=DEVICE, results=tuple(problems)), "NAME.svg")
+    assert "![Share of the best copy by columns](NAME.svg)" in text
     assert "Met by 1 of 2 problems." in text
     assert text.count("| met |") == text.count("| **missed** |") == 1
     assert "- Liger, 2 problems: skip: it has no such op" in text
@@ -253,7 +254,7 @@ def test_a_time_that_scatters_is_marked() -> None:
         replace(r, flags=("noisy",)) if r.kernel == "Triton" else r for r in a_problem(task_of("layer_norm"))
     ]
     assert Summary.of(results).percent("Triton") == "90.0~"
-    assert "| 90.0~ |" in to_markdown(Report(device=DEVICE, results=tuple(results)), "NAME")
+    assert "| 90.0~ |" in to_markdown(Report(device=DEVICE, results=tuple(results)), None)
 
 
 def test_sections_stand_in_their_order_with_columns_rising() -> None:
@@ -326,19 +327,41 @@ def test_neighbours_pass_over_what_cannot_run() -> None:
 
 
 def test_a_run_writes_what_compare_reads(tmp_path: Path, device: Device) -> None:
-    out = tmp_path / "cpu"
+    # A dot in the name is no suffix: v1.2 would be written over v1.1.
+    out = tmp_path / "cpu1.2"
+    json, markdown = tmp_path / "cpu1.2.json", tmp_path / "cpu1.2.md"
     command = [sys.executable, "-m", "bench.record", "--cpu", "--out", str(out)]
     options = ["--section", "cpu", "--op", "layer_norm", "--cols", "1024", "--rounds", "2"]
     done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    report = read(out.with_suffix(".json"))
+    report = read(json)
     assert {"copy", "NumPy"} <= {r.kernel for r in report.results if r.timed}
     assert sum(bool(r.auto) for r in report.results) == 1
-    assert "layer_norm" in out.with_suffix(".md").read_text()
-    out.with_suffix(".md").unlink()
+    # One number of columns makes no picture.
+    assert "layer_norm" in markdown.read_text() and "![" not in markdown.read_text()
+    markdown.unlink()
     done = subprocess.run([*command, "--tables"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert out.with_suffix(".md").exists() and read(out.with_suffix(".json")) == report
+    assert markdown.exists() and read(json) == report
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tables"], "--tables needs a record, and there is no "),
+        (["--cols", "77"], "nothing to record: no section asked for has such a problem"),
+        (["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of 1 or more"),
+        (["--mebibytes", "0"], "argument --mebibytes: it is '0'; expected a whole number of 1 or more"),
+        (["--adapter", "made-up"], "no adapter 'made-up'"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    options: list[str], message: str, tmp_path: Path, device: Device
+) -> None:
+    command = [sys.executable, "-m", "bench.record", "--out", str(tmp_path / "cpu"), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode and message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not any(tmp_path.iterdir())
 
 
 def test_the_documents_name_every_section_and_contender() -> None:

@@ -23,7 +23,7 @@ from webnorm.device import Device, Traits
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, discover
 from webnorm.ops import OPS
-from webnorm.presets import Task, tasks
+from webnorm.presets import PRESETS, Task, quick_tasks, tasks
 from webnorm.problem import Problem
 from webnorm.results import Result
 from webnorm.worker import Worker
@@ -230,6 +230,19 @@ def test_grids() -> None:
     assert len(tune.grid(None, (), (None, None), (), software=True, quick=True)) == 4
     named = tune.grid("rms_norm", ("bfloat16",), ((3, 5), (7,)), ("residual",), software=True, quick=False)
     assert [str(task.problem) for task in named] == [f"{m}x7 bfloat16, no bias, residual" for m in (3, 5)]
+    twice = tune.grid("rms_norm", (), ((3, 3), (7, 7)), (), software=True, quick=True)
+    assert len(twice) == 1
+
+
+@pytest.mark.parametrize("software", [True, False])
+def test_the_tasks_of_a_preset(software: bool) -> None:
+    preset = PRESETS["transformer"]
+    assert tune.of_preset(preset, (), (), software, quick=False) == preset.tasks
+    assert tune.of_preset(preset, (), (), software, quick=True) == quick_tasks(preset, software)
+    both = tune.of_preset(preset, ("float16", "bfloat16"), ("residual",), software, quick=True)
+    assert len(both) == 2 * len(quick_tasks(preset, software)) < len(preset.tasks)
+    assert {task.problem.dtype for task in both} == {"float16", "bfloat16"}
+    assert all(task.problem.options.residual for task in both)
 
 
 # --- on a device
@@ -260,10 +273,12 @@ def test_tune_records_what_auto_follows(
     assert done.returncode == 0 and done.stderr == ""
     assert "rms_norm, 8x48 float32, no bias: " in done.stdout and "variants tried" in done.stdout
     (path,) = (tmp_path / "tunings").iterdir()
-    assert f"1 choices are in {path}" in done.stdout
+    assert f"1 choice is in {path}" in done.stdout
     again = webnorm([*TUNE, "--rows", "8"], tmp_path)
     assert "1 of 1 problems are recorded" in again.stdout and "tried" not in again.stdout
     assert "rms_norm, 8x48" in webnorm(["tune", "--list"], tmp_path).stdout
+    elsewhere = webnorm(["tune", "--list", "--out", "none.json"], tmp_path)
+    assert elsewhere.stdout == "nothing is recorded: there is no none.json\n"
 
     # Not what the rules would choose, to see that it is followed.
     data = json.loads(path.read_text())
@@ -282,6 +297,8 @@ def test_tune_records_what_auto_follows(
     ignored = webnorm(bench, tmp_path)
     assert ignored.returncode == 0 and "by rules" in ignored.stdout
     assert ignored.stderr.count("\n") == 1 and "is ignored: it is stale" in ignored.stderr
+    stale = webnorm(["tune", "--list"], tmp_path)
+    assert "rms_norm, 8x48" in stale.stdout and "does not hold here: it is stale" in stale.stderr
     path.write_text("no JSON")
     for arguments in (bench, ["tune", "--list"]):
         refused = webnorm(arguments, tmp_path)
@@ -329,6 +346,8 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
         (["tune", "--dtype", "half"], "unknown dtype 'half'"),
         (["tune", "--option", "dh"], "layer_norm has no option dh"),
         (["tune", "--cols", "0"], "cols is 0; expected 1 or more"),
+        (["tune", "--rows", "8,0"], "rows is 0; expected 1 or more"),
+        (["tune", "--list", "--forget"], "--list shows what --forget removes"),
         (["show", "auto", "-c", "threads_per_row=8"], "auto chooses constants by itself"),
     ],
 )

@@ -140,6 +140,8 @@ def test_a_stale_or_foreign_file_is_ignored_with_a_word(
     found, note = tuning.applicable(PLATFORM)
     assert found == ()
     assert note is not None and re.search(word, note) and str(path) in note
+    # `webnorm tune` leaves another device's alone.
+    assert note.endswith("removes it") == ("another device" in word)
 
 
 def test_the_users_file_goes_before_the_packaged_one(folder: Path) -> None:
@@ -166,8 +168,17 @@ def test_resuming_goes_on_with_what_holds(folder: Path) -> None:
     fresh, note = tuning.resume(path, replace(PLATFORM, driver="2"))
     assert fresh.choices == () and fresh.platform.driver == "2"
     assert note is not None and "stale" in note
-    with pytest.raises(WebnormError, match="is not overwritten: it is of another device"):
+    with pytest.raises(
+        WebnormError, match=r"is not overwritten: it is of another device.*tune --forget` removes"
+    ):
         tuning.resume(path, replace(PLATFORM, adapter="Other"))
+
+
+def test_a_broken_file_elsewhere_does_not_cost_the_users_own(tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text("{")
+    with pytest.raises(WebnormError, match=re.escape(f"run `webnorm tune --out {path} --forget`")):
+        tuning.resume(path, PLATFORM)
 
 
 # --- which choice

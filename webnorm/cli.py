@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from webnorm.presets import Task
     from webnorm.render import Shader
     from webnorm.results import Report, Result
-    from webnorm.tuning import Tuning
+    from webnorm.tuning import Platform, Tuning
 
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -760,13 +760,17 @@ def tune_command(
     ] = None,
     cols: Annotated[str | None, typer.Option(help="Columns, a list. Default: 256, 512, ... 16384.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="The tasks of a named workload of `webnorm bench` instead.")
+        str | None, typer.Option(help="The tasks of a named workload instead; `help` lists them.")
     ] = None,
     option: OptionOption = None,
     no_weight: NoWeightOption = False,
     no_bias: NoBiasOption = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One small float32 problem of each op, a few seconds each.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="One small float32 problem of each op, or a few of the preset; some seconds each.",
+        ),
     ] = False,
     budget: Annotated[
         float | None,
@@ -797,33 +801,34 @@ def tune_command(
     console = _console()
     if op is not None and op not in tune.OPS:
         raise unknown("op", op, tune.OPS)
+    if preset == "help":
+        console.print(overview.preset_table())
+        return
     if preset is not None and (rows or cols or op):
         raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
+    if show_recorded and forget:
+        raise WebnormError("--list shows what --forget removes; expected one of them")
     info = find_adapter(adapter)
     platform = tuning.Platform.of(info.description())
     path = out or tuning.path_of(platform)
     if forget:
         print(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
         return
+    if show_recorded:
+        _show_tuning(console, path, platform)
+        return
     recorded, note = tuning.resume(path, platform)
     if note is not None:
         print(f"webnorm: {note}", file=sys.stderr)
-    if show_recorded:
-        console.print(overview.tuning_table(recorded))
-        return
 
     options = _option_pairs(option, no_weight, no_bias)
+    dtypes = check.dtypes_named(dtype) if dtype else ()
+    software = info.traits.software
     if preset is not None:
-        tasks = presets.preset_named(preset).changed(options, dtype, None).tasks
+        tasks = tune.of_preset(presets.preset_named(preset), dtypes, options, software, quick)
     else:
-        tasks = tune.grid(
-            op,
-            check.dtypes_named(dtype) if dtype else (),
-            (_integers(rows, "--rows"), _integers(cols, "--cols")),
-            options,
-            info.traits.software,
-            quick,
-        )
+        shapes = _integers(rows, "--rows"), _integers(cols, "--cols")
+        tasks = tune.grid(op, dtypes, shapes, options, software, quick)
     left = tuple(task for task in tasks if again or not recorded.has(task.op, task.problem))
     if len(left) < len(tasks):
         console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")
@@ -851,9 +856,26 @@ def tune_command(
         except KeyboardInterrupt:
             interrupted = True
     if recorded.choices:
-        console.print(f"{len(recorded.choices)} choices are in {path}", markup=False, soft_wrap=True)
+        count = len(recorded.choices)
+        console.print(
+            f"{count} {'choice is' if count == 1 else 'choices are'} in {path}", markup=False, soft_wrap=True
+        )
     if interrupted:
         raise _Interrupted
+
+
+def _show_tuning(console: Console, path: Path, platform: Platform) -> None:
+    """What is in a tuning file, whether it holds here or not."""
+    from webnorm import overview, tuning
+
+    if not path.exists():
+        console.print(f"nothing is recorded: there is no {path}", markup=False, soft_wrap=True)
+        return
+    recorded = tuning.read(path)
+    objection = recorded.objection(platform)
+    if objection is not None:
+        print(f"webnorm: the tuning {path} does not hold here: {objection}", file=sys.stderr)
+    console.print(overview.tuning_table(recorded))
 
 
 @app.command("export")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from webnorm import auto, bench, expression, lab, ops, search, timing
 from webnorm.compare import ratio_interval
 from webnorm.device import Traits
+from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, all_variants, default_variant
-from webnorm.presets import Task, tasks
+from webnorm.presets import Preset, Task, quick_tasks, tasks
 from webnorm.problem import DTYPES
 from webnorm.results import Result, best
 from webnorm.tuning import LARGE_BYTES, Choice
@@ -75,6 +76,8 @@ def grid(
     WebnormError for a problem that an op does not have.
     """
     rows, cols = shapes
+    if 0 in (rows or ()):
+        raise WebnormError("rows is 0; expected 1 or more: no rows take no time")
     cols = cols or (QUICK_COLS if quick else SOFTWARE_COLS if software else COLS)
     dtypes = dtypes or (DTYPES_TUNED[:1] if quick else DTYPES_TUNED)
     found: list[Task] = []
@@ -85,7 +88,20 @@ def grid(
             elements = SOFTWARE_ELEMENTS if software else full
             pairs = [(m, n) for n in cols for m in rows or (max(1, elements // max(1, n)),)]
             found += tasks(name, pairs, defaults.changed(options), dtype=dtype)
-    return tuple(found)
+    return _once(found)
+
+
+def of_preset(
+    preset: Preset, dtypes: Sequence[str], options: Sequence[str], software: bool, quick: bool
+) -> tuple[Task, ...]:
+    """The tasks of a preset in the storage types, its own where there are none; a few of them if `quick`."""
+    changed = [preset.changed(options, dtype, None) for dtype in dtypes or (None,)]
+    return _once(task for one in changed for task in (quick_tasks(one, software) if quick else one.tasks))
+
+
+def _once(found: Iterable[Task]) -> tuple[Task, ...]:
+    """The tasks without those that are named again."""
+    return tuple({str(task): task for task in found}.values())
 
 
 def candidates(kernels: Sequence[Kernel], task: Task, traits: Traits, rules: Variant) -> list[Variant]:

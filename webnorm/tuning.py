@@ -138,8 +138,16 @@ class Tuning:
 
 def path_of(platform: Platform) -> Path:
     """The user's own file for a device; it need not exist."""
-    folder = os.environ.get("WEBNORM_TUNINGS") or cache.folder("tunings")
-    return Path(folder) / platform.file_name
+    return _folder() / platform.file_name
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("WEBNORM_TUNINGS") or cache.folder("tunings"))
+
+
+def _forgetting(path: Path) -> str:
+    """The command that removes this file, and not the user's own where it is another."""
+    return f"`webnorm tune {'' if path.parent == _folder() else f'--out {path} '}--forget`"
 
 
 def applicable(platform: Platform) -> tuple[tuple[Tuning, ...], str | None]:
@@ -157,10 +165,9 @@ def applicable(platform: Platform) -> tuple[tuple[Tuning, ...], str | None]:
         if objection is None:
             found.append(own)
         else:
-            note = (
-                f"the tuning {path} is ignored: {objection}; "
-                "`webnorm tune --forget` removes it, `webnorm tune` records a new one"
-            )
+            note = f"the tuning {path} is ignored: {objection}; {_forgetting(path)} removes it"
+            if own.platform.device == platform.device:
+                note += ", `webnorm tune` records a new one"
     packaged = PACKAGED / platform.file_name
     if packaged.exists():
         found.append(read(packaged))
@@ -181,7 +188,9 @@ def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
     if objection is None:
         return recorded, None
     if recorded.platform.device != platform.device:
-        raise WebnormError(f"the tuning {path} is not overwritten: {objection}")
+        raise WebnormError(
+            f"the tuning {path} is not overwritten: {objection}; {_forgetting(path)} removes it"
+        )
     return fresh, f"the tuning {path} is not gone on with: {objection}"
 
 
@@ -205,7 +214,7 @@ def read(path: Path) -> Tuning:
         raise WebnormError(f"cannot read the tuning {path}: {error.strerror}") from error
     except (ValueError, WebnormError) as error:
         raise WebnormError(
-            f"the tuning {path} is broken: {error}; delete the file, or run `webnorm tune --forget`"
+            f"the tuning {path} is broken: {error}; delete the file, or run {_forgetting(path)}"
         ) from error
 
 
