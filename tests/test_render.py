@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import GPU, KERNELS, kernel_named
-from webnorm.device import BROWSER, Device
+from lab import GPU, KERNELS, SOFTWARE, STABLE, kernel_named
+from webnorm.device import BROWSER, Device, Traits
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, default_variant, load, wgsl_root
 from webnorm.native import natively
@@ -244,3 +244,14 @@ def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) ->
     body = body.replace("helper(x[i])", "helper(x[i]) + much[i].x")
     with pytest.raises(WebnormError, match="uses 80000 bytes of workgroup memory; the limit is"):
         compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": HELPER}))
+
+
+@pytest.mark.parametrize("traits", [GPU, SOFTWARE, BROWSER], ids=["gpu", "software", "browser"])
+@pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
+def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> None:
+    """What is written out step by step has a bound: llvmpipe compiled a thousand lines for minutes."""
+    for cols in (4096, 20001, 70001):
+        problem = Problem(rows=2, cols=cols, options=kernel.op.defaults)
+        variant = default_variant(kernel, problem, traits)
+        if variant.refusal(problem, traits) is None:
+            assert len(render_shader(variant, problem, "native", traits).text.splitlines()) < 600

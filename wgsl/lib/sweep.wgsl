@@ -28,6 +28,8 @@
     stored; the rest is read again each time. -#}
 {% set held = held_steps if held_steps is defined else 0 %}
 {% set cached = cached_steps if cached_steps is defined else 0 %}
+{#- Written out, so many steps take llvmpipe's compiler minutes. -#}
+{% set cache_loops = cached > 16 %}
 {% macro row_cache() %}
 {% if cached %}
 // Steps of the row, each invocation its own.
@@ -38,19 +40,31 @@ var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_s
 {% for k in range(held) %}
     let held{{ k }} = load_input(row, {{ k }}u, thread);
 {% endfor %}
-{% for k in range(cached) %}
+{% for k in range(0 if cache_loops else cached) %}
     row_cache[{{ k * workgroup_size }}u + place] = {{ encoded(dtype, "load_input(row, " ~ (held + k) ~ "u, thread)") }};
 {% endfor %}
+{% if cache_loops %}
+    for (var k = 0u; k < {{ cached }}u; k++) {
+        row_cache[k * {{ workgroup_size }}u + place] = {{ encoded(dtype, "load_input(row, " ~ held ~ "u + k, thread)") }};
+    }
+{% endif %}
 {% endmacro %}
 {% macro sweep_row() %}
 {% set body = caller() %}
-{% for k in range(held + cached) %}
+{% for k in range(held if cache_loops else held + cached) %}
     {
         let j = {{ k }}u;
         let h = {{ "held" ~ k if k < held else decoded(dtype, "row_cache[" ~ (k - held) * workgroup_size ~ "u + place]") }};
 {{ body }}
     }
 {% endfor %}
+{% if cache_loops %}
+    for (var k = 0u; k < {{ cached }}u; k++) {
+        let j = {{ held }}u + k;
+        let h = {{ decoded(dtype, "row_cache[k * " ~ workgroup_size ~ "u + place]") }};
+{{ body }}
+    }
+{% endif %}
 {% if held + cached < steps %}
     {% call sweep(held + cached) %}
         let h = load_input(row, j, thread);
