@@ -133,16 +133,16 @@ MUTANTS = (
     )),
     *(replace(Mutant(*mutant), hard="backward") for mutant in (
         ("dbias for dweight", GRADIENT_REGISTERS, '("dweight", "dy" ~ j ~ " * xhat" ~ j)', '("dweight", "dy" ~ j)', BACKWARD[:1]),
-        ("dweight for dbias", COLUMNS, "dbias_sum += dy_value;", "dbias_sum += dy_value * xhat;", BACKWARD[1:2]),
+        ("dweight for dbias", COLUMNS, '("dbias", "dy" ~ k)', '("dbias", "dy" ~ k ~ " * xhat")', BACKWARD[1:2]),
         ("the sums in each other's place", GRADIENT, "if (at / CHUNKS == {{ loop.index0 }}u)", "if (at / CHUNKS == {{ loop.length - 1 - loop.index0 }}u)", BACKWARD[:1]),
         ("no mean of g * xhat", GRADIENT_ROW, "xhat{{ j }} * slope", "xhat{{ j }} * 0.0", BACKWARD[:1]),
-        ("no mean of g * xhat in columns", COLUMNS, "- xhat * mean_gx", "", BACKWARD[2:]),
+        ("no mean of g * xhat in columns", COLUMNS, "- xhat * mean_gx{{ k }}", "", BACKWARD[2:]),
         ("no mean of g", GRADIENT_ROW, '{{ " + offset" if has_mean }}', "", BACKWARD[:1]),
-        ("no mean of g in columns", COLUMNS, '{{ " - mean_g" if has_mean }}) * rstd', ") * rstd", BACKWARD[2:]),
+        ("no mean of g in columns", COLUMNS, '{{ " - mean_g" ~ k if has_mean }}', "", BACKWARD[2:]),
         ("dx without rstd", GRADIENT_ROW, "g{{ j }} * rstd + (", "g{{ j }} + (", BACKWARD[:1]),
         ("weight without + 1 in a gradient", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""', BACKWARD[:1]),
         ("dh forgotten", GRADIENT_ROW, '" + dh" ~ j if has_dh', '"" if has_dh', BACKWARD[:1]),
-        ("dh forgotten in columns", COLUMNS, '" + load_dh(row, 0u, thread)" if has_dh', '"" if has_dh', BACKWARD[1:2]),
+        ("dh forgotten in columns", COLUMNS, '" + dh" ~ k if has_dh', '"" if has_dh', BACKWARD[1:2]),
         ("the saved mean's second word not used", GRADIENT_ROW, '" - mean) * rstd - low_rstd"', '" - mean) * rstd"', BACKWARD[:1]),
         ("the projection's gradient without dh", GRADIENT_REGISTERS, '("dresidual_bias", "dx" ~ j)', '("dresidual_bias", "g" ~ j)', BACKWARD[:1]),
         ("a record of sums left out", GRADIENT, "record < params.partials_count", "record + 1u < params.partials_count", BACKWARD),
@@ -150,7 +150,8 @@ MUTANTS = (
         ("rows of a workgroup that overwrite each other's sums", GRADIENT_REGISTERS, '"+=" if stream else "="', '"="', BACKWARD[:1]),
         ("sums of rows that do not exist", GRADIENT_REGISTERS, 'term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)"', "term", BACKWARD[:1]),
         ("columns of rows that are not shifted", COLUMNS, "row_shift = (params.x_start + group * COLS) % 4u;", "row_shift = 0u;", BACKWARD[1:2]),
-        ("rows skipped by the columns", COLUMNS, "row += params.partials_count", "row += params.partials_count + 4u", BACKWARD[1:2]),
+        ("rows skipped by the columns", COLUMNS, "params.partials_count) {\n{% for k", "params.partials_count + 4u) {\n{% for k", BACKWARD[1:2]),
+        ("rows of a batch that do not exist", COLUMNS, '"if (first + " ~ k ~ "u * params.partials_count < params.rows) " if k', '""', BACKWARD[1:2]),
         ("g without the weight", GRADIENT_ROW, '" * weight" ~ j if', '"" if', BACKWARD[:1]),
         ("rstd and the mean of g * xhat swapped", "lib/row_sums.wgsl", "row_sums[at + 1u] = means.x;", "row_sums[at + 1u] = rstd;", BACKWARD[2:]),
     )),
@@ -163,8 +164,8 @@ MUTANTS = (
 LAYOUTS = (
     {"threads_per_row": 4, "rows_per_workgroup": 4},
     {"threads_per_row": 16, "rows_per_workgroup": 2},
-    {"threads_per_row": 128, "rows_per_workgroup": 1},
-    {"threads_per_row": 128, "rows_per_workgroup": 2},
+    {"threads_per_row": 128, "rows_per_workgroup": 1, "row_batch": 2},
+    {"threads_per_row": 128, "rows_per_workgroup": 2, "row_batch": 4},
 )
 Hard = tuple[Problem, dict[str, Array], dict[str, int]]
 

@@ -1,8 +1,9 @@
 {#- The last step of a gradient of rows of any length: `columns_of_rows` walks down the rows with an invocation for
     each chunk of columns, writes dx and adds up what is summed over rows. -#}
 {% from "lib/column_sums.wgsl" import summed with context %}
-{% from "lib/gradient.wgsl" import row_words with context %}
-{% from "lib/dtype.wgsl" import chunked, shifted with context %}
+{% from "lib/gradient.wgsl" import row_names with context %}
+{% from "lib/dtype.wgsl" import shifted with context %}
+{% set batch = row_batch if row_batch is defined else 1 %}
 @compute @workgroup_size({{ column_threads }})
 fn columns_of_rows(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
@@ -28,30 +29,30 @@ fn columns_of_rows(
 {% for name in summed %}
     var {{ name }}_sum = Vec();
 {% endfor %}
-    // Rows that are this far apart are added up in one record.
-    for (var row = group; row < params.rows; row += params.partials_count) {
-        let at = params.row_sums_start + row * {{ row_words }}u;
-        let rstd = row_sums[at];
-        let mean_gx = row_sums[at + 1u];
-{% if has_mean %}
-        let mean = row_sums[at + 2u];
-        let low = row_sums[at + 3u];
-        let mean_g = row_sums[at + 4u];
+    // Rows that are this far apart are added up in one record. Those of a batch are on their way together.
+    for (var first = group; first < params.rows; first += {{ batch ~ "u * " if batch > 1 }}params.partials_count) {
+{% for k in range(batch) %}
+        let row{{ k }} = {{ "min(first + " ~ k ~ "u * params.partials_count, params.rows - 1u)" if k else "first" }};
+        let x{{ k }} = load_x(row{{ k }}, 0u, thread);
+        let dy{{ k }} = load_dy(row{{ k }}, 0u, thread);
+{% if has_dh %}
+        let dh{{ k }} = load_dh(row{{ k }}, 0u, thread);
 {% endif %}
-        let xhat = (load_x(row, 0u, thread){{ " - mean - low" if has_mean }}) * rstd;
-        let dy_value = load_dy(row, 0u, thread);
-        let g = dy_value{{ " * weight" if has_weight }};
-        let dx_value = (g - xhat * mean_gx{{ " - mean_g" if has_mean }}) * rstd{{ " + load_dh(row, 0u, thread)" if has_dh }};
-        store_dx(row, exists, 0u, thread, dx_value);
-{% if has_weight %}
-        dweight_sum += dy_value * xhat;
-{% endif %}
-{% if has_bias %}
-        dbias_sum += dy_value;
-{% endif %}
-{% if has_residual_bias %}
-        dresidual_bias_sum += dx_value;
-{% endif %}
+{% for name in row_names %}
+        let {{ name ~ k }} = row_sums[params.row_sums_start + row{{ k }} * {{ row_names | length }}u + {{ loop.index0 }}u];
+{% endfor %}
+{% endfor %}
+{% for k in range(batch) %}
+        {{ "if (first + " ~ k ~ "u * params.partials_count < params.rows) " if k }}{
+            let xhat = {{ "(x" ~ k ~ " - mean" ~ k ~ " - low" ~ k ~ ")" if has_mean else "x" ~ k }} * rstd{{ k }};
+            let g = dy{{ k }}{{ " * weight" if has_weight }};
+            let dx_value = (g - xhat * mean_gx{{ k }}{{ " - mean_g" ~ k if has_mean }}) * rstd{{ k }}{{ " + dh" ~ k if has_dh }};
+            store_dx(row{{ k }}, exists, 0u, thread, dx_value);
+{% for name, term in [("dweight", "dy" ~ k ~ " * xhat"), ("dbias", "dy" ~ k), ("dresidual_bias", "dx_value")] if name in summed %}
+            {{ name }}_sum += {{ term }};
+{% endfor %}
+        }
+{% endfor %}
     }
 {% if summed %}
     if (exists) {

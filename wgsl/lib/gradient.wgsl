@@ -7,8 +7,9 @@
     apart, and the record is written column by column. -#}
 {% from "lib/column_sums.wgsl" import summed, folded, column_stores with context %}
 {% from "lib/dtype.wgsl" import chunked, shifted with context %}
-{#- Words of a record of `row_sums`: rstd, the mean of g * x̂, and with a mean that, its low word and the mean of g. -#}
-{% set row_words = 5 if has_mean else 2 %}
+{#- A record of `row_sums`: mean_gx is the mean of g * x̂, low the mean's second word, mean_g the mean of g. -#}
+{% set row_names = ["rstd", "mean_gx"] + (["mean", "low", "mean_g"] if has_mean else []) %}
+{% set row_words = row_names | length %}
 const CHUNKS = {{ (cols + 3) // 4 }}u;  // vec4 per row of a record
 {% if summed %}
 {% set partial = "f32" if shifted or not chunked else "vec4<f32>" %}

@@ -10,6 +10,7 @@
 // part_steps = [1, 2, 4, 8]
 // column_threads = [8, 32, 64, 128, 256]
 // groups = [1, 2, 4, 8, 16, 64]
+// row_batch = [1, 2, 4]
 // subgroups = [true, false]
 // [default]
 // threads_per_row = "32 if software else min(256, max_invocations)"

@@ -6,6 +6,7 @@
 // threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
 // column_threads = [8, 32, 64, 128, 256]
 // groups = [4, 16, 64, 128, 256, 512]
+// row_batch = [1, 2, 4]
 // [default]
 // threads_per_row = "8 if software else min(256, max_invocations)"
 // column_threads = "8 if software else 64"

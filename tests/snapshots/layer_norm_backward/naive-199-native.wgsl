@@ -173,18 +173,21 @@ fn columns_of_rows(
     let group = item / 4u;
     // What lies past the row, or past the last group, is not stored.
     let exists = thread < ACCESSES && group < params.partials_count;
-    // Rows that are this far apart are added up in one record.
-    for (var row = group; row < params.rows; row += params.partials_count) {
-        let at = params.row_sums_start + row * 5u;
-        let rstd = row_sums[at];
-        let mean_gx = row_sums[at + 1u];
-        let mean = row_sums[at + 2u];
-        let low = row_sums[at + 3u];
-        let mean_g = row_sums[at + 4u];
-        let xhat = (load_x(row, 0u, thread) - mean - low) * rstd;
-        let dy_value = load_dy(row, 0u, thread);
-        let g = dy_value;
-        let dx_value = (g - xhat * mean_gx - mean_g) * rstd;
-        store_dx(row, exists, 0u, thread, dx_value);
+    // Rows that are this far apart are added up in one record. Those of a batch are on their way together.
+    for (var first = group; first < params.rows; first += params.partials_count) {
+        let row0 = first;
+        let x0 = load_x(row0, 0u, thread);
+        let dy0 = load_dy(row0, 0u, thread);
+        let rstd0 = row_sums[params.row_sums_start + row0 * 5u + 0u];
+        let mean_gx0 = row_sums[params.row_sums_start + row0 * 5u + 1u];
+        let mean0 = row_sums[params.row_sums_start + row0 * 5u + 2u];
+        let low0 = row_sums[params.row_sums_start + row0 * 5u + 3u];
+        let mean_g0 = row_sums[params.row_sums_start + row0 * 5u + 4u];
+        {
+            let xhat = (x0 - mean0 - low0) * rstd0;
+            let g = dy0;
+            let dx_value = (g - xhat * mean_gx0 - mean_g0) * rstd0;
+            store_dx(row0, exists, 0u, thread, dx_value);
+        }
     }
 }

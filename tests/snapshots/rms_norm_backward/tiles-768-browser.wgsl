@@ -281,18 +281,21 @@ fn columns_of_rows(
     let weight = load_weight(0u, thread);
     var dweight_sum = Vec();
     var dbias_sum = Vec();
-    // Rows that are this far apart are added up in one record.
-    for (var row = group; row < params.rows; row += params.partials_count) {
-        let at = params.row_sums_start + row * 2u;
-        let rstd = row_sums[at];
-        let mean_gx = row_sums[at + 1u];
-        let xhat = (load_x(row, 0u, thread)) * rstd;
-        let dy_value = load_dy(row, 0u, thread);
-        let g = dy_value * weight;
-        let dx_value = (g - xhat * mean_gx) * rstd;
-        store_dx(row, exists, 0u, thread, dx_value);
-        dweight_sum += dy_value * xhat;
-        dbias_sum += dy_value;
+    // Rows that are this far apart are added up in one record. Those of a batch are on their way together.
+    for (var first = group; first < params.rows; first += params.partials_count) {
+        let row0 = first;
+        let x0 = load_x(row0, 0u, thread);
+        let dy0 = load_dy(row0, 0u, thread);
+        let rstd0 = row_sums[params.row_sums_start + row0 * 2u + 0u];
+        let mean_gx0 = row_sums[params.row_sums_start + row0 * 2u + 1u];
+        {
+            let xhat = x0 * rstd0;
+            let g = dy0 * weight;
+            let dx_value = (g - xhat * mean_gx0) * rstd0;
+            store_dx(row0, exists, 0u, thread, dx_value);
+            dweight_sum += dy0 * xhat;
+            dbias_sum += dy0;
+        }
     }
     if (exists) {
         store_partial(group, 0u, 0u, thread, dweight_sum);
