@@ -10,6 +10,22 @@
 {% set stream = " + place / THREADS" if rows_per_workgroup > 1 else "" %}
 {#- Steps that one access holds. -#}
 {% set fetched = 2 if in_pairs(tensors | selectattr("name", "eq", "x") | first) else 1 %}
+{#- What travels ahead, as it lies in memory: of a row that is read again only what its sums take. -#}
+{% set ahead = ["x", "dy"] if reread else streams %}
+{% macro fetch_ahead(row, before="        ") %}
+{% for j in range(0, steps, fetched) %}
+{% for name in ahead %}
+{{ before }}next_{{ name ~ j }} = fetch_{{ name }}({{ row }}, {{ j }}u, thread);
+{% endfor %}
+{% endfor %}
+{% endmacro %}
+{% macro take_fetched() %}
+{% for j in range(steps) %}
+{% for name in ahead %}
+        let {{ name ~ j }} = {{ name }}_of(next_{{ name ~ (j - j % fetched) }}, {{ j }}u, thread);
+{% endfor %}
+{% endfor %}
+{% endmacro %}
 {{ saved_stats_of_row() if saved_stats else moment_reductions() }}
 
 {{ gradient_reduction() }}
@@ -45,11 +61,7 @@ fn main(
 
 {% if prefetch %}
     let first = min(record * {{ rows_per_workgroup }}u{{ stream }}, params.rows - 1u);
-{% for j in range(0, steps, fetched) %}
-{% for name in streams %}
-    var next_{{ name ~ j }} = fetch_{{ name }}(first, {{ j }}u, thread);
-{% endfor %}
-{% endfor %}
+{{ fetch_ahead("first", "    var ") }}
 {% if saved_stats %}
     var next_saved = saved_stats(first);
 {% endif %}
@@ -61,24 +73,16 @@ fn main(
 {% if prefetch %}
         // The next row travels while this one is worked on.
         let next = min((group + params.partials_count) * {{ rows_per_workgroup }}u{{ stream }}, params.rows - 1u);
-{% for j in range(steps) %}
-{% for name in streams %}
-        let {{ name ~ j }} = {{ name }}_of(next_{{ name ~ (j - j % fetched) }}, {{ j }}u, thread);
-{% endfor %}
-{% endfor %}
+{% if not reread %}
+{{ take_fetched() }}
+{% endif %}
 {% if saved_stats %}
         let saved = next_saved;
         next_saved = saved_stats(next);
 {% endif %}
-{% for j in range(0, steps, fetched) %}
-{% for name in streams %}
-        next_{{ name ~ j }} = fetch_{{ name }}(next, {{ j }}u, thread);
-{% endfor %}
-{% endfor %}
-{% else %}
-{% if not reread %}
+{{ fetch_ahead("next") if not reread }}
+{% elif not reread %}
 {{ load_streams("row") }}
-{% endif %}
 {% endif %}
 {% if saved_stats %}
 {% if not prefetch %}
@@ -90,7 +94,13 @@ fn main(
 {% endif %}
 
 {{ begin_sums() }}
-{% if reread %}
+{% if reread and prefetch %}
+        {
+{{ take_fetched() }}
+{{ normalised_steps(false) }}
+{{ add_steps() }}
+        }
+{% elif reread %}
         {% call sweep() %}
             let g = load_dy(row, j, thread){{ " * load_weight(j, thread)" if has_weight }};
             along += g * ({{ "(load_x(row, j, thread) - mean) * rstd - low_rstd" if has_mean else "load_x(row, j, thread) * rstd" }});
@@ -107,6 +117,7 @@ fn main(
         // The same row, which a compiler does not see: it would keep what it read, and run out of registers.
         let again = row + select(0u, 1u, rstd < 0.0);
 {{ load_streams("again") }}
+{{ fetch_ahead("next") if prefetch }}
 {{ normalised_steps(false) }}
 {% endif %}
 {% for j in range(steps) %}

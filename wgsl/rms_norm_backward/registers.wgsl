@@ -34,9 +34,6 @@
 // rule = "vector_width > 1 or not packed"
 // why = "types narrower than a word are read four at a time: vector_width 4"
 // [[require]]
-// rule = "not (prefetch and reread)"
-// why = "prefetch keeps the next row in registers, reread not even this one"
-// [[require]]
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and not native_f16)"
 // why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
 // [[require]]
