@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from webnorm.errors import WebnormError
 from webnorm.ops import OPS
 from webnorm.problem import STORAGE
 
@@ -18,8 +21,8 @@ def parser(description: str | None, out: str) -> argparse.ArgumentParser:
     found.add_argument("--adapter")
     found.add_argument("--op", choices=[op for op in OPS if op != "copy"])
     found.add_argument("--dtype", choices=STORAGE)
-    found.add_argument("--rows", type=int, nargs="*")
-    found.add_argument("--cols", type=int, nargs="*")
+    found.add_argument("--rows", type=positive, nargs="*")
+    found.add_argument("--cols", type=positive, nargs="*")
     found.add_argument("--rounds", type=positive, default=30)
     return found
 
@@ -35,7 +38,25 @@ def positive(text: str) -> int:
     return number
 
 
+def shapes(arguments: argparse.Namespace, default: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """The pairs of --rows and --cols, else the default; WebnormError unless each has its partner."""
+    rows, cols = arguments.rows or (), arguments.cols or ()
+    if len(rows) != len(cols):
+        raise WebnormError(
+            f"--rows names {len(rows)} and --cols {len(cols)}; expected as many of each: they go in pairs"
+        )
+    return tuple(zip(rows, cols, strict=True)) or default
+
+
 def ops_and_dtypes(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The ops and storage types asked for, else those that a record has."""
     ops = [arguments.op] if arguments.op else ["layer_norm", "rms_norm", "layer_norm_backward"]
     return ops, [arguments.dtype] if arguments.dtype else ["float32", "float16"]
+
+
+def run(main: Callable[[], None]) -> None:
+    """Call a script's main; a mistake of the user's is one line on stderr and a failing exit."""
+    try:
+        main()
+    except WebnormError as error:
+        sys.exit(str(error))

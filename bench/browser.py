@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bench.arguments import ops_and_dtypes, parser
+from bench.arguments import ops_and_dtypes, parser, run, shapes
 from webnorm import bench, export, lab, timing
 from webnorm.bundle import CLASSES
 from webnorm.device import Device, find_adapter, open_device
@@ -24,7 +24,7 @@ from webnorm.native import natively
 from webnorm.ops import OPS, Op, make_inputs
 from webnorm.plan import Plan
 from webnorm.problem import Problem
-from webnorm.results import write_text
+from webnorm.results import check_writable, write_text
 
 # While the reference was computed the GPU idled, and its clock fell: to 540 of 1980 MHz on an H200.
 _WARM_UP_S = 2.0
@@ -113,14 +113,15 @@ def table(title: str, lines: list[Line]) -> str:
 def main() -> None:
     """Parse the arguments, measure, write."""
     arguments = parser(__doc__, "the Markdown file to write").parse_args()
+    check_writable(arguments.out)
+    pairs = shapes(arguments, _SHAPES)
     device = open_device(find_adapter(arguments.adapter))
-    shapes = tuple(zip(arguments.rows, arguments.cols, strict=True)) if arguments.rows else _SHAPES
     ops, dtypes = ops_and_dtypes(arguments)
     command = " ".join(["python -m bench.browser", *sys.argv[1:]])
     text = [f"Recorded {datetime.date.today()} on {device.adapter} with `{command}`.\n"]
     for name in ops:
         for dtype in dtypes:
-            for rows, cols in shapes:
+            for rows, cols in pairs:
                 lines = measure(device, OPS[name], rows, cols, dtype, arguments.rounds)
                 text.append(table(f"{name} {rows}x{cols} {dtype}", lines))
                 print(text[-1], flush=True)
@@ -129,4 +130,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.arguments import positive
+from bench.arguments import positive, run
 from webnorm import functional, lab, timing
 from webnorm.arrays import GpuArray
 from webnorm.auto import choose
@@ -209,7 +208,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except WebnormError as error:
-        sys.exit(str(error))
+    run(main)

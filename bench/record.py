@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.arguments import positive
+from bench.arguments import positive, run
 from bench.contenders import Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import Sampler
@@ -319,7 +319,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except WebnormError as error:
-        sys.exit(str(error))
+    run(main)

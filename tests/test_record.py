@@ -364,6 +364,24 @@ def test_mistakes_are_told_in_a_line(
     assert "Traceback" not in done.stderr and not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--adapter", "made-up"], "no adapter 'made-up'"),
+        (["--cols", "0"], "argument --cols: it is '0'; expected a whole number of 1 or more"),
+        (["--rows", "3", "4", "--cols", "8"], "--rows names 2 and --cols 1; expected as many of each"),
+        (["--op", "copy"], "argument --op: invalid choice: 'copy'"),
+    ],
+)
+def test_mistakes_before_browsers_are_recorded_are_told_in_a_line(
+    options: list[str], message: str, tmp_path: Path, device: Device
+) -> None:
+    command = [sys.executable, "-m", "bench.browser", "--out", str(tmp_path / "x.md"), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode and message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not any(tmp_path.iterdir())
+
+
 def test_the_documents_name_every_section_and_contender() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
     assert all(name in text for name in {*SECTIONS, *NAMES} - {*COPIES})
