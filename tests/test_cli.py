@@ -24,6 +24,13 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
     ("arguments", "message"),
     [
         ([*QUICK, "--kernel", "registres"], "unknown kernel 'registres'; did you mean 'registers'"),
+        ([*QUICK, "--kernel", "atuo"], "unknown kernel 'atuo'; did you mean 'auto'"),
+        ([*QUICK, "-k", "auto", "-c", "threads_per_row=8"], "--constant goes with a kernel's name; auto"),
+        (
+            [*QUICK, "-k", "auto", "--all-constants"],
+            "--all-constants goes with a kernel's name; auto chooses constants by itself",
+        ),
+        (["check", "-k", "auto", "--all-constants"], "--all-constants goes with a kernel's name"),
         (["bench", "--preset", "transfomer"], "unknown preset 'transfomer'; did you mean 'transformer'"),
         (["bench", "--preset", "equinox", "--rows", "3"], "--preset names its own op and shapes"),
         (["bench", "--rows", "many"], "--rows is 'many'; expected integers separated by commas"),
@@ -67,6 +74,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["check", "--case", "shift"], "unknown case 'shift'"),
         (["check", "--input", "none.npy"], "none.npy: cannot read the array: No such file"),
         (["show", "nothing"], "unknown kernel 'nothing'"),
+        (["show", "atuo"], "unknown kernel 'atuo'; did you mean 'auto'"),
         (["show", "registers", "--cols", "100000"], "more than 64 columns per invocation"),
         (["show", "registers", "--target", "chrome"], "unknown target 'chrome'"),
         (["compare", "none.json", "none.json"], "none.json"),
@@ -196,6 +204,17 @@ def test_check_with_one_pass_failing_as_expected(tmp_path: Path, device: Device)
     (failure,) = [result for result in results if result["status"] == "fail"]
     assert (failure["kernel"], failure["expected"], failure["case"]) == ("one_pass", True, "shift-1e4")
     assert "expected" in failure["reason"] and "off by" in failure["reason"]
+
+
+def test_check_of_what_auto_chooses(tmp_path: Path, device: Device) -> None:
+    check = ["check", "--case", "rows-1", "--case", "shift-1e4", "--json", "-"]
+    for more, most in ((["-k", "auto"], 1), (["-k", "auto", "-k", "naive"], 2)):
+        done = webnorm([*check, *more], tmp_path)
+        assert done.returncode == 0, done.stderr
+        results = json.loads(done.stdout)["results"]
+        assert all(result["op"] == "layer_norm" and result["status"] == "pass" for result in results)
+        cases = [result["case"] for result in results]
+        assert set(cases) == {"rows-1", "shift-1e4"} and max(map(cases.count, cases)) <= most
 
 
 def test_check_of_a_users_array(tmp_path: Path, device: Device) -> None:

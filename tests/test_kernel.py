@@ -8,7 +8,16 @@ import pytest
 from lab import GPU, KERNELS, NORMS, SOFTWARE, STABLE, kernel_named
 from webnorm.device import BROWSER, Traits
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, all_variants, chosen_variants, default_variant, discover, load, select
+from webnorm.kernel import (
+    Kernel,
+    all_variants,
+    chosen_variants,
+    default_variant,
+    discover,
+    load,
+    select,
+    select_for,
+)
 from webnorm.problem import Problem
 from webnorm.render import render_shader
 
@@ -148,6 +157,13 @@ def test_selecting(tmp_path: Path) -> None:
     assert select(KERNELS, str(loose)).name == "loose"
     with pytest.raises(WebnormError, match="unknown kernel 'registres'; did you mean 'registers'"):
         select(KERNELS, "registres")
+    with pytest.raises(WebnormError, match="unknown kernel 'atuo'; did you mean 'auto'"):
+        select(KERNELS, "atuo")
+    # Only the lab takes a copy for a kernel.
+    with pytest.raises(WebnormError, match="unknown kernel 'nope'; there is: auto, naive"):
+        select(KERNELS, "nope")
+    with pytest.raises(WebnormError, match="did you mean 'copy'"):
+        select_for(KERNELS, ["cpy"], ["layer_norm"])
 
 
 def test_chosen_constants() -> None:

@@ -13,8 +13,6 @@ from webnorm.ops import Op
 from webnorm.problem import Problem
 from webnorm.tuning import Choice, Tuning
 
-AUTO = "auto"
-
 
 @dataclass(frozen=True)
 class Chosen:

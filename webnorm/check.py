@@ -10,13 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from webnorm import lab
+from webnorm.auto import choose
 from webnorm.corpus import CASES, Case, Changes, problems
 from webnorm.device import Traits
 from webnorm.errors import WebnormError, unknown
-from webnorm.kernel import Kernel, chosen_variants
-from webnorm.ops import OPS
+from webnorm.kernel import Kernel, Variant, chosen_variants
+from webnorm.ops import OPS, Op
 from webnorm.problem import DTYPES, STORAGE, Options, Problem
 from webnorm.results import Result
+from webnorm.tuning import Tuning
 from webnorm.worker import Worker, WorkerDied
 
 NORMS = tuple(name for name, op in OPS.items() if not op.exact)
@@ -35,7 +37,10 @@ def dtypes_named(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Request:
-    """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'."""
+    """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'.
+
+    What auto chooses from `ladder` and `tunings` is checked too; an empty ladder leaves it out.
+    """
 
     kernels: tuple[Kernel, ...]
     cases: tuple[Case, ...] = CASES
@@ -44,24 +49,45 @@ class Request:
     roots: tuple[Path, ...] = ()
     chosen: Mapping[str, Sequence[int]] | None = None
     every: bool = False
+    ladder: tuple[Kernel, ...] = ()
+    tunings: tuple[Tuning, ...] = ()
+
+    @property
+    def ops(self) -> list[Op]:
+        """The ops that have kernels here."""
+        return list({kernel.op.name: kernel.op for kernel in (*self.kernels, *self.ladder)}.values())
 
     @cached_property
-    def tasks(self) -> list[tuple[Case, Problem, tuple[Kernel, ...]]]:
-        """Each case as a problem of an op, with the kernels of that op."""
-        ops = {kernel.op.name: kernel.op for kernel in self.kernels}
+    def tasks(self) -> list[tuple[Case, Problem, Op]]:
+        """Each case as a problem of an op."""
         return [
-            (case, problem, tuple(kernel for kernel in self.kernels if kernel.op is op))
-            for op in ops.values()
+            (case, problem, op)
+            for op in self.ops
             for case, problem in problems(self.cases, op, self.dtypes, self.changes)
         ]
 
     def count(self) -> int:
         """How many results there will be, where every kernel has one variant."""
-        return sum(len(kernels) for _, _, kernels in self.tasks)
+        return sum(
+            sum(kernel.op is op for kernel in self.kernels) + bool(self.ladder) for _, _, op in self.tasks
+        )
+
+    def variants(self, op: Op, problem: Problem, traits: Traits) -> list[Variant]:
+        """What a task is checked with."""
+        found = [
+            variant
+            for kernel in self.kernels
+            if kernel.op is op
+            for variant in chosen_variants(kernel, problem, traits, self.chosen or {}, self.every)
+        ]
+        if self.ladder:
+            chosen = choose(self.ladder, op, problem, traits, self.tunings).variant
+            found += [chosen] if chosen not in found else []
+        return found
 
     def refuse_options(self) -> None:
         """Raise WebnormError for options that the kernels' ops lack, where these are why there is no task."""
-        for op in {kernel.op.name: kernel.op for kernel in self.kernels}.values():
+        for op in self.ops:
             op.check(Problem(rows=1, cols=1, options=op.defaults.changed(self.changes.options or ())))
 
 
@@ -93,13 +119,9 @@ def own_case(path: Path) -> Case:
 
 def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
     """Yield a result for each kernel, constants and case."""
-    for case, problem, kernels in request.tasks:
-        arrays = case.draw(kernels[0].op, problem)
-        variants = [
-            variant
-            for kernel in kernels
-            for variant in chosen_variants(kernel, problem, traits, request.chosen or {}, request.every)
-        ]
+    for case, problem, op in request.tasks:
+        arrays = case.draw(op, problem)
+        variants = request.variants(op, problem, traits)
         next_index = 0
         while next_index < len(variants):
             left = variants[next_index:]

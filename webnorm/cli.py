@@ -82,10 +82,6 @@ AdapterOption = Annotated[
 ]
 KernelOption = Annotated[
     list[str] | None,
-    typer.Option("--kernel", "-k", help="A kernel's name or a .wgsl file; repeatable. Default: all."),
-]
-BenchKernelOption = Annotated[
-    list[str] | None,
     typer.Option(
         "--kernel",
         "-k",
@@ -196,6 +192,21 @@ def _kernels(
     return [kernel for kernel in chosen if not kernel.op.exact], [
         kernel for kernel in found if kernel.op.exact
     ]
+
+
+def _but_auto(
+    names: Sequence[str] | None, constant: Sequence[str] | None, all_constants: bool = False
+) -> list[str] | None:
+    """The names of kernels, None where no name was given; WebnormError for constants with auto alone."""
+    from webnorm.kernel import AUTO
+
+    if not names:
+        return None
+    named = [name for name in names if name != AUTO]
+    for flag, given in (("--constant", constant), ("--all-constants", all_constants)):
+        if given and not named:
+            raise WebnormError(f"{flag} goes with a kernel's name; auto chooses constants by itself")
+    return named
 
 
 def _op_named(name: str | None) -> Op:
@@ -393,9 +404,9 @@ def show(
 ) -> None:
     """The rendered WGSL of a kernel, for a problem, a target and constants."""
     from webnorm import overview
-    from webnorm.auto import AUTO, choose
+    from webnorm.auto import choose
     from webnorm.device import BROWSER
-    from webnorm.kernel import chosen_variants, discover, select
+    from webnorm.kernel import AUTO, chosen_variants, discover, select
     from webnorm.problem import Problem
     from webnorm.render import TARGETS, render_shader
 
@@ -404,9 +415,8 @@ def show(
     found = discover(wgsl or ())
     home = _op_named(op)
     names = [name for name in (kernel, diff) if name is not None]
-    asked = {name: select(found, name, home.name) for name in names if name != AUTO}
-    if constant and not asked:
-        raise WebnormError("--constant goes with a kernel's name; auto chooses constants by itself")
+    named = _but_auto(names, constant) or ()
+    asked = {name: select(found, name, home.name, also=(AUTO, "copy")) for name in named}
     info = _adapter_or_none(adapter) if target == "native" else None
     traits = BROWSER if info is None else info.traits
     # A page runs on other adapters than this one, of which no tuning tells.
@@ -500,9 +510,12 @@ def check(
     The corpus has cases for every option; --option asks for the same options in every case instead, and
     --eps and --scale for the same values.
     """
+    from dataclasses import replace as changed
+
     from webnorm import bench, overview, report
     from webnorm import check as checking
     from webnorm.corpus import CASES, Changes
+    from webnorm.kernel import AUTO
     from webnorm.results import Report
     from webnorm.worker import Worker
 
@@ -512,9 +525,12 @@ def check(
         return
     _outputs(json)
     home = _op_named(None if op == "all" else op)
-    kernels, copies = _kernels(kernel, checking.NORMS if op == "all" else (home.name,), wgsl)
-    if kernel and not kernels:
+    ops = checking.NORMS if op == "all" else (home.name,)
+    named = _but_auto(kernel, constant, all_constants)
+    kernels, copies = _kernels(named, ops, wgsl)
+    if named and not kernels:
         kernels = copies
+    ladder = _kernels(None, ops, wgsl)[0] if kernel and AUTO in kernel else []
     by_name = {one.name: one for one in CASES}
     for name in case or ():
         if name not in by_name:
@@ -530,6 +546,7 @@ def check(
         tuple(wgsl or ()),
         _constants(constant, kernels),
         all_constants,
+        tuple(ladder),
     )
     expected = request.count()
     if not expected:
@@ -541,6 +558,8 @@ def check(
     with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
         try:
             description, traits = _opened(worker)
+            if ladder:
+                request = changed(request, tunings=_tunings(description))
             for result in checking.run(request, worker, traits):
                 results.append(result)
                 share = min(1.0, len(results) / expected)
@@ -577,7 +596,7 @@ def _tunings(description: Mapping[str, Any]) -> tuple[Tuning, ...]:
 
 @app.command("bench")
 def bench_command(
-    kernel: BenchKernelOption = None,
+    kernel: KernelOption = None,
     op: OpOption = None,
     rows: Annotated[str | None, typer.Option(help="Rows, a list like 1024,4096.")] = None,
     cols: Annotated[str | None, typer.Option(help="Columns, a list like 768,1024.")] = None,
@@ -632,8 +651,7 @@ def bench_command(
     from webnorm import plot as plotting
     from webnorm import profile as profiling
     from webnorm import report as show_report
-    from webnorm.auto import AUTO
-    from webnorm.kernel import discover
+    from webnorm.kernel import AUTO, discover
     from webnorm.results import Report
     from webnorm.worker import Worker
 
@@ -658,8 +676,7 @@ def bench_command(
     ops = (
         (home.name,) if preset is None else tuple(dict.fromkeys(task.op.name for task in asked(None, quick)))
     )
-    named = None if not kernel else [name for name in kernel if name != AUTO]
-    kernels, copies = _kernels(named, ops, wgsl)
+    kernels, copies = _kernels(_but_auto(kernel, constant, all_constants), ops, wgsl)
     rule = timing.QUICK if quick else timing.Rule()
     if budget is not None:
         rule = changed(rule, budget_s=budget)

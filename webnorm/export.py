@@ -23,7 +23,7 @@ from webnorm import __version__
 from webnorm.bundle import LAB_CLASSES, SCHEMA, Bundle, automatic, carry, named, opening_comment
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError, unknown
-from webnorm.kernel import Kernel, discover, select, wgsl_root
+from webnorm.kernel import AUTO, Kernel, discover, select, wgsl_root
 from webnorm.native import try_natively
 from webnorm.ops import OPS, Op
 from webnorm.problem import FP8, Options, Problem
@@ -143,7 +143,7 @@ def request_for(
         words += ["--cols", str(count)]
     for option in options:
         words += [_FLAGS[option]] if option in _FLAGS else ["--option", option]
-    if kernel != "auto":
+    if kernel != AUTO:
         words += ["--kernel", kernel]
     for flag, value in settings.items():
         if value is not None and value is not False:
@@ -154,7 +154,7 @@ def request_for(
         op=op,
         cols=tuple(dict.fromkeys(cols)),
         kernels=tuple(one for one in kernels if one.op == op),
-        kernel=None if kernel == "auto" else select(kernels, kernel, op_name),
+        kernel=None if kernel == AUTO else select(kernels, kernel, op_name),
         dtype=settings["--dtype"] or "float32",
         eps=settings["--eps"],
         scale=1.0 if settings["--scale"] is None else settings["--scale"],

@@ -57,6 +57,8 @@ TEMPLATE_NAMES = (
 
 
 Per = Literal["rows", "call"]
+# What stands for no kernel but for the choice of one (webnorm/auto.py).
+AUTO = "auto"
 # In all loops of an invocation together, seen with Mesa 22.3.
 SOFTWARE_ITERATIONS = 65535
 
@@ -607,13 +609,18 @@ def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequ
     found: dict[str, Kernel] = {}
     for name in names:
         own = [kernel for kernel in kernels if kernel.op.name in ops and kernel.name == name]
-        for kernel in own or [select(kernels, name, ops[0])]:
+        for kernel in own or [select(kernels, name, ops[0], also=(AUTO, "copy"))]:
             found[str(kernel.path)] = kernel
     return list(found.values())
 
 
-def select(kernels: Sequence[Kernel], name: str, op: str = "layer_norm") -> Kernel:
-    """The kernel called `name`: a path to a file, `op/kernel`, or the name of one of `op`'s kernels."""
+def select(
+    kernels: Sequence[Kernel], name: str, op: str = "layer_norm", also: Sequence[str] = (AUTO,)
+) -> Kernel:
+    """The kernel called `name`: a path to a file, `op/kernel`, or the name of one of `op`'s kernels.
+
+    `also` are other names that the caller takes, which the error for an unknown one may suggest.
+    """
     if name.endswith(".wgsl"):
         path = Path(name)
         return load(path, None if path.resolve().parent.name in OPS else op)
@@ -621,4 +628,4 @@ def select(kernels: Sequence[Kernel], name: str, op: str = "layer_norm") -> Kern
     for label in (f"{op}/{name}", name):
         if label in by_label:
             return by_label[label]
-    raise unknown("kernel", name, {kernel.name for kernel in kernels if kernel.op.name == op} | {"copy"})
+    raise unknown("kernel", name, {*also, *(kernel.name for kernel in kernels if kernel.op.name == op)})

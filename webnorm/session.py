@@ -18,7 +18,7 @@ import wgpu
 from webnorm import auto, tuning
 from webnorm.device import STORAGE_USAGE, Device, Traits, open_device
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, Variant, discover, fitting_variant, load, select
+from webnorm.kernel import AUTO, Kernel, Variant, discover, fitting_variant, load, select
 from webnorm.ops import Op
 from webnorm.plan import Pipeline, Schedule, buffer_bytes, check_memory, compile_shader
 from webnorm.problem import Problem
@@ -231,7 +231,7 @@ Stamp = tuple[int, int] | None
 
 def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
     """A kernel's name, and for a file when it was written and its size; None stands for auto."""
-    if kernel is None or kernel == auto.AUTO:
+    if kernel is None or kernel == AUTO:
         return None, None
     if not isinstance(kernel, str | Path):
         raise WebnormError(f"kernel is {kernel!r}; expected a kernel's name or the path of a .wgsl file")
