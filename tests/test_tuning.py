@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import warnings
 from dataclasses import replace
@@ -83,6 +84,17 @@ def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "threads_per_row is True",
         ),
         (lambda data: entry(data, speedup="2"), "speedup is '2'; expected float"),
+        (lambda data: entry(data, speedup=math.nan), "speedup is nan; expected a finite number above 0"),
+        (lambda data: entry(data, percent_of_copy=-1), "percent_of_copy is -1; expected a finite number"),
+        (lambda data: entry(data, op="layernorm"), "unknown op 'layernorm'; did you mean 'layer_norm'"),
+        (lambda data: problem(data, cols=64.5), "cols is 64.5; expected int"),
+        (lambda data: problem(data, eps="small"), "eps is 'small'; expected float"),
+        (lambda data: problem(data, options={"weight": 3}), "weight is 3; expected bool"),
+        (lambda data: problem(data, options=7), "a problem is not understood"),
+        (
+            lambda data: problem(data, options={"max_workgroups": True}),
+            "max_workgroups is True; expected int",
+        ),
         (lambda data: problem(data, rows="many"), "rows is 'many'; expected int"),
         (lambda data: problem(data, cols=0), "cols is 0; expected 1 or more"),
         (lambda data: problem(data, cols="x"), "a problem is not understood"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from types import NoneType
 from typing import Any
 
 import ml_dtypes
@@ -26,6 +27,15 @@ _LARGEST = 2.0**126
 STORAGE = ("float32", "float16", "bfloat16")
 # What y may be turned into on its way out.
 FP8 = ("float8_e4m3fn", "float8_e5m2")
+
+# What JSON has for the types of the fields below.
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+    "str": (str,),
+    "str | None": (str, NoneType),
+}
 
 
 def finfo(dtype: str) -> Any:
@@ -157,12 +167,23 @@ class Problem:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Problem:
-        """The inverse of `as_json`; raises TypeError or WebnormError for foreign data."""
-        return cls(**{**data, "options": Options(**data["options"])})
+        """The inverse of `as_json`; raises TypeError, KeyError or WebnormError for foreign data."""
+        options = data["options"]
+        _check_types(cls, data)
+        _check_types(Options, options)
+        return cls(**{**data, "options": Options(**options)})
 
     def __str__(self) -> str:
         options = str(self.options)
         return f"{self.rows}x{self.cols} {self.dtype}" + (f", {options}" if options else "")
+
+
+def _check_types(of: type[Options] | type[Problem], data: Mapping[str, Any]) -> None:
+    """Raise TypeError for a value that is not of its field's type; true is no number."""
+    for field in fields(of):
+        kinds = _KINDS.get(str(field.type))
+        if kinds and field.name in data and type(data[field.name]) not in kinds:
+            raise TypeError(f"{field.name} is {data[field.name]!r}; expected {field.type}")
 
 
 def _shifted(mean: float) -> Callable[[np.random.Generator, int, int], Array]:

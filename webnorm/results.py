@@ -193,12 +193,6 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _problem(data: Any) -> Problem:
-    for name in ("rows", "cols", "seed"):
-        _integer(data[name])
-    return Problem.from_json(data)
-
-
 _text, _integer, _flag = _exactly(str), _exactly(int), _exactly(bool)
 _REQUIRED = ("op", "kernel", "constants", "problem", "status")
 _PROBLEM_REQUIRED = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
@@ -206,7 +200,7 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "op": _text,
     "kernel": _text,
     "constants": lambda value: {name: _integer(constant) for name, constant in value.items()},
-    "problem": _problem,
+    "problem": Problem.from_json,
     "status": _one_of(get_args(Status)),
     "reason": _text,
     "expected": _flag,

@@ -17,8 +17,8 @@ from types import NoneType
 from typing import Any
 
 from webnorm import __version__, cache
-from webnorm.errors import WebnormError
-from webnorm.ops import Op
+from webnorm.errors import WebnormError, unknown
+from webnorm.ops import OPS, Op
 from webnorm.problem import DTYPES, Problem
 from webnorm.results import check_writable, write_text
 
@@ -260,6 +260,13 @@ def _value(data: Mapping[str, Any], name: str, *kinds: type) -> Any:
     return data[name]
 
 
+def _ratio(data: Mapping[str, Any], name: str) -> float | None:
+    value: float | None = _value(data, name, float, int, NoneType)
+    if value is not None and not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value}; expected a finite number above 0")
+    return value
+
+
 def _choices(data: Mapping[str, Any], platform: Platform) -> tuple[Choice, ...]:
     choices = data.get("choices")
     try:
@@ -276,16 +283,19 @@ def _choices(data: Mapping[str, Any], platform: Platform) -> tuple[Choice, ...]:
 def _choice(data: Mapping[str, Any]) -> Choice:
     given = _object(data.get("problem"), "problem")
     try:
-        problem = Problem.from_json({**given, "rows": _value(given, "rows", int)})
+        problem = Problem.from_json(given)
     except (TypeError, KeyError) as error:
         raise ValueError(f"a problem is not understood: {error}") from error
     constants = _object(data.get("constants"), "constants")
+    op = _value(data, "op", str)
+    if op not in OPS:
+        raise unknown("op", op, OPS)
     return Choice(
-        op=_value(data, "op", str),
+        op=op,
         problem=problem,
         kernel=_value(data, "kernel", str),
         constants={name: _value(constants, name, int) for name in constants},
-        speedup=_value(data, "speedup", float, int, NoneType),
-        percent_of_copy=_value(data, "percent_of_copy", float, int, NoneType),
+        speedup=_ratio(data, "speedup"),
+        percent_of_copy=_ratio(data, "percent_of_copy"),
         tried=_value(data, "tried", int),
     )
