@@ -188,9 +188,31 @@ def test_resuming_goes_on_with_what_holds(folder: Path) -> None:
 
 def test_a_broken_file_elsewhere_does_not_cost_the_users_own(tmp_path: Path, folder: Path) -> None:
     path = tmp_path / "other.json"
-    path.write_text("{")
+    tuning.write(tuned(), path)
+    path.write_text(path.read_text().replace("two_pass", "").replace('"kernel"', '"kernels"'))
     with pytest.raises(WebnormError, match=re.escape(f"run `webnorm tune --out {path} --forget`")):
         tuning.resume(path, PLATFORM)
+    assert tuning.forget(path) and not path.exists()
+
+
+@pytest.mark.parametrize("text", ["precious", "{", "[]", '{"schema": 1, "device": {}, "results": []}', "\0"])
+def test_a_file_that_may_be_something_else_is_not_removed(text: str, folder: Path) -> None:
+    path = folder / "other.json"
+    path.write_text(text)
+    with pytest.raises(WebnormError, match=r"other\.json is not removed: it is no tuning; expected a file"):
+        tuning.forget(path)
+    with pytest.raises(WebnormError, match=r"name another file, or delete this one$"):
+        tuning.resume(path, PLATFORM)
+    assert path.read_text() == text
+    with pytest.raises(WebnormError, match="is not removed"):
+        tuning.forget(folder)
+    # In the tunings' folder a file may be broken beyond recognition, if it has a tuning's name.
+    (folder / "tunings").mkdir()
+    assert tuning.forget(path.rename(folder / "tunings" / "gone.json"))
+    notes = folder / "tunings" / "notes.md"
+    notes.write_text(text)
+    with pytest.raises(WebnormError, match="is not removed"):
+        tuning.forget(notes)
 
 
 # --- which choice

@@ -213,6 +213,10 @@ def read(path: Path) -> Tuning:
     except OSError as error:
         raise WebnormError(f"cannot read the tuning {path}: {error.strerror}") from error
     except (ValueError, WebnormError) as error:
+        if not _removable(path):
+            raise WebnormError(
+                f"{path} is no tuning, or broken: {error}; name another file, or delete this one"
+            ) from error
         raise WebnormError(
             f"the tuning {path} is broken: {error}; delete the file, or run {_forgetting(path)}"
         ) from error
@@ -238,14 +242,30 @@ def prepare(path: Path) -> None:
 
 
 def forget(path: Path) -> bool:
-    """Remove a tuning file, broken or not; whether there was one."""
+    """Remove a tuning file; whether there was one. WebnormError for a file that may be something else."""
     try:
+        if path.exists() and not _removable(path):
+            raise WebnormError(
+                f"{path} is not removed: it is no tuning; expected a file that `webnorm tune` wrote, "
+                "delete it yourself if it was one"
+            )
         path.unlink()
     except FileNotFoundError:
         return False
     except OSError as error:
         raise WebnormError(f"cannot remove the tuning {path}: {error.strerror}") from error
     return True
+
+
+def _removable(path: Path) -> bool:
+    """Whether a file is a tuning: it has a tuning's keys, or lies where only tunings do and may be broken."""
+    if path.suffix == ".json" and path.parent.resolve() == _folder().resolve():
+        return True
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and {"schema", "platform", "choices"} <= set(data)
 
 
 def _object(value: object, name: str) -> dict[str, Any]:
