@@ -90,7 +90,7 @@ def _require_same_device(old: Mapping[str, object], new: Mapping[str, object]) -
         if old.get(key) != new.get(key):
             raise WebnormError(
                 f"the devices differ: {key} is {old.get(key)!r} in the old report and {new.get(key)!r} in "
-                "the new one; times are compared on one device unless any device is allowed"
+                "the new one; times are compared on one device, with --any-device (any_device=True) on any"
             )
 
 
