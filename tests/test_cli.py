@@ -34,6 +34,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--preset", "transfomer"], "unknown preset 'transfomer'; did you mean 'transformer'"),
         (["bench", "--preset", "equinox", "--rows", "3"], "--preset names its own op and shapes"),
         (["bench", "--rows", "many"], "--rows is 'many'; expected integers separated by commas"),
+        (["bench", "--rows", "8,0", "--profile"], "rows is 0; expected 1 or more: no rows take no time"),
         (["bench", "--cols", "0"], "cols is 0; expected 1 or more"),
         (["bench", "--eps", "-1"], "eps is -1.0"),
         (["bench", "--eps", "nan"], "eps is nan"),

@@ -753,6 +753,8 @@ def _tasks(
             presets.quick_tasks(named, traits is not None and traits.software) if quick else named.tasks
         )
     rows, cols = shapes
+    if 0 in (rows or ()):
+        raise WebnormError("rows is 0; expected 1 or more: no rows take no time")
 
     def tasks(traits: Traits | None, quick: bool) -> tuple[Task, ...]:
         if rows or cols or traits is None:
