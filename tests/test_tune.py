@@ -304,6 +304,11 @@ def test_tune_records_what_auto_follows(
         refused = webnorm(arguments, tmp_path)
         assert refused.returncode == 2 and "webnorm tune --forget" in refused.stderr
         assert refused.stderr.count("\n") == 1
+    # A kernel that is named needs no tuning.
+    named = webnorm([*bench[:-1], "naive"], tmp_path)
+    assert named.returncode == 0 and "naive" in named.stdout and "auto" not in named.stdout
+    assert named.stderr.startswith("webnorm: auto's choice is not marked: the tuning")
+    assert named.stderr.count("\n") == 1
     assert webnorm(["tune", "--forget"], tmp_path).stdout == f"removed {path}\n"
     assert not path.exists()
 

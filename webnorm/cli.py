@@ -696,6 +696,16 @@ def bench_command(
             update(None, None)
             console.print(overview.device_line(description))
             tasks = asked(traits, quick)
+            with_auto = not kernel or AUTO in kernel
+            ladder = discover(wgsl or ())
+            try:
+                tunings = _tunings(description)
+            except WebnormError as error:
+                if with_auto:
+                    raise
+                # What was named needs no tuning.
+                print(f"webnorm: auto's choice is not marked: {error}", file=sys.stderr)
+                ladder, tunings = [], ()
             request = bench.Request(
                 tasks,
                 tuple(kernels),
@@ -704,9 +714,9 @@ def bench_command(
                 tuple(wgsl or ()),
                 _constants(constant, [*kernels, *copies]),
                 all_constants,
-                ladder=tuple(discover(wgsl or ())),
-                tunings=_tunings(description),
-                with_auto=not kernel or AUTO in kernel,
+                ladder=tuple(ladder),
+                tunings=tunings,
+                with_auto=with_auto,
             )
             number = 0
             for event in bench.run(request, worker, traits):
