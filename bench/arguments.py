@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,6 +53,20 @@ def ops_and_dtypes(arguments: argparse.Namespace) -> tuple[list[str], list[str]]
     """The ops and storage types asked for, else those that a record has."""
     ops = [arguments.op] if arguments.op else ["layer_norm", "rms_norm", "layer_norm_backward"]
     return ops, [arguments.dtype] if arguments.dtype else ["float32", "float16"]
+
+
+def command(script: str, out: Path) -> str:
+    """The command line as a record keeps it: of an --out that lies elsewhere than below this folder its name.
+
+    A record is published; the folders of the machine that made it are not.
+    """
+    here, target = Path.cwd(), out.resolve()
+    shown = str(target.relative_to(here)) if target.is_relative_to(here) else out.name
+    words = ["python", "-m", script]
+    for word in sys.argv[1:]:
+        flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        words.append(flag + equals + (shown if Path(value) == out else value))
+    return shlex.join(words)
 
 
 def run(main: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bench.arguments import ops_and_dtypes, parser, run, shapes
+from bench.arguments import command, ops_and_dtypes, parser, run, shapes
 from webnorm import bench, export, lab, timing
 from webnorm.bundle import CLASSES
 from webnorm.device import Device, find_adapter, open_device
@@ -117,8 +117,8 @@ def main() -> None:
     pairs = shapes(arguments, _SHAPES)
     device = open_device(find_adapter(arguments.adapter))
     ops, dtypes = ops_and_dtypes(arguments)
-    command = " ".join(["python -m bench.browser", *sys.argv[1:]])
-    text = [f"Recorded {datetime.date.today()} on {device.adapter} with `{command}`.\n"]
+    line = command("bench.browser", arguments.out)
+    text = [f"Recorded {datetime.date.today()} on {device.adapter} with `{line}`.\n"]
     for name in ops:
         for dtype in dtypes:
             for rows, cols in pairs:

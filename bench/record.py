@@ -17,7 +17,6 @@ import itertools
 import math
 import os
 import platform
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -26,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.arguments import positive, run
+from bench.arguments import command, positive, run
 from bench.contenders import Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import Sampler
@@ -284,7 +283,7 @@ def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]
         adapter = next((one for one in adapters() if one.traits.software), adapter)
     device_with = cache(lambda limits: open_device(adapter, limits=dict(limits)))
     about = description(device_with(()))
-    command = " ".join(["python -m bench.record", *sys.argv[1:]])
+    line = command("bench.record", asked.out)
     recorded: dict[str, str] = {}
     found: list[Result] = []
     problems = list(chosen(asked, adapter.traits.software))
@@ -297,7 +296,7 @@ def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]
         results = measure(device_with(tuple(section.limits.items())), task, asked.rounds, section.alone)
         print(f"{timing.clock() - began:5.1f} s  {task}: {Summary.of(results)}", flush=True)
         found += [replace(result, case=name) for result in results]
-        recorded[name] = f"{datetime.date.today()}, `{command}`"
+        recorded[name] = f"{datetime.date.today()}, `{line}`"
         yield merged(before, Report(device={**about, RECORDED: recorded}, results=tuple(found)))
 
 

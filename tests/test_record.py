@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import record, repeated
+from bench import arguments, record, repeated
 from bench.contenders import COPIES, NAMES, Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import CudaGraph, WallClock
@@ -337,12 +337,37 @@ def test_a_run_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     report = read(json)
     assert {"copy", "NumPy"} <= {r.kernel for r in report.results if r.timed}
     assert sum(bool(r.auto) for r in report.results) == 1
+    # Where it was written is no part of a record.
+    assert "bench.record --cpu --out cpu1.2 --section" in markdown.read_text()
+    assert not any(str(tmp_path) in path.read_text() for path in (json, markdown))
     # One number of columns makes no picture.
     assert "layer_norm" in markdown.read_text() and "![" not in markdown.read_text()
     markdown.unlink()
     done = subprocess.run([*command, "--tables"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert markdown.exists() and read(json) == report
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["--out", "results/a"], ["--out", "results/a"]),
+        (["--out", "./results//a"], ["--out", "results/a"]),
+        (["--out", "HERE/results/a"], ["--out", "results/a"]),
+        (["--out=HERE/results/a", "--cpu"], ["--out=results/a", "--cpu"]),
+        (["--out", "/elsewhere/a"], ["--out", "a"]),
+        (["--out", "../a"], ["--out", "a"]),
+        (["--out", "a", "--adapter", "NVIDIA H200"], ["--out", "a", "--adapter", "'NVIDIA H200'"]),
+    ],
+)
+def test_a_record_keeps_no_folder_of_the_machine(
+    given: list[str], kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [word.replace("HERE", str(tmp_path)) for word in given]
+    monkeypatch.setattr(sys, "argv", ["record", *given])
+    out = Path(given[1] if given[0] == "--out" else given[0].partition("=")[2])
+    assert arguments.command("bench.record", out) == " ".join(["python -m bench.record", *kept])
 
 
 @pytest.mark.parametrize(
