@@ -67,7 +67,9 @@ def webnorm(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[s
 def test_the_manifest_tells_the_truth(package: export.Files, device: Device) -> None:
     manifest = manifest_of(package)
     assert manifest["schema"] == 1 and manifest["webnorm"] == __version__ and manifest["cols"] == [64, 4096]
-    assert manifest["command"] == "webnorm export layer_norm --cols 64 --cols 4096 --dtype float16"
+    assert (
+        manifest["command"] == "webnorm export layer_norm --cols 64 --cols 4096 --dtype float16 --out FOLDER"
+    )
     index = package["index.js"].decode()
     for shader in manifest["shaders"]:
         text = package[shader["file"]]
@@ -422,4 +424,8 @@ def test_the_command_says_what_was_written(tmp_path: Path, device: Device) -> No
     assert done.returncode == 0 and done.stderr == ""
     assert "64-portable" in done.stdout and done.stdout.endswith("webnorm verify dist/rms\n")
     manifest = json.loads((tmp_path / "dist" / "rms" / "manifest.json").read_text())
-    assert manifest["command"] == "webnorm export rms_norm --cols 64 --cols 96 --no-weight"
+    assert manifest["command"] == "webnorm export rms_norm --cols 64 --cols 96 --no-weight --out FOLDER"
+    # The printed command runs, and writes the same.
+    again = webnorm(manifest["command"].split()[1:], tmp_path)
+    assert again.returncode == 0
+    assert content(tmp_path / "FOLDER") == content(tmp_path / "dist" / "rms")

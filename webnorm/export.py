@@ -53,6 +53,8 @@ _FLAGS = {
     "weight=false": "--no-weight",
     "bias=false": "--no-bias",
 }
+# The folder in a package's own command: where it was written is nobody's business.
+_TO_A_FOLDER = ("--out", "FOLDER")
 # A comment that has its lines to itself: index.d.ts describes the runtime to those who use it.
 _JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
 # What only people read, or only verify.html, is left out of index.js.
@@ -148,6 +150,7 @@ def request_for(
     for flag, value in settings.items():
         if value is not None and value is not False:
             words += [flag] if value is True else [flag, str(value)]
+    words += _TO_A_FOLDER
     # A page that trains has no statistics unless its forward pass was asked for them.
     defaults = replace(op.defaults, saved_stats=False)
     return Request(
@@ -422,7 +425,7 @@ def lab(roots: tuple[Path, ...] = (), update: Update = _silent) -> Files:
 
 def _lab_bundle(op: Op, cols: int, dtype: str, kernels: Sequence[Kernel], roots: tuple[Path, ...]) -> Bundle:
     """Every kernel of an op that can run the problem on some class of adapters."""
-    command = "webnorm export --lab"
+    command = shlex.join(["webnorm", "export", "--lab", *_TO_A_FOLDER])
     problem = Problem(
         rows=1,
         cols=cols,
