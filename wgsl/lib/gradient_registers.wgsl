@@ -3,13 +3,12 @@
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, swept_moments with context %}
 {% from "lib/gradient_row.wgsl" import streams, load_streams, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
+{% from "lib/park.wgsl" import fetched with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/column_sums.wgsl" import summed with context %}
-{% from "lib/dtype.wgsl" import shifted, in_pairs with context %}
+{% from "lib/dtype.wgsl" import shifted with context %}
 {% from "lib/write.wgsl" import store_steps with context %}
 {% set stream = " + place / THREADS" if rows_per_workgroup > 1 else "" %}
-{#- Steps that one access holds. -#}
-{% set fetched = 2 if in_pairs(tensors | selectattr("name", "eq", "x") | first) else 1 %}
 {#- What travels ahead, as it lies in memory: of a row that is read again only what its sums take. -#}
 {% set ahead = ["x", "dy"] if reread else streams %}
 {% macro fetch_ahead(row, before="        ") %}

@@ -40,7 +40,7 @@ workgroupBarrier(); {{ tally("barriers", "1u") }}
     if (subgroup_size < THREADS) {
         if (lane == 0u) { {{ partials }}[{{ set }}place / subgroup_size] = value; }
         {{ barrier() }}
-        value = {{ type }}();  // below no partial, of a maximum too: those are bits of floats that are not negative
+        value = {{ type }}();{{ "  // bits of floats that are not negative: none is below 0" if merge == "max" }}
         for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
             value = {{ merged(merge, "value", partials ~ "[" ~ set ~ "i]") }};
         }
