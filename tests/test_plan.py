@@ -62,10 +62,11 @@ def test_slices(key: tuple[str, int], rows: int, binding: int, dimension: int, a
     ):
         assert len(parts) == 1
     assert sum(part.rows for part in parts) == rows
+    most = max(part.rows for part in parts)
     for part, after in zip(parts, [*parts[1:], None], strict=True):
         assert part.rows >= 1
         # Rows that share words are in one slice.
-        assert part.first_row % 4 == 0 or max(one.rows for one in parts) < 4
+        assert part.first_row % 4 == 0 or most < 4
         place = window(x, part, rows, alignment)
         assert place.offset % alignment == 0
         assert place.offset + 4 * place.start == part.first_row * row_bytes

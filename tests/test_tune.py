@@ -17,11 +17,11 @@ import pytest
 import broken
 from lab import GPU, KERNELS, SOFTWARE
 from test_docs import webnorm
-from webnorm import search, tune
+from webnorm import lab, search, tune
 from webnorm.auto import choose
 from webnorm.device import Device, Traits
 from webnorm.errors import WebnormError
-from webnorm.kernel import Variant, discover
+from webnorm.kernel import Kernel, Variant, all_variants, discover, load
 from webnorm.ops import OPS
 from webnorm.presets import PRESETS, Task, quick_tasks, tasks
 from webnorm.problem import Problem
@@ -157,6 +157,23 @@ def test_a_search_that_runs_out_of_time_has_tried_what_is_near_the_best() -> Non
     finalists, _ = race(candidates, fake, lambda: len(fake.timed) / 400)
     assert finalists.tried < len(candidates) / 2
     assert finalists.indices[0] == best
+
+
+def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file takes 10 ms to read, and a gradient has thousands of candidates."""
+    (task,) = tasks("copy", [(4, 64)])
+    variants = [variant for kernel in KERNELS if kernel.op is task.op for variant in all_variants(kernel)]
+    read: list[Path] = []
+
+    def counted(path: Path, op: str | None = None) -> Kernel:
+        read.append(path)
+        return load(path, op)
+
+    monkeypatch.setattr(search, "load", counted)
+    specs = tuple(lab.VariantSpec.of(variant) for variant in variants)
+    found = list(search.search_variants(device, search.SearchJob(task.problem, specs, (), 1, 0.01)))
+    assert isinstance(found[-1], search.Finalists) and len(variants) > 1
+    assert len(read) == 1
 
 
 # --- which variants, which choice

@@ -247,7 +247,8 @@ class SearchJob:
 
 def search_variants(device: Device, job: SearchJob) -> Iterator[Any]:
     """Explore the candidates on a device; the budget begins when inputs, answers and probes are done."""
-    kernels = {(spec.path, spec.op): load(spec.path, spec.op) for spec in job.candidates}
+    files = dict.fromkeys((spec.path, spec.op) for spec in job.candidates)
+    kernels = {file: load(*file) for file in files}
     candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.candidates]
     op = OPS[job.candidates[0].op]
     check_memory(job.problem, op, device, job.sets)
