@@ -2,7 +2,7 @@
 // summary = "One invocation per row, three sweeps over memory."
 // differs = "The formula as it is written, with nothing shared between invocations."
 // rung = 1
-// preference = "9 if software else 1"
+// preference = "9 if software and (not has_subgroups or span <= 128 or span > 32768) else 1"
 // [tune]
 // workgroup_size = [32, 64, 128, 256]
 // hi_lo_mean = [true, false]

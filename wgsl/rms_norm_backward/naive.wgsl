@@ -2,7 +2,7 @@
 // summary = "One invocation per row for the row's sums, then one per column for dx and the sums over rows."
 // differs = "The formula as it is written, with nothing shared between invocations."
 // rung = 1
-// preference = "9 if software and span > 2048 else 1"
+// preference = "9 if software and span > 2048 and not has_subgroups else 1"
 // [tune]
 // workgroup_size = [32, 64, 128, 256]
 // [default]
