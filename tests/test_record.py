@@ -371,37 +371,31 @@ def test_a_record_keeps_no_folder_of_the_machine(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("script", "options", "message"),
     [
-        (["--tables"], "--tables needs a record, and there is no "),
-        (["--cols", "77"], "nothing to record: no section asked for has such a problem"),
-        (["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of 1 or more"),
-        (["--mebibytes", "0"], "argument --mebibytes: it is '0'; expected a whole number of 1 or more"),
-        (["--adapter", "made-up"], "no adapter 'made-up'"),
+        ("record", ["--tables"], "--tables needs a record, and there is no "),
+        ("record", ["--cols", "77"], "nothing to record: no section asked for has such a problem"),
+        ("record", ["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of 1 or more"),
+        (
+            "record",
+            ["--mebibytes", "0"],
+            "argument --mebibytes: it is '0'; expected a whole number of 1 or more",
+        ),
+        ("record", ["--adapter", "made-up"], "no adapter 'made-up'"),
+        ("browser", ["--adapter", "made-up"], "no adapter 'made-up'"),
+        ("browser", ["--cols", "0"], "argument --cols: it is '0'; expected a whole number of 1 or more"),
+        (
+            "browser",
+            ["--rows", "3", "4", "--cols", "8"],
+            "--rows names 2 and --cols 1; expected as many of each",
+        ),
+        ("browser", ["--op", "copy"], "argument --op: invalid choice: 'copy'"),
     ],
 )
 def test_mistakes_are_told_in_a_line(
-    options: list[str], message: str, tmp_path: Path, device: Device
+    script: str, options: list[str], message: str, tmp_path: Path, device: Device
 ) -> None:
-    command = [sys.executable, "-m", "bench.record", "--out", str(tmp_path / "cpu"), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode and message in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr and not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--adapter", "made-up"], "no adapter 'made-up'"),
-        (["--cols", "0"], "argument --cols: it is '0'; expected a whole number of 1 or more"),
-        (["--rows", "3", "4", "--cols", "8"], "--rows names 2 and --cols 1; expected as many of each"),
-        (["--op", "copy"], "argument --op: invalid choice: 'copy'"),
-    ],
-)
-def test_mistakes_before_browsers_are_recorded_are_told_in_a_line(
-    options: list[str], message: str, tmp_path: Path, device: Device
-) -> None:
-    command = [sys.executable, "-m", "bench.browser", "--out", str(tmp_path / "x.md"), *options]
+    command = [sys.executable, "-m", f"bench.{script}", "--out", str(tmp_path / "out"), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode and message in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr and not any(tmp_path.iterdir())

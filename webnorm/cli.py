@@ -763,8 +763,7 @@ def _tasks(
             presets.quick_tasks(named, traits is not None and traits.software) if quick else named.tasks
         )
     rows, cols = shapes
-    if 0 in (rows or ()):
-        raise WebnormError("rows is 0; expected 1 or more: no rows take no time")
+    presets.check_rows(rows)
 
     def tasks(traits: Traits | None, quick: bool) -> tuple[Task, ...]:
         if rows or cols or traits is None:

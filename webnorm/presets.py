@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webnorm.errors import unknown
+from webnorm.errors import WebnormError, unknown
 from webnorm.ops import OPS, Op
 from webnorm.problem import Options, Problem
 
@@ -43,6 +43,12 @@ class Preset:
             return changed
 
         return Preset(self.summary, tuple(Task(task.op, problem(task)) for task in self.tasks))
+
+
+def check_rows(rows: Sequence[int] | None) -> None:
+    """Raise WebnormError for rows that there is nothing to time in; None stands for any."""
+    if 0 in (rows or ()):
+        raise WebnormError("rows is 0; expected 1 or more: no rows take no time")
 
 
 def tasks(

@@ -9,9 +9,8 @@ from pathlib import Path
 from webnorm import auto, bench, expression, lab, ops, search, timing
 from webnorm.compare import ratio_interval
 from webnorm.device import Traits
-from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, all_variants, default_variant
-from webnorm.presets import Preset, Task, quick_tasks, tasks
+from webnorm.presets import Preset, Task, check_rows, quick_tasks, tasks
 from webnorm.problem import DTYPES
 from webnorm.results import Result, best
 from webnorm.tuning import LARGE_BYTES, Choice
@@ -76,8 +75,7 @@ def grid(
     WebnormError for a problem that an op does not have.
     """
     rows, cols = shapes
-    if 0 in (rows or ()):
-        raise WebnormError("rows is 0; expected 1 or more: no rows take no time")
+    check_rows(rows)
     cols = cols or (QUICK_COLS if quick else SOFTWARE_COLS if software else COLS)
     dtypes = dtypes or (DTYPES_TUNED[:1] if quick else DTYPES_TUNED)
     found: list[Task] = []

@@ -1,18 +1,6 @@
 {#- What is summed over rows (dweight, dbias, dresidual_bias), and how a chunk of it is stored. -#}
 {% from "lib/dtype.wgsl" import chunked, shifted, word_type, per_word, encoded with context %}
 {% set summed = (["dweight"] if has_weight else []) + (["dbias"] if has_bias else []) + (["dresidual_bias"] if has_residual_bias else []) %}
-{#- `shares` invocations, `stride` apart in an array of workgroup memory, add up what they hold, in a fixed order;
-    the first of them has the sum. All of the workgroup calls it. -#}
-{% macro folded(arrays, invocation, share, shares, stride) %}
-{% for power in range(10, -1, -1) if 2 ** power < shares %}
-    if ({{ share }} < {{ 2 ** power }}u) {
-{% for array in arrays %}
-        {{ array }}[{{ invocation }}] += {{ array }}[{{ invocation }} + {{ stride * 2 ** power }}u];
-{% endfor %}
-    }
-    workgroupBarrier();
-{% endfor %}
-{% endmacro %}
 {#- Stands outside functions. -#}
 {% macro column_stores() %}
 {% for name in summed %}

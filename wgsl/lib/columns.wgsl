@@ -1,7 +1,7 @@
 {#- The last step of a gradient of rows of any length: `columns_of_rows` walks down the rows with an invocation for
     each chunk of columns, writes dx and adds up what is summed over rows. -#}
 {% from "lib/column_sums.wgsl" import summed with context %}
-{% from "lib/gradient.wgsl" import row_names with context %}
+{% from "lib/gradient.wgsl" import row_names, row_words with context %}
 {% from "lib/dtype.wgsl" import shifted with context %}
 {% set batch = row_batch if row_batch is defined else 1 %}
 @compute @workgroup_size({{ column_threads }})
@@ -39,7 +39,7 @@ fn columns_of_rows(
         let dh{{ k }} = load_dh(row{{ k }}, 0u, thread);
 {% endif %}
 {% for name in row_names %}
-        let {{ name ~ k }} = row_sums[params.row_sums_start + row{{ k }} * {{ row_names | length }}u + {{ loop.index0 }}u];
+        let {{ name ~ k }} = row_sums[params.row_sums_start + row{{ k }} * {{ row_words }}u + {{ loop.index0 }}u];
 {% endfor %}
 {% endfor %}
 {% for k in range(batch) %}

@@ -5,7 +5,7 @@
     A record holds `sums` rows of CHUNKS vec4. Where a row's start shifts its chunks, the columns an invocation
     works on depend on the row modulo 4: rows that are added up in one accumulator lie a multiple of four
     apart, and the record is written column by column. -#}
-{% from "lib/column_sums.wgsl" import summed, folded, column_stores with context %}
+{% from "lib/column_sums.wgsl" import summed, column_stores with context %}
 {% from "lib/dtype.wgsl" import chunked, shifted with context %}
 {#- A record of `row_sums`: mean_gx is the mean of g * x̂, low the mean's second word, mean_g the mean of g. -#}
 {% set row_names = ["rstd", "mean_gx"] + (["mean", "low", "mean_g"] if has_mean else []) %}
@@ -66,7 +66,12 @@ fn finish(
     }
     finish_sums[invocation] = sum;
     workgroupBarrier();
-{{ folded(["finish_sums"], "invocation", "share", finish_records, finish_chunks) }}
+{% for power in range(7, -1, -1) if 2 ** power < finish_records %}
+    if (share < {{ 2 ** power }}u) {
+        finish_sums[invocation] += finish_sums[invocation + {{ finish_chunks * 2 ** power }}u];
+    }
+    workgroupBarrier();
+{% endfor %}
     if (share == 0u && at < PER_RECORD) {
         let chunk = at % CHUNKS;
 {% for name in summed %}
