@@ -17,22 +17,24 @@ from webnorm.errors import WebnormError, unknown
 from webnorm.problem import DTYPE_NAMES, DTYPES, STORAGE
 
 _FLOAT32_MAXIMUM = float(np.finfo(np.float32).max)
+# Python's own types come first: to ask an abstract class takes several times as long.
+_INTS = (int, np.integer)
+_INTEGRAL = (int, Integral)
+_REAL = (float, Real)
 
 
 def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     """The trailing dimensions as a tuple; an int stands for one."""
     try:
-        given = (
-            (normalized_shape,) if isinstance(normalized_shape, int | np.integer) else tuple(normalized_shape)
-        )
-        shape = tuple(operator.index(n) for n in given)
+        given = (normalized_shape,) if isinstance(normalized_shape, _INTS) else normalized_shape
+        shape = tuple(map(operator.index, given))
     except TypeError:
         shape = ()
-    if not shape or any(n < 0 for n in shape):
+    if not shape or min(shape) < 0:
         raise WebnormError(
             f"normalized_shape is {normalized_shape!r}; expected an int or a non-empty sequence of ints"
         )
-    if math.prod(shape) == 0:
+    if 0 in shape:
         raise WebnormError(f"normalized_shape is {shape}; expected one element or more to normalise over")
     return shape
 
@@ -40,18 +42,17 @@ def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 def leading_of(x: AnyArray, shape: tuple[int, ...], name: str = "x") -> tuple[int, ...]:
     """The dimensions before the normalised ones; raises WebnormError where x does not end in those."""
     check_type(name, x, known=STORAGE)
-    if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
-        raise WebnormError(
-            f"{name} has shape {tuple(x.shape)}; expected it to end in normalized_shape {shape}"
-        )
-    return tuple(x.shape[: x.ndim - len(shape)])
+    leading = len(x.shape) - len(shape)
+    if leading < 0 or x.shape[leading:] != shape:
+        raise WebnormError(f"{name} has shape {x.shape}; expected it to end in normalized_shape {shape}")
+    return x.shape[:leading]
 
 
 def like_x(name: str, array: AnyArray, x: AnyArray) -> None:
     """Raise WebnormError unless an array has x's shape and dtype."""
     check_type(name, array)
-    if tuple(array.shape) != tuple(x.shape):
-        raise WebnormError(f"{name} has shape {tuple(array.shape)}; expected x's {tuple(x.shape)}")
+    if array.shape != x.shape:
+        raise WebnormError(f"{name} has shape {array.shape}; expected x's {x.shape}")
     if array.dtype != x.dtype:
         raise WebnormError(f"{name} has dtype {array.dtype}; expected x's {x.dtype}")
 
@@ -61,12 +62,13 @@ def parameters(
 ) -> tuple[dict[str, AnyArray], str | None]:
     """Those that are given, and their dtype's name where that is not x's."""
     found: dict[str, AnyArray] = {}
+    dtype = x.dtype
     for name, array in given.items():
         if array is None:
             continue
         check_type(name, array)
-        if tuple(array.shape) != shape:
-            raise WebnormError(f"{name} has shape {tuple(array.shape)}; expected normalized_shape {shape}")
+        if array.shape != shape:
+            raise WebnormError(f"{name} has shape {array.shape}; expected normalized_shape {shape}")
         if array.dtype not in (x.dtype, DTYPES["float32"]):
             wanted = "float32" if x.dtype == DTYPES["float32"] else f"x's {x.dtype} or float32"
             raise WebnormError(f"{name} has dtype {array.dtype}; expected {wanted}")
@@ -76,7 +78,7 @@ def parameters(
                     f"{name} has dtype {array.dtype}, but {other} {before.dtype}; parameters share one"
                 )
         found[name] = array
-    dtype = next((array.dtype for array in found.values()), x.dtype)
+        dtype = array.dtype
     return found, None if dtype == x.dtype else DTYPE_NAMES[dtype]
 
 
@@ -84,9 +86,9 @@ def check_stats(stats: AnyArray, leading: tuple[int, ...], width: int) -> None:
     """Raise WebnormError unless stats is what the forward pass of such an x gives."""
     check_type("stats", stats)
     wanted = (*leading, width)
-    if tuple(stats.shape) != wanted or stats.dtype != DTYPES["float32"]:
+    if stats.shape != wanted or stats.dtype != DTYPES["float32"]:
         raise WebnormError(
-            f"stats is {stats.dtype} of shape {tuple(stats.shape)}; expected the forward pass's, "
+            f"stats is {stats.dtype} of shape {stats.shape}; expected the forward pass's, "
             f"float32 of shape {wanted}"
         )
 
@@ -99,7 +101,7 @@ def check_device(device: Device | None) -> None:
 
 def number(name: str, value: object, wanted: str) -> float:
     """The value as a float; raises WebnormError for what is no number that float32 holds."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, _REAL):
         raise WebnormError(f"{name} is {value!r}; expected {wanted}")
     found = float(value)
     if math.isfinite(found) and abs(found) > _FLOAT32_MAXIMUM:
@@ -109,7 +111,7 @@ def number(name: str, value: object, wanted: str) -> float:
 
 def count(name: str, value: int) -> int:
     """The value as an int; raises WebnormError for what is none."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, bool) or not isinstance(value, _INTEGRAL):
         raise WebnormError(f"{name} is {value!r}; expected an int of 0 or more")
     return int(value)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +14,23 @@ from webnorm import session
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.plan import write
-from webnorm.problem import DTYPES, Array
+from webnorm.problem import DTYPE_NAMES, DTYPES, Array
 
 # What is read at a time: copying it takes milliseconds, the wait a fraction of one, and no large array lies
 # in memory twice. Any WebGPU device has a buffer of that size.
 _STAGED_BYTES = 1 << 26
 
 
-class _Storage:
-    """A pooled buffer that goes back when no array needs it any more."""
+class Storage:
+    """A buffer of a pool, which goes back there when no array needs it any more."""
 
-    def __init__(self, device: Device, data_bytes: int) -> None:
-        pool = session.session_of(device).pool
-        self.buffer = pool.take(device, data_bytes)
-        weakref.finalize(self, pool.give_back, self.buffer).atexit = False
+    __slots__ = ("buffer", "pool")
+
+    def __init__(self, pool: session.BufferPool, buffer: Any) -> None:
+        self.pool, self.buffer = pool, buffer
+
+    def __del__(self) -> None:
+        self.pool.give_back(self.buffer)
 
 
 class GpuArray:
@@ -38,8 +40,10 @@ class GpuArray:
     It is one of float32, float16, bfloat16, and as results float8_e4m3fn, float8_e5m2 and int8.
     """
 
+    __slots__ = ("__weakref__", "_storage", "device", "dtype", "shape")
+
     def __init__(
-        self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], storage: _Storage
+        self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], storage: Storage
     ) -> None:
         self.device, self.shape, self.dtype = device, shape, dtype
         self._storage = storage
@@ -62,7 +66,9 @@ class GpuArray:
     def empty(cls, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> GpuArray:
         """An array with room for its elements, which are what was there before."""
         with session.lock:
-            return cls(device, shape, dtype, _Storage(device, math.prod(shape) * dtype.itemsize))
+            pool = session.session_of(device).pool
+            buffer = pool.take(device, math.prod(shape) * dtype.itemsize)
+        return cls(device, shape, dtype, Storage(pool, buffer))
 
     @property
     def buffer(self) -> Any:
@@ -221,7 +227,7 @@ def check_type(
         raise WebnormError(f"{name} is a {type(array).__name__}; expected {wanted}")
     if isinstance(array, np.ma.MaskedArray):
         raise WebnormError(f"{name} is a masked array; expected one without a mask: {name}.filled(value)")
-    if array.dtype not in [DTYPES[dtype] for dtype in known]:
+    if DTYPE_NAMES.get(array.dtype) not in known:
         raise WebnormError(
             f"{name} has dtype {array.dtype}; expected {', '.join(known)}: "
             f"cast it, as with {name}.astype(np.float32)"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from webnorm import session
-from webnorm.arrays import GpuArray, read
+from webnorm.arrays import GpuArray, Storage, read
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.ops import Op, Tensor
@@ -45,14 +44,17 @@ def compute(
         found = session.session_of(device)
         schedule = found.schedule(device, op, kernel, problem)
         schedule.set_scalars(problem)
-        with _borrowed(found.pool, device) as take:
-            buffers = {name: _bound(array, device, take) for name, array in arrays.items()}
-            outputs = schedule.outputs
-            kept = {o.name: GpuArray.empty(o.shape, o.dtype, device) for o in outputs} if keep else {}
-            for output in outputs:
-                buffers[output.name] = kept[output.name].buffer if keep else take(output.nbytes)
-            for name, size in (*schedule.scratch.items(), *schedule.packed.items()):
-                buffers[name] = take(size)
+        with _Loan(found.pool, device) as loan:
+            buffers = {
+                name: array.buffer if isinstance(array, GpuArray) else loan.copy(array)
+                for name, array in arrays.items()
+            }
+            outputs: dict[str, GpuArray] = {}
+            for name, shape, dtype, nbytes in schedule.outputs:
+                buffers[name] = buffer = found.pool.take(device, nbytes)
+                outputs[name] = GpuArray(device, shape, dtype, Storage(found.pool, buffer))
+            for name, nbytes in schedule.beside.items():
+                buffers[name] = loan.take(nbytes)
             encoder = device.handle.create_command_encoder()
             schedule.pack(encoder, buffers)
             compute_pass = encoder.begin_compute_pass()
@@ -60,9 +62,9 @@ def compute(
             compute_pass.end()
             if keep:
                 device.handle.queue.submit([encoder.finish()])
-                return {**kept}
-            arrays_back = read(device, [(buffers[o.name], o.shape, o.dtype) for o in outputs], encoder)
-            return dict(zip((o.name for o in outputs), arrays_back, strict=True))
+                return {**outputs}
+            sources = [(array.buffer, array.shape, array.dtype) for array in outputs.values()]
+            return dict(zip(outputs, read(device, sources, encoder), strict=True))
 
 
 def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:
@@ -81,28 +83,31 @@ def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device 
     return device
 
 
-@contextmanager
-def _borrowed(pool: session.BufferPool, device: Device) -> Iterator[Any]:
-    """A function that takes buffers, which go back to the pool in the end."""
-    taken = []
+class _Loan:
+    """Buffers that a call takes from a pool and gives back in the end."""
 
-    def take(data_bytes: int) -> Any:
-        taken.append(pool.take(device, data_bytes))
-        return taken[-1]
+    def __init__(self, pool: session.BufferPool, device: Device) -> None:
+        self.pool, self.device = pool, device
+        self.taken: list[Any] = []
 
-    try:
-        yield take
-    finally:
-        for buffer in taken:
-            pool.give_back(buffer)
+    def __enter__(self) -> _Loan:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        for buffer in self.taken:
+            self.pool.give_back(buffer)
 
-def _bound(array: AnyArray, device: Device, take: Any) -> Any:
-    if isinstance(array, GpuArray):
-        return array.buffer
-    buffer = take(array.nbytes)
-    write(device, buffer, array)
-    return buffer
+    def take(self, nbytes: int) -> Any:
+        """A buffer for that many bytes."""
+        buffer = self.pool.take(self.device, nbytes)
+        self.taken.append(buffer)
+        return buffer
+
+    def copy(self, array: Array) -> Any:
+        """A buffer with an array in it."""
+        buffer = self.take(array.nbytes)
+        write(self.device, buffer, array)
+        return buffer
 
 
 def _without_rows(tensor: Tensor, problem: Problem) -> Array:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import wgpu
@@ -302,8 +302,7 @@ class Dispatch:
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """An array that a problem's passes write."""
 
     name: str
@@ -315,14 +314,16 @@ class Output:
 class Schedule:
     """What a shader does to one problem on one device, before any buffer is bound: slices and dispatches.
 
-    It serves every problem that differs in eps and scale alone (`set_scalars`). `scratch` and `packed` name
-    the buffers that it takes beside the tensors' own, with their bytes: those between passes, and those that
-    several tensors are copied into. It does not hold the device, only wgpu's own object.
+    It serves every problem that differs in eps and scale alone (`set_scalars`). `names` are those of all
+    buffers that it binds. `scratch` and `packed` name the ones that it takes `beside` the tensors' own, with
+    their bytes: those between passes, and those that several tensors are copied into. It does not hold the
+    device, only wgpu's own object.
     """
 
     def __init__(self, device: Device, shader: Shader, pipelines: Sequence[Pipeline]) -> None:
         self.shader, self.handle = shader, device.handle
         problem = shader.problem
+        self.names = tuple(binding.name for binding in shader.bindings)
         self.outputs = tuple(
             Output(t.name, t.shape(problem), DTYPES[t.dtype(problem)], t.data_bytes(problem))
             for t in shader.variant.kernel.op.outputs(problem)
@@ -341,6 +342,7 @@ class Schedule:
             for binding in shader.bindings
             if len(binding.tensors) > 1
         }
+        self.beside = {**self.scratch, **self.packed}
         self._alignment = _alignment(device.limits)
         step = device.limits["min-uniform-buffer-offset-alignment"]
         self._words_bytes = math.ceil(4 * len(shader.params) / step) * step
@@ -444,7 +446,7 @@ class Schedule:
 
     def _whole(self, binding: Binding) -> int:
         """Bytes of a binding's buffer."""
-        own = {**self.scratch, **self.packed}.get(binding.name)
+        own = self.beside.get(binding.name)
         rows = self.shader.problem.rows if binding.per_row else 1
         return buffer_bytes(rows * binding.row_bytes) if own is None else own
 

@@ -80,7 +80,8 @@ class BufferPool:
 
     def take(self, device: Device, data_bytes: int) -> Any:
         """A buffer for that many bytes, with room for a guard; what it holds is left from before."""
-        size = _pooled_size(buffer_bytes(data_bytes), device)
+        limits = device.limits
+        size = _pooled_size(data_bytes, limits["max-storage-buffer-binding-size"], limits["max-buffer-size"])
         with self._lock:
             self._sort_in()
             free = self._free.get(size)
@@ -119,17 +120,16 @@ class BufferPool:
                 del self._free[size]
 
 
-def _pooled_size(size: int, device: Device) -> int:
-    """The next of the sizes that buffers are kept in; the size itself where that is over a limit."""
+@lru_cache(maxsize=1024)
+def _pooled_size(data_bytes: int, most_bound: int, most: int) -> int:
+    """The next of the sizes that buffers are kept in; what is needed itself where that is over a limit."""
+    size = buffer_bytes(data_bytes)
     step = max(16, 1 << max(0, size.bit_length() - 1 - (_STEPS_PER_OCTAVE - 1).bit_length()))
     rounded = -(-size // step) * step
-    limits = device.limits
-    if rounded <= min(limits["max-storage-buffer-binding-size"], limits["max-buffer-size"]):
+    if rounded <= min(most_bound, most):
         return rounded
-    if size > limits["max-buffer-size"]:
-        raise WebnormError(
-            f"an array takes {size} bytes; this device's largest buffer is {limits['max-buffer-size']} bytes"
-        )
+    if size > most:
+        raise WebnormError(f"an array takes {size} bytes; this device's largest buffer is {most} bytes")
     return size
 
 
@@ -182,7 +182,7 @@ class Session:
 
         wgpu gives no uid twice, so that a key whose buffers are gone is never found.
         """
-        key = (schedule, *(buffers[binding.name].uid for binding in schedule.shader.bindings))
+        key = (schedule, *[buffers[name].uid for name in schedule.names])
         return self.bindings.get(key, lambda: schedule.bind(buffers))
 
     def _choose(self, op: Op, name: str | None, problem: Problem, device: Device) -> Variant:
@@ -205,9 +205,10 @@ _sessions: WeakKeyDictionary[Device, Session] = WeakKeyDictionary()
 def session_of(device: Device) -> Session:
     """The session of a device."""
     with lock:
-        if device not in _sessions:
-            _sessions[device] = Session()
-        return _sessions[device]
+        found = _sessions.get(device)
+        if found is None:
+            found = _sessions[device] = Session()
+        return found
 
 
 @lru_cache(maxsize=1)
