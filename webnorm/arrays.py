@@ -19,12 +19,12 @@ from webnorm.problem import DTYPE_NAMES, DTYPES, Array
 # What is read at a time: copying it takes milliseconds, the wait a fraction of one, and no large array lies
 # in memory twice. Any WebGPU device has a buffer of that size.
 _STAGED_BYTES = 1 << 26
+# A tuple is known at once; to ask the abstract class takes several times as long.
+_SEQUENCE = (tuple, Sequence)
 
 
 class Storage:
     """A buffer of a pool, which goes back there when no array needs it any more."""
-
-    __slots__ = ("buffer", "pool")
 
     def __init__(self, pool: session.BufferPool, buffer: Any) -> None:
         self.pool, self.buffer = pool, buffer
@@ -39,8 +39,6 @@ class GpuArray:
     Made by `GpuArray.from_numpy`, brought back by `numpy`. Its elements are in C order and do not change.
     It is one of float32, float16, bfloat16, and as results float8_e4m3fn, float8_e5m2 and int8.
     """
-
-    __slots__ = ("__weakref__", "_storage", "device", "dtype", "shape")
 
     def __init__(
         self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], storage: Storage
@@ -108,15 +106,16 @@ class GpuArray:
         """
         if shape == (self.shape,):
             return self
-        given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        given = shape[0] if len(shape) == 1 and isinstance(shape[0], _SEQUENCE) else shape
         try:
-            wanted = [operator.index(n) for n in given]  # type: ignore[arg-type]
+            wanted = list(map(operator.index, given))  # type: ignore[arg-type]
         except TypeError:
             raise WebnormError(f"cannot reshape to {given!r}; expected ints") from None
-        known = math.prod(n for n in wanted if n != -1)
-        if wanted.count(-1) == 1 and known > 0:
-            wanted[wanted.index(-1)] = self.size // known
-        if math.prod(wanted) != self.size or any(n < 0 for n in wanted):
+        if wanted.count(-1) == 1:
+            known = -math.prod(wanted)
+            if known > 0:
+                wanted[wanted.index(-1)] = self.size // known
+        if math.prod(wanted) != self.size or min(wanted, default=0) < 0:
             raise WebnormError(f"cannot reshape {self.shape} to {tuple(given)}: the sizes differ")
         return GpuArray(self.device, tuple(wanted), self.dtype, self._storage)
 
@@ -217,12 +216,14 @@ def _batches(pieces: Sequence[_Piece]) -> Iterator[list[tuple[int, _Piece]]]:
         yield batch
 
 
+_ANY_KIND = (np.ndarray, GpuArray)
+
+
 def check_type(
     name: str, array: object, device_arrays: bool = True, known: Sequence[str] = tuple(DTYPES)
 ) -> None:
     """Raise WebnormError for what is no array, or one of another type than those known."""
-    kinds = (np.ndarray, GpuArray) if device_arrays else (np.ndarray,)
-    if not isinstance(array, kinds):
+    if not isinstance(array, _ANY_KIND if device_arrays else np.ndarray):
         wanted = "a NumPy array or a GpuArray" if device_arrays else "a NumPy array"
         raise WebnormError(f"{name} is a {type(array).__name__}; expected {wanted}")
     if isinstance(array, np.ma.MaskedArray):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from types import NoneType
 from typing import Any
 
@@ -149,6 +150,11 @@ class Problem:
             raise unknown("distribution", self.distribution, DISTRIBUTIONS)
         if self.seed < 0:
             raise WebnormError(f"seed is {self.seed}; expected 0 or more")
+
+    @cached_property
+    def signature(self) -> str:
+        """What problems share that differ in eps, scale and input alone, as text, which knows its own hash."""
+        return repr((self.rows, self.cols, self.dtype, self.options))
 
     @property
     def weight_dtype(self) -> str:

@@ -83,7 +83,8 @@ class BufferPool:
         limits = device.limits
         size = _pooled_size(data_bytes, limits["max-storage-buffer-binding-size"], limits["max-buffer-size"])
         with self._lock:
-            self._sort_in()
+            if self._returned:
+                self._sort_in()
             free = self._free.get(size)
             if free:
                 self._free.move_to_end(size)
@@ -106,11 +107,12 @@ class BufferPool:
     def _sort_in(self) -> None:
         while self._returned:
             buffer = self._returned.popleft()
-            if buffer.size > self.most_bytes:
+            size = buffer.size
+            if size > self.most_bytes:
                 buffer.destroy()
                 continue
-            heappush(self._free.setdefault(buffer.size, []), (buffer.uid, buffer))
-            self.bytes += buffer.size
+            heappush(self._free.setdefault(size, []), (buffer.uid, buffer))
+            self.bytes += size
         while self.bytes > self.most_bytes:
             size, free = next(iter(self._free.items()))
             if free:
@@ -163,7 +165,7 @@ class Session:
         one that cannot run the problem, or buffers that the device cannot hold.
         """
         name, stamp = _identity(kernel)
-        key = (op.name, name, stamp, problem.rows, problem.cols, problem.dtype, problem.options)
+        key = (op.name, name, stamp, problem.signature)
         return self.schedules.get(key, lambda: self._schedule(device, op, name, stamp, problem))
 
     def _schedule(self, device: Device, op: Op, name: str | None, stamp: Stamp, problem: Problem) -> Schedule:
