@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import mmap
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -226,6 +228,50 @@ def test_the_pool_has_a_bound(device: Device) -> None:
     assert pool.take(device, 1000) is taken[3]
     pool.give_back(pool.take(device, 20_000))
     assert pool.bytes <= 10_000
+
+
+def test_the_oldest_buffer_is_taken_first(device: Device) -> None:
+    """Whatever the order they came back in, so that a loop of calls meets the same buffers again."""
+    pool = session.BufferPool(most_bytes=100_000)
+    taken = [pool.take(device, 1000) for _ in range(3)]
+    for index in (1, 2, 0):
+        pool.give_back(taken[index])
+    assert [pool.take(device, 1000) for _ in taken] == taken
+
+
+def test_a_buffer_that_comes_back_while_another_is_taken(device: Device) -> None:
+    """The garbage collector may run in the middle of `take`: it must not wait for what it interrupts."""
+    pool = session.BufferPool(most_bytes=100_000)
+    buffer = pool.take(device, 1000)
+    with pool._lock:
+        pool.give_back(buffer)
+        assert pool.bytes == 0
+    assert pool.take(device, 1000) is buffer
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1 << 28])
+def test_arrays_that_live_to_the_end(most_bytes: int, device: Device) -> None:
+    """Of a module, a cycle, a thread and a class: the interpreter says nothing when it ends."""
+    script = f"""
+import threading
+import numpy as np
+import webnorm
+from webnorm import session
+
+array = webnorm.GpuArray.from_numpy(np.ones((6, 40), np.float32))
+out = webnorm.layer_norm(array, 40, return_stats=True)
+cycle = [array, webnorm.rms_norm(array, 40)]
+cycle.append(cycle)
+webnorm.array = webnorm.rms_norm(array, 40)
+webnorm.LayerNorm.array = webnorm.rms_norm(array, 40)
+own = threading.local()
+own.array = webnorm.rms_norm(array, 40)
+for array in (out.y, webnorm.array):
+    assert array.numpy().shape == (6, 40)
+session.session_of(array.device).pool.most_bytes = {most_bytes}
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 4096, 100_000, 12_345_678])

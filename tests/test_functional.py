@@ -351,6 +351,27 @@ def test_mistakes(arguments: dict[str, Any], message: str, device: Device) -> No
 
 
 @pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ({"eps": 1.0}, {"eps": True}, "eps is True; expected a finite number"),
+        ({"scale": 1.0}, {"scale": True}, "scale is True; expected a finite number"),
+        ({"max_workgroups": 1}, {"max_workgroups": True}, "max_workgroups is True; expected an int"),
+        ({"max_workgroups": 1}, {"max_workgroups": 1.0}, "max_workgroups is 1.0; expected an int"),
+        ({"normalized_shape": (3,)}, {"normalized_shape": (3.0,)}, "normalized_shape is (3.0,)"),
+    ],
+)
+def test_a_mistake_that_equals_what_was_right(
+    right: dict[str, Any], wrong: dict[str, Any], message: str, device: Device
+) -> None:
+    """What was checked is remembered; a value that is only equal to it is checked all the same."""
+    given = {"x": normal(2, 3), "normalized_shape": 3}
+    webnorm.layer_norm(**{**given, **right})
+    with pytest.raises(webnorm.WebnormError) as caught:
+        webnorm.layer_norm(**{**given, **wrong})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"dy": normal(2, 4)}, "dy has shape (2, 4); expected x's (2, 3)"),
