@@ -337,11 +337,8 @@ class Schedule:
             for binding in shader.bindings
             if binding.records is not None
         }
-        self.packed = {
-            binding.name: binding.stride * len(binding.tensors)
-            for binding in shader.bindings
-            if len(binding.tensors) > 1
-        }
+        self._shared = [binding for binding in shader.bindings if len(binding.tensors) > 1]
+        self.packed = {binding.name: binding.stride * len(binding.tensors) for binding in self._shared}
         self.beside = {**self.scratch, **self.packed}
         self._alignment = _alignment(device.limits)
         step = device.limits["min-uniform-buffer-offset-alignment"]
@@ -391,11 +388,10 @@ class Schedule:
 
     def pack(self, encoder: Any, buffers: Mapping[str, Any]) -> None:
         """Copy tensors into the buffers that they share; comes before the dispatches."""
-        for binding in self.shader.bindings:
-            if binding.name in self.packed:
-                for at, name in enumerate(binding.tensors):
-                    packed, begin = buffers[binding.name], at * binding.stride
-                    encoder.copy_buffer_to_buffer(buffers[name], 0, packed, begin, binding.stride)
+        for binding in self._shared:
+            for at, name in enumerate(binding.tensors):
+                packed, begin = buffers[binding.name], at * binding.stride
+                encoder.copy_buffer_to_buffer(buffers[name], 0, packed, begin, binding.stride)
 
     def encode(self, compute: Any, groups: Sequence[Any]) -> None:
         """Put the dispatches into a compute pass, with the bind groups that `bind` gave."""

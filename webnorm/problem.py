@@ -153,7 +153,7 @@ class Problem:
 
     @cached_property
     def signature(self) -> str:
-        """What problems share that differ in eps, scale and input alone, as text, which knows its own hash."""
+        """What problems share that differ in eps, scale and input alone; text, since that knows its hash."""
         return repr((self.rows, self.cols, self.dtype, self.options))
 
     @property
