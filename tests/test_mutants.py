@@ -152,7 +152,8 @@ MUTANTS = (
         ("columns of rows that are not shifted", COLUMNS, "row_shift = (params.x_start + group * COLS) % 4u;", "row_shift = 0u;", BACKWARD[1:2]),
         ("rows skipped by the columns", COLUMNS, "params.partials_count) {\n{% for k", "params.partials_count + 4u) {\n{% for k", BACKWARD[1:2]),
         ("rows of a batch that do not exist", COLUMNS, '"if (first + " ~ k ~ "u * params.partials_count < params.rows) " if k', '""', BACKWARD[1:2]),
-        ("g without the weight", GRADIENT_ROW, '" * weight" ~ j if', '"" if', BACKWARD[:1]),
+        ("g without the weight", GRADIENT_ROW, '{{ " * " ~ (weight_again', '{{ " + 0.0 * " ~ (weight_again', BACKWARD[:1]),
+        ("two invocations that park the weight in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]", BACKWARD[:1]),
         ("rstd and the mean of g * xhat swapped", "lib/row_sums.wgsl", "row_sums[at + 1u] = means.x;", "row_sums[at + 1u] = rstd;", BACKWARD[2:]),
     )),
     Mutant("N - 1 for N in RMSNorm", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)", ("rms_norm/registers",)),
@@ -164,6 +165,7 @@ MUTANTS = (
 LAYOUTS = (
     {"threads_per_row": 4, "rows_per_workgroup": 4},
     {"threads_per_row": 16, "rows_per_workgroup": 2},
+    {"threads_per_row": 16, "rows_per_workgroup": 2, "parked_weight": 1},
     {"threads_per_row": 128, "rows_per_workgroup": 1, "row_batch": 2},
     {"threads_per_row": 128, "rows_per_workgroup": 2, "row_batch": 4},
 )

@@ -19,7 +19,7 @@ Constants = Mapping[str, int]
 class _Upto:
     """Constants for rows of at most so many columns, and what they reached where they were measured.
 
-    `otherwise` is for an adapter that has too few invocations for the first.
+    `otherwise` is for an adapter or a problem that the first does not fit.
     """
 
     cols: int
@@ -28,16 +28,25 @@ class _Upto:
     otherwise: Constants | None = None
 
 
-def _registers(threads: int, rows: int, width: int, first: int) -> Constants:
+def _registers(threads: int, rows: int, width: int, first: int, parked: int = 0) -> Constants:
     return {
         "threads_per_row": threads,
         "rows_per_workgroup": rows,
         "vector_width": width,
         "parameters_first": first,
+        "parked": parked,
     }
 
 
-def _gradient(threads: int, rows: int, groups: int, width: int, prefetch: int, reread: int = 0) -> Constants:
+def _gradient(
+    threads: int,
+    rows: int,
+    groups: int,
+    width: int,
+    prefetch: int,
+    reread: int = 0,
+    parked_weight: int = 0,
+) -> Constants:
     return {
         "threads_per_row": threads,
         "rows_per_workgroup": rows,
@@ -45,6 +54,7 @@ def _gradient(threads: int, rows: int, groups: int, width: int, prefetch: int, r
         "vector_width": width,
         "prefetch": prefetch,
         "reread": reread,
+        "parked_weight": parked_weight,
     }
 
 
@@ -64,26 +74,51 @@ _FORWARD_4_BYTES = (
     _Upto(24576, _registers(512, 1, 4, 0), "93.2 at 16384; at 20480 89.7 with parameters_first"),
     _Upto(_ANY, _registers(1024, 1, 4, 0), "80.8 at 32768, 67.4 at 49152"),
 )
+# Without a bias 640 invocations share a row's 1280 accesses evenly.
+_RMS_4_BYTES = (
+    *_FORWARD_4_BYTES[:6],
+    _Upto(5120, _registers(640, 1, 4, 0), "98.4; 256 invocations: 97.7", _registers(256, 1, 4, 1)),
+    *_FORWARD_4_BYTES[6:],
+)
 # Half the bytes leave half the time for arithmetic, so that an access of 16 bytes and fewer invocations,
-# which decode and decide less, win up to 1024 columns and from 5120 to 8192.
+# which decode and decide less, win nearly everywhere. Where half of the row or so is parked in workgroup
+# memory there are registers for parameters_first, and for more workgroups.
 _FORWARD_2_BYTES = (
     _Upto(128, _registers(16, 8, 8, 0), "not measured: one access an invocation"),
-    _Upto(256, _registers(16, 4, 8, 1), "98.8; width 4: 97.6"),
+    _Upto(256, _registers(16, 4, 8, 1), "99.0; width 4: 97.6"),
     _Upto(768, _registers(32, 1, 8, 1), "98.8; width 4: 97.6 in a run of its own"),
-    _Upto(1024, _registers(64, 1, 8, 0), "98.4"),
-    _Upto(2048, _registers(128, 1, 4, 0), "98.5"),
-    _Upto(4096, _registers(256, 1, 4, 0), "97.0; width 8 with 128 invocations: 96.1"),
-    _Upto(6144, _registers(128, 1, 8, 0), "96.8 at 5120"),
-    _Upto(8192, _registers(256, 1, 8, 0), "95.7; width 4: 93.4"),
-    _Upto(_ANY, _registers(512, 1, 4, 0), "84.6 at 16384"),
+    _Upto(
+        1024,
+        _registers(64, 1, 8, 0, 2),
+        "98.8; 32 invocations without parking: 98.4",
+        _registers(64, 1, 8, 0),
+    ),
+    _Upto(2048, _registers(64, 1, 8, 1, 4), "99.1; without parking 98.0", _registers(128, 1, 4, 0)),
+    _Upto(3072, _registers(128, 1, 8, 0), "98.8"),
+    _Upto(4096, _registers(128, 1, 8, 1, 4), "98.3; without parking 96.9", _registers(256, 1, 4, 0)),
+    _Upto(5120, _registers(160, 1, 8, 0), "97.5; 128 invocations: 96.9", _registers(128, 1, 8, 0)),
+    _Upto(8192, _registers(256, 1, 8, 0), "98.0 at 6144, 96.0 at 8192; width 4: 93.4"),
+    _Upto(12288, _registers(512, 1, 8, 0), "93.9"),
+    _Upto(16384, _registers(256, 1, 8, 1, 10), "90.0; without parking 84.8", _registers(512, 1, 4, 0)),
+    _Upto(_ANY, _registers(512, 1, 4, 0), "not measured: 84.8 at 16384"),
+)
+# Rounding to bfloat16 takes six operations where float16 takes half of one, so that arithmetic decides.
+_BFLOAT16 = (
+    *_FORWARD_2_BYTES[:2],
+    _Upto(1024, _registers(32, 1, 8, 0), "90.3"),
+    _Upto(4096, _registers(128, 1, 8, 0), "90.7; parked 87.1"),
+    _Upto(8192, _registers(256, 1, 8, 0), "88.1"),
+    _Upto(16384, _registers(256, 1, 8, 1, 8), "78.1; without parking 75.4", _registers(512, 1, 8, 0)),
+    _FORWARD_2_BYTES[-1],
 )
 # Without a bias there are registers for the weight in rows of any length: 98.9 against 97 % at 4096 columns.
 _RMS_2_BYTES = (
     *_FORWARD_2_BYTES[:3],
-    _Upto(1024, _registers(64, 1, 8, 1), "99.4"),
-    _Upto(4096, _registers(256, 1, 4, 1), "98.9 at 4096"),
-    _Upto(8192, _registers(256, 1, 8, 1), "97.7"),
-    _Upto(_ANY, _registers(512, 1, 8, 1), "98.4 at 16384"),
+    _Upto(1024, _registers(64, 1, 8, 1), "99.6"),
+    _Upto(2048, _registers(128, 1, 8, 1), "99.7"),
+    _Upto(4096, _registers(256, 1, 4, 1), "98.8"),
+    _Upto(8192, _registers(256, 1, 8, 1), "98.6 at 5120, 97.5 at 8192"),
+    _Upto(_ANY, _registers(1024, 1, 8, 1, 2), "98.5 at 16384; 512: 97.9", _registers(512, 1, 8, 1)),
 )
 # Rows that start anywhere. float32: neighbouring invocations take neighbouring columns, 96 % at 1023
 # columns, where whole chunks that are stored column by column reach 83 %.
@@ -101,29 +136,32 @@ _ODD_2_BYTES = (
 )
 # As many workgroups as keep a multiprocessor's registers full, and no more: each writes a record of sums.
 _BACKWARD_4_BYTES = (
-    _Upto(256, _gradient(64, 8, 264, 4, 1), "96.7; 32 invocations: 94.6"),
-    _Upto(768, _gradient(32, 4, 264, 4, 1), "93.9"),
-    _Upto(1024, _gradient(64, 4, 264, 4, 0), "94.7"),
-    _Upto(2048, _gradient(128, 4, 132, 4, 1), "94.5"),
-    _Upto(4096, _gradient(256, 2, 132, 4, 0), "93.3"),
+    _Upto(256, _gradient(64, 8, 264, 4, 1), "97.1; 32 invocations: 95.1"),
+    _Upto(768, _gradient(32, 4, 264, 4, 0), "96.0; with prefetch 95.5"),
+    _Upto(1024, _gradient(64, 4, 264, 4, 0), "94.6"),
+    _Upto(2048, _gradient(128, 4, 132, 4, 1), "94.8"),
+    _Upto(4096, _gradient(512, 1, 264, 4, 0), "95.0; 256: 93.9", _gradient(256, 2, 132, 4, 0)),
+    _Upto(5120, _gradient(640, 1, 132, 4, 1), "97.3; 256: 96.6", _gradient(256, 1, 132, 4, 1)),
     _Upto(6144, _gradient(256, 1, 132, 4, 1), "96.3 at 5120; without prefetch 81.9"),
-    _Upto(8192, _gradient(512, 1, 132, 4, 0), "93.9"),
+    _Upto(8192, _gradient(512, 1, 132, 4, 0, 0, 1), "94.6; 93.8", _gradient(512, 1, 132, 4, 0)),
     _Upto(
         _ANY,
         _gradient(1024, 1, 132, 4, 0, 1),
-        "74.2 at 16384; in registers, which are too few: 66.4",
+        "73.5 at 16384; in registers, which are too few: 66.4",
     ),
 )
-# Fetching the next row while this one is worked on matters most here: 90 against 78 % at 1024 columns.
+# Fetching the next row while this one is worked on matters most here: 90 against 78 % at 1024 columns. With
+# the weight parked in workgroup memory there are registers for it; the second per cent are without.
 _BACKWARD_2_BYTES = (
-    _Upto(256, _gradient(32, 8, 528, 8, 1), "92.9"),
-    _Upto(768, _gradient(64, 4, 264, 8, 1), "82.7"),
-    _Upto(1024, _gradient(64, 4, 264, 8, 1), "92.7"),
-    _Upto(2048, _gradient(128, 4, 132, 8, 1), "92.3"),
-    _Upto(4096, _gradient(256, 2, 132, 8, 1), "92.0"),
-    _Upto(6144, _gradient(256, 1, 264, 4, 0), "80 at 5120"),
-    _Upto(8192, _gradient(512, 1, 132, 8, 1), "86.9"),
-    _Upto(_ANY, _gradient(1024, 1, 132, 8, 0, 1), "57.9 at 16384"),
+    _Upto(256, _gradient(32, 8, 528, 8, 1), "91.8"),
+    _Upto(768, _gradient(32, 4, 396, 8, 1, 0, 1), "93.7; 91.6; 264 groups: 79", _gradient(32, 4, 396, 8, 1)),
+    _Upto(1024, _gradient(64, 4, 264, 4, 1), "93.5"),
+    _Upto(2048, _gradient(128, 4, 132, 4, 1, 0, 1), "93.1; 91.6", _gradient(128, 4, 132, 8, 1)),
+    _Upto(4096, _gradient(256, 2, 132, 8, 1), "91.8"),
+    _Upto(6144, _gradient(256, 1, 264, 4, 0, 0, 1), "82.6 at 5120; 81.8", _gradient(256, 1, 264, 4, 0)),
+    _Upto(8192, _gradient(256, 1, 132, 8, 1, 0, 1), "88.8; 86.4", _gradient(512, 1, 132, 8, 1)),
+    _Upto(16384, _gradient(512, 1, 132, 4, 1, 1), "71; 1024: 58", _gradient(1024, 1, 132, 8, 0, 1)),
+    _Upto(_ANY, _gradient(1024, 1, 132, 8, 0, 1), "58 at 16384"),
 )
 # Few rows: more invocations each. 1024x1024: 9.4 us against 10.1 us, of which two dispatches take about 6.
 _FEW_ELEMENTS = 1 << 20
@@ -141,8 +179,10 @@ def _rows_of(op: str, names: Names) -> tuple[_Upto, ...]:
         return _BACKWARD_2_BYTES if narrow else _BACKWARD_4_BYTES
     if names["cols"] % 4 and not (narrow and names["out_itemsize"] == 1):
         return _ODD_2_BYTES if narrow else _ODD_4_BYTES
+    if op == "rms_norm":
+        return _RMS_2_BYTES if narrow else _RMS_4_BYTES
     if narrow:
-        return _RMS_2_BYTES if op == "rms_norm" else _FORWARD_2_BYTES
+        return _FORWARD_2_BYTES if names["is_float16"] else _BFLOAT16
     return _FORWARD_4_BYTES
 
 
@@ -163,7 +203,7 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
     elif kernel == "split_row":
         yield from _split(op, names)
     elif kernel == "workgroup_cache":
-        # 64x65536: 6 % faster than with 8 Vecs in registers in float32, 5 % in float16.
+        # 64x65536 float32: 12.9 us, with 8 Vecs in registers 13.2, with none 15.5.
         yield {"threads_per_row": 1024, "held": 12}
         yield {"threads_per_row": 256, "held": 12}
     elif kernel == "streaming" and names["rows"] <= 256:
@@ -177,10 +217,11 @@ _PAGE_BYTES = 16384
 
 
 def _workgroup_bytes(constants: Constants, names: Names) -> int:
-    """Of a gradient in registers without subgroups: its reductions, and the sums of several rows."""
+    """Of a gradient in registers without subgroups: its reductions, the sums of several rows, the weight."""
     rows = constants["rows_per_workgroup"]
     sums = names["has_weight"] + names["has_bias"] + names["has_residual_bias"]
-    return 40 * constants["threads_per_row"] * rows + (rows > 1) * 4 * sums * names["cols"]
+    weight = constants["parked_weight"] * rows * names["weight_itemsize"] * names["cols"]
+    return 40 * constants["threads_per_row"] * rows + (rows > 1) * 4 * sums * names["cols"] + weight
 
 
 def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
@@ -212,21 +253,15 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
     if not op.endswith("_backward"):
         # 64x65536 float32: 18.3 us, where 16 Vecs an invocation take 22; many rows of 65536: 63 %.
         yield {"threads_per_row": 256, "part_steps": 4 if names["rows"] > 256 else 2}
-    elif names["itemsize"] == 2:
-        # 64x65536: 27.7 us; 16x262144: 39.0 us.
-        yield {
-            "threads_per_row": 256,
-            "part_steps": 2,
-            "column_threads": 64,
-            "groups": 16 if names["rows"] > 32 else 4,
-        }
     else:
-        # 64x65536: 36.9 us (4 groups: 38.8); 16x262144: 49.5 us.
+        # Four rows' loads together: 64x65536 float32 34.0 us (36.9 one by one), float16 25.0 us (27.7);
+        # 16x262144 46.0 us (49.5) and 36.1 us (39.0).
         yield {
             "threads_per_row": 256,
-            "part_steps": 1,
+            "part_steps": 2 if names["itemsize"] == 2 else 1,
             "column_threads": 64,
-            "groups": 8 if names["rows"] > 32 else 1,
+            "groups": 4 if names["rows"] > 32 else 1,
+            "row_batch": 4,
         }
 
 
@@ -246,10 +281,10 @@ def order(op: str, names: Names) -> tuple[str, ...]:
         return ("split_row", *by_workgroups)
     if cols > 16384 and few:
         if cols * names["itemsize"] <= 2**18:
-            # A workgroup for each row keeps up: 64x65536 float32 17.1 us, split_row 18.1.
+            # A workgroup for each row keeps up: 64x65536 float32 12.9 us, split_row 17.3.
             return by_workgroups
-        # 16x262144: split_row is 14 % faster than streaming in float32; float16 takes 1.7 times as long.
-        return ("split_row", "streaming") if names["itemsize"] == 4 else ("streaming", "split_row")
+        # 16x262144: streaming 17.5 us, split_row 17.9 in float32; 9.5 and 13.3 us in float16.
+        return ("streaming", "split_row")
     if cols > 49152:
         # 1024x65536 float32: 63 % of the copy; workgroup_cache 60, registers 50.
         return ("split_row", *by_workgroups)

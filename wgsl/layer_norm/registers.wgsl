@@ -10,7 +10,7 @@
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // vector_width = [4, 8, 2, 1]
 // parameters_first = [false, true]
-// parked = [0, 2, 4, 8, 16]
+// parked = [0, 2, 4, 8, 10]
 // subgroups = [true, false]
 // native_f16 = [false, true]
 // hi_lo_mean = [true, false]

@@ -3,7 +3,7 @@
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, swept_moments with context %}
 {% from "lib/gradient_row.wgsl" import streams, load_streams, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
-{% from "lib/park.wgsl" import fetched with context %}
+{% from "lib/park.wgsl" import fetched, weight_waits, weight_parking, park_weight with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/column_sums.wgsl" import summed with context %}
 {% from "lib/dtype.wgsl" import shifted with context %}
@@ -28,6 +28,7 @@
 {{ saved_stats_of_row() if saved_stats else moment_reductions() }}
 
 {{ gradient_reduction() }}
+{{ weight_parking() }}
 {% if rows_per_workgroup > 1 and summed %}
 // Where the rows of a workgroup add up their sums.
 var<workgroup> merged: array<vec4<f32>, {{ summed|length * ((cols + 3) // 4) }}>;
@@ -47,7 +48,9 @@ fn main(
 {% if shifted %}
     row_shift = (params.x_start + record * COLS) % 4u;
 {% endif %}
-{% if has_weight and not reread %}
+{% if weight_waits %}
+{{ park_weight() }}
+{% elif has_weight and not reread %}
 {% for j in range(steps) %}
     let weight{{ j }} = load_weight({{ j }}u, thread);
 {% endfor %}

@@ -1,6 +1,7 @@
 {#- The gradient of one row that is in registers. `row`, `thread`, `place`, `lane` and `subgroup_size` are in scope, and
     the row's `mean`, `low` and `rstd`. -#}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/park.wgsl" import weight_waits, weight_again with context %}
 {#- What is read of every row. -#}
 {% set streams = ["x", "dy"] + (["dh"] if has_dh else []) %}
 {% macro load_streams(row) %}
@@ -14,7 +15,7 @@
 {% macro normalised_steps(weight_held) %}
 {% for j in range(steps) %}
         let xhat{{ j }} = {{ "(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd" }};
-        let g{{ j }} = dy{{ j }}{{ (" * weight" ~ j if weight_held else " * load_weight(" ~ j ~ "u, thread)") if has_weight }};
+        let g{{ j }} = dy{{ j }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, thread)")) if has_weight }};
 {% endfor %}
 {% endmacro %}
 {#- Stands outside functions. -#}

@@ -72,7 +72,7 @@ fn load_{{ tensor.name }}(j: u32, thread: u32) -> Vec {
 {% else %}
 {% set size = 16 if in_pairs(tensor) else lanes * (4 if tensor.dtype == "float32" else 2) %}
 {% set at = tensor.base // size ~ "u + " if tensor.base else "" %}
-{% if parameters_first is defined and parameters_first %}
+{% if (parameters_first is defined and parameters_first) or (parked_weight is defined and parked_weight) %}
 fn fetch_{{ tensor.name }}(j: u32, thread: u32) -> {{ storage(tensor) }} {
     {{ tally("parameter_reads", "live_count(j, thread)" ~ (" + live_count(j + 1u, thread)" if in_pairs(tensor))) }}
     return {{ tensor.buffer }}[{{ at }}{{ inside(tensor) }}];

@@ -34,3 +34,23 @@ parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place]
 {% macro again(j) -%}
 {{ "h" ~ j if j < first_parked else "x_of(" ~ place_of(j) ~ ", " ~ j ~ "u, thread)" }}
 {%- endmacro %}
+{#- With `parked_weight` a workgroup that walks over rows keeps the weight there, as it lies in memory. -#}
+{% set weight_waits = parked_weight is defined and parked_weight %}
+{% set weight = tensors | selectattr("name", "eq", "weight") | first %}
+{% macro weight_place(j) -%}
+weight_parked[{{ j // (2 if in_pairs(weight) else 1) * workgroup_size }}u + place]
+{%- endmacro %}
+{#- Stands outside functions. -#}
+{% macro weight_parking() %}
+{% if weight_waits %}
+var<workgroup> weight_parked: array<{{ storage(weight) }}, {{ steps // (2 if in_pairs(weight) else 1) * workgroup_size }}>;
+{% endif %}
+{% endmacro %}
+{% macro park_weight() %}
+{% for j in range(0, steps, 2 if in_pairs(weight) else 1) %}
+    {{ weight_place(j) }} = fetch_weight({{ j }}u, thread);
+{% endfor %}
+{% endmacro %}
+{% macro weight_again(j) -%}
+weight_of({{ weight_place(j) }}, {{ j }}u, thread)
+{%- endmacro %}

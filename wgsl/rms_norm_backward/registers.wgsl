@@ -11,7 +11,8 @@
 // vector_width = [4, 8, 1]
 // prefetch = [false, true]
 // reread = [false, true]
-// groups = [4, 32, 64, 132, 264, 528, 1056, 2112]
+// parked_weight = [false, true]
+// groups = [4, 32, 64, 132, 264, 396, 528, 1056, 2112]
 // subgroups = [true, false]
 // native_f16 = [false, true]
 // [default]
@@ -49,8 +50,11 @@
 // rule = "rows_per_workgroup == 1 or (span == cols and vector_width > 1)"
 // why = "rows are added up in fours of columns, which all of them have to start on: rows_per_workgroup 1"
 // [[require]]
-// rule = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + 16 * workgroup_size // (4 if subgroups else 1) <= workgroup_storage"
-// why = "the reductions, and the sums of a row where those of several rows are added up, do not fit workgroup memory"
+// rule = "not parked_weight or (has_weight and span == cols and vector_width >= 4)"
+// why = "the weight is parked in fours of columns, which rows have to start on"
+// [[require]]
+// rule = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + parked_weight * 4 * weight_itemsize * steps * workgroup_size + 16 * workgroup_size // (4 if subgroups else 1) <= workgroup_storage"
+// why = "the reductions, the sums of a row where those of several rows are added up, and a parked weight do not fit workgroup memory"
 // [[scratch]]
 // name = "partials"
 // records = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4)"

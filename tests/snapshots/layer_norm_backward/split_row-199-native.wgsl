@@ -642,7 +642,7 @@ fn columns_of_rows(
     let exists = thread < (COLS + 6u) / 4u && group < params.partials_count;
     row_shift = (params.x_start + group * COLS) % 4u;
     // Rows that are this far apart are added up in one record. Those of a batch are on their way together.
-    for (var first = group; first < params.rows; first += params.partials_count) {
+    for (var first = group; first < params.rows; first += 4u * params.partials_count) {
         let row0 = first;
         let x0 = load_x(row0, 0u, thread);
         let dy0 = load_dy(row0, 0u, thread);
@@ -651,11 +651,53 @@ fn columns_of_rows(
         let mean0 = row_sums[params.row_sums_start + row0 * 5u + 2u];
         let low0 = row_sums[params.row_sums_start + row0 * 5u + 3u];
         let mean_g0 = row_sums[params.row_sums_start + row0 * 5u + 4u];
+        let row1 = min(first + 1u * params.partials_count, params.rows - 1u);
+        let x1 = load_x(row1, 0u, thread);
+        let dy1 = load_dy(row1, 0u, thread);
+        let rstd1 = row_sums[params.row_sums_start + row1 * 5u + 0u];
+        let mean_gx1 = row_sums[params.row_sums_start + row1 * 5u + 1u];
+        let mean1 = row_sums[params.row_sums_start + row1 * 5u + 2u];
+        let low1 = row_sums[params.row_sums_start + row1 * 5u + 3u];
+        let mean_g1 = row_sums[params.row_sums_start + row1 * 5u + 4u];
+        let row2 = min(first + 2u * params.partials_count, params.rows - 1u);
+        let x2 = load_x(row2, 0u, thread);
+        let dy2 = load_dy(row2, 0u, thread);
+        let rstd2 = row_sums[params.row_sums_start + row2 * 5u + 0u];
+        let mean_gx2 = row_sums[params.row_sums_start + row2 * 5u + 1u];
+        let mean2 = row_sums[params.row_sums_start + row2 * 5u + 2u];
+        let low2 = row_sums[params.row_sums_start + row2 * 5u + 3u];
+        let mean_g2 = row_sums[params.row_sums_start + row2 * 5u + 4u];
+        let row3 = min(first + 3u * params.partials_count, params.rows - 1u);
+        let x3 = load_x(row3, 0u, thread);
+        let dy3 = load_dy(row3, 0u, thread);
+        let rstd3 = row_sums[params.row_sums_start + row3 * 5u + 0u];
+        let mean_gx3 = row_sums[params.row_sums_start + row3 * 5u + 1u];
+        let mean3 = row_sums[params.row_sums_start + row3 * 5u + 2u];
+        let low3 = row_sums[params.row_sums_start + row3 * 5u + 3u];
+        let mean_g3 = row_sums[params.row_sums_start + row3 * 5u + 4u];
         {
             let xhat = (x0 - mean0 - low0) * rstd0;
             let g = dy0;
             let dx_value = (g - xhat * mean_gx0 - mean_g0) * rstd0;
             store_dx(row0, exists, 0u, thread, dx_value);
+        }
+        if (first + 1u * params.partials_count < params.rows) {
+            let xhat = (x1 - mean1 - low1) * rstd1;
+            let g = dy1;
+            let dx_value = (g - xhat * mean_gx1 - mean_g1) * rstd1;
+            store_dx(row1, exists, 0u, thread, dx_value);
+        }
+        if (first + 2u * params.partials_count < params.rows) {
+            let xhat = (x2 - mean2 - low2) * rstd2;
+            let g = dy2;
+            let dx_value = (g - xhat * mean_gx2 - mean_g2) * rstd2;
+            store_dx(row2, exists, 0u, thread, dx_value);
+        }
+        if (first + 3u * params.partials_count < params.rows) {
+            let xhat = (x3 - mean3 - low3) * rstd3;
+            let g = dy3;
+            let dx_value = (g - xhat * mean_gx3 - mean_g3) * rstd3;
+            store_dx(row3, exists, 0u, thread, dx_value);
         }
     }
 }

@@ -534,12 +534,27 @@ fn columns_of_rows(
     var dweight_sum = Vec();
     var dbias_sum = Vec();
     // Rows that are this far apart are added up in one record. Those of a batch are on their way together.
-    for (var first = group; first < params.rows; first += params.partials_count) {
+    for (var first = group; first < params.rows; first += 4u * params.partials_count) {
         let row0 = first;
         let x0 = load_x(row0, 0u, thread);
         let dy0 = load_dy(row0, 0u, thread);
         let rstd0 = row_sums[params.row_sums_start + row0 * 2u + 0u];
         let mean_gx0 = row_sums[params.row_sums_start + row0 * 2u + 1u];
+        let row1 = min(first + 1u * params.partials_count, params.rows - 1u);
+        let x1 = load_x(row1, 0u, thread);
+        let dy1 = load_dy(row1, 0u, thread);
+        let rstd1 = row_sums[params.row_sums_start + row1 * 2u + 0u];
+        let mean_gx1 = row_sums[params.row_sums_start + row1 * 2u + 1u];
+        let row2 = min(first + 2u * params.partials_count, params.rows - 1u);
+        let x2 = load_x(row2, 0u, thread);
+        let dy2 = load_dy(row2, 0u, thread);
+        let rstd2 = row_sums[params.row_sums_start + row2 * 2u + 0u];
+        let mean_gx2 = row_sums[params.row_sums_start + row2 * 2u + 1u];
+        let row3 = min(first + 3u * params.partials_count, params.rows - 1u);
+        let x3 = load_x(row3, 0u, thread);
+        let dy3 = load_dy(row3, 0u, thread);
+        let rstd3 = row_sums[params.row_sums_start + row3 * 2u + 0u];
+        let mean_gx3 = row_sums[params.row_sums_start + row3 * 2u + 1u];
         {
             let xhat = x0 * rstd0;
             let g = dy0 * weight;
@@ -547,6 +562,30 @@ fn columns_of_rows(
             store_dx(row0, exists, 0u, thread, dx_value);
             dweight_sum += dy0 * xhat;
             dbias_sum += dy0;
+        }
+        if (first + 1u * params.partials_count < params.rows) {
+            let xhat = x1 * rstd1;
+            let g = dy1 * weight;
+            let dx_value = (g - xhat * mean_gx1) * rstd1;
+            store_dx(row1, exists, 0u, thread, dx_value);
+            dweight_sum += dy1 * xhat;
+            dbias_sum += dy1;
+        }
+        if (first + 2u * params.partials_count < params.rows) {
+            let xhat = x2 * rstd2;
+            let g = dy2 * weight;
+            let dx_value = (g - xhat * mean_gx2) * rstd2;
+            store_dx(row2, exists, 0u, thread, dx_value);
+            dweight_sum += dy2 * xhat;
+            dbias_sum += dy2;
+        }
+        if (first + 3u * params.partials_count < params.rows) {
+            let xhat = x3 * rstd3;
+            let g = dy3 * weight;
+            let dx_value = (g - xhat * mean_gx3) * rstd3;
+            store_dx(row3, exists, 0u, thread, dx_value);
+            dweight_sum += dy3 * xhat;
+            dbias_sum += dy3;
         }
     }
     if (exists) {
