@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from webnorm.accuracy import Accuracy, assess
 from webnorm.device import Device, Traits
+from webnorm.expression import parse
 from webnorm.kernel import Kernel, Variant, discover, select
 from webnorm.ops import make_inputs
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
@@ -38,6 +40,20 @@ def covering(variants: Iterable[Variant]) -> list[Variant]:
             seen |= pairs
             kept.append(variant)
     return kept
+
+
+def suited(kernel: Kernel, problem: Problem) -> Problem:
+    """The problem as the kernel takes it: in whole fours of columns, with options that it needs or without
+    those that it lacks.
+    """
+    rules = [require.rule for require in kernel.require]
+    cols = problem.cols + (-problem.cols % 4 if parse("cols % 4 == 0") in rules else 0)
+    options = problem.options
+    if parse("saved_stats") in rules:
+        options = replace(options, saved_stats=True)
+    if parse("not has_residual_bias") in rules:
+        options = replace(options, residual_bias=False)
+    return replace(problem, cols=cols, options=options)
 
 
 def kernel_named(name: str, op: str = "layer_norm") -> Kernel:

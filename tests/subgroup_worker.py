@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from lab import STABLE, run_shader
+from lab import STABLE, run_shader, suited
 from webnorm.device import Device, open_device
 from webnorm.kernel import Kernel, Variant, default_variant
 from webnorm.ops import make_inputs
@@ -26,13 +26,14 @@ BACKWARD = ("float32,saved_stats=false", "float16,residual_bias,dh")
 def problems(kernel: Kernel, cols: int) -> Iterator[Problem]:
     for text in BACKWARD if kernel.op.backward else FORWARD:
         dtype, *options = (word for word in text.split(",") if word)
-        yield Problem(
+        problem = Problem(
             rows=11,
             cols=cols,
             dtype=dtype,
             distribution="mean1000",
             options=kernel.op.defaults.changed(options),
         )
+        yield suited(kernel, problem)
 
 
 def variants(kernel: Kernel, problem: Problem, device: Device) -> Iterator[Variant]:

@@ -272,7 +272,7 @@ def test_numbers_of_columns(engine: Engine, op: Op) -> None:
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
 def test_every_kernel(engine: Engine, op: Op) -> None:
     runs = []
-    kernels = [kernel for kernel in STABLE if kernel.op == op]
+    kernels = [kernel for kernel in STABLE if kernel.op == op and kernel.takes_slices]
     assert len(kernels) > 1
     for (at, kernel), dtype in itertools.product(enumerate(kernels), STORAGE):
         turn = at + STORAGE.index(dtype)

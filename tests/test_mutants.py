@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab import STABLE, kernel_named, run_shader
+from lab import STABLE, kernel_named, run_shader, suited
 from webnorm.corpus import OPTION_CASES, problems
 from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
-from webnorm.ops import Op, complete_inputs, make_inputs
+from webnorm.ops import complete_inputs, make_inputs
 from webnorm.problem import Array, Options, Problem, draw_x
 from webnorm.render import render_shader
 
@@ -41,6 +41,7 @@ GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgs
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
 GRADIENT, COLUMNS = "lib/gradient.wgsl", "lib/columns.wgsl"
 GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_row.wgsl"
+ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
 MUTANTS = (
     Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "/ f32(COLS);", "/ f32(COLS - 1u);"),
@@ -154,6 +155,11 @@ MUTANTS = (
         ("rows of a batch that do not exist", COLUMNS, '"if (first + " ~ k ~ "u * params.partials_count < params.rows) " if k', '""', BACKWARD[1:2]),
         ("g without the weight", GRADIENT_ROW, '{{ " * " ~ (weight_again', '{{ " + 0.0 * " ~ (weight_again', BACKWARD[:1]),
         ("two invocations that park the weight in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]", BACKWARD[:1]),
+        ("the last row added again and again", ONE_DISPATCH, '"if (first + " ~ k ~ "u * DOWN < params.rows) " if k', '""', IN_ONE),
+        ("one row for all of a batch", ONE_DISPATCH, '"min(first + " ~ k ~ "u * DOWN, params.rows - 1u)" if k', '"first" if k', IN_ONE),
+        ("a tile's invocations not all added up", ONE_DISPATCH, "range(10, -1, -1)", "range(10, 0, -1)", IN_ONE),
+        ("rows counted from the first tile", ONE_DISPATCH, 'locate_row("(item - TILES)")', 'locate_row("item")', IN_ONE),
+        ("the saved mean's second word not used in columns", ONE_DISPATCH, '" - mean) * rstd - low * rstd"', '" - mean) * rstd"', IN_ONE),
         ("rstd and the mean of g * xhat swapped", "lib/row_sums.wgsl", "row_sums[at + 1u] = means.x;", "row_sums[at + 1u] = rstd;", BACKWARD[2:]),
     )),
     Mutant("N - 1 for N in RMSNorm", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)", ("rms_norm/registers",)),
@@ -172,13 +178,14 @@ LAYOUTS = (
 Hard = tuple[Problem, dict[str, Array], dict[str, int]]
 
 
-def hard_problems(op: Op, which: str) -> Iterator[Hard]:
+def hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
     """Problems that leave a broken kernel no way out, with their arrays and constants.
 
     "plain": aligned and odd columns, tails, several rows per workgroup, rows over several subgroups, means far
     from 0, a small variance; and the layouts that take each path of the reductions. "options": the corpus's
     cases of options. "backward": gradients with everything that they may add.
     """
+    op = kernel.op
     if which == "options":
         for case, problem in problems(OPTION_CASES, op, ("float16", "float32", "bfloat16")):
             yield problem, case.draw(op, problem), {}
@@ -190,7 +197,7 @@ def hard_problems(op: Op, which: str) -> Iterator[Hard]:
     )
     for layout in LAYOUTS:
         for cols in (61, 132, 1000):
-            problem = Problem(rows=7, cols=cols, options=everything)
+            problem = suited(kernel, Problem(rows=7, cols=cols, options=everything))
             arrays = make_inputs(op, problem)
             spread, means = np.float32(0.02), np.arange(-3, 4, dtype=np.float32)[:, None] * 50
             arrays = complete_inputs(
@@ -198,7 +205,7 @@ def hard_problems(op: Op, which: str) -> Iterator[Hard]:
             )
             yield problem, arrays, layout
     plain = Options(weight=False, bias=False)
-    small = Problem(rows=3, cols=96, options=plain)
+    small = suited(kernel, Problem(rows=3, cols=96, options=plain))
     yield (
         small,
         complete_inputs(op, small, {"x": draw_x(small) * np.float32(1e-3)}, np.random.default_rng(0)),
@@ -227,7 +234,7 @@ def caught(kernel_path: Path, device: Device, original: Path, chosen: dict[str, 
     """Whether the harness refuses the kernel on any of the hard problems; its text must have changed."""
     changed = False
     kernel, unbroken = load(kernel_path), load(original)
-    for problem, arrays, layout in hard_problems(kernel.op, which):
+    for problem, arrays, layout in hard_problems(kernel, which):
         variant = variant_of(kernel, problem, device, {**layout, **chosen})
         if variant is None:
             continue
@@ -267,7 +274,7 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
 def test_the_unbroken_kernels_pass_the_hard_problems(kernel: Kernel, device: Device) -> None:
     which = ("plain",) if kernel.op.exact else ("backward",) if kernel.op.backward else ("plain", "options")
     for hard in which:
-        for problem, arrays, layout in hard_problems(kernel.op, hard):
+        for problem, arrays, layout in hard_problems(kernel, hard):
             variant = variant_of(kernel, problem, device, layout)
             if variant is not None:
                 shader = render_shader(variant, problem, "native", device.traits)

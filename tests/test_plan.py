@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab import GPU, NORMS, STABLE, compute, kernel_named, run, run_shader
+from lab import GPU, NORMS, STABLE, compute, kernel_named, run, run_shader, suited
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, default_variant
@@ -25,6 +25,7 @@ def shader_for(name: str, problem: Problem, device: Device | None = None) -> Sha
 
 FORWARD = tuple(kernel for kernel in STABLE if not kernel.op.backward)
 BACKWARD = tuple(kernel for kernel in STABLE if kernel.op.backward)
+SLICED = tuple(kernel for kernel in BACKWARD if kernel.takes_slices)
 SHADERS = {
     (name, cols): shader_for(name, Problem(rows=1, cols=cols))
     for name in ("naive", "registers", "copy")
@@ -153,7 +154,7 @@ def four_groups(kernel: Kernel, problem: Problem, device: Device) -> Variant:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize(("rows", "cols"), [(1500, 96), (12000, 3), (400, 199), (301, 254), (12000, 16)])
-@pytest.mark.parametrize("kernel", BACKWARD, ids=lambda kernel: kernel.label)
+@pytest.mark.parametrize("kernel", SLICED, ids=lambda kernel: kernel.label)
 def test_slices_add_to_the_same_sums(
     kernel: Kernel, rows: int, cols: int, dtype: str, narrow: Device
 ) -> None:
@@ -163,6 +164,20 @@ def test_slices_add_to_the_same_sums(
     shader = render_shader(variant, problem, "native", narrow.traits)
     assert len(slices(shader, problem, narrow.limits)) > 1
     _, accuracy = run(narrow, variant, problem)
+    assert accuracy.ok, accuracy.reason
+
+
+@pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
+def test_rows_that_one_dispatch_has_to_take_are_not_cut(op: str, narrow: Device) -> None:
+    kernel = kernel_named("one_dispatch", op)
+    assert not kernel.takes_slices
+    assert all(one.takes_slices for one in STABLE if one.name != "one_dispatch")
+    problem = Problem(rows=1500, cols=96, options=kernel.op.defaults)
+    variant = default_variant(kernel, problem, narrow.traits)
+    expected = r"takes all rows in one dispatch; on this device .* takes \d+: expected fewer rows, or another"
+    with pytest.raises(WebnormError, match=expected):
+        run(narrow, variant, problem)
+    _, accuracy = run(narrow, variant, dataclasses.replace(problem, rows=150))
     assert accuracy.ok, accuracy.reason
 
 
@@ -178,7 +193,7 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
 def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Device) -> None:
     options = kernel.op.defaults.changed(["bias", f"max_workgroups={cap}"])
     for cols in (45, 300):
-        problem = Problem(rows=70, cols=cols, options=options)
+        problem = suited(kernel, Problem(rows=70, cols=cols, options=options))
         variant = default_variant(kernel, problem, device.traits)
         shader = render_shader(variant, problem, "native", device.traits)
         assert all(shader.workgroup_count(step, problem.rows) <= cap for step in shader.steps)

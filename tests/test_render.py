@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import GPU, KERNELS, SOFTWARE, STABLE, kernel_named
+from lab import GPU, KERNELS, SOFTWARE, STABLE, kernel_named, suited
 from webnorm.device import BROWSER, Device, Traits
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, default_variant, load, wgsl_root
@@ -82,7 +82,7 @@ last
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_every_plain_line_stands_in_its_source(kernel: Kernel) -> None:
-    problem = Problem(rows=4, cols=199)
+    problem = suited(kernel, Problem(rows=4, cols=199))
     shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
     sources: dict[str, list[str]] = {}
     checked = 0
@@ -207,9 +207,8 @@ def test_compile_errors_name_the_template_line(
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_targets(kernel: Kernel) -> None:
-    problem = Problem(rows=4, cols=96)
     for options in (Options(), Options(weight=False, bias=False)):
-        problem = Problem(rows=4, cols=96, options=options)
+        problem = suited(kernel, Problem(rows=4, cols=96, options=options))
         native = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
         browser = render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
         assert "enable" not in native.text

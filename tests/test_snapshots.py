@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import GPU, KERNELS
+from lab import GPU, KERNELS, suited
 from webnorm.device import BROWSER
 from webnorm.kernel import Kernel, default_variant
 from webnorm.problem import Options, Problem
@@ -21,7 +21,7 @@ PROBLEMS = (
 )
 TRAITS = {"native": GPU, "browser": BROWSER}
 CASES = [
-    (kernel, problem, target)
+    (kernel, suited(kernel, problem), target)
     for kernel in KERNELS
     for problem in PROBLEMS
     for target in ("native", "browser")

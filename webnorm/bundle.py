@@ -99,13 +99,26 @@ class Bundle:
 
 
 def automatic(kernels: Sequence[Kernel]) -> Chooser:
-    """The best kernel for each class of adapter."""
-    return lambda problem, traits: best_variant(kernels, problem, traits)
+    """The best kernel for each class of adapter, of those that can be exported."""
+    taken = [kernel for kernel in kernels if _bound_to_rows(kernel) is None]
+    return lambda problem, traits: best_variant(taken, problem, traits)
 
 
 def named(kernel: Kernel) -> Chooser:
-    """One kernel for all classes, with the constants that suit each."""
+    """One kernel for all classes, with the constants that suit each; none where it cannot be exported."""
+    why = _bound_to_rows(kernel)
+    if why is not None:
+        return lambda problem, traits: (None, why)
     return lambda problem, traits: fitting_variant(kernel, problem, traits)
+
+
+def _bound_to_rows(kernel: Kernel) -> str | None:
+    """Why a kernel cannot be exported, to pages that have any number of rows; None where it can."""
+    if kernel.compiles_rows_in:
+        return f"kernel {kernel.name} compiles the number of rows in; an export takes any number"
+    if not kernel.takes_slices:
+        return f"kernel {kernel.name} takes all rows in one dispatch; an export takes any number"
+    return None
 
 
 def carry(
@@ -148,8 +161,6 @@ def carry(
 
 def _refuse_unfit(shader: Shader, traits: Traits) -> None:
     """Raise WebnormError for a shader that a page could not run."""
-    if shader.variant.kernel.compiles_rows_in:
-        raise WebnormError(f"{shader.variant} compiles the number of rows in; an export takes any number")
     if shader.workgroup_bytes > traits.workgroup_storage:
         raise WebnormError(
             f"{shader.variant} uses {shader.workgroup_bytes} bytes of workgroup memory; "

@@ -154,6 +154,15 @@ class Kernel:
         trees += [tree for step in self.passes for tree in (step.workgroup_size, step.when)]
         return any("rows" in expression.names(tree) for tree in trees)
 
+    @property
+    def takes_slices(self) -> bool:
+        """Whether rows can be cut where they do not fit a binding: no pass of the whole call reads or writes
+        rows.
+        """
+        rows = {tensor.name for tensor in self.op.tensors if tensor.per_row}
+        whole = (step for step in self.passes if step.per == "call")
+        return all(step.bindings is not None and rows.isdisjoint(step.bindings) for step in whole)
+
 
 @dataclass(frozen=True)
 class Variant:

@@ -329,6 +329,11 @@ class Schedule:
             for t in shader.variant.kernel.op.outputs(problem)
         )
         self._slices = slices(shader, problem, device.limits)
+        if len(self._slices) > 1 and not shader.variant.kernel.takes_slices:
+            raise WebnormError(
+                f"{shader.variant} takes all rows in one dispatch; on this device {problem} takes "
+                f"{len(self._slices)}: expected fewer rows, or another kernel"
+            )
         # All slices have as many workgroups as the largest needs: those of one slice find the records that
         # those of another began.
         self._most_rows = max((part.rows for part in self._slices), default=0)

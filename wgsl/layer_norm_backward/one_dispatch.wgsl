@@ -1,0 +1,69 @@
+// /// webnorm
+// summary = "One dispatch: some workgroups make the rows' dx, others walk down columns for the sums."
+// differs = "Where two dispatches cost more than reading x and dy twice: few elements, statistics given."
+// rung = 5
+// preference = 0
+// [features]
+// subgroups = "subgroups"
+// [tune]
+// threads_per_row = [8, 16, 32, 64, 128, 256]
+// rows_per_workgroup = [1, 2, 4, 8]
+// column_chunks = [1, 2, 4, 8, 16]
+// batch = [2, 4, 8]
+// subgroups = [true, false]
+// [default]
+// threads_per_row = "(8 if cols <= 256 else (32 if cols <= 1024 else (64 if cols <= 2048 else 256))) if software else (32 if cols <= 512 else (128 if cols <= 4096 else 256))"
+// rows_per_workgroup = "1 if software or threads_per_row > 128 else (4 if max_invocations >= 512 else 2)"
+// column_chunks = 4
+// batch = 4
+// subgroups = "has_subgroups"
+// [derive]
+// vector_width = 4
+// workgroup_size = "threads_per_row * rows_per_workgroup"
+// steps = "ceil_div(cols, threads_per_row * 4)"
+// scalars = "4 * steps"
+// sums = "has_weight + has_bias"
+// down = "workgroup_size // column_chunks"
+// column_tiles = "ceil_div(cols, 4 * column_chunks) * (sums > 0)"
+// [[require]]
+// rule = "saved_stats"
+// why = "the sums over rows take each row's statistics from the forward pass: saved_stats"
+// [[require]]
+// rule = "not has_residual_bias"
+// why = "dresidual_bias adds up dx, which other workgroups of the same dispatch make"
+// [[require]]
+// rule = "cols % 4 == 0"
+// why = "rows are added up in fours of columns, which all of them have to start on"
+// [[require]]
+// rule = "rows * cols <= 4194304"
+// why = "of more than 4194304 elements caches do not serve the second read, and fewer workgroups walk than a GPU has room for"
+// [[require]]
+// rule = "workgroup_size <= min(1024, max_invocations)"
+// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
+// [[require]]
+// rule = "column_chunks <= workgroup_size"
+// why = "a tile is wider than its workgroup"
+// [[require]]
+// rule = "scalars <= 32"
+// why = "x and dy of more than 32 columns per invocation do not stay in registers"
+// [[require]]
+// rule = "16 * sums * workgroup_size + 8 * (1 + capped) * workgroup_size // (4 if subgroups else 1) <= workgroup_storage"
+// why = "the sums of a tile and the reductions do not fit workgroup memory"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "min(column_tiles + ceil_div(rows, rows_per_workgroup), max_workgroups)"
+// per = "call"
+// iterations = "ceil_div(column_tiles + ceil_div(rows, rows_per_workgroup), max_workgroups) * (4 + 3 * (threads_per_row // 16)) + ceil_div(column_tiles, max_workgroups) * ceil_div(rows, down * batch)"
+// [accuracy]
+// serial_terms = "steps"
+// column_terms = "ceil_div(rows, down)"
+// ///
+
+// Each element is read by two workgroups that run at about the same time, so that the cache has it the second
+// time; past what a cache holds, two dispatches that read once are faster.
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/one_dispatch.wgsl" %}

@@ -1,0 +1,104 @@
+{#- The gradient in one dispatch: `main` of the kernels `one_dispatch`. With the statistics given, the sums over rows
+    need nothing that another workgroup finds out: workgroups that walk down columns stand beside those that
+    work on rows. They come first, since they take longest. -#}
+{% from "lib/locate.wgsl" import locate, locate_row with context %}
+{% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
+{% from "lib/gradient_row.wgsl" import load_streams, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
+{% from "lib/column_sums.wgsl" import summed, column_stores with context %}
+{% from "lib/write.wgsl" import store_steps with context %}
+const CHUNKS = {{ cols // 4 }}u;  // vec4 per row
+const TILES = {{ column_tiles }}u;  // workgroups that walk down columns
+const TILE = {{ column_chunks }}u;  // vec4 across a tile
+const DOWN = {{ down }}u;  // invocations that share a column's rows
+
+{{ saved_stats_of_row() }}
+
+{{ gradient_reduction() }}
+
+{{ column_stores() }}
+{% for name in summed %}
+var<workgroup> {{ name }}_sums: array<vec4<f32>, {{ workgroup_size }}>;
+{% endfor %}
+
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+{{ locate() }}
+{% if capped %}
+    for (var item = workgroup; item < TILES + (params.rows + {{ rows_per_workgroup - 1 }}u) / {{ rows_per_workgroup }}u; item += workgroups.x * workgroups.y) {
+{% else %}
+    let item = workgroup;
+{% endif %}
+{% if summed %}
+    if (item < TILES) {
+        let chunk = item * TILE + place % TILE;
+        let column = min(chunk, CHUNKS - 1u);  // what lies past the row is not stored
+        let share = place / TILE;
+{% for name in summed %}
+        var {{ name }} = vec4<f32>();
+{% endfor %}
+        // Loads of several rows are on their way together.
+        for (var first = share; first < params.rows; first += {{ batch }}u * DOWN) {
+{% for k in range(batch) %}
+            let row{{ k }} = {{ "min(first + " ~ k ~ "u * DOWN, params.rows - 1u)" if k else "first" }};
+            let dy{{ k }} = load_dy(row{{ k }}, 0u, column);
+{% if has_weight %}
+            let x{{ k }} = load_x(row{{ k }}, 0u, column);
+            let saved{{ k }} = saved_stats(row{{ k }});
+{% endif %}
+{% endfor %}
+{% for k in range(batch) %}
+            {{ "if (first + " ~ k ~ "u * DOWN < params.rows) " if k }}{
+{% if has_weight %}
+{{ unpack_saved("saved" ~ k) }}
+                dweight += dy{{ k }} * ({{ "(x" ~ k ~ " - mean) * rstd - low * rstd" if has_mean else "x" ~ k ~ " * rstd" }});
+{% endif %}
+{% if has_bias %}
+                dbias += dy{{ k }};
+{% endif %}
+            }
+{% endfor %}
+        }
+{% for name in summed %}
+        {{ name }}_sums[place] = {{ name }};
+{% endfor %}
+        workgroupBarrier();
+{% for power in range(10, -1, -1) if 2 ** power < down %}
+        if (share < {{ 2 ** power }}u) {
+{% for name in summed %}
+            {{ name }}_sums[place] += {{ name }}_sums[place + {{ column_chunks * 2 ** power }}u];
+{% endfor %}
+        }
+        workgroupBarrier();
+{% endfor %}
+        if (share == 0u && chunk < CHUNKS) {
+{% for name in summed %}
+            store_{{ name }}(chunk, {{ name }}_sums[place]);
+{% endfor %}
+        }
+    } else {
+{% else %}
+    {
+{% endif %}
+{{ locate_row("(item - TILES)") }}
+{{ load_streams("row") }}
+        let saved = saved_stats(row);
+{{ unpack_saved("saved") }}
+{{ begin_sums() }}
+{{ normalised_steps(false) }}
+{{ add_steps() }}
+{{ share_sums() }}
+{% for j in range(steps) %}
+        let dx{{ j }} = {{ dx_of(j) }};
+{% endfor %}
+{{ store_steps(tensors | selectattr("name", "eq", "dx") | first) }}
+{% if capped %}
+        next_turn();
+{% endif %}
+    }
+{% if capped %}
+    workgroupBarrier();  // before the next item's sums
+    }
+{% endif %}
+}
