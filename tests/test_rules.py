@@ -8,7 +8,7 @@ import pytest
 
 from webnorm import rules
 from webnorm.device import BROWSER, Traits
-from webnorm.kernel import Kernel, best_variant, default_variant, discover, problem_names
+from webnorm.kernel import Kernel, Variant, best_variant, default_variant, discover, problem_names
 from webnorm.ops import OPS
 from webnorm.problem import Problem
 
@@ -65,6 +65,43 @@ def test_few_long_rows_are_split_and_many_rows_stay_in_registers() -> None:
     assert chosen(4096, 20480, BROWSER) == "workgroup_cache"
     # What was measured on a GPU says nothing of a CPU.
     assert chosen(2, 1 << 20, SOFTWARE) == "naive"
+
+
+@pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
+def test_a_gradient_of_few_elements_takes_one_dispatch(op: str) -> None:
+    ladder = [kernel for kernel in KERNELS.values() if kernel.op.name == op]
+    page = replace(BROWSER, features=frozenset())
+
+    def chosen(rows: int, cols: int, *changes: str, dtype: str = "float32", traits: Traits = GPU) -> Variant:
+        options = OPS[op].defaults.changed(changes)
+        problem = replace(problem_of(op, cols, dtype, rows), options=options)
+        variant, _ = best_variant(ladder, problem, traits)
+        assert variant is not None and variant.refusal(problem, traits) is None
+        return variant
+
+    def measured(variant: Variant) -> tuple[int, ...]:
+        axes = ("threads_per_row", "rows_per_workgroup", "column_chunks", "batch")
+        assert variant.kernel.name == "one_dispatch"
+        return tuple(variant.constants[axis] for axis in axes)
+
+    for traits in (GPU, BROWSER, page):
+        assert measured(chosen(1024, 1024, traits=traits)) == (64, 4, 4, 4)
+        assert measured(chosen(4096, 256, traits=traits)) == (64, 4, 4, 4)
+        assert measured(chosen(1024, 1024, dtype="float16", traits=traits)) == (64, 4, 4, 8)
+        assert measured(chosen(256, 1024, traits=traits)) == (64, 1, 8, 4)
+        assert measured(chosen(128, 8192, traits=traits)) == (256, 1, 8, 4)
+    assert measured(chosen(1024, 1024, traits=replace(page, max_invocations=128))) == (64, 2, 4, 4)
+    for other in (
+        chosen(1025, 1024),
+        chosen(8192, 64),
+        chosen(1024, 1023),
+        chosen(1024, 1024, "saved_stats=false"),
+        chosen(1024, 1024, "residual_bias"),
+        chosen(1024, 1024, "max_workgroups=7"),
+        chosen(1024, 1024, traits=SOFTWARE),
+    ):
+        assert other.kernel.name == "registers"
+    assert chosen(16, 65536).kernel.name == "split_row"
 
 
 @pytest.mark.parametrize("cols", [256, 1024, 4096, 8192])

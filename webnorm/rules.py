@@ -209,6 +209,8 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
     elif kernel == "streaming" and names["rows"] <= 256:
         # 16x262144 float16: 3 % faster than 512 invocations.
         yield {"threads_per_row": 1024}
+    elif kernel == "one_dispatch":
+        yield from _one_dispatch(names)
 
 
 # Workgroup memory that a page has unless it asks for more. Without subgroups a gradient is kept within it
@@ -265,6 +267,30 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
         }
 
 
+def _one_dispatch(names: Names) -> Iterator[Constants]:
+    # 1024x1024 float32: 5.9 us, two dispatches 16.2; 4096x256: 5.4 and 11.9; 1024x1024 float16: 2.4 and 9.7.
+    rows, chunks = 4, 4
+    if names["rows"] <= 256:
+        # 256x1024 float32: 1.4 us, two dispatches 7.6.
+        rows, chunks = 1, 8
+    # 64 invocations hold rows of 2048 columns; longer ones were not measured.
+    for threads in (64, 128, 256):
+        # 256 invocations are what a page has; 128 for an adapter that has fewer.
+        for invocations in (256, 128):
+            yield {
+                "threads_per_row": threads,
+                "rows_per_workgroup": max(1, min(rows, invocations // threads)),
+                "column_chunks": chunks,
+                "batch": 8 if names["itemsize"] == 2 else 4,
+            }
+
+
+def _before_all_gradients(names: Names) -> tuple[str, ...]:
+    """Not measured for more than 4096 rows, which few workgroups walk down, nor under a cap."""
+    few = names["rows"] <= 4096 and names["rows"] * names["cols"] <= _FEW_ELEMENTS
+    return ("one_dispatch",) if few and names["saved_stats"] and not names["capped"] else ()
+
+
 def order(op: str, names: Names) -> tuple[str, ...]:
     """Kernels of an op to be tried before all others, the best first."""
     if names["software"]:
@@ -274,7 +300,8 @@ def order(op: str, names: Names) -> tuple[str, ...]:
     if op.endswith("_backward"):
         # Past what a workgroup holds the sums of, tiles has a workgroup for each row and needs many.
         long = ("split_row", "tiles") if few else ("tiles", "split_row")
-        return (*long, "registers") if few and cols > 16384 else ("registers", *long)
+        usual = (*long, "registers") if few and cols > 16384 else ("registers", *long)
+        return (*_before_all_gradients(names), *usual)
     by_workgroups = ("workgroup_cache", "streaming")
     if cols > 16384 and rows < 16:
         # Not measured: fewer rows than a sixteenth of the multiprocessors.
