@@ -60,6 +60,13 @@ def _gradient(
 
 _ANY = 2**32
 
+
+def _with(table: tuple[_Upto, ...], *rows: _Upto) -> tuple[_Upto, ...]:
+    """The table with rows added, or put in the place of those for as many columns."""
+    merged = {row.cols: row for row in (*table, *rows)}
+    return tuple(merged[cols] for cols in sorted(merged))
+
+
 # Weight and bias asked for before the first sum hide their latency, as long as there are registers for
 # them: 99.7 against 98.9 % at 1024 columns, 98.2 against 96.1 % at 8192, but 88 against 93 % at 16384.
 _FORWARD_4_BYTES = (
@@ -74,11 +81,19 @@ _FORWARD_4_BYTES = (
     _Upto(24576, _registers(512, 1, 4, 0), "93.2 at 16384; at 20480 89.7 with parameters_first"),
     _Upto(_ANY, _registers(1024, 1, 4, 0), "80.8 at 32768, 67.4 at 49152"),
 )
-# Without a bias 640 invocations share a row's 1280 accesses evenly.
-_RMS_4_BYTES = (
-    *_FORWARD_4_BYTES[:6],
+# Two rows a workgroup halve the bytes of the parameters.
+_RMS_4_BYTES = _with(
+    _FORWARD_4_BYTES,
+    _Upto(2048, _registers(256, 2, 4, 1), "97.4; one row: 96.9"),
+    _Upto(4096, _registers(512, 2, 4, 1), "98.9; one row: 97.4", _registers(256, 1, 4, 1)),
     _Upto(5120, _registers(640, 1, 4, 0), "98.4; 256 invocations: 97.7", _registers(256, 1, 4, 1)),
-    *_FORWARD_4_BYTES[6:],
+    _Upto(8192, _registers(512, 1, 4, 1, 2), "98.9; without parking 98.5", _registers(512, 1, 4, 1)),
+)
+# With a residual there are two rows to read and two to write, which hides more.
+_RESIDUAL_4_BYTES = _with(
+    _FORWARD_4_BYTES,
+    _Upto(4096, _registers(512, 1, 4, 1), "98.7; without parameters_first 97.5", _registers(256, 1, 4, 1)),
+    _Upto(8192, _registers(1024, 1, 4, 0), "97.2; 512 invocations: 95", _registers(512, 1, 4, 1)),
 )
 # Half the bytes leave half the time for arithmetic, so that an access of 16 bytes and fewer invocations,
 # which decode and decide less, win nearly everywhere. Where half of the row or so is parked in workgroup
@@ -100,16 +115,14 @@ _FORWARD_2_BYTES = (
     _Upto(8192, _registers(256, 1, 8, 0), "98.0 at 6144, 96.0 at 8192; width 4: 93.4"),
     _Upto(12288, _registers(512, 1, 8, 0), "93.9"),
     _Upto(16384, _registers(256, 1, 8, 1, 10), "90.0; without parking 84.8", _registers(512, 1, 4, 0)),
-    _Upto(_ANY, _registers(512, 1, 4, 0), "not measured: 84.8 at 16384"),
+    _Upto(32768, _registers(512, 1, 4, 0), "not measured: 84.8 at 16384"),
+    _Upto(
+        _ANY, _registers(1024, 1, 4, 0, 4), "64x65536: 7.2 us, workgroup_cache 7.6", _registers(1024, 1, 4, 0)
+    ),
 )
-# Rounding to bfloat16 takes six operations where float16 takes half of one, so that arithmetic decides.
-_BFLOAT16 = (
-    *_FORWARD_2_BYTES[:2],
-    _Upto(1024, _registers(32, 1, 8, 0), "90.3"),
-    _Upto(4096, _registers(128, 1, 8, 0), "90.7; parked 87.1"),
-    _Upto(8192, _registers(256, 1, 8, 0), "88.1"),
-    _Upto(16384, _registers(256, 1, 8, 1, 8), "78.1; without parking 75.4", _registers(512, 1, 8, 0)),
-    _FORWARD_2_BYTES[-1],
+_RESIDUAL_2_BYTES = _with(
+    _FORWARD_2_BYTES,
+    _Upto(8192, _registers(512, 1, 8, 1), "95.2; 256 invocations: 94", _registers(256, 1, 8, 0)),
 )
 # Without a bias there are registers for the weight in rows of any length: 98.9 against 97 % at 4096 columns.
 _RMS_2_BYTES = (
@@ -117,8 +130,35 @@ _RMS_2_BYTES = (
     _Upto(1024, _registers(64, 1, 8, 1), "99.6"),
     _Upto(2048, _registers(128, 1, 8, 1), "99.7"),
     _Upto(4096, _registers(256, 1, 4, 1), "98.8"),
-    _Upto(8192, _registers(256, 1, 8, 1), "98.6 at 5120, 97.5 at 8192"),
-    _Upto(_ANY, _registers(1024, 1, 8, 1, 2), "98.5 at 16384; 512: 97.9", _registers(512, 1, 8, 1)),
+    _Upto(6144, _registers(256, 1, 8, 1), "98.6 at 5120"),
+    _Upto(8192, _registers(256, 2, 8, 1), "98.2; one row: 96.8"),
+    _Upto(32768, _registers(1024, 1, 8, 1, 2), "98.5 at 16384; 512: 97.9", _registers(512, 1, 8, 1)),
+    _Upto(
+        _ANY, _registers(1024, 1, 8, 0, 4), "64x65536: 8.4 us, workgroup_cache 9.4", _registers(1024, 1, 8, 0)
+    ),
+)
+# Rounding to bfloat16 takes six operations where float16 takes half of one, so that arithmetic decides: fewer
+# invocations, which decide and reduce less.
+_BFLOAT16 = (
+    _FORWARD_2_BYTES[0],
+    _Upto(256, _registers(8, 8, 8, 1), "91.4; 16 invocations: 85.7"),
+    _Upto(768, _registers(16, 2, 8, 0), "95.6; 32 invocations: 84.5"),
+    _Upto(1024, _registers(16, 2, 8, 1), "93.1; 32 invocations: 90.3"),
+    _Upto(2048, _registers(32, 1, 8, 1), "92.8; 128 invocations: 84.9"),
+    _Upto(6144, _registers(128, 1, 8, 0), "90.7 at 4096, where parked 87.1; 92.7 at 5120"),
+    _Upto(8192, _registers(256, 1, 8, 0), "88.1"),
+    _Upto(16384, _registers(256, 1, 8, 1, 8), "78.1; without parking 75.4", _registers(512, 1, 8, 0)),
+    _FORWARD_2_BYTES[-1],
+)
+_RMS_BFLOAT16 = _with(
+    _RMS_2_BYTES,
+    _Upto(768, _registers(32, 2, 8, 0), "99.3; one row: 95.1"),
+    _Upto(1024, _registers(64, 1, 8, 0), "98.5; with parameters_first 94.2"),
+    _Upto(2048, _registers(64, 1, 8, 1), "97.9; 128 invocations: 92.3"),
+    _Upto(4096, _registers(128, 1, 8, 1), "97.2; 256 invocations: 87.9"),
+    _Upto(5120, _registers(160, 1, 8, 0), "98.0; 256 invocations: 91.8", _registers(128, 1, 8, 1)),
+    _Upto(8192, _registers(256, 1, 8, 1, 4), "96.7; without parking 95.9", _registers(256, 1, 8, 1)),
+    _Upto(16384, _registers(256, 1, 8, 0, 4), "92.7; 1024 invocations: 84.6", _registers(512, 1, 8, 1)),
 )
 # Rows that start anywhere. float32: neighbouring invocations take neighbouring columns, 96 % at 1023
 # columns, where whole chunks that are stored column by column reach 83 %.
@@ -163,6 +203,21 @@ _BACKWARD_2_BYTES = (
     _Upto(16384, _gradient(512, 1, 132, 4, 1, 1), "71; 1024: 58", _gradient(1024, 1, 132, 8, 0, 1)),
     _Upto(_ANY, _gradient(1024, 1, 132, 8, 0, 1), "58 at 16384"),
 )
+# Without the sums of a bias there are registers for more.
+_RMS_BACKWARD_4_BYTES = _with(
+    _BACKWARD_4_BYTES,
+    _Upto(256, _gradient(32, 8, 264, 4, 1), "95.5; 64 invocations: 82.3"),
+    _Upto(1024, _gradient(128, 4, 264, 4, 0), "95.3; 64 invocations: 94.1"),
+    _Upto(4096, _gradient(256, 2, 132, 4, 0), "95.6; 512 invocations: 92.9"),
+    _Upto(_ANY, _gradient(1024, 1, 132, 4, 1, 1), "84.8 at 16384; without prefetch 77.1"),
+)
+_RMS_BACKWARD_2_BYTES = _with(
+    _BACKWARD_2_BYTES,
+    _Upto(2048, _gradient(256, 2, 264, 8, 1), "96.0; 128 invocations with 4 rows: 78.5"),
+    _Upto(5120, _gradient(320, 1, 264, 8, 1, 0, 1), "95.3; 256: 87.1", _gradient(256, 1, 264, 4, 0)),
+    _Upto(8192, _gradient(512, 1, 132, 8, 1, 0, 1), "93.4; 256: 92.6", _gradient(512, 1, 132, 8, 1)),
+    _Upto(16384, _gradient(512, 1, 132, 4, 0, 0, 1), "88.3; read again 68.6", _gradient(1024, 1, 132, 8, 0)),
+)
 # Few rows: more invocations each. 1024x1024: 9.4 us against 10.1 us, of which two dispatches take about 6.
 _FEW_ELEMENTS = 1 << 20
 _BACKWARD_FEW = (
@@ -172,18 +227,22 @@ _BACKWARD_FEW = (
 
 
 def _rows_of(op: str, names: Names) -> tuple[_Upto, ...]:
-    narrow = names["itemsize"] == 2
+    narrow, rms = names["itemsize"] == 2, op.startswith("rms_norm")
     if op.endswith("_backward"):
         if names["rows"] * names["cols"] <= _FEW_ELEMENTS:
             return _BACKWARD_FEW
+        if rms:
+            return _RMS_BACKWARD_2_BYTES if narrow else _RMS_BACKWARD_4_BYTES
         return _BACKWARD_2_BYTES if narrow else _BACKWARD_4_BYTES
     if names["cols"] % 4 and not (narrow and names["out_itemsize"] == 1):
         return _ODD_2_BYTES if narrow else _ODD_4_BYTES
-    if op == "rms_norm":
+    if narrow and not names["is_float16"]:
+        return _RMS_BFLOAT16 if rms else _BFLOAT16
+    if rms:
         return _RMS_2_BYTES if narrow else _RMS_4_BYTES
-    if narrow:
-        return _FORWARD_2_BYTES if names["is_float16"] else _BFLOAT16
-    return _FORWARD_4_BYTES
+    if names["has_residual"]:
+        return _RESIDUAL_2_BYTES if narrow else _RESIDUAL_4_BYTES
+    return _FORWARD_2_BYTES if narrow else _FORWARD_4_BYTES
 
 
 def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
@@ -268,20 +327,25 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
 
 
 def _one_dispatch(names: Names) -> Iterator[Constants]:
-    # 1024x1024 float32: 5.9 us, two dispatches 16.2; 4096x256: 5.4 and 11.9; 1024x1024 float16: 2.4 and 9.7.
-    rows, chunks = 4, 4
+    narrow = names["itemsize"] == 2
     if names["rows"] <= 256:
-        # 256x1024 float32: 1.4 us, two dispatches 7.6.
-        rows, chunks = 1, 8
+        # 256x1024: float32 1.6 us, float16 0.7 us; two dispatches 7.6 us.
+        rows, chunks, least = 4 if narrow else 1, 16, 64
+    elif names["cols"] <= 512:
+        # 512x512: float32 1.1 us, float16 0.8 us.
+        rows, chunks, least = 8, 4, 32
+    else:
+        # 1024x1024: float32 3.8 us, float16 2.5 us; two dispatches 16.2 and 9.7 us.
+        rows, chunks, least = (4, 4, 64) if narrow else (8, 8, 64)
     # 64 invocations hold rows of 2048 columns; longer ones were not measured.
-    for threads in (64, 128, 256):
+    for threads in (least, 128, 256):
         # 256 invocations are what a page has; 128 for an adapter that has fewer.
-        for invocations in (256, 128):
+        for invocations in (512, 256, 128):
             yield {
                 "threads_per_row": threads,
                 "rows_per_workgroup": max(1, min(rows, invocations // threads)),
                 "column_chunks": chunks,
-                "batch": 8 if names["itemsize"] == 2 else 4,
+                "batch": 8 if narrow else 4,
             }
 
 
@@ -309,7 +373,7 @@ def order(op: str, names: Names) -> tuple[str, ...]:
     if cols > 16384 and few:
         if cols * names["itemsize"] <= 2**18:
             # A workgroup for each row keeps up: 64x65536 float32 12.9 us, split_row 17.3.
-            return by_workgroups
+            return ("registers", *by_workgroups) if names["itemsize"] == 2 else by_workgroups
         # 16x262144: streaming 17.5 us, split_row 17.9 in float32; 9.5 and 13.3 us in float16.
         return ("streaming", "split_row")
     if cols > 49152:
