@@ -265,8 +265,8 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
         # 64x65536 float32: 12.9 us, with 8 Vecs in registers 13.2, with none 15.5.
         yield {"threads_per_row": 1024, "held": 12}
         yield {"threads_per_row": 256, "held": 12}
-    elif kernel == "streaming" and names["rows"] <= 256:
-        # 16x262144 float16: 3 % faster than 512 invocations.
+    elif kernel == "streaming" and names["rows"] <= 256 and op == "layer_norm":
+        # 16x262144 float16: 3 % faster than 512 invocations; in RMSNorm float32 42 % slower.
         yield {"threads_per_row": 1024}
     elif kernel == "one_dispatch":
         yield from _one_dispatch(names)
@@ -330,15 +330,15 @@ def _one_dispatch(names: Names) -> Iterator[Constants]:
     narrow = names["itemsize"] == 2
     if names["rows"] <= 256:
         # 256x1024: float32 1.6 us, float16 0.7 us; two dispatches 7.6 us.
-        rows, chunks, least = 4 if narrow else 1, 16, 64
+        rows, chunks, least = (4, 16, 32) if narrow else (1, 16, 64)
     elif names["cols"] <= 512:
-        # 512x512: float32 1.1 us, float16 0.8 us.
-        rows, chunks, least = 8, 4, 32
+        # 512x512: float32 1.1 us, float16 0.8 us; with 4 chunks 6 % more.
+        rows, chunks, least = 8, 2, 32
     else:
         # 1024x1024: float32 3.8 us, float16 2.5 us; two dispatches 16.2 and 9.7 us.
-        rows, chunks, least = (4, 4, 64) if narrow else (8, 8, 64)
+        rows, chunks, least = (4, 8, 64) if narrow else (8, 4, 64)
     # 64 invocations hold rows of 2048 columns; longer ones were not measured.
-    for threads in (least, 128, 256):
+    for threads in (least, 64, 128, 256):
         # 256 invocations are what a page has; 128 for an adapter that has fewer.
         for invocations in (512, 256, 128):
             yield {

@@ -82,8 +82,8 @@ fn total(value: Vec) -> f32 {
 
 const CHUNKS = 50u;  // vec4 per row
 const TILES = 0u;  // workgroups that walk down columns
-const TILE = 4u;  // vec4 across a tile
-const DOWN = 64u;  // invocations that share a column's rows
+const TILE = 2u;  // vec4 across a tile
+const DOWN = 128u;  // invocations that share a column's rows
 
 fn saved_stats(row: u32) -> f32 {
     return stats[params.stats_start + row];
