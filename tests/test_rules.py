@@ -11,6 +11,7 @@ from webnorm.device import BROWSER, Traits
 from webnorm.kernel import Kernel, Variant, best_variant, default_variant, discover, problem_names
 from webnorm.ops import OPS
 from webnorm.problem import Problem
+from webnorm.thresholds import Constants
 
 GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
 SOFTWARE = replace(GPU, software=True)
@@ -23,7 +24,7 @@ def problem_of(op: str, cols: int, dtype: str, rows: int = 0) -> Problem:
     return Problem(rows=rows or (1 << 26) // cols, cols=cols, dtype=dtype, options=OPS[op].defaults)
 
 
-def first(kernel: Kernel, problem: Problem, traits: Traits = GPU) -> rules.Constants:
+def first(kernel: Kernel, problem: Problem, traits: Traits = GPU) -> Constants:
     names = {**problem_names(problem), **traits.names()}
     return next(rules.constants(kernel.op.name, kernel.name, names))
 
