@@ -207,7 +207,7 @@ def _row_scales(rng: np.random.Generator, rows: int, cols: int) -> Array:
     return standard_normal(rng, (rows, cols)) * scales
 
 
-# Every draw is float64 of shape (rows, cols), rounded to the problem's dtype by make_inputs.
+# Every draw is float64 of shape (rows, cols), rounded to the problem's dtype by draw_x.
 DISTRIBUTIONS: Mapping[str, Callable[[np.random.Generator, int, int], Array]] = {
     "normal": _shifted(0.0),
     "uniform": lambda rng, rows, cols: rng.random((rows, cols)),

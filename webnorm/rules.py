@@ -30,11 +30,11 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
     elif kernel == "split_row":
         yield from _split(op, names)
     elif kernel == "workgroup_cache":
-        # 64x65536 float32: 12.9 us, with 8 Vecs in registers 13.2, with none 15.5.
+        # 64x65536 float32: 17.9 us, with 8 Vecs in registers 18.9.
         yield {"threads_per_row": 1024, "held": 12}
         yield {"threads_per_row": 256, "held": 12}
-    elif kernel == "streaming" and names["rows"] <= 256 and op == "layer_norm":
-        # 16x262144 float16: 3 % faster than 512 invocations; in RMSNorm float32 42 % slower.
+    elif kernel == "streaming" and names["rows"] <= 256 and (op == "layer_norm" or names["itemsize"] == 2):
+        # 16x262144: 2 to 4 % faster than 512 invocations, but 26.3 against 15.1 us in RMSNorm float32.
         yield {"threads_per_row": 1024}
     elif kernel == "one_dispatch":
         yield from _one_dispatch(names)
@@ -80,7 +80,7 @@ def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
 
 def _split(op: str, names: Names) -> Iterator[Constants]:
     if not op.endswith("_backward"):
-        # 64x65536 float32: 18.3 us, where 16 Vecs an invocation take 22; many rows of 65536: 63 %.
+        # 64x65536 float32: 16 Vecs an invocation take 1.2 times as long; many rows of 65536: 63 %.
         yield {"threads_per_row": 256, "part_steps": 4 if names["rows"] > 256 else 2}
     else:
         # Four rows' loads together: 64x65536 float32 34.0 us (36.9 one by one), float16 25.0 us (27.7);
@@ -97,15 +97,15 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
 def _one_dispatch(names: Names) -> Iterator[Constants]:
     narrow = names["itemsize"] == 2
     if names["rows"] <= 256:
-        # 256x1024: float32 1.6 us, float16 0.7 us; two dispatches 7.6 us.
+        # 256x1024: float32 1.6 us, float16 3.2 us; two dispatches 7.7 and 7.3 us.
         rows, chunks, least = (4, 16, 32) if narrow else (1, 16, 64)
     elif names["cols"] <= 512:
-        # 512x512: float32 1.1 us, float16 0.8 us; with 4 chunks 6 % more.
+        # 512x512: float32 3.4 us, float16 3.1 us; with 4 chunks 6 % more; two dispatches 7.4 us in float16.
         rows, chunks, least = 8, 2, 32
     else:
-        # 1024x1024: float32 3.8 us, float16 2.5 us; two dispatches 16.2 and 9.7 us.
+        # 1024x1024: float32 6.7 us, float16 4.0 us; two dispatches 10.8 and 9.5 us.
         rows, chunks, least = (4, 8, 64) if narrow else (8, 4, 64)
-    # 64 invocations hold rows of 2048 columns; longer ones were not measured.
+    # 32 invocations hold rows of 1024 columns, 64 of 2048; longer ones were not measured.
     for threads in (least, 64, 128, 256):
         # 256 invocations are what a page has; 128 for an adapter that has fewer.
         for invocations in (512, 256, 128):
@@ -136,13 +136,14 @@ def order(op: str, names: Names) -> tuple[str, ...]:
         return (*_before_all_gradients(names), *usual)
     by_workgroups = ("workgroup_cache", "streaming")
     if cols > 16384 and rows < 16:
-        # Not measured: fewer rows than a sixteenth of the multiprocessors.
+        # Not measured: fewer rows than an eighth of the multiprocessors.
         return ("split_row", *by_workgroups)
     if cols > 16384 and few:
         if cols * names["itemsize"] <= 2**18:
-            # A workgroup for each row keeps up: 64x65536 float32 12.9 us, split_row 17.3.
+            # A workgroup for each row keeps up: at 64x65536 float32 split_row takes 1.35 times as long as
+            # workgroup_cache; float16 takes 11.2 us in registers, 12.0 in workgroup_cache.
             return ("registers", *by_workgroups) if names["itemsize"] == 2 else by_workgroups
-        # 16x262144: streaming 17.5 us, split_row 17.9 in float32; 9.5 and 13.3 us in float16.
+        # 16x262144: the same within 2 % in float32; 9.9 and 14.4 us in float16.
         return ("streaming", "split_row")
     if cols > 49152:
         # 1024x65536 float32: 63 % of the copy; workgroup_cache 60, registers 50.

@@ -1,7 +1,8 @@
 """Constants of `registers` by numbers of columns, each row with what was measured on one NVIDIA H200.
 
-x of 256 MiB unless said otherwise, in per cent of the copy of the same run. `webnorm/rules.py` says when a
-row is taken.
+x of 256 MiB unless said otherwise, in per cent of the copy of the same run, which was that of the search
+for constants: bench/results/h200.md has the chosen ones beside others. `webnorm/rules.py` says when a row is
+taken.
 """
 
 from __future__ import annotations
@@ -115,14 +116,17 @@ _FORWARD_2_BYTES = (
     Upto(16384, _registers(256, 1, 8, 1, 10), "90.0; without parking 84.8", _registers(512, 1, 4, 0)),
     Upto(32768, _registers(512, 1, 4, 0), "not measured: 84.8 at 16384"),
     Upto(
-        _ANY, _registers(1024, 1, 4, 0, 4), "64x65536: 7.2 us, workgroup_cache 7.6", _registers(1024, 1, 4, 0)
+        _ANY,
+        _registers(1024, 1, 4, 0, 4),
+        "64x65536: 7 % faster than workgroup_cache",
+        _registers(1024, 1, 4, 0),
     ),
 )
 _RESIDUAL_2_BYTES = _with(
     _FORWARD_2_BYTES,
     Upto(8192, _registers(512, 1, 8, 1), "95.2; 256 invocations: 94", _registers(256, 1, 8, 0)),
 )
-# Without a bias there are registers for the weight in rows of any length: 98.9 against 97 % at 4096 columns.
+# Without a bias there are registers for the weight in rows of any length.
 _RMS_2_BYTES = (
     *_FORWARD_2_BYTES[:3],
     Upto(1024, _registers(64, 1, 8, 1), "99.6"),
@@ -132,7 +136,10 @@ _RMS_2_BYTES = (
     Upto(8192, _registers(256, 2, 8, 1), "98.2; one row: 96.8"),
     Upto(32768, _registers(1024, 1, 8, 1, 2), "98.5 at 16384; 512: 97.9", _registers(512, 1, 8, 1)),
     Upto(
-        _ANY, _registers(1024, 1, 8, 0, 4), "64x65536: 8.4 us, workgroup_cache 9.4", _registers(1024, 1, 8, 0)
+        _ANY,
+        _registers(1024, 1, 8, 0, 4),
+        "64x65536: 12 % faster than workgroup_cache",
+        _registers(1024, 1, 8, 0),
     ),
 )
 # Rounding to bfloat16 takes six operations where float16 takes half of one, so that arithmetic decides: fewer
@@ -158,8 +165,8 @@ _RMS_BFLOAT16 = _with(
     Upto(8192, _registers(256, 1, 8, 1, 4), "96.7; without parking 95.9", _registers(256, 1, 8, 1)),
     Upto(16384, _registers(256, 1, 8, 0, 4), "92.7; 1024 invocations: 84.6", _registers(512, 1, 8, 1)),
 )
-# Rows that start anywhere. float32: neighbouring invocations take neighbouring columns, 96 % at 1023
-# columns, where whole chunks that are stored column by column reach 83 %.
+# Rows that start anywhere, in per cent of a copy of an even size. float32: neighbouring invocations take
+# neighbouring columns, 96 % at 1023 columns, where whole chunks that are stored column by column reach 83 %.
 _ODD_4_BYTES = (
     Upto(1024, _registers(64, 1, 1, 1), "96"),
     Upto(4096, _registers(256, 1, 1, 1), "92 at 4095"),
@@ -181,7 +188,12 @@ _BACKWARD_4_BYTES = (
     Upto(4096, _gradient(512, 1, 264, 4, 0), "95.0; 256: 93.9", _gradient(256, 2, 132, 4, 0)),
     Upto(5120, _gradient(640, 1, 132, 4, 1), "97.3; 256: 96.6", _gradient(256, 1, 132, 4, 1)),
     Upto(6144, _gradient(256, 1, 132, 4, 1), "96.3 at 5120; without prefetch 81.9"),
-    Upto(8192, _gradient(512, 1, 132, 4, 0, 0, 1), "94.6; 93.8", _gradient(512, 1, 132, 4, 0)),
+    Upto(
+        8192,
+        _gradient(512, 1, 132, 4, 0, 0, 1),
+        "94.6; weight in registers: 93.8",
+        _gradient(512, 1, 132, 4, 0),
+    ),
     Upto(
         _ANY,
         _gradient(1024, 1, 132, 4, 0, 1),
@@ -216,10 +228,10 @@ _RMS_BACKWARD_2_BYTES = _with(
     Upto(8192, _gradient(512, 1, 132, 8, 1, 0, 1), "93.4; 256: 92.6", _gradient(512, 1, 132, 8, 1)),
     Upto(16384, _gradient(512, 1, 132, 4, 0, 0, 1), "88.3; read again 68.6", _gradient(1024, 1, 132, 8, 0)),
 )
-# Few rows: more invocations each. 1024x1024: 9.4 us against 10.1 us, of which two dispatches take about 6.
+# Few elements, where `one_dispatch` cannot be taken: more invocations each.
 FEW_ELEMENTS = 1 << 20
 _BACKWARD_FEW = (
-    Upto(256, _gradient(32, 4, 132, 4, 0), "4096x256: 10.0 us"),
+    Upto(256, _gradient(32, 4, 132, 4, 0), "not measured beside others"),
     Upto(_ANY, _gradient(128, 4, 132, 4, 1), "1024x1024: 10 % faster than without prefetch"),
 )
 

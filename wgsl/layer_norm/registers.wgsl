@@ -64,7 +64,7 @@
 
 // Specialised on the number of columns and unrolled, since registers have no addresses: every load is
 // issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
-// a copy, so the two sweeps and the second word of the mean cost nothing that can be seen.
+// a copy, so the two sweeps and the second word of the mean cost next to nothing.
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, deviation_of with context %}
 {% from "lib/park.wgsl" import parking, load_and_park with context %}
 {% from "lib/locate.wgsl" import each_row with context %}

@@ -1,5 +1,5 @@
 // /// webnorm
-// summary = "Workgroups walk over rows with weight and partial sums in registers: x and dy are read once."
+// summary = "Workgroups walk over rows with partial sums, and mostly the weight, in registers: x and dy are read once, or again from cache."
 // differs = "One dispatch over the rows where tiles makes two; as many partial records as there are workgroups."
 // rung = 3
 // [features]

@@ -1,5 +1,5 @@
 {#- The last `parked` steps of a row wait in workgroup memory, as they lie in x, between its sweeps: registers that hold
-    a long row leave no room for a second workgroup, whose loads could be on their way meanwhile. -#}
+    a whole row leave no room for parameters, or for another workgroup whose loads could be on their way meanwhile. -#}
 {% from "lib/dtype.wgsl" import storage, in_pairs with context %}
 {% set parked_steps = parked if parked is defined else 0 %}
 {% set first_parked = steps - parked_steps %}

@@ -1,6 +1,6 @@
 // Specialised on the number of columns and unrolled, since registers have no addresses: every load is
 // issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
-// a copy, so the two sweeps and the second word of the mean cost nothing that can be seen.
+// a copy, so the two sweeps and the second word of the mean cost next to nothing.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
