@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import mmap
 import subprocess
@@ -88,6 +89,7 @@ def test_reshape(device: Device) -> None:
         assert found.buffer is here.buffer
         np.testing.assert_array_equal(found.numpy(), array.reshape(shape))
     np.testing.assert_array_equal(here.reshape(3, 8).numpy(), array.reshape(3, 8))
+    assert here.reshape(np.int64(24)).shape == here.reshape(np.int64(8), 3).reshape(-1).shape == (24,)
     for wrong in ((5, 5), (-1, -1), (-1, 5), (-2, -12), ("a",)):
         with pytest.raises(webnorm.WebnormError, match="cannot reshape"):
             here.reshape(wrong)  # type: ignore[arg-type]
@@ -180,6 +182,24 @@ def test_arrays_of_two_devices(device: Device) -> None:
         with pytest.raises(webnorm.WebnormError) as caught:
             call()
         assert "lies on another device than" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_array_in_a_cycle_gives_back_a_buffer_that_lives(device: Device) -> None:
+    """Garbage that the collector finds is finalised all at once, the buffer's own object with it."""
+    x = normal(4, 8)
+    for _ in range(3):
+        cycle: list[Any] = [on_device(x), webnorm.layer_norm(on_device(x), 8)]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        found = [webnorm.layer_norm(on_device(x), 8) for _ in range(4)]
+        for y in found:
+            np.testing.assert_array_equal(y.numpy(), webnorm.layer_norm(x, 8))
+
+
+def test_a_deep_copy_is_the_array_itself(device: Device) -> None:
+    here = on_device(normal(6, 4))
+    assert copy.deepcopy([here])[0] is here
 
 
 def objects() -> dict[str, int]:

@@ -334,6 +334,7 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ({"max_workgroups": 1.5}, "max_workgroups is 1.5; expected an int"),
         ({"eps": -1.0}, "eps is -1.0; expected a finite number of 0 or more"),
         ({"eps": float("nan")}, "eps is nan"),
+        ({"eps": 10**400}, "eps is 1.79769e+308, which float32 does not hold"),
         ({"eps": "1e-5"}, "eps is '1e-5'; expected a finite number"),
         ({"eps": None}, "eps is None; expected a finite number"),
         ({"kernel": "regsiters"}, "unknown kernel 'regsiters'; did you mean 'registers'"),

@@ -17,6 +17,7 @@ from webnorm.errors import WebnormError, unknown
 from webnorm.problem import DTYPE_NAMES, DTYPES, STORAGE
 
 _FLOAT32_MAXIMUM = float(np.finfo(np.float32).max)
+_FLOAT64_MAXIMUM = float(np.finfo(np.float64).max)
 # Python's own types come first: to ask an abstract class takes several times as long.
 _INTS = (int, np.integer)
 _INTEGRAL = (int, Integral)
@@ -103,9 +104,12 @@ def number(name: str, value: object, wanted: str) -> float:
     """The value as a float; raises WebnormError for what is no number that float32 holds."""
     if isinstance(value, bool) or not isinstance(value, _REAL):
         raise WebnormError(f"{name} is {value!r}; expected {wanted}")
-    found = float(value)
+    try:
+        found = float(value)
+    except OverflowError:  # an int past float64's range
+        found = _FLOAT64_MAXIMUM
     if math.isfinite(found) and abs(found) > _FLOAT32_MAXIMUM:
-        raise WebnormError(f"{name} is {value}, which float32 does not hold; expected {wanted}")
+        raise WebnormError(f"{name} is {found:g}, which float32 does not hold; expected {wanted}")
     return found
 
 

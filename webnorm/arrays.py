@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -27,10 +28,9 @@ class Storage:
     """A buffer of a pool, which goes back there when no array needs it any more."""
 
     def __init__(self, pool: session.BufferPool, buffer: Any) -> None:
-        self.pool, self.buffer = pool, buffer
-
-    def __del__(self) -> None:
-        self.pool.give_back(self.buffer)
+        self.buffer = buffer
+        # Not __del__: in a cycle of garbage the buffer would be garbage too, which wgpu releases.
+        weakref.finalize(self, pool.give_back, buffer).atexit = False
 
 
 class GpuArray:
@@ -99,12 +99,16 @@ class GpuArray:
         found = self.numpy()
         return found if dtype is None else found.astype(dtype)
 
-    def reshape(self, *shape: int | Sequence[int]) -> GpuArray:
+    def __deepcopy__(self, memo: dict[int, Any]) -> GpuArray:
+        """Itself, since its elements do not change."""
+        return self
+
+    def reshape(self, *shape: SupportsIndex | Sequence[int]) -> GpuArray:
         """The same elements in another shape, in C order; one dimension may be -1. Nothing is copied.
 
         Raises WebnormError for a shape of another size.
         """
-        if shape == (self.shape,):
+        if len(shape) == 1 and isinstance(shape[0], tuple) and shape[0] == self.shape:
             return self
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], _SEQUENCE) else shape
         try:
