@@ -12,7 +12,7 @@
 // prefetch = [false, true]
 // reread = [false, true]
 // parked_weight = [false, true]
-// groups = [4, 32, 64, 132, 264, 396, 528, 1056, 2112]
+// groups = [4, 64, 132, 264, 396, 528, 1056]
 // subgroups = [true, false]
 // native_f16 = [false, true]
 // hi_lo_mean = [true, false]
