@@ -27,21 +27,24 @@ GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=4
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
 
 
-def covering(variants: Iterable[Variant]) -> list[Variant]:
-    """Some of the variants, which have every pair of values of two axes that occurs in any of them."""
+def covering(trials: Iterable[tuple[Variant, Problem]]) -> list[tuple[Variant, Problem]]:
+    """Some of the trials, which have every pair of values of two axes that occurs in any of them. The problem
+    is one more axis.
+    """
     listed = []
-    for variant in variants:
-        values = variant.constants.items()
-        listed.append((variant, {*itertools.combinations(values, 2), *values}))
+    for trial in trials:
+        variant, problem = trial
+        values = (*variant.constants.items(), ("problem", str(problem)))
+        listed.append((trial, {*itertools.combinations(values, 2)}))
     random.Random(0).shuffle(listed)
     seen: set[Any] = set()
     kept = []
-    # Those that add most come first, which takes two thirds of the variants that any order would.
+    # Those that add most come first, which takes two thirds of the trials that any order would.
     for least in (16, 8, 4, 2, 1):
-        for variant, pairs in listed:
+        for trial, pairs in listed:
             if len(pairs - seen) >= least:
                 seen |= pairs
-                kept.append(variant)
+                kept.append(trial)
     return kept
 
 
