@@ -106,8 +106,8 @@ def _one_dispatch(names: Names) -> Iterator[Constants]:
         # 1024x1024: float32 6.7 us, float16 4.0 us; two dispatches 10.8 and 9.5 us.
         rows, chunks, least = (4, 8, 64) if narrow else (8, 4, 64)
     # 32 invocations hold rows of 1024 columns, 64 of 2048; longer ones were not measured.
-    for threads in (least, 64, 128, 256):
-        # 256 invocations are what a page has; 128 for an adapter that has fewer.
+    for threads in (one for one in (32, 64, 128, 256) if one >= least):
+        # A page has 256 invocations; 128 are for an adapter that has fewer.
         for invocations in (512, 256, 128):
             yield {
                 "threads_per_row": threads,
