@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from webnorm.accuracy import Accuracy, assess
+from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case
 from webnorm.device import Device, Traits
 from webnorm.expression import parse
 from webnorm.kernel import Kernel, Variant, discover, select
 from webnorm.ops import make_inputs
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
-from webnorm.problem import Array, Problem
+from webnorm.problem import STORAGE, Array, Problem
 from webnorm.render import Shader, render_shader
 
 KERNELS = tuple(discover())
@@ -28,13 +29,14 @@ SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_stor
 
 
 def covering(trials: Iterable[tuple[Variant, Problem]]) -> list[tuple[Variant, Problem]]:
-    """Some of the trials, which have every pair of values of two axes that occurs in any of them. The problem
-    is one more axis.
+    """Some of the trials, which have every pair of values of two axes that occurs in any of them. What a
+    problem is made of are axes too.
     """
     listed = []
     for trial in trials:
         variant, problem = trial
-        values = (*variant.constants.items(), ("problem", str(problem)))
+        of_problem = (("cols", problem.cols), ("dtype", problem.dtype), ("options", problem.options))
+        values = (*variant.constants.items(), *of_problem)
         listed.append((trial, {*itertools.combinations(values, 2)}))
     random.Random(0).shuffle(listed)
     seen: set[Any] = set()
@@ -46,6 +48,17 @@ def covering(trials: Iterable[tuple[Variant, Problem]]) -> list[tuple[Variant, P
                 seen |= pairs
                 kept.append(trial)
     return kept
+
+
+def option_trials() -> list[tuple[Case, str]]:
+    """The corpus's cases of options with storage types. An option meets each type on one row length, and the
+    next option on another: compiling takes most of the time. The cases beside the grid meet every type.
+    """
+    beside = [case for case in OPTION_CASES if case not in OPTION_GRID]
+    return [
+        *((case, STORAGE[(i + i // len(STORAGE)) % len(STORAGE)]) for i, case in enumerate(OPTION_GRID)),
+        *itertools.product(beside, STORAGE),
+    ]
 
 
 def suited(kernel: Kernel, problem: Problem) -> Problem:

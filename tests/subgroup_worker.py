@@ -5,15 +5,14 @@ The subgroup size of llvmpipe is fixed when Mesa is loaded: hence a process for 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 
-from lab import STABLE, run_shader, suited
+from lab import STABLE, covering, run, suited
 from webnorm.device import Device, open_device
 from webnorm.kernel import Kernel, Variant, default_variant
-from webnorm.ops import make_inputs
 from webnorm.problem import Problem
-from webnorm.render import render_shader
 
 LAYOUTS = ((4, 1), (4, 8), (8, 1), (8, 4), (16, 2), (32, 1), (64, 1), (64, 2), (128, 1))
 # No power of two, for a row that it shares evenly.
@@ -38,22 +37,17 @@ def problems(kernel: Kernel, cols: int) -> Iterator[Problem]:
 
 def variants(kernel: Kernel, problem: Problem, device: Device) -> Iterator[Variant]:
     base = default_variant(kernel, problem, device.traits).constants
-    # Options change what a reduction is given, not how it is made: fewer layouts do.
-    layouts = list(LAYOUTS if problem.dtype == "float32" else LAYOUTS[1::3])
-    if problem.cols == UNEVEN_COLS:
-        layouts = [layout for layout in UNEVEN if layout[0] in kernel.tune["threads_per_row"]]
-    for threads_per_row, rows_per_workgroup in layouts:
-        for vector_width in (1, 4) if "vector_width" in kernel.tune else (4,):
-            for subgroups in (1, 0) if vector_width == 4 and "subgroups" in kernel.tune else (1,):
-                chosen = {
-                    "threads_per_row": threads_per_row,
-                    "rows_per_workgroup": rows_per_workgroup,
-                    "vector_width": vector_width,
-                    "subgroups": subgroups,
-                }
-                variant = Variant(kernel, {name: chosen.get(name, value) for name, value in base.items()})
-                if variant.refusal(problem, device.traits) is None:
-                    yield variant
+    layouts = UNEVEN if problem.cols == UNEVEN_COLS else LAYOUTS
+    for (threads_per_row, rows_per_workgroup), vector_width in itertools.product(layouts, (1, 4)):
+        chosen = {
+            "threads_per_row": threads_per_row,
+            "rows_per_workgroup": rows_per_workgroup,
+            "vector_width": vector_width,
+            "subgroups": 1,
+        }
+        variant = Variant(kernel, {name: chosen.get(name, value) for name, value in base.items()})
+        if variant.refusal(problem, device.traits) is None:
+            yield variant
 
 
 def main() -> None:
@@ -63,15 +57,13 @@ def main() -> None:
     for kernel in STABLE:
         if "subgroups" not in kernel.features:
             continue
-        for cols in (3, 61, 128, UNEVEN_COLS):
-            for problem in problems(kernel, cols):
-                arrays = make_inputs(kernel.op, problem)
-                for variant in variants(kernel, problem, device):
-                    shader = render_shader(variant, problem, "native", device.traits)
-                    _, accuracy = run_shader(device, shader, arrays)
-                    tried += 1
-                    if not accuracy.ok:
-                        wrong.append(f"{variant} {problem}: {accuracy.reason}")
+        asked = [problem for cols in (3, 61, 128, UNEVEN_COLS) for problem in problems(kernel, cols)]
+        trials = ((variant, problem) for problem in asked for variant in variants(kernel, problem, device))
+        for variant, problem in covering(trials):
+            _, accuracy = run(device, variant, problem)
+            tried += 1
+            if not accuracy.ok:
+                wrong.append(f"{variant} {problem}: {accuracy.reason}")
     print(
         json.dumps(
             {"adapter": device.adapter.name, "size": device.subgroup_size, "tried": tried, "wrong": wrong}

@@ -101,24 +101,22 @@ def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: 
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
 def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(op: Op) -> None:
     desktop = ADAPTERS["desktop"]
+    followers = [traits for traits in ADAPTERS.values() if not op.backward or traits.max_invocations >= 256]
     sources = set()
     for cols in (255, 1024, 16384):
         problem = Problem(rows=1000, cols=cols, dtype="float16", options=op.defaults)
+        by_rules = [choose(KERNELS, op, problem, traits) for traits in followers]
         ladder = [kernel for kernel in KERNELS if kernel.op == op and kernel.unstable is None]
         for kernel in ladder:
-            for variant in list(all_variants(kernel))[::7]:
+            for variant in list(all_variants(kernel))[::23]:
                 if variant.refusal(problem, desktop) is not None:
                     continue
                 tuning = recorded(op, problem, kernel.name, dict(variant.constants))
-                for traits in ADAPTERS.values():
-                    if op.backward and traits.max_invocations < 256:
-                        continue
+                for traits, otherwise in zip(followers, by_rules, strict=True):
                     chosen = choose(KERNELS, op, problem, traits, (tuning,))
                     sources.add(chosen.source)
-                    if variant.refusal(problem, traits) is None:
-                        assert chosen == Chosen(variant, "tuning")
-                    else:
-                        assert chosen == choose(KERNELS, op, problem, traits)
+                    runs = variant.refusal(problem, traits) is None
+                    assert chosen == (Chosen(variant, "tuning") if runs else otherwise)
     assert sources == {"tuning", "rules"}
 
 

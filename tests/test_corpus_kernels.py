@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lab import KERNELS, NORMS, STABLE, compute, covering, kernel_named, run, suited
+from lab import KERNELS, NORMS, STABLE, compute, covering, kernel_named, option_trials, run, suited
 from webnorm.check import must_fail
-from webnorm.corpus import CASES, Case, problems
+from webnorm.corpus import CASES, OPTION_CASES, Case, problems
 from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, all_variants, default_variant
 from webnorm.ops import OPS, Op, complete_inputs, make_inputs
@@ -22,18 +22,18 @@ from webnorm.render import render_shader
 
 
 def cases() -> list[Any]:
-    """Every kernel on every case in float32; the two narrower types take the cases in turn."""
+    """Every kernel on every case in float32 and one of the two narrower types, which take turns; options have
+    turns of their own.
+    """
+    trials = option_trials()
+    for i, case in enumerate(case for case in CASES if case not in OPTION_CASES):
+        trials += [(case, "float32"), (case, ("float16", "bfloat16")[i % 2])]
     found = []
-    for kernel in KERNELS:
-        if kernel.op.exact:
-            continue
-        for index, case in enumerate(CASES):
-            for dtype in ("float32", ("float16", "bfloat16")[index % 2]):
-                problem = case.problem(kernel.op, dtype)
-                if problem is not None:
-                    found.append(
-                        pytest.param(kernel, case, problem, id=f"{kernel.label}-{case.name}-{dtype}")
-                    )
+    for kernel in (kernel for kernel in KERNELS if not kernel.op.exact):
+        for case, dtype in trials:
+            problem = case.problem(kernel.op, dtype)
+            if problem is not None:
+                found.append(pytest.param(kernel, case, problem, id=f"{kernel.label}-{case.name}-{dtype}"))
     return found
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import webnorm
-from lab import KERNELS, STABLE, compute, judge, kernel_named
+from lab import KERNELS, STABLE, compute, judge, kernel_named, option_trials
 from webnorm import expression, tint, vectors
 from webnorm.accuracy import Tolerance, tolerance
 from webnorm.bundle import Bundle
@@ -199,21 +199,13 @@ MORE_OPTIONS = (
 
 
 def option_problems(op: Op, dtype: str) -> Iterator[tuple[Problem, list[tuple[Problem, Inputs]]]]:
-    """Each option with one of the corpus's three numbers of columns: over the types it meets all of them.
-
-    With it the inputs that the corpus has for it.
-    """
-    turn = STORAGE.index(dtype)
-    families: dict[str, list[Case]] = {}
-    for case in OPTION_CASES:
-        families.setdefault(re.sub(r"-(61|70|256)$", "", case.name), []).append(case)
-    for at, cases in enumerate(families.values()):
-        case = cases[(at + turn) % len(cases)]
-        problem = case.problem(op, dtype)
+    """Each option of the corpus, with the inputs that it has for it, and more options without."""
+    for case, its_dtype in option_trials():
+        problem = case.problem(op, dtype) if its_dtype == dtype else None
         if problem is not None:
             yield problem, [(problem, case.draw(op, problem))]
-    for at, options in enumerate(MORE_OPTIONS):
-        problem = Problem(rows=1, cols=(61, 70, 64)[(at + turn) % 3], dtype=dtype, options=options)
+    for turn, options in enumerate(MORE_OPTIONS, STORAGE.index(dtype)):
+        problem = Problem(rows=1, cols=(61, 70, 64)[turn % 3], dtype=dtype, options=options)
         try:
             op.check(problem)
         except WebnormError:

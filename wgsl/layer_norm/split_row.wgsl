@@ -12,7 +12,7 @@
 // subgroups = [true, false]
 // [default]
 // threads_per_row = "32 if software else min(256, max_invocations)"
-// part_steps = "16 if software else 4"
+// part_steps = "(2 if span <= 256 else (8 if span <= 1024 else 16)) if software else 4"
 // subgroups = "has_subgroups"
 // [derive]
 // rows_per_workgroup = 1
