@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from webnorm import cli
 from webnorm.device import Device, adapters, open_device
 
 
@@ -25,3 +28,25 @@ def device() -> Iterator[Device]:
     if not adapters():
         pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
     yield open_device()
+
+
+@pytest.fixture
+def mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[list[str]], str]:
+    """Give the command arguments that it must refuse, in tmp_path; returns the line that it says.
+
+    It runs in this process, since another would take longer to import webnorm than to find the mistake.
+    """
+
+    def told(arguments: list[str]) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["webnorm", *arguments])
+        with pytest.raises(SystemExit) as exited:
+            cli.run()
+        error = capsys.readouterr().err
+        assert exited.value.code == cli.BAD_USAGE, error
+        assert error.count("\n") == 1 and error.startswith("webnorm: ")
+        return error
+
+    return told

@@ -37,7 +37,9 @@ def problems(kernel: Kernel, cols: int) -> Iterator[Problem]:
 
 def variants(kernel: Kernel, problem: Problem, device: Device) -> Iterator[Variant]:
     base = default_variant(kernel, problem, device.traits).constants
-    layouts = UNEVEN if problem.cols == UNEVEN_COLS else LAYOUTS
+    layouts = list(LAYOUTS)
+    if problem.cols == UNEVEN_COLS:
+        layouts = [layout for layout in UNEVEN if layout[0] in kernel.tune["threads_per_row"]]
     for (threads_per_row, rows_per_workgroup), vector_width in itertools.product(layouts, (1, 4)):
         chosen = {
             "threads_per_row": threads_per_row,

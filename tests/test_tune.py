@@ -373,7 +373,7 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
         (["show", "auto", "-c", "threads_per_row=8"], "auto chooses constants by itself"),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], message: str, tmp_path: Path, device: Device) -> None:
-    done = webnorm(arguments, tmp_path)
-    assert done.returncode == 2 and message in done.stderr
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("webnorm: ")
+def test_mistakes_are_one_line(
+    arguments: list[str], message: str, mistake: Callable[[list[str]], str], device: Device
+) -> None:
+    assert message in mistake(arguments)
