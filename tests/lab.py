@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,16 +27,18 @@ STABLE = tuple(kernel for kernel in KERNELS if kernel.unstable is None and not k
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
 
+Trial = TypeVar("Trial", bound=tuple[Any, ...])
 
-def covering(trials: Iterable[tuple[Variant, Problem]]) -> list[tuple[Variant, Problem]]:
-    """Some of the trials, which have every pair of values of two axes that occurs in any of them. What a
-    problem is made of are axes too.
+
+def covering(trials: Iterable[Trial]) -> list[Trial]:
+    """Some of the trials, (variant, problem, ...), which have every pair of values of two axes that occurs in
+    any of them. What a problem is made of are axes too, and whatever follows it in the trial.
     """
     listed = []
     for trial in trials:
-        variant, problem = trial
+        variant, problem, *more = trial
         of_problem = (("cols", problem.cols), ("dtype", problem.dtype), ("options", problem.options))
-        values = (*variant.constants.items(), *of_problem)
+        values = (*variant.constants.items(), *of_problem, *enumerate(more))
         listed.append((trial, {*itertools.combinations(values, 2)}))
     random.Random(0).shuffle(listed)
     seen: set[Any] = set()

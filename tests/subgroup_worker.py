@@ -14,6 +14,8 @@ from webnorm.device import Device, open_device
 from webnorm.kernel import Kernel, Variant, default_variant
 from webnorm.problem import Problem
 
+# Each process tries what falls to its own size when the pairs of all of them are covered.
+SIZES = (4, 8, 16)
 LAYOUTS = ((4, 1), (4, 8), (8, 1), (8, 4), (16, 2), (32, 1), (64, 1), (64, 2), (128, 1))
 # No power of two, for a row that it shares evenly.
 UNEVEN_COLS, UNEVEN = 384, ((96, 1),)
@@ -60,8 +62,15 @@ def main() -> None:
         if "subgroups" not in kernel.features:
             continue
         asked = [problem for cols in (3, 61, 128, UNEVEN_COLS) for problem in problems(kernel, cols)]
-        trials = ((variant, problem) for problem in asked for variant in variants(kernel, problem, device))
-        for variant, problem in covering(trials):
+        trials = (
+            (variant, problem, size)
+            for size in SIZES
+            for problem in asked
+            for variant in variants(kernel, problem, device)
+        )
+        for variant, problem, size in covering(trials):
+            if size != device.subgroup_size:
+                continue
             _, accuracy = run(device, variant, problem)
             tried += 1
             if not accuracy.ok:

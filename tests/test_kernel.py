@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from webnorm.device import BROWSER, Traits
 from webnorm.errors import WebnormError
 from webnorm.kernel import (
     Kernel,
+    Variant,
     all_variants,
     chosen_variants,
     default_variant,
     discover,
     load,
+    runnable_variants,
     select,
     select_for,
 )
@@ -57,6 +60,18 @@ def test_header_is_read(tmp_path: Path) -> None:
     assert default_variant(kernel, problem, GPU).constants == {"width": 1}
     assert [v.refusal(problem, GPU) for v in all_variants(kernel)] == [None, None, "wider than the row"]
     assert next(all_variants(kernel)).names(problem, GPU)["double"] == 2
+
+
+@pytest.mark.parametrize("traits", [GPU, SOFTWARE, BROWSER], ids=["gpu", "software", "browser"])
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
+def test_runnable_variants_are_those_that_nothing_refuses(kernel: Kernel, traits: Traits) -> None:
+    axes = {axis: values[-3:] for axis, values in kernel.tune.items()}
+    for cols, dtype in ((64, "float32"), (77, "bfloat16"), (8192, "float16")):
+        problem = Problem(rows=13, cols=cols, dtype=dtype, options=kernel.op.defaults)
+        points = itertools.product(*axes.values())
+        every = [Variant(kernel, dict(zip(axes, point, strict=True))) for point in points]
+        fitting = [variant for variant in every if variant.refusal(problem, traits) is None]
+        assert list(runnable_variants(kernel, problem, traits, axes)) == fitting
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from lab import KERNELS, NORMS, covering, kernel_named, suited
 from webnorm import tint
 from webnorm.corpus import OPTION_CASES, problems
 from webnorm.device import BROWSER
-from webnorm.kernel import Variant, all_variants, default_variant
+from webnorm.kernel import Variant, default_variant, runnable_variants
 from webnorm.problem import Options, Problem
 from webnorm.render import MOST_BUFFERS, Shader, Step, render_shader
 
@@ -91,8 +91,7 @@ def test_all_pairs_of_constants() -> None:
         fitting = (
             (variant, problem)
             for problem in problems
-            for variant in all_variants(kernel)
-            if variant.refusal(problem, BROWSER) is None
+            for variant in runnable_variants(kernel, problem, BROWSER)
         )
         for variant, problem in covering(fitting):
             sources.append(source(str(variant), browser_shader(variant, problem)))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from webnorm.kernel import all_variants as all_variants
     from webnorm.kernel import default_variant as default_variant
     from webnorm.kernel import discover as discover
+    from webnorm.kernel import runnable_variants as runnable_variants
     from webnorm.kernel import select as select
     from webnorm.modules import LayerNorm as LayerNorm
     from webnorm.modules import RMSNorm as RMSNorm
@@ -80,6 +81,7 @@ _HOME = {
     "rms_norm": "functional",
     "rms_norm_backward": "functional",
     "rms_normalization": "onnx_ops",
+    "runnable_variants": "kernel",
     "select": "kernel",
     "tolerance": "accuracy",
 }

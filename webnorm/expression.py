@@ -128,8 +128,11 @@ def check_names(tree: Tree, known: Collection[str], text: object) -> None:
             raise WebnormError(f"unknown name {name!r} in {text!r}; known: {', '.join(sorted(known))}")
 
 
-def simplify(tree: Tree, values: Mapping[str, int]) -> Tree:
-    """The tree with every part worked out whose names all have a value; raises as `evaluate` does."""
+def simplify(tree: Tree, values: Mapping[str, Tree]) -> Tree:
+    """The tree with every part worked out whose names all have a value; raises as `evaluate` does.
+
+    A name may also stand for a tree, which takes its place.
+    """
     if isinstance(tree, int):
         return tree
     if isinstance(tree, str):

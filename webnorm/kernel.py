@@ -192,22 +192,31 @@ class Variant:
         """Why this variant cannot run the problem on such an adapter; None when it can."""
         self.kernel.op.check(problem)
         values = self.names(problem, traits)
-        for require in self.kernel.require:
-            if not expression.evaluate(require.rule, values):
-                return require.why
-        for feature in sorted(self.features(problem, traits) - traits.features):
-            return f"needs the feature {feature!r}, which the adapter lacks"
-        for step in self.kernel.passes:
-            size = expression.evaluate(step.workgroup_size, values)
-            if size > traits.max_invocations:
-                return f"needs {size} invocations per workgroup; the limit is {traits.max_invocations}"
-            iterations = expression.evaluate(step.iterations, values)
-            if traits.software and iterations > SOFTWARE_ITERATIONS:
-                return (
-                    f"an invocation's loops take {iterations} iterations; "
-                    f"Mesa's llvmpipe ends them after {SOFTWARE_ITERATIONS} without a word"
-                )
+        for rule, why, amount in _demands(self.kernel, traits):
+            if not expression.evaluate(rule, values):
+                return why.replace("{}", str(expression.evaluate(amount, values)))
         return None
+
+
+def _demands(kernel: Kernel, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]:
+    """The rules that a variant has to meet on such an adapter. With each the reason that a reader is told
+    when it does not, and what its {} stands for.
+    """
+    for require in kernel.require:
+        yield require.rule, require.why, 0
+    for feature in sorted(kernel.features.keys() - traits.features):
+        needed = kernel.features[feature]
+        yield ["if", needed, 0, 1], f"needs the feature {feature!r}, which the adapter lacks", 0
+    for step in kernel.passes:
+        limit = traits.max_invocations
+        why = f"needs {{}} invocations per workgroup; the limit is {limit}"
+        yield ["<=", step.workgroup_size, limit], why, step.workgroup_size
+        if traits.software:
+            why = (
+                "an invocation's loops take {} iterations; "
+                f"Mesa's llvmpipe ends them after {SOFTWARE_ITERATIONS} without a word"
+            )
+            yield ["<=", step.iterations, SOFTWARE_ITERATIONS], why, step.iterations
 
 
 def format_constants(constants: Mapping[str, int]) -> str:
@@ -317,6 +326,39 @@ def all_variants(kernel: Kernel) -> Iterator[Variant]:
         yield Variant(kernel, dict(zip(kernel.tune, point, strict=True)))
 
 
+def runnable_variants(
+    kernel: Kernel, problem: Problem, traits: Traits, tune: Mapping[str, Sequence[int]] | None = None
+) -> Iterator[Variant]:
+    """Those of all_variants that such an adapter can run the problem with, in the same order; `tune` takes
+    the place of the kernel's axes. Raises WebnormError for a problem that the op does not have.
+
+    A rule is worked out as far as the axes that already have a value go, and no further once it refuses: a
+    gradient has a hundred thousand points, of which it refuses nine in ten.
+    """
+    kernel.op.check(problem)
+    tune = kernel.tune if tune is None else tune
+    names: dict[str, Tree] = {**problem_names(problem), **traits.names()}
+    for name, tree in kernel.derive.items():
+        names[name] = expression.simplify(tree, names)
+    demands = [expression.simplify(rule, names) for rule, _, _ in _demands(kernel, traits)]
+
+    def points(axes: Sequence[str], demands: Sequence[Tree]) -> Iterator[dict[str, int]]:
+        if 0 in demands:
+            return
+        if not axes:
+            yield {}
+            return
+        axis, *others = axes
+        undecided = [demand for demand in demands if not isinstance(demand, int)]
+        for value in tune[axis]:
+            narrowed = [expression.simplify(demand, {axis: value}) for demand in undecided]
+            for point in points(others, narrowed):
+                yield {axis: value, **point}
+
+    for point in points(list(tune), demands):
+        yield Variant(kernel, point)
+
+
 def chosen_variants(
     kernel: Kernel, problem: Problem, traits: Traits, chosen: Mapping[str, Sequence[int]], every: bool = False
 ) -> list[Variant]:
@@ -336,11 +378,8 @@ def chosen_variants(
         axis: chosen.get(axis, points if every else (default.constants[axis],))
         for axis, points in kernel.tune.items()
     }
-    variants = [
-        Variant(kernel, dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())
-    ]
-    fitting = [variant for variant in variants if variant.refusal(problem, traits) is None]
-    return fitting or variants[:1]
+    first = Variant(kernel, {axis: values[0] for axis, values in axes.items()})
+    return list(runnable_variants(kernel, problem, traits, axes)) or [first]
 
 
 # --- reading files -------------------------------------------------------------------------------

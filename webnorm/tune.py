@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from webnorm import auto, bench, expression, lab, ops, search, timing
 from webnorm.compare import ratio_interval
 from webnorm.device import Traits
-from webnorm.kernel import Kernel, Variant, all_variants, default_variant
+from webnorm.kernel import Kernel, Variant, fitting_variant, runnable_variants
 from webnorm.presets import Preset, Task, check_rows, quick_tasks, tasks
 from webnorm.problem import DTYPES
 from webnorm.results import Result, best
@@ -113,10 +114,10 @@ def candidates(kernels: Sequence[Kernel], task: Task, traits: Traits, rules: Var
     for kernel in kernels:
         if kernel.op is not task.op or kernel.unstable is not None:
             continue
-        for variant in (default_variant(kernel, task.problem, traits), *all_variants(kernel)):
-            if variant.refusal(task.problem, traits) is None and not (
-                exact and _rounds_mean(variant, task, traits)
-            ):
+        default, _ = fitting_variant(kernel, task.problem, traits)
+        runnable = runnable_variants(kernel, task.problem, traits)
+        for variant in itertools.chain([default] if default else [], runnable):
+            if not (exact and _rounds_mean(variant, task, traits)):
                 found.setdefault(_key(variant), variant)
     return list(found.values())
 
