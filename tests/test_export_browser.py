@@ -200,8 +200,10 @@ def covering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def test_every_shader_is_right(covering: tuple[Export, Path], browser: Browser) -> None:
-    _, folder = covering
+    export, folder = covering
     assert {"portable", "subgroups", "software"} <= assert_right(folder, browser)
+    if export.request.dtype != "float32":
+        return  # What is chosen without a feature does not depend on the type.
     fallback = assert_right(folder, browser, without=("subgroups",))
     assert fallback >= {"portable", "software"}
     assert not fallback & {"subgroups", "subgroups-1024"}

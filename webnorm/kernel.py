@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -626,6 +627,7 @@ class _Header:
 # --- finding kernels -----------------------------------------------------------------------------
 
 
+@cache
 def wgsl_root() -> Path:
     """The folder of the kernels that come with webnorm: in the wheel, or beside the package."""
     packaged = Path(str(resources.files("webnorm"))) / "wgsl"

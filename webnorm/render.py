@@ -176,16 +176,18 @@ class _Loader(BaseLoader):
 
     def get_source(self, environment: Environment, template: str) -> tuple[str, str, Any]:
         path = self.find(template)
-        source = path.read_text(encoding="utf-8")
-        if Path(template).is_absolute():
-            source = without_header(source, path)
         changed = path.stat().st_mtime_ns
+        source = self._read(template, path)
         return source, str(path), lambda: path.is_file() and path.stat().st_mtime_ns == changed
 
     def blank_lines(self, template: str) -> frozenset[int]:
         """The numbers of a template's empty lines."""
-        source, _, _ = self.get_source(Environment(), template)
-        return frozenset(number for number, line in enumerate(source.splitlines(), 1) if not line.strip())
+        lines = self._read(template, self.find(template)).splitlines()
+        return frozenset(number for number, line in enumerate(lines, 1) if not line.strip())
+
+    def _read(self, template: str, path: Path) -> str:
+        source = path.read_text(encoding="utf-8")
+        return without_header(source, path) if Path(template).is_absolute() else source
 
 
 _WORKGROUP_VARIABLE = re.compile(
