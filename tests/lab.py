@@ -24,6 +24,13 @@ from webnorm.render import Shader, render_shader
 KERNELS = tuple(discover())
 NORMS = tuple(kernel for kernel in KERNELS if kernel.op.name == "layer_norm")
 STABLE = tuple(kernel for kernel in KERNELS if kernel.unstable is None and not kernel.op.exact)
+# The kernels of one name, of both norms or of their gradients, which have most of their text in common.
+FAMILIES = {
+    f"{'backward' if backward else 'forward'}-{name}": tuple(
+        kernel for kernel in KERNELS if (kernel.name, kernel.op.backward) == (name, backward)
+    )
+    for name, backward in dict.fromkeys((kernel.name, kernel.op.backward) for kernel in KERNELS)
+}
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
 
@@ -32,13 +39,14 @@ Trial = TypeVar("Trial", bound=tuple[Any, ...])
 
 def covering(trials: Iterable[Trial]) -> list[Trial]:
     """Some of the trials, (variant, problem, ...), which have every pair of values of two axes that occurs in
-    any of them. What a problem is made of are axes too, and whatever follows it in the trial.
+    any of them. The op and what a problem is made of are axes too, and whatever follows it in the trial.
     """
     listed = []
     for trial in trials:
         variant, problem, *more = trial
-        of_problem = (("cols", problem.cols), ("dtype", problem.dtype), ("options", problem.options))
-        values = (*variant.constants.items(), *of_problem, *enumerate(more))
+        of_problem = {"op": variant.kernel.op.name, "cols": problem.cols, "dtype": problem.dtype}
+        of_problem["options"] = str(problem.options)
+        values = (*variant.constants.items(), *of_problem.items(), *enumerate(more))
         listed.append((trial, {*itertools.combinations(values, 2)}))
     random.Random(0).shuffle(listed)
     seen: set[Any] = set()

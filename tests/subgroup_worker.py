@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Iterator
 
-from lab import STABLE, covering, run, suited
+from lab import FAMILIES, STABLE, covering, run, suited
 from webnorm.device import Device, open_device
 from webnorm.kernel import Kernel, Variant, default_variant
 from webnorm.problem import Problem
@@ -58,14 +58,14 @@ def main() -> None:
     device = open_device()
     wrong = []
     tried = 0
-    for kernel in STABLE:
-        if "subgroups" not in kernel.features:
-            continue
-        asked = [problem for cols in (3, 61, 128, UNEVEN_COLS) for problem in problems(kernel, cols)]
+    for family in FAMILIES.values():
         trials = (
             (variant, problem, size)
             for size in SIZES
-            for problem in asked
+            for kernel in family
+            if kernel in STABLE and "subgroups" in kernel.features
+            for cols in (3, 61, 128, UNEVEN_COLS)
+            for problem in problems(kernel, cols)
             for variant in variants(kernel, problem, device)
         )
         for variant, problem, size in covering(trials):

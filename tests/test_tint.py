@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from lab import KERNELS, NORMS, covering, kernel_named, suited
+from lab import FAMILIES, KERNELS, NORMS, covering, kernel_named, suited
 from webnorm import tint
 from webnorm.corpus import OPTION_CASES, problems
 from webnorm.device import BROWSER
@@ -83,17 +83,15 @@ def test_native_f16(cols: int) -> None:
 
 def test_all_pairs_of_constants() -> None:
     sources = []
-    for kernel in KERNELS:
-        problems = [
-            suited(kernel, Problem(rows=8, cols=cols, dtype=dtype))
-            for cols, dtype in ((96, "float32"), (199, "float32"), (96, "float16"), (199, "bfloat16"))
-        ]
-        fitting = (
+    for family in FAMILIES.values():
+        runnable = (
             (variant, problem)
-            for problem in problems
+            for kernel in family
+            for cols, dtype in ((96, "float32"), (199, "float32"), (96, "float16"), (199, "bfloat16"))
+            for problem in (suited(kernel, Problem(rows=8, cols=cols, dtype=dtype)),)
             for variant in runnable_variants(kernel, problem, BROWSER)
         )
-        for variant, problem in covering(fitting):
+        for variant, problem in covering(runnable):
             sources.append(source(str(variant), browser_shader(variant, problem)))
     assert len(sources) > 250
     assert complaints(sources) == []
