@@ -1,4 +1,4 @@
-"""Run a list of variants on this process's adapter, natively and as browser text, and print what was wrong.
+"""Run a list of variants on this process's adapter and print what was wrong.
 
 The subgroup size of llvmpipe is fixed when Mesa is loaded: hence a process for each.
 """
