@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from webnorm.accuracy import Accuracy, assess
-from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case
+from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case, problems
 from webnorm.device import Device, Traits
 from webnorm.expression import parse
 from webnorm.kernel import Kernel, Variant, discover, select
-from webnorm.ops import make_inputs
+from webnorm.ops import Op, make_inputs
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import STORAGE, Array, Problem
 from webnorm.render import Shader, render_shader
@@ -60,15 +60,14 @@ def covering(trials: Iterable[Trial]) -> list[Trial]:
     return kept
 
 
-def option_trials() -> list[tuple[Case, str]]:
-    """The corpus's cases of options with storage types. An option meets each type on one row length, and the
-    next option on another: compiling takes most of the time. The cases beside the grid meet every type.
+def option_problems(op: Op) -> Iterator[tuple[Case, Problem]]:
+    """The corpus's cases of options as problems of an op. An option meets each storage type on one row
+    length, and the next option on another: compiling takes most of the time. The cases beside the grid meet
+    every type.
     """
-    beside = [case for case in OPTION_CASES if case not in OPTION_GRID]
-    return [
-        *((case, STORAGE[(i + i // len(STORAGE)) % len(STORAGE)]) for i, case in enumerate(OPTION_GRID)),
-        *itertools.product(beside, STORAGE),
-    ]
+    for i, case in enumerate(OPTION_GRID):
+        yield from problems([case], op, [STORAGE[(i + i // len(STORAGE)) % len(STORAGE)]])
+    yield from problems([case for case in OPTION_CASES if case not in OPTION_GRID], op, STORAGE)
 
 
 def suited(kernel: Kernel, problem: Problem) -> Problem:

@@ -57,7 +57,7 @@ def variants(kernel: Kernel, problem: Problem, device: Device) -> Iterator[Varia
 def main() -> None:
     device = open_device()
     wrong = []
-    tried = 0
+    tried = []
     for family in FAMILIES.values():
         trials = (
             (variant, problem, size)
@@ -72,7 +72,7 @@ def main() -> None:
             if size != device.subgroup_size:
                 continue
             _, accuracy = run(device, variant, problem)
-            tried += 1
+            tried.append(variant.kernel.label)
             if not accuracy.ok:
                 wrong.append(f"{variant} {problem}: {accuracy.reason}")
     print(

@@ -108,7 +108,7 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
         by_rules = [choose(KERNELS, op, problem, traits) for traits in followers]
         ladder = [kernel for kernel in KERNELS if kernel.op == op and kernel.unstable is None]
         for kernel in ladder:
-            for variant in list(runnable_variants(kernel, problem, desktop))[::31]:
+            for variant in list(runnable_variants(kernel, problem, desktop))[::7]:
                 tuning = recorded(op, problem, kernel.name, dict(variant.constants))
                 for traits, otherwise in zip(followers, by_rules, strict=True):
                     chosen = choose(KERNELS, op, problem, traits, (tuning,))

@@ -11,7 +11,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lab import FAMILIES, KERNELS, NORMS, STABLE, compute, covering, kernel_named, option_trials, run, suited
+from lab import (
+    FAMILIES,
+    KERNELS,
+    NORMS,
+    STABLE,
+    compute,
+    covering,
+    kernel_named,
+    option_problems,
+    run,
+    suited,
+)
 from webnorm.check import must_fail
 from webnorm.corpus import CASES, OPTION_CASES, Case, problems
 from webnorm.device import Device
@@ -28,13 +39,13 @@ def cases() -> list[Any]:
     hard = [case for case in CASES if case not in OPTION_CASES]
     found = []
     for at, kernel in enumerate(kernel for kernel in KERNELS if not kernel.op.exact):
-        trials = [*option_trials(), *((case, "float32") for case in hard)]
-        trials += [(case, "float16") for case in hard[at % 4 :: 4]]
-        trials += [(case, "bfloat16") for case in hard[(at + 2) % 4 :: 4]]
-        for case, dtype in trials:
-            problem = case.problem(kernel.op, dtype)
-            if problem is not None:
-                found.append(pytest.param(kernel, case, problem, id=f"{kernel.label}-{case.name}-{dtype}"))
+        trials = [*option_problems(kernel.op), *problems(hard, kernel.op, ["float32"])]
+        trials += problems(hard[at % 4 :: 4], kernel.op, ["float16"])
+        trials += problems(hard[(at + 2) % 4 :: 4], kernel.op, ["bfloat16"])
+        for case, problem in trials:
+            found.append(
+                pytest.param(kernel, case, problem, id=f"{kernel.label}-{case.name}-{problem.dtype}")
+            )
     return found
 
 

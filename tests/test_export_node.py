@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import webnorm
-from lab import KERNELS, STABLE, compute, judge, kernel_named, option_trials
+from lab import KERNELS, STABLE, compute, judge, kernel_named, option_problems
 from webnorm import expression, tint, vectors
 from webnorm.accuracy import Tolerance, tolerance
 from webnorm.bundle import Bundle
@@ -198,11 +198,10 @@ MORE_OPTIONS = (
 )
 
 
-def option_problems(op: Op, dtype: str) -> Iterator[tuple[Problem, list[tuple[Problem, Inputs]]]]:
+def asked_options(op: Op, dtype: str) -> Iterator[tuple[Problem, list[tuple[Problem, Inputs]]]]:
     """Each option of the corpus, with the inputs that it has for it, and more options without."""
-    for case, its_dtype in option_trials():
-        problem = case.problem(op, dtype) if its_dtype == dtype else None
-        if problem is not None:
+    for case, problem in option_problems(op):
+        if problem.dtype == dtype:
             yield problem, [(problem, case.draw(op, problem))]
     for turn, options in enumerate(MORE_OPTIONS, STORAGE.index(dtype)):
         problem = Problem(rows=1, cols=(61, 70, 64)[turn % 3], dtype=dtype, options=options)
@@ -231,7 +230,7 @@ def taking_turns(bundle: Bundle, turn: int) -> list[str]:
 
 @by_op_and_dtype
 def test_every_option(engine: Engine, op: Op, dtype: str) -> None:
-    asked = list(option_problems(op, dtype))
+    asked = list(asked_options(op, dtype))
     runs = []
     for turn, (problem, given) in enumerate(asked, NORMS.index(op) + STORAGE.index(dtype)):
         bundle = exported(op, problem)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab import STABLE, kernel_named, option_trials, run_shader, suited
+from lab import STABLE, kernel_named, option_problems, run_shader, suited
 from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
 from webnorm.ops import complete_inputs, make_inputs
@@ -186,10 +186,8 @@ def hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
     """
     op = kernel.op
     if which == "options":
-        for case, dtype in option_trials():
-            problem = case.problem(op, dtype)
-            if problem is not None:
-                yield problem, case.draw(op, problem), {}
+        for case, problem in option_problems(op):
+            yield problem, case.draw(op, problem), {}
         return
     everything = (
         op.defaults.changed(["saved_stats", "residual_bias", "dh", "zero_centered_weight"])
