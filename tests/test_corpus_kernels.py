@@ -19,6 +19,7 @@ from lab import (
     compute,
     covering,
     kernel_named,
+    nearest,
     option_problems,
     run,
     suited,
@@ -93,8 +94,7 @@ def test_native_f16(op: str, cols: int, device: Device) -> None:
     extra = ("dh", "residual_bias") if kernel.op.backward else ("residual", "return_stats")
     for options in ((), extra, ("weight_dtype=float32",)):
         problem = Problem(rows=31, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options))
-        constants = default_variant(kernel, problem, device.traits).constants
-        variant = Variant(kernel, {**constants, "native_f16": 1})
+        variant = nearest(kernel, problem, device.traits, native_f16=1)
         text = render_shader(variant, problem, "native", device.traits).text
         assert "enable f16;" in text and "vec4<f16>(value)" in text
         _, accuracy = run(device, variant, problem)

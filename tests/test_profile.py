@@ -67,7 +67,7 @@ class FakeWorker:
 
     def stream(self, task: object, job: profile.TransferJob) -> object:
         self.jobs.append(job)
-        yield lab.Round(1)
+        yield timing.Round(1)
         if self.answer is None:
             raise WorkerDied("no sign of life")
         yield self.answer

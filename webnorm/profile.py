@@ -11,11 +11,11 @@ from webnorm import timing
 from webnorm.arrays import read
 from webnorm.device import Device
 from webnorm.errors import WebnormError
-from webnorm.lab import Round
 from webnorm.ops import OPS
 from webnorm.plan import buffer_bytes, check_memory, write
 from webnorm.problem import DTYPES, Problem
 from webnorm.results import Result, best
+from webnorm.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.worker import Worker, WorkerDied
 
 
@@ -38,7 +38,7 @@ class Transfers:
     download_bytes: int
 
 
-def time_transfers(device: Device, job: TransferJob) -> Iterator[Round | Transfers]:
+def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.Round | Transfers]:
     """The worker's task: bring a problem's inputs up and its outputs down, as a call on NumPy arrays does."""
     op, problem = OPS[job.op], job.problem
     check_memory(problem, op, device)
@@ -58,7 +58,7 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[Round | Transfe
         )
         for tensor in written
     ]
-    stopwatch = timing.Stopwatch(device)
+    stopwatch = Stopwatch(device)
 
     def upload() -> None:
         for buffer, array in uploads:
@@ -68,7 +68,7 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[Round | Transfe
     def download() -> None:
         read(device, downloads)
 
-    for _ in range(timing.WARM_UP_RUNS):
+    for _ in range(WARM_UP_RUNS):
         upload()
         download()
     up: list[float] = []
@@ -77,7 +77,7 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[Round | Transfe
     while not timing.enough([up, down], job.rule, began):
         up.append(timing.elapsed(upload))
         down.append(timing.elapsed(download))
-        yield Round(len(up))
+        yield timing.Round(len(up))
     yield Transfers(
         upload_ns=timing.statistics(up).median,
         download_ns=timing.statistics(down).median,

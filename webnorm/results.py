@@ -22,6 +22,7 @@ SCHEMA = 1
 Status = Literal["pass", "fail", "skip", "error"]
 TimingMethod = Literal["timestamp", "wall clock"]
 Cache = Literal["cold", "warm"]
+Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
 
 
@@ -60,6 +61,7 @@ class Result:
     dispatches_per_sample: int | None = None
     timing_method: TimingMethod | None = None
     cache: Cache | None = None
+    calls: Calls | None = None
     bytes: int | None = None
     gbps: float | None = None
     percent_of_copy: float | None = None
@@ -218,6 +220,7 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "dispatches_per_sample": _integer,
     "timing_method": _one_of(get_args(TimingMethod)),
     "cache": _one_of(get_args(Cache)),
+    "calls": _one_of(get_args(Calls)),
     "bytes": _integer,
     "gbps": _number,
     "percent_of_copy": _number,
@@ -479,7 +482,8 @@ def _title(op: str, problem: Problem) -> str:
 
 def _how(result: Result) -> str:
     cache = f"{result.cache} cache" if result.cache else ""
-    return ", ".join(filter(None, (result.timing_method, cache))) or "unknown means"
+    calls = f"calls {result.calls}" if result.calls else ""
+    return ", ".join(filter(None, (result.timing_method, cache, calls))) or "unknown means"
 
 
 def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...]:
