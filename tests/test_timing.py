@@ -119,7 +119,7 @@ def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> Non
     (found,) = [event for event in lab.time_variants(plain, job) if isinstance(event, lab.Found)]
     assert found.result.timing_method == "wall clock"
     assert found.result.median_ns and found.result.median_ns > 0
-    assert found.result.cache == "warm" and (found.result.dispatches_per_sample or 0) >= 2
+    assert found.result.cache == "warm" and (found.result.dispatches_per_sample or 0) >= 1
     assert found.result.deterministic
 
 
@@ -130,7 +130,7 @@ def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pyt
     honest = Stopwatch.submit
     stray = default_variant(kernel_named("copy"), problem, device.traits)
 
-    def dishonest(self: Stopwatch, plan: Plan, dispatches: int) -> timing.Reading:
+    def dishonest(self: Stopwatch, plan: Plan, dispatches: range) -> timing.Reading:
         shader = render_shader(stray, plain(problem), "native", device.traits)
         other = Plan(device, shader, plan.buffers, {}, compile_shader(device, shader))
         return honest(self, other, dispatches)
@@ -351,4 +351,26 @@ def test_calls_one_by_one_are_as_right(device: Device) -> None:
         job = lab.TimingJob(problem, (spec,), (), 3, timing.Rule(least=2, most=2, settle_s=0), calls)
         (found,) = [event for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
         assert (found.result.status, found.result.calls) == ("pass", calls)
-        assert (found.result.dispatches_per_sample or 0) % 3 == 0
+
+
+def test_samples_go_on_with_the_sets_where_the_last_one_stopped(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample that began anew would leave the first sets in the cache, and others out."""
+    problem = Problem(rows=8, cols=64)
+    board = lab.Bench(device, problem, make_inputs(OPS["layer_norm"], problem), (), sets=5)
+    plan = board.prepare(default_variant(kernel_named("naive"), problem, device.traits))
+    stopwatch = Stopwatch(device)
+    monkeypatch.setattr(Stopwatch, "dispatches", lambda self, plan: 3)
+    sampler, _ = stopwatch.sampler(plan)
+    taken: list[int] = []
+    encode = Plan.encode
+
+    def spying(self: Plan, compute: Any, index: int = 0) -> None:
+        taken.append(index % self.sets)
+        encode(self, compute, index)
+
+    monkeypatch.setattr(Plan, "encode", spying)
+    for _ in range(5):
+        assert sampler()() > 0
+    assert taken == [0, 1, 2, 3, 4] * 3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -41,19 +41,28 @@ class Stopwatch:
 
     def time(self, plan: Plan, dispatches: int) -> float:
         """Nanoseconds per dispatch of the plan, over `dispatches` in a row that take the sets in turn."""
-        return self.submit(plan, dispatches)()
+        return self.submit(plan, range(dispatches))()
 
-    def submit(self, plan: Plan, dispatches: int) -> Reading:
+    def submit(self, plan: Plan, dispatches: range) -> Reading:
         """As `time`, in two steps: the sample is under way, and what is returned waits for it and reads it.
+        The range has the number of each dispatch, which says what set it takes.
 
-        By the wall clock it is taken at once, since what runs beside it would count, too.
+        By the wall clock a sample is taken at once, since what runs beside it would count, too.
         """
         return (self._by_timestamps if self.method == "timestamp" else self._by_wall_clock)(plan, dispatches)
 
     def sampler(self, plan: Plan) -> tuple[Sampler, int]:
-        """Samples of a plan, long enough for the clock, and how many dispatches each has."""
+        """Samples of a plan, long enough for the clock, and how many dispatches each has. A sample goes on
+        with the sets of buffers where the last one stopped.
+        """
         dispatches = self.dispatches(plan)
-        return partial(self.submit, plan, dispatches), dispatches
+        begins = itertools.count(0, dispatches)
+
+        def sample() -> Reading:
+            begin = next(begins)
+            return self.submit(plan, range(begin, begin + dispatches))
+
+        return sample, dispatches
 
     def wait(self) -> None:
         """Return when all that was submitted or written is done: a read comes behind it.
@@ -63,15 +72,11 @@ class Stopwatch:
         self.device.handle.queue.read_buffer(self._fence)
 
     def dispatches(self, plan: Plan) -> int:
-        """Warm up, then say how many dispatches make a sample long enough for the clock.
-
-        A multiple of the sets of buffers, so that every sample treats them alike.
-        """
+        """Warm up, then say how many dispatches make a sample long enough for the clock."""
         once = min(self.time(plan, 1) for _ in range(WARM_UP_RUNS))
-        needed = min(math.ceil(SAMPLE_NS[self.method] / max(once, 1.0)), MOST_DISPATCHES)
-        return math.ceil(needed / plan.sets) * plan.sets
+        return min(math.ceil(SAMPLE_NS[self.method] / max(once, 1.0)), MOST_DISPATCHES)
 
-    def _by_timestamps(self, plan: Plan, dispatches: int) -> Reading:
+    def _by_timestamps(self, plan: Plan, dispatches: range) -> Reading:
         slot = self._free.pop() if self._free else self._slot()
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass(
@@ -81,7 +86,7 @@ class Stopwatch:
                 "end_of_pass_write_index": 1,
             }
         )
-        for index in range(dispatches):
+        for index in dispatches:
             plan.encode(compute, index)
         compute.end()
         encoder.resolve_query_set(slot.queries, 0, 2, slot.ticks, 0)
@@ -94,14 +99,14 @@ class Stopwatch:
             begin, end = np.frombuffer(slot.mapped.read_mapped(), np.uint64)
             slot.mapped.unmap()
             self._free.append(slot)
-            return float(end - begin) * self.device.timestamp_period / dispatches
+            return float(end - begin) * self.device.timestamp_period / len(dispatches)
 
         return read
 
-    def _by_wall_clock(self, plan: Plan, dispatches: int) -> Reading:
+    def _by_wall_clock(self, plan: Plan, dispatches: range) -> Reading:
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
-        for index in range(dispatches):
+        for index in dispatches:
             plan.encode(compute, index)
         compute.end()
         commands = encoder.finish()
@@ -111,7 +116,7 @@ class Stopwatch:
             self.device.handle.queue.submit([commands])
             self.wait()
 
-        spent = elapsed(run) / dispatches
+        spent = elapsed(run) / len(dispatches)
         return lambda: spent
 
     def _slot(self) -> _Slot:
