@@ -200,8 +200,9 @@ def test_invocations_that_are_no_power_of_two(
     for out, cap in itertools.product(outs, (0, 2)):
         options = replace(kernel.op.defaults, out_dtype=out, max_workgroups=cap)
         problem = Problem(rows=5, cols=cols, dtype=dtype, distribution="mean1000", options=options)
-        constants = {**default_variant(kernel, problem, device.traits).constants, **own}
-        _, accuracy = run(device, Variant(kernel, constants), problem)
+        variant = nearest(kernel, problem, device.traits, **own)
+        constants = variant.constants
+        _, accuracy = run(device, variant, problem)
         assert accuracy.ok, f"{constants} {out} {cap}: {accuracy.reason}"
         for change, value in (("subgroups", 0), ("rows_per_workgroup", 2), ("threads_per_row", 896)):
             refusal = Variant(kernel, {**constants, change: value}).refusal(problem, device.traits)

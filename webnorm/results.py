@@ -37,7 +37,8 @@ class Result:
     kernel="auto" takes for this problem, and says what named it.
     The first use took `render_ns` for the text, `compile_ns` for wgpu to parse and check it and `pipeline_ns`
     for the driver's compiler. `upload_ns` and `download_ns` are what all inputs took to the device, and all
-    outputs back.
+    outputs back; `call_ns` and `resident_call_ns` a call of the Python interface, on NumPy arrays and on
+    GpuArrays.
     """
 
     op: str
@@ -74,6 +75,8 @@ class Result:
     download_ns: float | None = None
     upload_bytes: int | None = None
     download_bytes: int | None = None
+    call_ns: float | None = None
+    resident_call_ns: float | None = None
 
     @property
     def timed(self) -> bool:
@@ -233,6 +236,8 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "download_ns": _number,
     "upload_bytes": _integer,
     "download_bytes": _integer,
+    "call_ns": _number,
+    "resident_call_ns": _number,
 }
 
 
