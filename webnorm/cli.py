@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from webnorm.presets import Task
     from webnorm.render import Shader
     from webnorm.results import Report, Result
+    from webnorm.system import Mend
     from webnorm.tuning import Platform, Tuning
 
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -78,7 +79,12 @@ OpOption = Annotated[
     ),
 ]
 AdapterOption = Annotated[
-    str | None, typer.Option("--adapter", help="Index or part of the name, as `webnorm doctor` lists them.")
+    str | None,
+    typer.Option(
+        "--adapter",
+        help="Index or part of the name, as `webnorm doctor` lists them. "
+        "Default: $WEBNORM_ADAPTER, or the first.",
+    ),
 ]
 KernelOption = Annotated[
     list[str] | None,
@@ -291,40 +297,73 @@ def doctor(
     """Adapters, driver, features, limits, the probed subgroup size, and what is missing."""
     from webnorm import browser as browsing
     from webnorm import system, tint
-    from webnorm.bench import device_of
-    from webnorm.device import adapters, find_adapter
-    from webnorm.overview import adapter_table, device_facts
-    from webnorm.worker import Worker, WorkerDied
+    from webnorm.device import adapters, chosen_name, find_adapter
 
     console = _console()
     found = adapters()
-    wanted = [system.adapter_mend(bool(found))]
-    if browser:
-        wanted += [tint.mend(), *browsing.mends()]
+    used = find_adapter(adapter) if found else None
+    # Who chose an adapter is content with it.
+    chosen = used is not None and chosen_name(adapter) is not None
+    driver = None if chosen else system.adapter_mend(used)
+    wanted = [driver, *([tint.mend(), *browsing.mends()] if browser else [])]
     missing = [one for one in wanted if one is not None]
-    for one in missing:
-        console.print(f"[bold yellow]{one.missing}[/]")
-        if mend:
-            system.run_mend(one, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
-        else:
-            for command in one.commands:
-                console.print("  " + " ".join(command), markup=False, soft_wrap=True)
-    if missing and not mend:
-        if any(one.commands for one in missing):
-            console.print(f"`webnorm doctor --mend{' --browser' if browser else ''}` runs these commands.")
-        raise typer.Exit(BAD_USAGE)
-    if not found:
-        # wgpu looked for drivers when it was loaded; only a new process sees the new one.
-        _look_again()
-        return
+    failed: Mapping[Mend, str] = {}
+    if mend:
+        failed = _mended(console, missing)
+        needed = [reason for one, reason in failed.items() if not one.optional]
+        if needed:
+            raise WebnormError(" ".join(needed))
+    elif missing:
+        _show_missing(console, missing, f"webnorm doctor --mend{' --browser' if browser else ''}")
+        if not all(one.optional for one in missing):
+            raise typer.Exit(BAD_USAGE)
     if browser:
         console.print(f"browser: {browsing.find()}", markup=False, soft_wrap=True)
         console.print(f"Tint: webgpu {tint.WEBGPU} in {tint.folder()}", markup=False, soft_wrap=True)
-    if mend:
-        console.print(f"adapter: {found[0]}", markup=False)
-        return
-    chosen = find_adapter(adapter)
-    console.print(adapter_table(found))
+    if mend and driver is not None and driver not in failed:
+        _look_again()
+    elif mend:
+        console.print(f"{'going on with' if failed else 'adapter:'} {used}", markup=False, soft_wrap=True)
+    elif used is not None:
+        _show_adapter(console, found, used)
+
+
+def _show_missing(console: Console, missing: Sequence[Mend], command: str) -> None:
+    for one in missing:
+        console.print(one.missing, style="bold yellow", markup=False, soft_wrap=True)
+        for words in one.commands:
+            console.print("  " + " ".join(words), markup=False, soft_wrap=True)
+    if any(one.commands for one in missing):
+        console.print(f"`{command}` runs these commands.", markup=False, soft_wrap=True)
+    console.print()
+
+
+def _mended(console: Console, missing: Sequence[Mend]) -> dict[Mend, str]:
+    """Install what is missing; returns what could not be, with the reason."""
+    from webnorm import system
+
+    def say(text: str) -> None:
+        console.print(text, style="bold yellow", markup=False, soft_wrap=True)
+
+    failed = {}
+    for one in missing:
+        if one.runs:
+            say(one.missing)
+        try:
+            system.run_mend(one, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
+        except WebnormError as error:
+            failed[one] = str(error)
+            if one.optional:
+                say(str(error))
+    return failed
+
+
+def _show_adapter(console: Console, found: Sequence[AdapterInfo], chosen: AdapterInfo) -> None:
+    from webnorm.bench import device_of
+    from webnorm.overview import adapter_table, device_facts
+    from webnorm.worker import Worker, WorkerDied
+
+    console.print(adapter_table(found, chosen))
     console.print()
     try:
         with Worker(str(chosen.index)) as worker:
@@ -336,6 +375,7 @@ def doctor(
 
 
 def _look_again() -> None:
+    """What a new process sees: wgpu looks for drivers only when it is loaded."""
     import subprocess
 
     status = subprocess.run([sys.executable, "-m", "webnorm", "doctor"], check=False).returncode

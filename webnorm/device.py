@@ -25,6 +25,8 @@ _TIMESTAMPS = "timestamp-query"
 # What wgpu reports as adapter types, the ones to prefer first.
 _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
+# The adapter to use where no one names another: for tests, and for programs that have no option for it.
+ADAPTER_VARIABLE = "WEBNORM_ADAPTER"
 
 # Buffers that shaders work on, and that can be copied from and to.
 STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -140,8 +142,17 @@ def _rank(info: Mapping[str, str]) -> tuple[int, int]:
     return place(info["adapter_type"], _TYPE_ORDER), place(info["backend_type"], _BACKEND_ORDER)
 
 
+def chosen_name(choice: str | None = None) -> str | None:
+    """The adapter that was asked for, here or in the environment; None for the preferred one."""
+    return choice or os.environ.get(ADAPTER_VARIABLE) or None
+
+
 def find_adapter(choice: str | None = None) -> AdapterInfo:
-    """The adapter of that index or with that text in its name; the preferred one when None."""
+    """The adapter of that index or with that text in its name or backend.
+
+    None is what $WEBNORM_ADAPTER says, or else the preferred one. Raises WebnormError where there is none.
+    """
+    choice = chosen_name(choice)
     found = adapters()
     if not found:
         raise WebnormError(
