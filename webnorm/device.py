@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -114,10 +114,21 @@ class AdapterInfo:
         return f"{self.name} ({self.backend}, {self.type}, {self.driver})"
 
 
+@cache
+def _handles() -> Sequence[Any]:
+    """Wgpu's adapters, the same objects each time.
+
+    All OpenGL adapters of a process share one EGL context, and each listing guards it with a lock of its own
+    (wgpu-hal 29). Devices of two listings take it from each other, since wgpu-py polls each in a thread of
+    its own, and wgpu aborts the process. Devices of one listing wait for each other.
+    """
+    return tuple(wgpu.gpu.enumerate_adapters_sync())
+
+
 def adapters() -> list[AdapterInfo]:
     """Every adapter that wgpu finds, the preferred one first: GPUs before software, Vulkan before OpenGL."""
     found = []
-    for handle in wgpu.gpu.enumerate_adapters_sync():
+    for handle in _handles():
         info = handle.info
         found.append((_rank(info), handle, info))
     found.sort(key=lambda entry: entry[0])
@@ -248,7 +259,20 @@ def open_device(
     missing = set(native) - set(handle.features)
     if missing:
         raise WebnormError(f"{adapter}: the device came without {', '.join(sorted(missing))}")
+    _poll_only_when_asked(handle)
     return Device(adapter, handle)
+
+
+def _poll_only_when_asked(handle: Any) -> None:
+    """Keep wgpu-py's thread from polling the device when nothing waits for an answer.
+
+    It does so once more when it wakes up late (wgpu-py 0.32). Through OpenGL a poll waits for a submission of
+    another device, or for a compilation, and wgpu-hal 29 takes a wait of 6 s for a deadlock and aborts.
+    """
+    poller: Any = getattr(handle, "_poller", None)
+    if hasattr(poller, "_poll_func") and hasattr(poller, "_token_ids"):
+        poll, waiting = poller._poll_func, poller._token_ids
+        poller._poll_func = lambda block: poll(block) if waiting else None
 
 
 _SUBGROUP_PROBE = """
