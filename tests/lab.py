@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 
 from webnorm.accuracy import Accuracy, assess
 from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case, problems
@@ -82,6 +83,13 @@ def suited(kernel: Kernel, problem: Problem) -> Problem:
     if parse("not has_residual_bias") in rules:
         options = replace(options, residual_bias=False)
     return replace(problem, cols=cols, options=options)
+
+
+def needs(device: Device, features: Iterable[str]) -> None:
+    """Skip the test where the device lacks one of the features."""
+    missing = sorted(set(features) - device.traits.features)
+    if missing:
+        pytest.skip(f"{device.adapter} has no {', '.join(missing)}")
 
 
 def kernel_named(name: str, op: str = "layer_norm") -> Kernel:

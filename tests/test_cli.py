@@ -143,6 +143,10 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     data = json.loads((tmp_path / "out.json").read_text())
     assert data["schema"] == 1 and data["device"]["adapter"] == device.adapter.name
     assert {result["problem"]["rows"] for result in data["results"]} == {8, 16}
+    skipped = [result for result in data["results"] if result["status"] == "skip"]
+    assert all("'subgroups'" in result["reason"] for result in skipped)
+    assert bool(skipped) == ("subgroups" not in device.traits.features)
+    data["results"] = [result for result in data["results"] if result not in skipped]
     for result in data["results"]:
         assert result["status"] == "pass" and result["deterministic"]
         assert result["median_ns"] > 0 and len(result["samples_ns"]) >= 2
@@ -254,8 +258,10 @@ def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     assert registers["reads of rows per element"] == "1"
     assert registers["writes of rows per element"] == "1"
     assert registers["reads of parameters per element"] == "2"
-    assert int(registers["workgroup memory, bytes"]) == 8 * 4 + 8 * 8
-    assert registers["barriers per row"] == ("2" if (device.subgroup_size or 1) < 32 else "0")
+    # Without subgroups each invocation has a place of its own, and sums are joined in two halves.
+    places, barriers = (8, "2") if device.subgroup_size else (32, "4")
+    assert int(registers["workgroup memory, bytes"]) == places * 4 + places * 8
+    assert registers["barriers per row"] == ("0" if (device.subgroup_size or 0) >= 32 else barriers)
     two_pass = cost_of(["two_pass", *layout], tmp_path)
     assert (
         two_pass["reads of rows per element"] == "3.06"
@@ -304,9 +310,10 @@ def test_doctor(tmp_path: Path, device: Device) -> None:
     done = webnorm(["doctor"], tmp_path)
     assert done.returncode == 0
     assert device.adapter.name.split()[0] in done.stdout
-    assert f"{device.subgroup_size} (probed)" in done.stdout
+    assert f"{device.subgroup_size or 'no subgroups'} (probed)" in done.stdout
     assert "XDG_RUNTIME_DIR" not in done.stderr
-    assert "adapter: " in webnorm(["doctor", "--mend"], tmp_path).stdout
+    mended = webnorm(["doctor", "--mend"], tmp_path)
+    assert mended.returncode == 0 and mended.stdout.endswith(f" {device.adapter}\n")
 
 
 def test_doctor_without_an_adapter(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab import GPU, NORMS, STABLE, compute, kernel_named, run, run_shader, suited
+from lab import GPU, NORMS, STABLE, compute, kernel_named, needs, run, run_shader, suited
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, default_variant
@@ -119,6 +119,7 @@ def narrow() -> Iterator[Device]:
 def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: Device) -> None:
     problem = Problem(rows=rows, cols=cols, options=kernel.op.defaults)
     variant = default_variant(kernel, problem, small.traits)
+    needs(small, variant.features(problem, small.traits))
     shader = render_shader(variant, problem, "native", small.traits)
     assert len(slices(shader, problem, small.limits)) > 1
     _, accuracy = run(small, variant, problem)
@@ -195,6 +196,7 @@ def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Dev
     for cols in (45, 300):
         problem = suited(kernel, Problem(rows=70, cols=cols, options=options))
         variant = default_variant(kernel, problem, device.traits)
+        needs(device, variant.features(problem, device.traits))
         shader = render_shader(variant, problem, "native", device.traits)
         assert all(shader.workgroup_count(step, problem.rows) <= cap for step in shader.steps)
         _, accuracy = run(device, variant, problem)
@@ -221,6 +223,7 @@ def test_slices_that_begin_inside_a_word(op: str, rows: int, cols: int, options:
         rows=rows, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options.split(","))
     )
     variant = default_variant(kernel, problem, small.traits)
+    needs(small, variant.features(problem, small.traits))
     shader = render_shader(variant, problem, "native", small.traits)
     assert len(slices(shader, problem, small.limits)) > 1
     _, accuracy = run(small, variant, problem)

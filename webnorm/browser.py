@@ -191,6 +191,7 @@ class Browser:
                 args=_ARGUMENTS,
                 # Chromium's sandbox refuses to run as root.
                 chromium_sandbox=not system.is_root(),
+                env=_environment(),
                 timeout=self.time_limit_s * 1000,
             )
             processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")
@@ -312,6 +313,16 @@ def _served(folder: Path) -> Iterator[_Server]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def _environment() -> dict[str, str | float | bool]:
+    """This process's environment, in which Chromium finds its own software driver.
+
+    It names that by the older of Vulkan's two variables, which the newer one would overrule.
+    """
+    environment: dict[str, str | float | bool] = {**os.environ}
+    drivers = environment.pop("VK_DRIVER_FILES", None)
+    return environment if drivers is None else {**environment, "VK_ICD_FILENAMES": drivers}
 
 
 def _left_ms(deadline: float) -> float:
