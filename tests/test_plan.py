@@ -223,7 +223,6 @@ def test_slices_that_begin_inside_a_word(op: str, rows: int, cols: int, options:
         rows=rows, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options.split(","))
     )
     variant = default_variant(kernel, problem, small.traits)
-    needs(small, variant.features(problem, small.traits))
     shader = render_shader(variant, problem, "native", small.traits)
     assert len(slices(shader, problem, small.limits)) > 1
     _, accuracy = run(small, variant, problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -88,13 +89,13 @@ def find(named: Path | None = None) -> Path | None:
     return next((Path(path) for name in (*_NAMES, *_PLACES) if (path := shutil.which(name))), None)
 
 
-def mends() -> list[system.Mend]:
-    """What is missing for opening pages."""
+def mends(named: Path | None = None) -> list[system.Mend]:
+    """What is missing for opening pages, in the browser that is named or else in the first installed."""
     missing = []
     if find_spec("playwright") is None:
-        command = (sys.executable, "-m", "pip", "install", "webnorm[browser]")
+        command = system.pip_install("playwright")
         missing.append(system.Mend("No Playwright: this Python has no package playwright.", (command,)))
-    browser = system.browser_mend(find() is not None)
+    browser = system.browser_mend(find(named) is not None)
     return missing if browser is None else [*missing, browser]
 
 
@@ -113,7 +114,7 @@ class Browser:
                 "`webnorm doctor --mend --browser` installs it), or name one with --browser"
             )
         if find_spec("playwright") is None:
-            raise WebnormError("Playwright is not installed: pip install 'webnorm[browser]'")
+            raise WebnormError(f"Playwright is not installed: {shlex.join(system.pip_install('playwright'))}")
         self.path, self.time_limit_s = found, time_limit_s
         self._thread = ThreadPoolExecutor(1)
         self._playwright: Playwright | None = None

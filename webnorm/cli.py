@@ -19,6 +19,7 @@ from webnorm.errors import WebnormError, unknown
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from webnorm.browser import Visit
     from webnorm.device import AdapterInfo, Traits
     from webnorm.kernel import Kernel
     from webnorm.ops import Op
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from webnorm.results import Report, Result
     from webnorm.system import Mend
     from webnorm.tuning import Platform, Tuning
+    from webnorm.verify import Package
 
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -1059,46 +1061,77 @@ def verify_command(
 ) -> None:
     """Prove an export: its files, its shaders in Chrome's compiler, its answers and times in a browser.
 
-    Needs Node.js, a browser and Playwright: `webnorm doctor --browser` tells what is missing.
+    A step that lacks something is skipped: `webnorm doctor --mend --browser` brings Tint, Chromium and
+    Playwright.
     """
     import logging
 
-    from webnorm import report, results, verify
-    from webnorm.browser import Browser
+    from webnorm import browser as browsing
+    from webnorm import report, tint, verify
 
     # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
     if screenshot is not None and screenshot.suffix.lower() != ".png":
         raise WebnormError(f"--screenshot is {screenshot}; expected a .png file")
     _outputs(screenshot)
+    no_tint, no_browser = tint.mend(), browsing.mends(browser)
     console = _console()
+    right = True
     try:
-        with Browser(browser, time_limit) as opened, _progress("reading the files") as update:
+        with _progress("reading the files") as update:
             package = verify.read_package(folder)
             shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
             console.print(
                 report.step_line(True, f"files: {shaders} shaders and {vectors} vectors are as exported")
             )
-            update("compiling the shaders", 0.1)
-            refused = verify.refused_by_tint(package)
-            if refused:
-                console.print(report.step_line(False, f"Tint: {len(refused)} of {shaders} shaders refused"))
-                console.print(report.refusal_lines(package, refused), soft_wrap=True)
-                raise typer.Exit(WRONG)
-            console.print(
-                report.step_line(True, f"Tint: {shaders} shaders compile, and so do their pipelines")
-            )
-            update(f"running {opened.path.name}", 0.2)
+            if no_tint is not None:
+                console.print(report.step_line(None, f"Tint: {no_tint.missing}"), soft_wrap=True)
+            else:
+                update("compiling the shaders", 0.1)
+                right = _ask_tint(console, package)
+        for one in no_browser:
+            console.print(report.step_line(None, f"browser: {one.missing}"), soft_wrap=True)
+        if right and not no_browser:
             without = ("subgroups",) if without_subgroups else ()
-            visit = opened.visit(folder, verify.page_query(without, quick), screenshot=screenshot is not None)
+            with browsing.Browser(browser, time_limit) as opened, _progress(f"running {opened.path.name}"):
+                visit = opened.visit(
+                    folder, verify.page_query(without, quick), screenshot=screenshot is not None
+                )
+            right = _judge_visit(console, package, visit, screenshot)
     except KeyboardInterrupt:
         raise _Interrupted from None
+    if right and (no_tint or no_browser):
+        raise WebnormError(
+            "not every step could be taken: `webnorm doctor --mend --browser` brings what is missing"
+        )
+    raise typer.Exit(OK if right else WRONG)
+
+
+def _ask_tint(console: Console, package: Package) -> bool:
+    """Whether Chrome's compiler takes every shader."""
+    from webnorm import report, verify
+
+    refused = verify.refused_by_tint(package)
+    shaders = len(package.shaders)
+    if refused:
+        console.print(report.step_line(False, f"Tint: {len(refused)} of {shaders} shaders refused"))
+        console.print(report.refusal_lines(package, refused), soft_wrap=True)
+    else:
+        console.print(report.step_line(True, f"Tint: {shaders} shaders compile, and so do their pipelines"))
+    return not refused
+
+
+def _judge_visit(console: Console, package: Package, visit: Visit, screenshot: Path | None) -> bool:
+    """Whether a browser found every shader right that it ran."""
+    from webnorm import report, results, verify
+
     if screenshot is not None and visit.screenshot is not None:
         with results.replacing(screenshot) as beside:
             beside.write_bytes(visit.screenshot)
     seen = verify.judged(package, visit)
     right = sum(line.browser.verdict == "pass" for line in seen.lines)
     ran = sum(line.browser.verdict != "skip" for line in seen.lines)
+    shaders = len(package.shaders)
     console.print(
         report.step_line(
             not seen.complaints, f"browser: {ran} of {shaders} shaders run here, {right} of them right"
@@ -1108,7 +1141,7 @@ def verify_command(
     console.print(report.verify_table(seen))
     for complaint in seen.complaints:
         console.print(complaint, style="red", markup=False, soft_wrap=True)
-    raise typer.Exit(WRONG if seen.complaints else OK)
+    return not seen.complaints
 
 
 @app.command("compare")

@@ -74,6 +74,14 @@ class Mend:
         return bool(self.commands) and not self.needs_root
 
 
+def pip_install(package: str) -> tuple[str, ...]:
+    """The command that brings a Python package into this environment.
+
+    The package itself rather than an extra of webnorm, which may run from a checkout and be on no index.
+    """
+    return (sys.executable, "-m", "pip", "install", package)
+
+
 def is_root() -> bool:
     """Whether this process may install packages; False where the system has no such notion."""
     geteuid: Callable[[], int] | None = getattr(os, "geteuid", None)
