@@ -11,6 +11,7 @@ import pytest
 
 from webnorm import cli
 from webnorm.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
+from webnorm.errors import WebnormError
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,8 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The environment tells the commands and the scripts that tests start, too."""
     chosen = config.getoption("--adapter")
-    if chosen is not None:
-        os.environ[ADAPTER_VARIABLE] = chosen
+    if chosen is None:
+        return
+    os.environ[ADAPTER_VARIABLE] = chosen
+    try:
+        find_adapter()
+    except WebnormError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def pytest_report_header() -> str:

@@ -133,6 +133,7 @@ def test_bench_profiles_the_fastest_of_each_problem(tmp_path: Path, device: Devi
         assert fastest["upload_bytes"] == 4 * 48 * (rows + 2) and fastest["download_bytes"] == 4 * 48 * rows
 
 
+@pytest.mark.opengl
 def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None:
     files = ["--json", "out.json", "--csv", "out.csv", "--markdown", "out.md", "--plot", "out.svg"]
     done = webnorm(["bench", "--rows", "8,16", "--cols", "48", "--budget", "0.2", *files], tmp_path)
@@ -193,6 +194,7 @@ def test_a_wrong_kernel_is_exit_1(tmp_path: Path, device: Device) -> None:
     assert checked.returncode == 1 and "FAIL" in checked.stdout
 
 
+@pytest.mark.opengl
 def test_check_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
     arguments = [
         "check",
@@ -213,6 +215,7 @@ def test_check_with_one_pass_failing_as_expected(tmp_path: Path, device: Device)
     assert "expected" in failure["reason"] and "off by" in failure["reason"]
 
 
+@pytest.mark.opengl
 def test_check_of_what_auto_chooses(tmp_path: Path, device: Device) -> None:
     check = ["check", "--case", "rows-1", "--case", "shift-1e4", "--json", "-"]
     for more, most in ((["-k", "auto"], 1), (["-k", "auto", "-k", "naive"], 2)):
@@ -236,6 +239,7 @@ def test_check_of_a_users_array(tmp_path: Path, device: Device) -> None:
     assert wrong.returncode == 2 and "dtype is float64; expected float32" in wrong.stderr
 
 
+@pytest.mark.opengl
 def test_show(tmp_path: Path, device: Device) -> None:
     shown = webnorm(["show", "registers", "--cols", "768", "--target", "browser"], tmp_path).stdout
     assert "enable subgroups;" in shown and "const COLS = 768u;" in shown and "layer_norm/registers" in shown
@@ -252,6 +256,7 @@ def cost_of(arguments: list[str], folder: Path) -> dict[str, str]:
     return {row[1].strip(): row[2].strip() for row in rows}
 
 
+@pytest.mark.opengl
 def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     layout = ["--cols", "512", "-c", "threads_per_row=32"]
     registers = cost_of(["registers", *layout], tmp_path)
@@ -306,6 +311,7 @@ def test_list_for_an_op_a_dtype_and_options(tmp_path: Path, device: Device) -> N
     assert "layer_norm_backward" in gradients and "rms_norm_backward" in gradients and "copy" not in gradients
 
 
+@pytest.mark.opengl
 def test_doctor(tmp_path: Path, device: Device) -> None:
     done = webnorm(["doctor"], tmp_path)
     assert done.returncode == 0

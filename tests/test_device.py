@@ -11,6 +11,8 @@ from webnorm import device as devices
 from webnorm.device import ADAPTER_VARIABLE, Device, adapters, find_adapter
 from webnorm.errors import WebnormError
 
+pytestmark = pytest.mark.opengl
+
 
 def test_every_listing_has_the_same_adapters(device: Device) -> None:
     """Through OpenGL only devices of one listing wait for each other."""

@@ -12,6 +12,8 @@ from webnorm import browser, cli, system, tint
 from webnorm.device import ADAPTER_VARIABLE, Device, adapters
 from webnorm.system import Mend
 
+pytestmark = pytest.mark.opengl
+
 BETTER = Mend("A better driver is missing.", ((sys.executable, "-c", "print('installed')"),), optional=True)
 FAILING = replace(BETTER, commands=((sys.executable, "-c", "raise SystemExit(3)"),))
 

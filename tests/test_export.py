@@ -64,6 +64,7 @@ def webnorm(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[s
 # --- what is written -------------------------------------------------------------------------------
 
 
+@pytest.mark.opengl
 def test_the_manifest_tells_the_truth(package: export.Files, device: Device) -> None:
     manifest = manifest_of(package)
     assert manifest["schema"] == 1 and manifest["webnorm"] == __version__ and manifest["cols"] == [64, 4096]

@@ -52,6 +52,7 @@ def test_against_float64(op: str, layout: tuple[int, ...], dtype: str, device: D
         assert accuracy.ok, f"{variant} {problem}: {accuracy.reason}"
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("pairs", OPTIONS, ids=str)
 @pytest.mark.parametrize("op", OPS)
 def test_every_option(op: str, pairs: tuple[str, ...], device: Device) -> None:

@@ -114,6 +114,7 @@ def narrow() -> Iterator[Device]:
     )
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize(("rows", "cols"), [(1500, 96), (130, 1023), (40, 4095), (5000, 3), (20, 4096)])
 @pytest.mark.parametrize("kernel", FORWARD, ids=lambda kernel: kernel.label)
 def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: Device) -> None:
@@ -189,6 +190,7 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
         run(narrow, four_groups(kernel, problem, narrow), problem)
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("cap", [1, 3, 50])
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
 def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Device) -> None:
@@ -203,6 +205,7 @@ def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Dev
         assert accuracy.ok, accuracy.reason
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("kernel", BACKWARD, ids=lambda kernel: kernel.label)
 def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
     problem = Problem(rows=0, cols=12, options=kernel.op.defaults)
@@ -213,6 +216,7 @@ def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
     assert not outputs["dweight"][0].any()
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("options", ["return_stats", "residual,out_dtype=int8", "out_dtype=float8_e5m2"])
 @pytest.mark.parametrize(("rows", "cols"), [(1500, 97), (9000, 3), (40, 4094)])
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
@@ -229,6 +233,7 @@ def test_slices_that_begin_inside_a_word(op: str, rows: int, cols: int, options:
     assert accuracy.ok, accuracy.reason
 
 
+@pytest.mark.opengl
 def test_copies_are_split_too(small: Device) -> None:
     problem = Problem(rows=333, cols=1021)
     _, accuracy = run(small, default_variant(kernel_named("copy"), problem, small.traits), problem)
@@ -255,6 +260,7 @@ def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Dev
             check_memory(fits_one, op, device, sets=10**4)
 
 
+@pytest.mark.opengl
 def test_without_subgroups() -> None:
     if not adapters():
         pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")

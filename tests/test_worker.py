@@ -42,6 +42,7 @@ def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Devi
     assert bench.failed(results)
 
 
+@pytest.mark.opengl
 def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> None:
     deadly, died = broken.deadly(device)
     root = broken.write(tmp_path, deadly, "wrong")
