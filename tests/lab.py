@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 
 from webnorm.accuracy import Accuracy, assess
 from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case, problems
@@ -92,6 +93,13 @@ def nearest(kernel: Kernel, problem: Problem, traits: Traits, **wanted: int) -> 
     default = default_variant(kernel, problem, traits)
     tune = {**kernel.tune, **{axis: [value] for axis, value in wanted.items()}}
     return min(runnable_variants(kernel, problem, traits, tune), key=lambda one: distance(one, default))
+
+
+def needs(device: Device, features: Iterable[str]) -> None:
+    """Skip the test where the device lacks one of the features."""
+    missing = sorted(set(features) - device.traits.features)
+    if missing:
+        pytest.skip(f"{device.adapter} has no {', '.join(missing)}")
 
 
 def kernel_named(name: str, op: str = "layer_norm") -> Kernel:

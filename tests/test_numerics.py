@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from lab import GPU, KERNELS, compute, covering, kernel_named, rows_around, run_shader, suited
+from lab import GPU, KERNELS, compute, covering, kernel_named, needs, rows_around, run_shader, suited
 from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, default_variant, runnable_variants
 from webnorm.ops import make_inputs
@@ -126,6 +126,7 @@ def test_amax_is_the_largest_float32_y(name: str, device: Device) -> None:
         float8 = replace(plain, scale=4.0, options=Options(out_dtype="float8_e4m3fn"))
         arrays = make_inputs(kernel.op, plain)
         variant = default_variant(kernel, float8, device.traits)
+        needs(device, variant.features(float8, device.traits))
         constants = {**variant.constants, "vector_width": 4}
         outputs = {
             problem: compute(

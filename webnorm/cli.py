@@ -19,13 +19,16 @@ from webnorm.errors import WebnormError, unknown
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from webnorm.browser import Visit
     from webnorm.device import AdapterInfo, Traits
     from webnorm.kernel import Kernel
     from webnorm.ops import Op
     from webnorm.presets import Task
     from webnorm.render import Shader
     from webnorm.results import Report, Result
+    from webnorm.system import Mend
     from webnorm.tuning import Platform, Tuning
+    from webnorm.verify import Package
 
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -78,7 +81,12 @@ OpOption = Annotated[
     ),
 ]
 AdapterOption = Annotated[
-    str | None, typer.Option("--adapter", help="Index or part of the name, as `webnorm doctor` lists them.")
+    str | None,
+    typer.Option(
+        "--adapter",
+        help="Index or part of the name, as `webnorm doctor` lists them. "
+        "Default: $WEBNORM_ADAPTER, or the first.",
+    ),
 ]
 KernelOption = Annotated[
     list[str] | None,
@@ -291,40 +299,73 @@ def doctor(
     """Adapters, driver, features, limits, the probed subgroup size, and what is missing."""
     from webnorm import browser as browsing
     from webnorm import system, tint
-    from webnorm.bench import device_of
-    from webnorm.device import adapters, find_adapter
-    from webnorm.overview import adapter_table, device_facts
-    from webnorm.worker import Worker, WorkerDied
+    from webnorm.device import adapters, chosen_name, find_adapter
 
     console = _console()
     found = adapters()
-    wanted = [system.adapter_mend(bool(found))]
-    if browser:
-        wanted += [tint.mend(), *browsing.mends()]
+    used = find_adapter(adapter) if found else None
+    # Who chose an adapter is content with it.
+    chosen = used is not None and chosen_name(adapter) is not None
+    driver = None if chosen else system.adapter_mend(used)
+    wanted = [driver, *([tint.mend(), *browsing.mends()] if browser else [])]
     missing = [one for one in wanted if one is not None]
-    for one in missing:
-        console.print(f"[bold yellow]{one.missing}[/]")
-        if mend:
-            system.run_mend(one, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
-        else:
-            for command in one.commands:
-                console.print("  " + " ".join(command), markup=False, soft_wrap=True)
-    if missing and not mend:
-        if any(one.commands for one in missing):
-            console.print(f"`webnorm doctor --mend{' --browser' if browser else ''}` runs these commands.")
-        raise typer.Exit(BAD_USAGE)
-    if not found:
-        # wgpu looked for drivers when it was loaded; only a new process sees the new one.
-        _look_again()
-        return
+    failed: Mapping[Mend, str] = {}
+    if mend:
+        failed = _mended(console, missing)
+        needed = [reason for one, reason in failed.items() if not one.optional]
+        if needed:
+            raise WebnormError(" ".join(needed))
+    elif missing:
+        _show_missing(console, missing, f"webnorm doctor --mend{' --browser' if browser else ''}")
+        if not all(one.optional for one in missing):
+            raise typer.Exit(BAD_USAGE)
     if browser:
         console.print(f"browser: {browsing.find()}", markup=False, soft_wrap=True)
         console.print(f"Tint: webgpu {tint.WEBGPU} in {tint.folder()}", markup=False, soft_wrap=True)
-    if mend:
-        console.print(f"adapter: {found[0]}", markup=False)
-        return
-    chosen = find_adapter(adapter)
-    console.print(adapter_table(found))
+    if mend and driver is not None and driver not in failed:
+        _look_again()
+    elif mend:
+        console.print(f"{'going on with' if failed else 'adapter:'} {used}", markup=False, soft_wrap=True)
+    elif used is not None:
+        _show_adapter(console, found, used)
+
+
+def _show_missing(console: Console, missing: Sequence[Mend], command: str) -> None:
+    for one in missing:
+        console.print(one.missing, style="bold yellow", markup=False, soft_wrap=True)
+        for words in one.commands:
+            console.print("  " + " ".join(words), markup=False, soft_wrap=True)
+    if any(one.commands for one in missing):
+        console.print(f"`{command}` runs these commands.", markup=False, soft_wrap=True)
+    console.print()
+
+
+def _mended(console: Console, missing: Sequence[Mend]) -> dict[Mend, str]:
+    """Install what is missing; returns what could not be, with the reason."""
+    from webnorm import system
+
+    def say(text: str) -> None:
+        console.print(text, style="bold yellow", markup=False, soft_wrap=True)
+
+    failed = {}
+    for one in missing:
+        if one.runs:
+            say(one.missing)
+        try:
+            system.run_mend(one, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
+        except WebnormError as error:
+            failed[one] = str(error)
+            if one.optional:
+                say(str(error))
+    return failed
+
+
+def _show_adapter(console: Console, found: Sequence[AdapterInfo], chosen: AdapterInfo) -> None:
+    from webnorm.bench import device_of
+    from webnorm.overview import adapter_table, device_facts
+    from webnorm.worker import Worker, WorkerDied
+
+    console.print(adapter_table(found, chosen))
     console.print()
     try:
         with Worker(str(chosen.index)) as worker:
@@ -336,6 +377,7 @@ def doctor(
 
 
 def _look_again() -> None:
+    """What a new process sees: wgpu looks for drivers only when it is loaded."""
     import subprocess
 
     status = subprocess.run([sys.executable, "-m", "webnorm", "doctor"], check=False).returncode
@@ -1019,46 +1061,77 @@ def verify_command(
 ) -> None:
     """Prove an export: its files, its shaders in Chrome's compiler, its answers and times in a browser.
 
-    Needs Node.js, a browser and Playwright: `webnorm doctor --browser` tells what is missing.
+    A step that lacks something is skipped: `webnorm doctor --mend --browser` brings Tint, Chromium and
+    Playwright.
     """
     import logging
 
-    from webnorm import report, results, verify
-    from webnorm.browser import Browser
+    from webnorm import browser as browsing
+    from webnorm import report, tint, verify
 
     # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
     if screenshot is not None and screenshot.suffix.lower() != ".png":
         raise WebnormError(f"--screenshot is {screenshot}; expected a .png file")
     _outputs(screenshot)
+    no_tint, no_browser = tint.mend(), browsing.mends(browser)
     console = _console()
+    right = True
     try:
-        with Browser(browser, time_limit) as opened, _progress("reading the files") as update:
+        with _progress("reading the files") as update:
             package = verify.read_package(folder)
             shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
             console.print(
                 report.step_line(True, f"files: {shaders} shaders and {vectors} vectors are as exported")
             )
-            update("compiling the shaders", 0.1)
-            refused = verify.refused_by_tint(package)
-            if refused:
-                console.print(report.step_line(False, f"Tint: {len(refused)} of {shaders} shaders refused"))
-                console.print(report.refusal_lines(package, refused), soft_wrap=True)
-                raise typer.Exit(WRONG)
-            console.print(
-                report.step_line(True, f"Tint: {shaders} shaders compile, and so do their pipelines")
-            )
-            update(f"running {opened.path.name}", 0.2)
+            if no_tint is not None:
+                console.print(report.step_line(None, f"Tint: {no_tint.missing}"), soft_wrap=True)
+            else:
+                update("compiling the shaders", 0.1)
+                right = _ask_tint(console, package)
+        for one in no_browser:
+            console.print(report.step_line(None, f"browser: {one.missing}"), soft_wrap=True)
+        if right and not no_browser:
             without = ("subgroups",) if without_subgroups else ()
-            visit = opened.visit(folder, verify.page_query(without, quick), screenshot=screenshot is not None)
+            with browsing.Browser(browser, time_limit) as opened, _progress(f"running {opened.path.name}"):
+                visit = opened.visit(
+                    folder, verify.page_query(without, quick), screenshot=screenshot is not None
+                )
+            right = _judge_visit(console, package, visit, screenshot)
     except KeyboardInterrupt:
         raise _Interrupted from None
+    if right and (no_tint or no_browser):
+        raise WebnormError(
+            "not every step could be taken: `webnorm doctor --mend --browser` brings what is missing"
+        )
+    raise typer.Exit(OK if right else WRONG)
+
+
+def _ask_tint(console: Console, package: Package) -> bool:
+    """Whether Chrome's compiler takes every shader."""
+    from webnorm import report, verify
+
+    refused = verify.refused_by_tint(package)
+    shaders = len(package.shaders)
+    if refused:
+        console.print(report.step_line(False, f"Tint: {len(refused)} of {shaders} shaders refused"))
+        console.print(report.refusal_lines(package, refused), soft_wrap=True)
+    else:
+        console.print(report.step_line(True, f"Tint: {shaders} shaders compile, and so do their pipelines"))
+    return not refused
+
+
+def _judge_visit(console: Console, package: Package, visit: Visit, screenshot: Path | None) -> bool:
+    """Whether a browser found every shader right that it ran."""
+    from webnorm import report, results, verify
+
     if screenshot is not None and visit.screenshot is not None:
         with results.replacing(screenshot) as beside:
             beside.write_bytes(visit.screenshot)
     seen = verify.judged(package, visit)
     right = sum(line.browser.verdict == "pass" for line in seen.lines)
     ran = sum(line.browser.verdict != "skip" for line in seen.lines)
+    shaders = len(package.shaders)
     console.print(
         report.step_line(
             not seen.complaints, f"browser: {ran} of {shaders} shaders run here, {right} of them right"
@@ -1068,7 +1141,7 @@ def verify_command(
     console.print(report.verify_table(seen))
     for complaint in seen.complaints:
         console.print(complaint, style="red", markup=False, soft_wrap=True)
-    raise typer.Exit(WRONG if seen.complaints else OK)
+    return not seen.complaints
 
 
 @app.command("compare")

@@ -177,9 +177,9 @@ def compare_table(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def step_line(passed: bool, text: str) -> Text:
-    """One step of `verify`: whether it passed, and what it looked at."""
-    verdict = "pass" if passed else "FAIL"
+def step_line(passed: bool | None, text: str) -> Text:
+    """One step of `verify`: whether it passed, None if it could not be taken, and what it looked at."""
+    verdict = "skip" if passed is None else "pass" if passed else "FAIL"
     return Text.assemble((verdict, _STYLES[verdict]), f"  {text}")
 
 
