@@ -19,6 +19,7 @@ from lab import (
     compute,
     covering,
     kernel_named,
+    nearest,
     needs,
     option_problems,
     run,
@@ -93,8 +94,7 @@ def test_native_f16(op: str, cols: int, device: Device) -> None:
     extra = ("dh", "residual_bias") if kernel.op.backward else ("residual", "return_stats")
     for options in ((), extra, ("weight_dtype=float32",)):
         problem = Problem(rows=31, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options))
-        constants = default_variant(kernel, problem, device.traits).constants
-        variant = Variant(kernel, {**constants, "native_f16": 1})
+        variant = nearest(kernel, problem, device.traits, native_f16=1)
         text = render_shader(variant, problem, "native", device.traits).text
         assert "enable f16;" in text and "vec4<f16>(value)" in text
         _, accuracy = run(device, variant, problem)
@@ -208,8 +208,9 @@ def test_invocations_that_are_no_power_of_two(
     for out, cap in itertools.product(outs, (0, 2)):
         options = replace(kernel.op.defaults, out_dtype=out, max_workgroups=cap)
         problem = Problem(rows=5, cols=cols, dtype=dtype, distribution="mean1000", options=options)
-        constants = {**default_variant(kernel, problem, device.traits).constants, **own}
-        _, accuracy = run(device, Variant(kernel, constants), problem)
+        variant = nearest(kernel, problem, device.traits, **own)
+        constants = variant.constants
+        _, accuracy = run(device, variant, problem)
         assert accuracy.ok, f"{constants} {out} {cap}: {accuracy.reason}"
         for change, value in (("subgroups", 0), ("rows_per_workgroup", 2), ("threads_per_row", 896)):
             refusal = Variant(kernel, {**constants, change: value}).refusal(problem, device.traits)

@@ -89,6 +89,11 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
         f"upload and download by the wall clock, the wait for the device included; dispatch by "
         f"{result.timing_method}",
     ]
+    if result.call_ns is not None:
+        remarks.append(
+            f"a call from Python, waited for: {time_text(result.resident_call_ns)} on GpuArrays, "
+            f"{time_text(result.call_ns)} on NumPy arrays"
+        )
     if software:
         remarks.append("a software adapter: its memory is the CPU's, and nothing passes a bus")
     table = _table(None, ())

@@ -22,6 +22,7 @@ SCHEMA = 1
 Status = Literal["pass", "fail", "skip", "error"]
 TimingMethod = Literal["timestamp", "wall clock"]
 Cache = Literal["cold", "warm"]
+Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
 
 
@@ -36,7 +37,8 @@ class Result:
     kernel="auto" takes for this problem, and says what named it.
     The first use took `render_ns` for the text, `compile_ns` for wgpu to parse and check it and `pipeline_ns`
     for the driver's compiler. `upload_ns` and `download_ns` are what all inputs took to the device, and all
-    outputs back.
+    outputs back; `call_ns` and `resident_call_ns` a call of the Python interface, on NumPy arrays and on
+    GpuArrays.
     """
 
     op: str
@@ -60,6 +62,7 @@ class Result:
     dispatches_per_sample: int | None = None
     timing_method: TimingMethod | None = None
     cache: Cache | None = None
+    calls: Calls | None = None
     bytes: int | None = None
     gbps: float | None = None
     percent_of_copy: float | None = None
@@ -72,6 +75,8 @@ class Result:
     download_ns: float | None = None
     upload_bytes: int | None = None
     download_bytes: int | None = None
+    call_ns: float | None = None
+    resident_call_ns: float | None = None
 
     @property
     def timed(self) -> bool:
@@ -218,6 +223,7 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "dispatches_per_sample": _integer,
     "timing_method": _one_of(get_args(TimingMethod)),
     "cache": _one_of(get_args(Cache)),
+    "calls": _one_of(get_args(Calls)),
     "bytes": _integer,
     "gbps": _number,
     "percent_of_copy": _number,
@@ -230,6 +236,8 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "download_ns": _number,
     "upload_bytes": _integer,
     "download_bytes": _integer,
+    "call_ns": _number,
+    "resident_call_ns": _number,
 }
 
 
@@ -479,7 +487,8 @@ def _title(op: str, problem: Problem) -> str:
 
 def _how(result: Result) -> str:
     cache = f"{result.cache} cache" if result.cache else ""
-    return ", ".join(filter(None, (result.timing_method, cache))) or "unknown means"
+    calls = f"calls {result.calls}" if result.calls else ""
+    return ", ".join(filter(None, (result.timing_method, cache, calls))) or "unknown means"
 
 
 def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...]:
