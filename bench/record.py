@@ -34,7 +34,7 @@ from bench.repeated import RepeatedRows
 from bench.sections import SECTIONS, X_BYTES, Section
 from webnorm import bench, lab, timing
 from webnorm.auto import Chosen, choose
-from webnorm.device import Device, Traits, adapters, find_adapter, open_device
+from webnorm.device import AdapterInfo, Device, Traits, adapters, find_adapter, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, best_variant, default_variant, discover
 from webnorm.ops import OPS, plain
@@ -270,11 +270,19 @@ def chosen(asked: argparse.Namespace, software: bool) -> Iterator[tuple[str, Sec
                     yield name, section, task
 
 
+def software_adapter() -> AdapterInfo:
+    """The preferred of the software adapters; WebnormError where there is none."""
+    found = next((one for one in adapters() if one.traits.software), None)
+    if found is None:
+        raise WebnormError("--cpu needs a software adapter, such as Mesa's llvmpipe; there is none")
+    return found
+
+
 def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]:
     """Measure what is asked for; the whole record after every problem."""
     adapter = find_adapter(asked.adapter)
     if asked.cpu:
-        adapter = next((one for one in adapters() if one.traits.software), adapter)
+        adapter = software_adapter()
     device_with = cache(lambda limits: open_device(adapter, limits=dict(limits)))
     about = description(device_with(()))
     line = command("bench.record", asked.out)

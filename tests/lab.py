@@ -86,6 +86,13 @@ def suited(kernel: Kernel, problem: Problem) -> Problem:
     return replace(problem, cols=cols, options=options)
 
 
+def needs(device: Device, features: Iterable[str]) -> None:
+    """Skip the test where the device lacks one of the features."""
+    missing = sorted(set(features) - device.traits.features)
+    if missing:
+        pytest.skip(f"{device.adapter} has no {', '.join(missing)}")
+
+
 def nearest(kernel: Kernel, problem: Problem, traits: Traits, **wanted: int) -> Variant:
     """The variant with the constants that are wanted which is nearest to the default of those that can run:
     what is the default elsewhere may go ill with them.
@@ -93,13 +100,6 @@ def nearest(kernel: Kernel, problem: Problem, traits: Traits, **wanted: int) -> 
     default = default_variant(kernel, problem, traits)
     tune = {**kernel.tune, **{axis: [value] for axis, value in wanted.items()}}
     return min(runnable_variants(kernel, problem, traits, tune), key=lambda one: distance(one, default))
-
-
-def needs(device: Device, features: Iterable[str]) -> None:
-    """Skip the test where the device lacks one of the features."""
-    missing = sorted(set(features) - device.traits.features)
-    if missing:
-        pytest.skip(f"{device.adapter} has no {', '.join(missing)}")
 
 
 def kernel_named(name: str, op: str = "layer_norm") -> Kernel:
