@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,16 @@ import pytest
 
 from webnorm import cli
 from webnorm.device import Device, adapters, open_device
+
+# Most of the suite's time is Mesa's: without LLVM's passes it compiles a shader in three quarters of it, which
+# is more than what slower code takes on inputs as small as these. `GALLIVM_PERF= make test` has them run.
+os.environ.setdefault("GALLIVM_PERF", "nopt")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are no garbage: looking through them takes a tenth of Python's time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,6 +19,7 @@ from webnorm.kernel import Kernel, Variant, discover, select
 from webnorm.ops import Op, make_inputs
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import STORAGE, Array, Problem
+from webnorm.reference import Answer, Answers
 from webnorm.render import Shader, render_shader
 
 KERNELS = tuple(discover())
@@ -35,6 +36,8 @@ GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=4
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
 
 Trial = TypeVar("Trial", bound=tuple[Any, ...])
+# Every output, and whether its guard is intact.
+Outcome = Mapping[str, tuple[Array, bool]]
 
 
 def covering(trials: Iterable[Trial]) -> list[Trial]:
@@ -88,8 +91,8 @@ def kernel_named(name: str, op: str = "layer_norm") -> Kernel:
     return select(KERNELS, name, op)
 
 
-def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> dict[str, tuple[Array, bool]]:
-    """Every output, computed once on poisoned buffers, and whether its guard is intact."""
+def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> Outcome:
+    """Every output, computed once on poisoned buffers."""
     problem, op = shader.problem, shader.variant.kernel.op
     check_memory(problem, op, device)
     inputs, outputs = Inputs(device, arrays), Outputs(device, problem, op.outputs(problem))
@@ -104,10 +107,28 @@ def run_shader(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> t
     return got[main][0], judge(shader, arrays, got)
 
 
-def judge(shader: Shader, arrays: Mapping[str, Array], got: Mapping[str, tuple[Array, bool]]) -> Accuracy:
+def judge(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Accuracy:
     """The verdict on every output; where h was written, y has to be the norm of that."""
+    return assess(got, answers(shader, arrays, got), shader)
+
+
+def answers(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Answers:
+    """What every output has to be."""
     h = {"h": got["h"][0]} if "h" in got else {}
-    return assess(got, shader.variant.kernel.op.reference({**arrays, **h}, shader.problem), shader)
+    return shader.variant.kernel.op.reference({**arrays, **h}, shader.problem)
+
+
+def judge_rows(shader: Shader, got: Outcome, expected: Answers, rows: slice) -> Accuracy:
+    """The verdict on some of the rows, as if no others had been computed."""
+    outputs, beside = dict(got), dict(expected)
+    for tensor in shader.variant.kernel.op.outputs(shader.problem):
+        if tensor.per_row:
+            array, guard_intact = got[tensor.name]
+            outputs[tensor.name] = array[rows], guard_intact
+            whole = expected[tensor.name]
+            value, unit, shaky = np.broadcast_arrays(whole.value, whole.unit, whole.shaky)
+            beside[tensor.name] = Answer(value[rows], unit[rows], shaky[rows])
+    return assess(outputs, beside, shader)
 
 
 def run(
