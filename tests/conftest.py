@@ -13,8 +13,8 @@ import pytest
 from webnorm import cli
 from webnorm.device import Device, adapters, open_device
 
-# Most of the suite's time is Mesa's: without LLVM's passes it compiles a shader in three quarters of it, which
-# is more than what slower code takes on inputs as small as these. `GALLIVM_PERF= make test` has them run.
+# Most of the suite's time is Mesa's. Without LLVM's passes it compiles in three quarters of it, and the code
+# is little slower on inputs this small. `GALLIVM_PERF= make test` has the passes run.
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 

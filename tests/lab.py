@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+import tally
 from webnorm.accuracy import Accuracy, assess
 from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case, problems
 from webnorm.device import Device, Traits
@@ -25,13 +26,18 @@ from webnorm.render import Shader, render_shader
 KERNELS = tuple(discover())
 NORMS = tuple(kernel for kernel in KERNELS if kernel.op.name == "layer_norm")
 STABLE = tuple(kernel for kernel in KERNELS if kernel.unstable is None and not kernel.op.exact)
-# The kernels of one name, of both norms or of their gradients, which have most of their text in common.
-FAMILIES = {
-    f"{'backward' if backward else 'forward'}-{name}": tuple(
-        kernel for kernel in KERNELS if (kernel.name, kernel.op.backward) == (name, backward)
-    )
-    for name, backward in dict.fromkeys((kernel.name, kernel.op.backward) for kernel in KERNELS)
-}
+
+
+def named_alike(kernels: Iterable[Kernel]) -> dict[str, tuple[Kernel, ...]]:
+    """The kernels of one name, of both norms or of their gradients, which share most of their text."""
+    found: dict[str, tuple[Kernel, ...]] = {}
+    for kernel in kernels:
+        name = f"{'backward' if kernel.op.backward else 'forward'}-{kernel.name}"
+        found[name] = (*found.get(name, ()), kernel)
+    return found
+
+
+FAMILIES = named_alike(KERNELS)
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
 
@@ -93,6 +99,7 @@ def kernel_named(name: str, op: str = "layer_norm") -> Kernel:
 
 def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> Outcome:
     """Every output, computed once on poisoned buffers."""
+    tally.count(shader)
     problem, op = shader.problem, shader.variant.kernel.op
     check_memory(problem, op, device)
     inputs, outputs = Inputs(device, arrays), Outputs(device, problem, op.outputs(problem))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,29 +33,29 @@ from webnorm.ops import OPS, Op, complete_inputs, make_inputs
 from webnorm.problem import DTYPES, STORAGE, Array, Options, Problem, draw_x
 from webnorm.render import render_shader
 
-# The columns of the widest case of values; longer rows are cases of their own.
-WIDEST = 4096
+# The columns that rows of values are repeated to; longer rows are cases of their own. Whole fours, which some
+# kernels need, and no power of two, where sums of a constant are exact.
+STACK_COLS = 4092
 
 
 def stacked(op: Op, dtype: str) -> Iterator[tuple[tuple[Case, ...], Problem]]:
-    """The corpus but for its cases of options, as rows of few arrays: cases without parameters are repeated
-    to the columns of the widest, where they have its eps, and others put together where they are alike.
-
-    So a text is compiled once for many values, and each row has neighbours that may leak into it.
+    """The corpus but for its cases of options, as rows of few arrays: cases of short rows without parameters
+    are repeated to one number of columns, where their eps is the same, and others put together where they are
+    alike. So a text is compiled once for many values, and each row has neighbours that may leak into it.
     """
     stacks: dict[object, list[tuple[Case, Problem]]] = {}
     for case, problem in problems([case for case in CASES if case not in OPTION_CASES], op, [dtype]):
-        plain = not case.options.weight and not case.options.bias and max(case.shape) <= WIDEST
-        key = (case.options, case.eps, None if plain else case.shape[1])
-        stacks.setdefault(key, []).append((case, problem))
+        plain = not case.options.weight and not case.options.bias and max(case.shape) <= 4096
+        cols = STACK_COLS if plain else problem.cols
+        stacks.setdefault((case.options, case.eps, cols), []).append((case, replace(problem, cols=cols)))
     for stack in stacks.values():
-        rows, cols = sum(problem.rows for _, problem in stack), max(problem.cols for _, problem in stack)
-        yield tuple(case for case, _ in stack), replace(stack[0][1], rows=rows, cols=cols)
+        rows = sum(problem.rows for _, problem in stack)
+        yield tuple(case for case, _ in stack), replace(stack[0][1], rows=rows)
 
 
 def rows_of(stack: tuple[Case, ...], op: Op, problem: Problem) -> dict[str, Array]:
     """The input arrays of a stack of cases."""
-    if len(stack) == 1:
+    if stack[0].shape == (problem.rows, problem.cols):
         return stack[0].draw(op, problem)
     rows = []
     for case in stack:
@@ -66,15 +66,25 @@ def rows_of(stack: tuple[Case, ...], op: Op, problem: Problem) -> dict[str, Arra
     return complete_inputs(op, problem, {"x": np.concatenate(rows)}, np.random.default_rng(0))
 
 
-def option_turns(op: Op, turn: int) -> Iterator[tuple[Case, Problem]]:
-    """Each option once: which of its row lengths and which type goes by turns; nine kernels try all."""
+def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[Case, Problem]]:
+    """Each option that a kernel takes, once: which of its row lengths and which type goes by turns, so that
+    nine kernels try all.
+    """
     lengths = len({case.shape for case in OPTION_GRID})
-    for at, first in enumerate(range(0, len(OPTION_GRID), lengths)):
-        i = turn + at
-        case = OPTION_GRID[first + i % lengths]
-        yield from problems([case], op, [STORAGE[(i + i // lengths) % len(STORAGE)]])
-    for at, case in enumerate(case for case in OPTION_CASES if case not in OPTION_GRID):
-        yield from problems([case], op, [STORAGE[(turn + at) % len(STORAGE)]])
+    options = [OPTION_GRID[at : at + lengths] for at in range(0, len(OPTION_GRID), lengths)]
+    options += [(case,) for case in OPTION_CASES if case not in OPTION_GRID]
+    for at, cases in enumerate(options, turn):
+        layouts = [*itertools.product(cases, STORAGE)]
+        found = problems_in_turn(kernel, layouts[at % len(layouts) :] + layouts[: at % len(layouts)])
+        yield from itertools.islice(found, 1)
+
+
+def problems_in_turn(kernel: Kernel, layouts: Sequence[tuple[Case, str]]) -> Iterator[tuple[Case, Problem]]:
+    """Those that the kernel takes as they are."""
+    for case, dtype in layouts:
+        for found in problems([case], kernel.op, [dtype]):
+            if suited(kernel, found[1]) == found[1]:
+                yield found
 
 
 def cases() -> list[Any]:
@@ -89,7 +99,7 @@ def cases() -> list[Any]:
             for dtype, first in (("float16", turn), ("bfloat16", turn + 2)):
                 narrow = [*stacked(kernel.op, dtype)]
                 trials += [one for at, one in enumerate(narrow) if len(one[0]) > 1 or at % 4 == first % 4]
-            trials += [((case,), problem) for case, problem in option_turns(kernel.op, turn)]
+            trials += [((case,), problem) for case, problem in option_turns(kernel, turn)]
             for stack, problem in trials:
                 name = stack[0].name + (f"+{len(stack) - 1}" if len(stack) > 1 else "")
                 found.append(
