@@ -17,7 +17,7 @@ from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case, problems
 from webnorm.device import Device, Traits
 from webnorm.expression import parse
 from webnorm.kernel import Kernel, Variant, discover, select
-from webnorm.ops import Op, make_inputs
+from webnorm.ops import Op, complete_inputs, make_inputs
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import STORAGE, Array, Problem
 from webnorm.reference import Answer, Answers
@@ -40,6 +40,9 @@ def named_alike(kernels: Iterable[Kernel]) -> dict[str, tuple[Kernel, ...]]:
 FAMILIES = named_alike(KERNELS)
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
+# The columns that rows of values are repeated to. Whole fours, which some kernels need, and no power of two,
+# where sums of a constant are exact.
+STACK_COLS = 4092
 
 Trial = TypeVar("Trial", bound=tuple[Any, ...])
 # Every output, and whether its guard is intact.
@@ -77,6 +80,26 @@ def option_problems(op: Op) -> Iterator[tuple[Case, Problem]]:
     for i, case in enumerate(OPTION_GRID):
         yield from problems([case], op, [STORAGE[(i + i // len(STORAGE)) % len(STORAGE)]])
     yield from problems([case for case in OPTION_CASES if case not in OPTION_GRID], op, STORAGE)
+
+
+def widened(cases: Sequence[Case], op: Op, dtype: str) -> Iterator[tuple[Case, Problem]]:
+    """Cases as problems of an op; those of short rows without parameters have one number of columns."""
+    for case, problem in problems(cases, op, [dtype]):
+        plain = not case.options.weight and not case.options.bias and max(case.shape) <= 4096
+        yield case, replace(problem, cols=STACK_COLS if plain else problem.cols)
+
+
+def rows_of(stack: Sequence[Case], op: Op, problem: Problem) -> dict[str, Array]:
+    """The input arrays of cases that are rows of one problem, repeated to its columns."""
+    if stack[0].shape == (problem.rows, problem.cols):
+        return stack[0].draw(op, problem)
+    rows = []
+    for case in stack:
+        own = case.problem(op, problem.dtype)
+        assert own is not None
+        x = case.draw(op, own)["x"]
+        rows.append(np.tile(x, (1, -(-problem.cols // own.cols)))[:, : problem.cols])
+    return complete_inputs(op, problem, {"x": np.concatenate(rows)}, np.random.default_rng(0))
 
 
 def suited(kernel: Kernel, problem: Problem) -> Problem:

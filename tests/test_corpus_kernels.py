@@ -22,48 +22,30 @@ from lab import (
     covering,
     judge_rows,
     kernel_named,
+    rows_of,
     run,
     suited,
+    widened,
 )
 from webnorm.check import must_fail
 from webnorm.corpus import CASES, OPTION_CASES, OPTION_GRID, Case, problems
 from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, default_variant, runnable_variants
 from webnorm.ops import OPS, Op, complete_inputs, make_inputs
-from webnorm.problem import DTYPES, STORAGE, Array, Options, Problem, draw_x
+from webnorm.problem import DTYPES, STORAGE, Options, Problem, draw_x
 from webnorm.render import render_shader
-
-# The columns that rows of values are repeated to; longer rows are cases of their own. Whole fours, which some
-# kernels need, and no power of two, where sums of a constant are exact.
-STACK_COLS = 4092
 
 
 def stacked(op: Op, dtype: str) -> Iterator[tuple[tuple[Case, ...], Problem]]:
-    """The corpus but for its cases of options, as rows of few arrays: cases of short rows without parameters
-    are repeated to one number of columns, where their eps is the same, and others put together where they are
-    alike. So a text is compiled once for many values, and each row has neighbours that may leak into it.
+    """The corpus but for its cases of options, with those that are alike as rows of one array. So a text is
+    compiled once for many values, and each row has neighbours that may leak into it.
     """
     stacks: dict[object, list[tuple[Case, Problem]]] = {}
-    for case, problem in problems([case for case in CASES if case not in OPTION_CASES], op, [dtype]):
-        plain = not case.options.weight and not case.options.bias and max(case.shape) <= 4096
-        cols = STACK_COLS if plain else problem.cols
-        stacks.setdefault((case.options, case.eps, cols), []).append((case, replace(problem, cols=cols)))
+    for case, problem in widened([case for case in CASES if case not in OPTION_CASES], op, dtype):
+        stacks.setdefault((case.options, case.eps, problem.cols), []).append((case, problem))
     for stack in stacks.values():
         rows = sum(problem.rows for _, problem in stack)
         yield tuple(case for case, _ in stack), replace(stack[0][1], rows=rows)
-
-
-def rows_of(stack: tuple[Case, ...], op: Op, problem: Problem) -> dict[str, Array]:
-    """The input arrays of a stack of cases."""
-    if stack[0].shape == (problem.rows, problem.cols):
-        return stack[0].draw(op, problem)
-    rows = []
-    for case in stack:
-        own = case.problem(op, problem.dtype)
-        assert own is not None
-        x = case.draw(op, own)["x"]
-        rows.append(np.tile(x, (1, -(-problem.cols // own.cols)))[:, : problem.cols])
-    return complete_inputs(op, problem, {"x": np.concatenate(rows)}, np.random.default_rng(0))
 
 
 def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[Case, Problem]]:
