@@ -12,31 +12,43 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
+import tally
 from webnorm.accuracy import Accuracy, assess
 from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case, problems
 from webnorm.device import Device, Traits
 from webnorm.expression import parse
 from webnorm.kernel import Kernel, Variant, default_variant, discover, runnable_variants, select
-from webnorm.ops import Op, make_inputs
+from webnorm.ops import Op, complete_inputs, make_inputs
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import STORAGE, Array, Problem
+from webnorm.reference import Answer, Answers
 from webnorm.render import Shader, render_shader
 from webnorm.search import distance
 
 KERNELS = tuple(discover())
 NORMS = tuple(kernel for kernel in KERNELS if kernel.op.name == "layer_norm")
 STABLE = tuple(kernel for kernel in KERNELS if kernel.unstable is None and not kernel.op.exact)
-# The kernels of one name, of both norms or of their gradients, which have most of their text in common.
-FAMILIES = {
-    f"{'backward' if backward else 'forward'}-{name}": tuple(
-        kernel for kernel in KERNELS if (kernel.name, kernel.op.backward) == (name, backward)
-    )
-    for name, backward in dict.fromkeys((kernel.name, kernel.op.backward) for kernel in KERNELS)
-}
+
+
+def named_alike(kernels: Iterable[Kernel]) -> dict[str, tuple[Kernel, ...]]:
+    """The kernels of one name, of both norms or of their gradients, which share most of their text."""
+    found: dict[str, tuple[Kernel, ...]] = {}
+    for kernel in kernels:
+        name = f"{'backward' if kernel.op.backward else 'forward'}-{kernel.name}"
+        found[name] = (*found.get(name, ()), kernel)
+    return found
+
+
+FAMILIES = named_alike(KERNELS)
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
+# The columns that rows of values are repeated to. Whole fours, which some kernels need, and no power of two,
+# where sums of a constant are exact.
+STACK_COLS = 4092
 
 Trial = TypeVar("Trial", bound=tuple[Any, ...])
+# Every output, and whether its guard is intact.
+Outcome = Mapping[str, tuple[Array, bool]]
 
 
 def covering(trials: Iterable[Trial]) -> list[Trial]:
@@ -70,6 +82,26 @@ def option_problems(op: Op) -> Iterator[tuple[Case, Problem]]:
     for i, case in enumerate(OPTION_GRID):
         yield from problems([case], op, [STORAGE[(i + i // len(STORAGE)) % len(STORAGE)]])
     yield from problems([case for case in OPTION_CASES if case not in OPTION_GRID], op, STORAGE)
+
+
+def widened(cases: Sequence[Case], op: Op, dtype: str) -> Iterator[tuple[Case, Problem]]:
+    """Cases as problems of an op; those of short rows without parameters have one number of columns."""
+    for case, problem in problems(cases, op, [dtype]):
+        plain = not case.options.weight and not case.options.bias and max(case.shape) <= 4096
+        yield case, replace(problem, cols=STACK_COLS if plain else problem.cols)
+
+
+def rows_of(stack: Sequence[Case], op: Op, problem: Problem) -> dict[str, Array]:
+    """The input arrays of cases that are rows of one problem, repeated to its columns."""
+    if stack[0].shape == (problem.rows, problem.cols):
+        return stack[0].draw(op, problem)
+    rows = []
+    for case in stack:
+        own = case.problem(op, problem.dtype)
+        assert own is not None
+        x = case.draw(op, own)["x"]
+        rows.append(np.tile(x, (1, -(-problem.cols // own.cols)))[:, : problem.cols])
+    return complete_inputs(op, problem, {"x": np.concatenate(rows)}, np.random.default_rng(0))
 
 
 def suited(kernel: Kernel, problem: Problem) -> Problem:
@@ -106,8 +138,9 @@ def kernel_named(name: str, op: str = "layer_norm") -> Kernel:
     return select(KERNELS, name, op)
 
 
-def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> dict[str, tuple[Array, bool]]:
-    """Every output, computed once on poisoned buffers, and whether its guard is intact."""
+def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> Outcome:
+    """Every output, computed once on poisoned buffers."""
+    tally.count(shader)
     problem, op = shader.problem, shader.variant.kernel.op
     check_memory(problem, op, device)
     inputs, outputs = Inputs(device, arrays), Outputs(device, problem, op.outputs(problem))
@@ -122,10 +155,28 @@ def run_shader(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> t
     return got[main][0], judge(shader, arrays, got)
 
 
-def judge(shader: Shader, arrays: Mapping[str, Array], got: Mapping[str, tuple[Array, bool]]) -> Accuracy:
+def judge(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Accuracy:
     """The verdict on every output; where h was written, y has to be the norm of that."""
+    return assess(got, answers(shader, arrays, got), shader)
+
+
+def answers(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Answers:
+    """What every output has to be."""
     h = {"h": got["h"][0]} if "h" in got else {}
-    return assess(got, shader.variant.kernel.op.reference({**arrays, **h}, shader.problem), shader)
+    return shader.variant.kernel.op.reference({**arrays, **h}, shader.problem)
+
+
+def judge_rows(shader: Shader, got: Outcome, expected: Answers, rows: slice) -> Accuracy:
+    """The verdict on some of the rows, as if no others had been computed."""
+    outputs, beside = dict(got), dict(expected)
+    for tensor in shader.variant.kernel.op.outputs(shader.problem):
+        if tensor.per_row:
+            array, guard_intact = got[tensor.name]
+            outputs[tensor.name] = array[rows], guard_intact
+            whole = expected[tensor.name]
+            value, unit, shaky = np.broadcast_arrays(whole.value, whole.unit, whole.shaky)
+            beside[tensor.name] = Answer(value[rows], unit[rows], shaky[rows])
+    return assess(outputs, beside, shader)
 
 
 def run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,52 +17,102 @@ from lab import (
     KERNELS,
     NORMS,
     STABLE,
+    answers,
     compute,
     covering,
+    judge_rows,
     kernel_named,
     nearest,
     needs,
-    option_problems,
+    rows_of,
     run,
     suited,
+    widened,
 )
 from webnorm.check import must_fail
-from webnorm.corpus import CASES, OPTION_CASES, Case, problems
+from webnorm.corpus import CASES, OPTION_CASES, OPTION_GRID, Case, problems
 from webnorm.device import Device
 from webnorm.kernel import Kernel, Variant, default_variant, runnable_variants
 from webnorm.ops import OPS, Op, complete_inputs, make_inputs
-from webnorm.problem import DTYPES, Options, Problem, draw_x
+from webnorm.problem import DTYPES, STORAGE, Options, Problem, draw_x
 from webnorm.render import render_shader
 
 
-def cases() -> list[Any]:
-    """Every kernel on every case in float32, and on every other one in one of the narrower types, which take
-    turns; options have turns of their own.
+def stacked(op: Op, dtype: str) -> Iterator[tuple[tuple[Case, ...], Problem]]:
+    """The corpus but for its cases of options, with those that are alike as rows of one array. So a text is
+    compiled once for many values, and each row has neighbours that may leak into it.
     """
-    hard = [case for case in CASES if case not in OPTION_CASES]
+    stacks: dict[object, list[tuple[Case, Problem]]] = {}
+    for case, problem in widened([case for case in CASES if case not in OPTION_CASES], op, dtype):
+        stacks.setdefault((case.options, case.eps, problem.cols), []).append((case, problem))
+    for stack in stacks.values():
+        rows = sum(problem.rows for _, problem in stack)
+        yield tuple(case for case, _ in stack), replace(stack[0][1], rows=rows)
+
+
+def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[Case, Problem]]:
+    """Each option that a kernel takes, once: which of its row lengths and which type goes by turns, so that
+    nine kernels try all.
+    """
+    lengths = len({case.shape for case in OPTION_GRID})
+    options = [OPTION_GRID[at : at + lengths] for at in range(0, len(OPTION_GRID), lengths)]
+    options += [(case,) for case in OPTION_CASES if case not in OPTION_GRID]
+    for at, cases in enumerate(options, turn):
+        layouts = [*itertools.product(cases, STORAGE)]
+        found = problems_in_turn(kernel, layouts[at % len(layouts) :] + layouts[: at % len(layouts)])
+        yield from itertools.islice(found, 1)
+
+
+def problems_in_turn(kernel: Kernel, layouts: Sequence[tuple[Case, str]]) -> Iterator[tuple[Case, Problem]]:
+    """Those that the kernel takes as they are."""
+    for case, dtype in layouts:
+        for found in problems([case], kernel.op, [dtype]):
+            if suited(kernel, found[1]) == found[1]:
+                yield found
+
+
+def cases() -> list[Any]:
+    """Every kernel on every case in float32; in the narrower types on the cases that are rows of one array,
+    and on every fourth of the others, which take turns; options have turns of their own.
+    """
     found = []
-    for at, kernel in enumerate(kernel for kernel in KERNELS if not kernel.op.exact):
-        trials = [*option_problems(kernel.op), *problems(hard, kernel.op, ["float32"])]
-        trials += problems(hard[at % 4 :: 4], kernel.op, ["float16"])
-        trials += problems(hard[(at + 2) % 4 :: 4], kernel.op, ["bfloat16"])
-        for case, problem in trials:
-            found.append(
-                pytest.param(kernel, case, problem, id=f"{kernel.label}-{case.name}-{problem.dtype}")
-            )
+    for backward in (False, True):
+        family = [kernel for kernel in KERNELS if not kernel.op.exact and kernel.op.backward == backward]
+        for turn, kernel in enumerate(family):
+            trials = [*stacked(kernel.op, "float32")]
+            for dtype, first in (("float16", turn), ("bfloat16", turn + 2)):
+                narrow = [*stacked(kernel.op, dtype)]
+                trials += [one for at, one in enumerate(narrow) if len(one[0]) > 1 or at % 4 == first % 4]
+            trials += [((case,), problem) for case, problem in option_turns(kernel, turn)]
+            for stack, problem in trials:
+                name = stack[0].name + (f"+{len(stack) - 1}" if len(stack) > 1 else "")
+                found.append(
+                    pytest.param(kernel, stack, problem, id=f"{kernel.label}-{name}-{problem.dtype}")
+                )
     return found
 
 
-@pytest.mark.parametrize(("kernel", "case", "problem"), cases())
-def test_corpus(kernel: Kernel, case: Case, problem: Problem, device: Device) -> None:
+@pytest.mark.parametrize(("kernel", "stack", "problem"), cases())
+def test_corpus(kernel: Kernel, stack: tuple[Case, ...], problem: Problem, device: Device) -> None:
     variant = default_variant(kernel, problem, device.traits)
     refusal = variant.refusal(problem, device.traits)
     if refusal is not None:
         pytest.skip(refusal)
-    _, accuracy = run(device, variant, problem, case.draw(kernel.op, problem))
-    if kernel.unstable is None:
-        assert accuracy.ok, accuracy.reason
-    elif must_fail(kernel, case, problem):
-        assert not accuracy.ok, "one_pass passed a case that its formula cannot"
+    shader = render_shader(variant, problem, "native", device.traits)
+    arrays = rows_of(stack, kernel.op, problem)
+    outputs = compute(device, shader, arrays)
+    expected = answers(shader, arrays, outputs)
+    wrong = {}
+    first = 0
+    for case in stack:
+        rows = slice(first, first := first + case.shape[0])
+        accuracy = judge_rows(shader, outputs, expected, rows)
+        if kernel.unstable is None and not accuracy.ok:
+            wrong[case.name] = accuracy.reason
+        elif must_fail(kernel, case, problem):
+            assert not accuracy.ok, f"one_pass passed {case.name}, which its formula cannot"
+    assert first == problem.rows
+    assert not wrong
 
 
 def test_the_corpus_is_sound() -> None:

@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage, Page, Playwright
 
 MISSING = tint.available() or next((mend.missing for mend in browsing.mends()), None)
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+# One process: a browser, the lab and the packages are made once.
+pytestmark = [
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+    pytest.mark.xdist_group("browser"),
+]
 
 # A page takes seconds; the rest is room for a busy machine.
 TIME_LIMIT_MS = 90_000

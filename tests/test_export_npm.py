@@ -32,6 +32,8 @@ MOST_BYTES = 12_000
 
 needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed: Node.js brings it")
 needs_tint = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
+# One process: packages are installed once.
+pytestmark = pytest.mark.xdist_group("npm")
 NO_BROWSER = next((mend.missing for mend in browsing.mends()), None)
 
 EXPORTS = (

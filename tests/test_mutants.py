@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lab import STABLE, kernel_named, needs, option_problems, run_shader, suited
-from webnorm.device import Device
+from lab import KERNELS, needs, option_problems, run_shader, suited
+from webnorm.device import Device, Traits
 from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
 from webnorm.ops import complete_inputs, make_inputs
 from webnorm.problem import Array, Options, Problem, draw_x
@@ -177,7 +178,16 @@ LAYOUTS = (
 Hard = tuple[Problem, dict[str, Array], dict[str, int]]
 
 
-def hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
+UNBROKEN = {kernel.label: kernel for kernel in KERNELS}
+
+
+@cache
+def hard_problems(label: str, which: str) -> tuple[Hard, ...]:
+    """What `draw_hard_problems` yields for a kernel of webnorm's, drawn once."""
+    return tuple(draw_hard_problems(UNBROKEN[label], which))
+
+
+def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
     """Problems that leave a broken kernel no way out, with their arrays and constants.
 
     "plain": aligned and odd columns, tails, several rows per workgroup, rows over several subgroups, means far
@@ -229,17 +239,25 @@ def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[st
     return variant if variant.refusal(problem, device.traits) is None else None
 
 
-def caught(kernel_path: Path, device: Device, original: Path, chosen: dict[str, int], which: str) -> bool:
+@cache
+def unbroken_text(
+    label: str, constants: tuple[tuple[str, int], ...], problem: Problem, traits: Traits
+) -> str:
+    """What a mutant's text is held against: the mutants of a kernel ask for the same again and again."""
+    return render_shader(Variant(UNBROKEN[label], dict(constants)), problem, "native", traits).text
+
+
+def caught(kernel_path: Path, device: Device, chosen: dict[str, int], which: str) -> bool:
     """Whether the harness refuses the kernel on any of the hard problems; its text must have changed."""
     changed = False
-    kernel, unbroken = load(kernel_path), load(original)
-    for problem, arrays, layout in hard_problems(kernel, which):
+    kernel = load(kernel_path)
+    for problem, arrays, layout in hard_problems(kernel.label, which):
         variant = variant_of(kernel, problem, device, {**layout, **chosen})
         if variant is None:
             continue
         shader = render_shader(variant, problem, "native", device.traits)
-        before = render_shader(Variant(unbroken, variant.constants), problem, "native", device.traits)
-        if shader.text == before.text:
+        constants = tuple(variant.constants.items())
+        if shader.text == unbroken_text(kernel.label, constants, problem, device.traits):
             continue
         changed = True
         _, accuracy = run_shader(device, shader, arrays)
@@ -261,21 +279,24 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
     (tree / mutant.file).write_text(text.replace(mutant.old, mutant.new))
     outcomes = []
     for kernel in mutant.kernels:
-        # "registers_plain" is registers without subgroups.
-        name = kernel.removesuffix("_plain")
         constants = {"subgroups": 0} if kernel.endswith("_plain") else {}
-        label = name if "/" in name else f"{'copy' if name == 'copy' else 'layer_norm'}/{name}"
-        place = Path(f"{label}.wgsl")
-        outcomes.append(caught(tree / place, device, wgsl_root() / place, constants, mutant.hard))
+        outcomes.append(caught(tree / f"{place_of(kernel)}.wgsl", device, constants, mutant.hard))
         if outcomes[-1]:
             break
     assert any(outcomes) == (mutant.equivalent is None), mutant.equivalent or "survived"
 
 
-@pytest.mark.parametrize("kernel", [*STABLE, kernel_named("copy")], ids=lambda kernel: kernel.label)
-def test_the_unbroken_kernels_pass_the_hard_problems(kernel: Kernel, device: Device) -> None:
+def place_of(name: str) -> str:
+    """The file of a kernel that a mutant names; "registers_plain" is registers without subgroups."""
+    name = name.removesuffix("_plain")
+    return name if "/" in name else f"{'copy' if name == 'copy' else 'layer_norm'}/{name}"
+
+
+@pytest.mark.parametrize("place", sorted({place_of(name) for mutant in MUTANTS for name in mutant.kernels}))
+def test_the_unbroken_kernels_pass_the_hard_problems(place: str, device: Device) -> None:
     """Those of options are test_corpus's own."""
-    for problem, arrays, layout in hard_problems(kernel, "backward" if kernel.op.backward else "plain"):
+    kernel = load(wgsl_root() / f"{place}.wgsl")
+    for problem, arrays, layout in hard_problems(kernel.label, "backward" if kernel.op.backward else "plain"):
         variant = variant_of(kernel, problem, device, layout)
         if variant is not None:
             shader = render_shader(variant, problem, "native", device.traits)

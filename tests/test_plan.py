@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab import GPU, NORMS, STABLE, compute, kernel_named, needs, run, run_shader, suited
+from lab import GPU, NORMS, STABLE, compute, kernel_named, named_alike, needs, run, run_shader, suited
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, default_variant
@@ -114,9 +115,20 @@ def narrow() -> Iterator[Device]:
     )
 
 
+def in_turn(families: Iterable[Sequence[Kernel]], shapes: Sequence[tuple[int, int]]) -> list[Any]:
+    """The kernels of each name on every shape: those of the two norms, which share their text, take turns."""
+    return [
+        pytest.param(kernels[at % len(kernels)], *shape, id=f"{kernels[at % len(kernels)].label}-{shape}")
+        for kernels in families
+        for at, shape in enumerate(shapes)
+    ]
+
+
 @pytest.mark.opengl
-@pytest.mark.parametrize(("rows", "cols"), [(1500, 96), (130, 1023), (40, 4095), (5000, 3), (20, 4096)])
-@pytest.mark.parametrize("kernel", FORWARD, ids=lambda kernel: kernel.label)
+@pytest.mark.parametrize(
+    ("kernel", "rows", "cols"),
+    in_turn(named_alike(FORWARD).values(), [(1500, 96), (130, 1023), (40, 4095), (5000, 3), (20, 4096)]),
+)
 def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: Device) -> None:
     problem = Problem(rows=rows, cols=cols, options=kernel.op.defaults)
     variant = default_variant(kernel, problem, small.traits)
@@ -127,9 +139,14 @@ def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: D
     assert accuracy.ok, accuracy.reason
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(1501, 97), (130, 1023), (20, 4095), (12001, 3)])
-@pytest.mark.parametrize("options", [[], ["residual", "return_stats", "max_workgroups=5"]])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype", "options"),
+    [
+        (*shape, ("float16", "bfloat16")[(i + j) % 2], options)
+        for i, shape in enumerate([(1501, 97), (130, 1023), (20, 4095), (12001, 3)])
+        for j, options in enumerate([[], ["residual", "return_stats", "max_workgroups=5"]])
+    ],
+)
 def test_rows_that_share_words_in_slices(
     rows: int, cols: int, dtype: str, options: list[str], small: Device
 ) -> None:
@@ -154,9 +171,15 @@ def four_groups(kernel: Kernel, problem: Problem, device: Device) -> Variant:
     return Variant(kernel, {**constants, "groups": 4} if "groups" in kernel.tune else constants)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize(("rows", "cols"), [(1500, 96), (12000, 3), (400, 199), (301, 254), (12000, 16)])
-@pytest.mark.parametrize("kernel", SLICED, ids=lambda kernel: kernel.label)
+@pytest.mark.parametrize(
+    ("kernel", "rows", "cols", "dtype"),
+    [
+        pytest.param(kernel, *shape, dtype, id=f"{kernel.label}-{shape}-{dtype}")
+        for i, kernel in enumerate(SLICED)
+        for j, shape in enumerate([(1500, 96), (12000, 3), (400, 199), (301, 254), (12000, 16)])
+        for dtype in [("float32", "float16")[(i + j) % 2]]
+    ],
+)
 def test_slices_add_to_the_same_sums(
     kernel: Kernel, rows: int, cols: int, dtype: str, narrow: Device
 ) -> None:
@@ -195,14 +218,14 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
 def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Device) -> None:
     options = kernel.op.defaults.changed(["bias", f"max_workgroups={cap}"])
-    for cols in (45, 300):
-        problem = suited(kernel, Problem(rows=70, cols=cols, options=options))
-        variant = default_variant(kernel, problem, device.traits)
-        needs(device, variant.features(problem, device.traits))
-        shader = render_shader(variant, problem, "native", device.traits)
-        assert all(shader.workgroup_count(step, problem.rows) <= cap for step in shader.steps)
-        _, accuracy = run(device, variant, problem)
-        assert accuracy.ok, accuracy.reason
+    cols = (45, 300)[(STABLE.index(kernel) + cap) % 2]
+    problem = suited(kernel, Problem(rows=70, cols=cols, options=options))
+    variant = default_variant(kernel, problem, device.traits)
+    needs(device, variant.features(problem, device.traits))
+    shader = render_shader(variant, problem, "native", device.traits)
+    assert all(shader.workgroup_count(step, problem.rows) <= cap for step in shader.steps)
+    _, accuracy = run(device, variant, problem)
+    assert accuracy.ok, accuracy.reason
 
 
 @pytest.mark.opengl
@@ -217,9 +240,14 @@ def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
 
 
 @pytest.mark.opengl
-@pytest.mark.parametrize("options", ["return_stats", "residual,out_dtype=int8", "out_dtype=float8_e5m2"])
-@pytest.mark.parametrize(("rows", "cols"), [(1500, 97), (9000, 3), (40, 4094)])
-@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize(
+    ("op", "rows", "cols", "options"),
+    [
+        (("layer_norm", "rms_norm")[(i + j) % 2], *shape, options)
+        for i, shape in enumerate([(1500, 97), (9000, 3), (40, 4094)])
+        for j, options in enumerate(["return_stats", "residual,out_dtype=int8", "out_dtype=float8_e5m2"])
+    ],
+)
 def test_slices_that_begin_inside_a_word(op: str, rows: int, cols: int, options: str, small: Device) -> None:
     """Narrow types and odd columns: a slice's first row shares a word with the slice before."""
     kernel = kernel_named("registers", op)
