@@ -55,7 +55,9 @@ REPORT = Report(device={"adapter": "llvmpipe", "limits": {"max-buffer-size": 1}}
 
 
 def timed(kernel: str, median: float, **changes: Any) -> Result:
-    return replace(FULL, kernel=kernel, median_ns=median, gbps=393216 / median, flags=(), **changes)
+    samples = tuple(median * (1 + 0.01 * (i % 3 - 1)) for i in range(9))
+    given = {"median_ns": median, "samples_ns": samples, "gbps": 393216 / median, "flags": (), **changes}
+    return replace(FULL, kernel=kernel, **given)
 
 
 def kept(tmp_path: Path, data: Any) -> Path:
@@ -229,7 +231,8 @@ def test_markdown_ranks_by_median_with_the_roofline_first_and_failures_last() ->
         ("", "wrong"),
     ]
     assert rows[2][3] == "1 us"
-    assert rows[-1][6:8] == ["nan", "FAIL"]
+    assert [row[4] for row in rows[2:]] == ["10", "5", "3", "-", "-"]
+    assert rows[-1][7:9] == ["nan", "FAIL"]
     assert "- wrong: FAIL: off\\|by one" in text
     assert "- timed by timestamp, cold cache" in text
 
