@@ -1151,15 +1151,15 @@ def compare_command(
     from webnorm.compare import compare, objections
     from webnorm.report import compare_table
 
+    if fail_slower is None and (fail_unclear or allow_missing):
+        raise WebnormError("--fail-unclear and --allow-missing go with --fail-slower PERCENT")
     verdicts = compare(results.read(old), results.read(new), any_device=any_device)
     console = _console()
     console.print(compare_table(verdicts))
     if fail_slower is None:
-        if fail_unclear or allow_missing:
-            raise WebnormError("--fail-unclear and --allow-missing go with --fail-slower PERCENT")
         return
     against = objections(verdicts, fail_slower, allow_missing=allow_missing, fail_unclear=fail_unclear)
     for line in against or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
         console.print(f"webnorm: {line}", markup=False, soft_wrap=True)
-    console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are UNCLEAR", markup=False)
+    console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear", markup=False)
     raise typer.Exit(WRONG if against else OK)
