@@ -288,7 +288,7 @@ def test_a_sample_that_is_no_time_is_unclear_even_against_itself(bad: float) -> 
     assert one(broken, broken).verdict == "UNCLEAR"
 
 
-@pytest.mark.parametrize("change", [{"timing_method": "wall clock"}, {"cache": "warm"}])
+@pytest.mark.parametrize("change", [{"timing_method": "wall clock"}, {"cache": "warm"}, {"calls": "at once"}])
 def test_times_taken_in_different_ways_are_unclear(change: dict[str, str]) -> None:
     same = times(1, 0.01, 1)
     found = one(result(same), result(same, **change))

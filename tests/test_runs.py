@@ -108,8 +108,6 @@ def test_a_flag_of_one_run_in_three_does_not_stand() -> None:
 
 
 def test_noisy_are_runs_that_disagree_beside_the_copy() -> None:
-    scattered = [1.0, 2.0, 3.0, 4.0]
-
     def of(scales: tuple[float, ...], copies: tuple[float, ...]) -> tuple[str, ...]:
         found = [
             [

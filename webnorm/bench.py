@@ -238,7 +238,7 @@ def _noted(result: Result, yardstick: Result | None) -> Result:
     if yardstick and yardstick is not result and yardstick.beside(result):
         copies = yardstick.samples_by_run
     levels = np.exp(runs.log_ratios(own, copies))
-    flags = [flag for flag in result.flags if flag != "noisy"]
+    flags = [flag for flag in result.flags if flag not in ("noisy", "few samples")]
     noisy = timing.statistics(levels.tolist()).spread > timing.NOISY_SPREAD
     return replace(result, flags=(*flags, *(["noisy"] if noisy else [])))
 

@@ -240,6 +240,7 @@ def _judge(old: _Side | None, new: _Side | None) -> Comparison | _Open:
     for what, was, now in (
         ("timing method", before.timing_method, after.timing_method),
         ("cache", before.cache, after.cache),
+        ("the way of calls", before.calls, after.calls),
     ):
         if was != now:
             return replace(blank, reason=f"{what} was {was!r} and is {now!r}")
