@@ -225,7 +225,7 @@ def test_the_rules_choice_stays_unless_another_is_clearly_faster(
     samples: list[float], factor: float, stays: bool
 ) -> None:
     task = Task(OPS["layer_norm"], Problem(rows=1, cols=1))
-    others = [timed("rival", [factor * one for one in samples]), timed("wrong", [1.0], "fail")]
+    others = [timed("rival", [factor * one for one in reversed(samples)]), timed("wrong", [1.0], "fail")]
     choice = tune._choice(task, [timed("rules", samples), *others], 7)
     assert choice is not None and choice.tried == 7
     assert choice.kernel == ("rules" if stays else "rival")

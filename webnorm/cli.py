@@ -42,7 +42,8 @@ app = typer.Typer(
     help="A WebGPU kernel lab for LayerNorm, RMSNorm and their gradients: WGSL kernels, "
     "checked against float64 and timed.\n\n"
     "Start with [bold]webnorm doctor[/] to see your adapters, then [bold]webnorm bench --quick[/].",
-    epilog="Exit status: 0 all right, 1 a kernel is wrong or slower than asked, 2 bad usage or no adapter.",
+    epilog="Exit status: 0 all right, 1 a kernel is wrong or slower than asked, or none was tried, 2 bad "
+    "usage or no adapter.",
 )
 
 
@@ -136,6 +137,9 @@ ScaleOption = Annotated[
 ]
 NoWeightOption = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
 NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
+AllowSkippedOption = Annotated[
+    bool, typer.Option("--allow-skipped", help="Exit 0 even where everything was skipped.")
+]
 TimeLimitOption = Annotated[
     float, typer.Option("--time-limit", help="Seconds of silence after which a kernel is given up.", min=0.1)
 ]
@@ -540,6 +544,7 @@ def check(
     wgsl: WgslOption = None,
     adapter: AdapterOption = None,
     time_limit: TimeLimitOption = 60.0,
+    allow_skipped: AllowSkippedOption = False,
     json: Annotated[
         Path | None, typer.Option("--json", help="Write the results, - for standard output.")
     ] = None,
@@ -554,10 +559,11 @@ def check(
     """
     from dataclasses import replace as changed
 
-    from webnorm import bench, overview, report
     from webnorm import check as checking
+    from webnorm import overview, report
     from webnorm.corpus import CASES, Changes
     from webnorm.kernel import AUTO
+    from webnorm.origin import origin_of
     from webnorm.results import Report
     from webnorm.worker import Worker
 
@@ -594,6 +600,7 @@ def check(
     if not expected:
         request.refuse_options()
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")
+    origin = origin_of(sys.argv[1:])
     results: list[Result] = []
     description: dict[str, Any] = {}
     interrupted = False
@@ -610,10 +617,24 @@ def check(
             interrupted = True
     console.print(overview.device_line(description))
     console.print(report.check_table(results))
-    _write_report(Report(device=description, results=tuple(results)), json, None, None)
+    found = Report(device=description, results=tuple(results), complete=not interrupted, origin=origin)
+    _write_report(found, json, None, None)
     if interrupted:
         raise _Interrupted
-    raise typer.Exit(WRONG if bench.failed(results) else OK)
+    raise typer.Exit(_status(results, allow_skipped, "verified"))
+
+
+def _status(results: Sequence[Result], allow_skipped: bool, done: str) -> int:
+    """The exit status for results, where something has to be `done`; a line on stderr where nothing was."""
+    from webnorm import bench
+
+    if not allow_skipped and not bench.ran(results):
+        print(
+            f"webnorm: nothing was {done}: everything was skipped (--allow-skipped admits that)",
+            file=sys.stderr,
+        )
+        return WRONG
+    return WRONG if bench.failed(results) else OK
 
 
 def _opened(worker: Any) -> tuple[dict[str, Any], Traits]:
@@ -659,11 +680,20 @@ def bench_command(
         bool, typer.Option("--quick", help="One small shape, few samples: does it work?")
     ] = False,
     budget: Annotated[
-        float | None, typer.Option("--budget", help="Seconds of timing per shape, at most.", min=0.01)
+        float | None, typer.Option("--budget", help="Seconds of timing per shape and run, at most.", min=0.01)
     ] = None,
+    runs: Annotated[
+        int,
+        typer.Option(
+            "--runs",
+            help="So many runs, each in a fresh process: `webnorm compare` needs 3 or more on both sides.",
+            min=1,
+        ),
+    ] = 1,
     wgsl: WgslOption = None,
     adapter: AdapterOption = None,
     time_limit: TimeLimitOption = 60.0,
+    allow_skipped: AllowSkippedOption = False,
     json: Annotated[
         Path | None, typer.Option("--json", help="Write results as JSON, - for standard output.")
     ] = None,
@@ -694,6 +724,7 @@ def bench_command(
     from webnorm import profile as profiling
     from webnorm import report as show_report
     from webnorm.kernel import AUTO, discover
+    from webnorm.origin import origin_of
     from webnorm.results import Report
     from webnorm.worker import Worker
 
@@ -722,15 +753,24 @@ def bench_command(
     rule = timing.QUICK if quick else timing.Rule()
     if budget is not None:
         rule = changed(rule, budget_s=budget)
-    finished: list[Result] = []
+    origin = origin_of(sys.argv[1:])
+    finished: dict[int, list[Result]] = {}
     description: dict[str, Any] = {}
 
-    def save() -> None:
-        _write_report(
-            Report(device=description, results=tuple(finished)),
-            *(None if str(p) == "-" else p for p in (json, csv, markdown)),
-        )
+    def report(complete: bool = False) -> Report:
+        found = tuple(result for results in finished.values() for result in results)
+        return Report(device=description, results=found, complete=complete, origin=origin)
 
+    def save() -> None:
+        _write_report(report(), *(None if str(p) == "-" else p for p in (json, csv, markdown)))
+
+    def show(number: int) -> None:
+        console.print()
+        console.print(show_report.bench_table(finished[number], str(tasks[number])))
+        console.print(show_report.bar_chart(finished[number]))
+
+    tasks: tuple[Task, ...] = ()
+    shown = 0
     interrupted = False
     with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
         try:
@@ -759,34 +799,38 @@ def bench_command(
                 ladder=tuple(ladder),
                 tunings=tunings,
                 with_auto=with_auto,
+                runs=runs,
             )
-            number = 0
+            done = 0
             for event in bench.run(request, worker, traits):
                 if isinstance(event, bench.Progress):
-                    update(f"{event.task}: {event.doing}", number / len(tasks))
+                    run = f"run {event.run} of {runs}: " if runs > 1 else ""
+                    update(f"{run}{event.task}: {event.doing}", done / (runs * len(tasks)))
                     continue
-                number += 1
-                finished += event
+                number = done % len(tasks)
+                done += 1
+                finished[number] = event
                 save()
+                if done <= (runs - 1) * len(tasks):
+                    continue
                 update(None, None)
-                console.print()
-                console.print(show_report.bench_table(event, str(tasks[number - 1])))
-                console.print(show_report.bar_chart(event))
+                show(number)
+                shown = number + 1
                 if profile:
-                    with_transfers = profiling.profiled(event, worker, rule)
-                    finished[-len(event) :] = with_transfers
+                    finished[number] = profiling.profiled(event, worker, rule)
                     save()
                     console.print()
-                    console.print(show_report.profile_table(with_transfers, traits.software))
+                    console.print(show_report.profile_table(finished[number], traits.software))
         except KeyboardInterrupt:
             interrupted = True
-    report = Report(device=description, results=tuple(finished))
-    _write_report(report, *(p if str(p) == "-" else None for p in (json, csv, markdown)))
+    for number in sorted(finished)[shown:]:
+        show(number)
+    _write_report(report(not interrupted), json, csv, markdown)
     if plot is not None and finished:
-        plotting.plot(report, plot)
+        plotting.plot(report(), plot)
     if interrupted:
         raise _Interrupted
-    raise typer.Exit(WRONG if bench.failed(finished) else OK)
+    raise typer.Exit(_status(report().results, allow_skipped, "timed"))
 
 
 def _tasks(
@@ -1152,20 +1196,43 @@ def compare_command(
         float | None,
         typer.Option(
             "--fail-slower",
-            help="Exit 1 if anything is slower by more than so many percent, or broken.",
+            help="Exit 1 if anything is slower by more than so many percent, broken or missing, if a run was "
+            "interrupted, or if nothing could be compared.",
             min=0.0,
         ),
     ] = None,
+    fail_unclear: Annotated[
+        bool, typer.Option("--fail-unclear", help="With --fail-slower: exit 1 if anything is UNCLEAR, too.")
+    ] = False,
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing",
+            help="With --fail-slower: results missing in NEW, and interrupted runs, are no failure.",
+        ),
+    ] = False,
     any_device: Annotated[
         bool, typer.Option("--any-device", help="Compare results of different devices all the same.")
     ] = False,
 ) -> None:
-    """SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, from the recorded samples."""
+    """SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, from the samples of several runs.
+
+    Times are compared as multiples of the copy's, and held against what moves between runs: take both with
+    webnorm bench --runs 5, or more on a busy machine.
+    """
     from webnorm import results
-    from webnorm.compare import compare, slower_than
+    from webnorm.compare import compare, objections
     from webnorm.report import compare_table
 
-    comparisons = compare(results.read(old), results.read(new), any_device=any_device)
-    _console().print(compare_table(comparisons))
-    if fail_slower is not None and slower_than(comparisons, fail_slower):
-        raise typer.Exit(WRONG)
+    if fail_slower is None and (fail_unclear or allow_missing):
+        raise WebnormError("--fail-unclear and --allow-missing go with --fail-slower PERCENT")
+    verdicts = compare(results.read(old), results.read(new), any_device=any_device)
+    console = _console()
+    console.print(compare_table(verdicts))
+    if fail_slower is None:
+        return
+    against = objections(verdicts, fail_slower, allow_missing=allow_missing, fail_unclear=fail_unclear)
+    for line in against or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
+        console.print(f"webnorm: {line}", markup=False, soft_wrap=True)
+    console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear", markup=False)
+    raise typer.Exit(WRONG if against else OK)
