@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from webnorm.ops import OPS, make_inputs, plain
 from webnorm.plan import Plan, compile_shader
 from webnorm.problem import Problem
 from webnorm.render import render_shader
-from webnorm.results import Calls, Result
+from webnorm.results import Calls, Result, drift_remarks
 from webnorm.stopwatch import Stopwatch
 
 GPU = Traits(frozenset(), 1024, 32768, software=False)
@@ -374,3 +375,28 @@ def test_samples_go_on_with_the_sets_where_the_last_one_stopped(
     for _ in range(5):
         assert sampler()() > 0
     assert taken == [0, 1, 2, 3, 4] * 3
+
+
+@pytest.mark.parametrize(("after", "flagged"), [(1e5, False), (8e4, True)])
+def test_figures_beside_copies_that_drifted_are_flagged(
+    after: float, flagged: bool, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that becomes faster in the middle of a run: it had not come to rest."""
+    problem = Problem(rows=8, cols=64)
+    specs = tuple(
+        lab.VariantSpec.of(default_variant(kernel_named(name, op), plain(problem), device.traits))
+        for name, op in (("copy", "copy"), ("naive", "layer_norm"))
+    )
+    taken = itertools.count()
+
+    def moving(self: Stopwatch, plan: Plan, dispatches: range) -> timing.Reading:
+        took = 1e5 if next(taken) < 60 else after
+        return lambda: took
+
+    monkeypatch.setattr(Stopwatch, "submit", moving)
+    monkeypatch.setattr(lab, "repeated", lambda bench, result, plan, bits: result)
+    job = lab.TimingJob(problem, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
+    found = [event.result for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+    assert [("drifting" in one.flags) for one in found] == [flagged] * 2
+    (shown,) = drift_remarks(found)
+    assert shown.startswith(f"copy at the end of the run: {100 * (after / 1e5 - 1):+.1f} % ")

@@ -18,7 +18,7 @@ from webnorm.kernel import Kernel, Variant, chosen_variants
 from webnorm.ops import Op, plain
 from webnorm.presets import Task
 from webnorm.problem import Problem
-from webnorm.results import Result, best
+from webnorm.results import Calls, Result, best
 from webnorm.tuning import Tuning
 from webnorm.worker import Worker, WorkerDied
 
@@ -51,6 +51,7 @@ class Request:
     tunings: tuple[Tuning, ...] = ()
     with_auto: bool = False
     runs: int = 1
+    calls: Calls = "one by one"
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def _run_task(
 ) -> Iterator[Progress | list[Result]]:
     chosen = auto_choice(request, task, traits)
     asked = variants(request, task, traits, chosen)
-    for event in measure(task, asked, request.rule, request.roots, worker, traits):
+    for event in measure(task, asked, request.rule, request.roots, worker, traits, request.calls):
         if isinstance(event, list) and chosen is not None and chosen.variant in asked:
             at = asked.index(chosen.variant)
             event[at] = replace(event[at], auto=chosen.source)
@@ -143,6 +144,7 @@ def measure(
     roots: tuple[Path, ...],
     worker: Worker,
     traits: Traits,
+    calls: Calls = "one by one",
 ) -> Iterator[Progress | list[Result]]:
     """Yield progress, then a result for each variant in their order, those that took the worker down too."""
     problem = task.problem
@@ -155,6 +157,7 @@ def measure(
             roots,
             sets_for(task.op, problem, traits),
             rule,
+            calls,
         )
         at = left[0]
         rounds = 0

@@ -690,6 +690,14 @@ def bench_command(
             min=1,
         ),
     ] = 1,
+    at_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-once",
+            help="Time independent problems that may overlap on the device: its throughput. Default: each call "
+            "waits for the one before, as a caller's do.",
+        ),
+    ] = False,
     wgsl: WgslOption = None,
     adapter: AdapterOption = None,
     time_limit: TimeLimitOption = 60.0,
@@ -800,6 +808,7 @@ def bench_command(
                 tunings=tunings,
                 with_auto=with_auto,
                 runs=runs,
+                calls="at once" if at_once else "one by one",
             )
             done = 0
             for event in bench.run(request, worker, traits):

@@ -328,6 +328,9 @@ def time_side_by_side(
     for event in timing.take_turns(samplers, samples, rule, pace, between):
         yield Began(running[event.index].index) if isinstance(event, timing.Turn) else event
 
+    # What the copies went through, everything did.
+    copies = [one.samples for one in running if one.result.roofline]
+    drifted = bool(copies) and timing.drifting(min(copies, key=lambda own: timing.statistics(own).median))
     for one in running:
         yield Began(one.index)
         result = one.result
@@ -339,7 +342,9 @@ def time_side_by_side(
             pace.worked()
             result = repeated(bench, result, one.plan, one.bits)
         if result.status == "pass":
-            result = _measured(bench, stopwatch.method, result, one, pace.settled)
+            raised = (("unsettled", not pace.settled), ("drifting", drifted))
+            remarks = tuple(flag for flag, holds in raised if holds)
+            result = _measured(bench, stopwatch.method, result, one, remarks)
         yield Found(one.index, result)
 
 
@@ -363,8 +368,10 @@ def _sieved(bench: Bench, variant: Variant, sieve: Bench) -> tuple[Result, Plan 
         return replace(result, problem=bench.problem, status="error", reason=str(error)), None
 
 
-def _measured(bench: Bench, method: Method, result: Result, one: _Running, settled: bool) -> Result:
-    """The result with its times."""
+def _measured(
+    bench: Bench, method: Method, result: Result, one: _Running, remarks: tuple[str, ...]
+) -> Result:
+    """The result with its times; `remarks` are flags of the whole run."""
     statistics = timing.statistics(one.samples)
     size = one.plan.shader.variant.kernel.op.minimum_bytes(bench.problem_of(one.plan.shader.variant))
     return replace(
@@ -379,7 +386,7 @@ def _measured(bench: Bench, method: Method, result: Result, one: _Running, settl
         calls=bench.calls,
         bytes=size,
         gbps=size / statistics.median if statistics.median > 0 else None,
-        flags=(*timing.flags(one.samples), *(() if settled else ("unsettled",))),
+        flags=(*timing.flags(one.samples), *remarks),
     )
 
 

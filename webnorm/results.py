@@ -18,6 +18,7 @@ from webnorm import __version__, runs
 from webnorm.errors import WebnormError
 from webnorm.origin import Origin
 from webnorm.problem import Array, Problem
+from webnorm.timing import drift
 
 SCHEMA = 1
 
@@ -439,10 +440,21 @@ def layout(results: Sequence[Result]) -> Layout:
         kernel = f"{result.kernel}{mark}"
         rows.append((result, _cells(result, place, kernel, how=len(hows) > 1)))
     remarks = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
+    remarks += drift_remarks(results)
     columns: tuple[str, ...] = COLUMNS
     if not any(cells[-1] for _, cells in rows):
         columns, rows = COLUMNS[:-1], [(result, cells[:-1]) for result, cells in rows]
     return Layout(columns, rows, remarks + auto_remarks(results) + notes(results))
+
+
+def drift_remarks(results: Sequence[Result]) -> list[str]:
+    """By how much the best copy became slower while everything was timed, in the worst of its runs."""
+    copy = best([result for result in results if result.roofline])
+    drifts = [drift(own.tolist()) for own in copy.samples_by_run if len(own) > 1] if copy else []
+    if not drifts or copy is None:
+        return []
+    most = max(drifts, key=abs)
+    return [f"{copy.kernel} at the end of the run: {100 * most:+.1f} % of its time at the beginning"]
 
 
 def auto_remarks(results: Sequence[Result]) -> list[str]:

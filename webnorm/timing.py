@@ -86,7 +86,7 @@ def flags(samples: Sequence[float]) -> tuple[str, ...]:
     found = []
     if statistics(samples).spread > NOISY_SPREAD:
         found.append("noisy")
-    if len(samples) >= 9 and drift(samples) > THROTTLED_RATIO - 1:
+    if _moved(samples, THROTTLED_RATIO - 1) and drift(samples) > 0:
         found.append("throttled")
     return tuple(found)
 
@@ -98,12 +98,16 @@ def drift(samples: Sequence[float]) -> float:
 
 
 def drifting(samples: Sequence[float]) -> bool:
-    """Whether the drift of a copy's samples is more than noise, and more than a share of it should bear."""
+    """Whether a copy's samples moved by more than noise does, and by more than a share of it should bear."""
+    return _moved(samples, DRIFTING)
+
+
+def _moved(samples: Sequence[float], least: float) -> bool:
     third = len(samples) // 3
     if third < _LEAST_HALF:
         return False
     noise = 3 * math.hypot(_error(samples[-third:]), _error(samples[:third]))
-    return abs(drift(samples)) > max(DRIFTING, noise)
+    return abs(drift(samples)) > max(least, noise)
 
 
 def _error(samples: Sequence[float]) -> float:
