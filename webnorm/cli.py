@@ -694,8 +694,8 @@ def bench_command(
         bool,
         typer.Option(
             "--at-once",
-            help="Time independent problems that may overlap on the device: its throughput. Default: each call "
-            "waits for the one before, as a caller's do.",
+            help="Time independent problems that may overlap on the device: its throughput. Default: each "
+            "call waits for the one before, as a caller's do.",
         ),
     ] = False,
     wgsl: WgslOption = None,
