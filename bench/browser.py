@@ -25,9 +25,8 @@ from webnorm.ops import OPS, Op, make_inputs
 from webnorm.plan import Plan
 from webnorm.problem import Problem
 from webnorm.results import check_writable, write_text
+from webnorm.stopwatch import Stopwatch
 
-# While the reference was computed the GPU idled, and its clock fell: to 540 of 1980 MHz on an H200.
-_WARM_UP_S = 2.0
 _SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
 
 
@@ -70,7 +69,9 @@ def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: in
     problem: Problem = replace(request(op, cols, dtype).problem(cols), rows=rows)
     sets = bench.sets_for(op, problem, device.traits)
     board = lab.Bench(device, problem, make_inputs(op, problem), (), sets)
-    stopwatch = timing.Stopwatch(device)
+    stopwatch = Stopwatch(device)
+    rule = timing.Rule(least=rounds, most=rounds, budget_s=600)
+    pace = lab.yardstick(board, stopwatch, rule.settle_s)
     running = []
     for name, plan in candidates(board, op, cols, dtype):
         board.outputs(plan.shader.variant).poison()
@@ -78,17 +79,14 @@ def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: in
         accuracy, _ = board.first_outcome(plan)
         if not accuracy.ok:
             sys.exit(f"{name}, {problem}: {accuracy.reason}")
-        running.append((name, plan, accuracy.max_abs_error, stopwatch.dispatches(plan)))
-    began = timing.clock()
-    while timing.clock() - began < _WARM_UP_S:
-        for _, plan, _, dispatches in running:
-            stopwatch.time(plan, dispatches)
+        running.append((name, plan, accuracy.max_abs_error))
+    pace.ready()
+    samplers = [stopwatch.sampler(plan)[0] for _, plan, _ in running]
     samples: list[list[float]] = [[] for _ in running]
-    for _ in range(rounds):
-        for own, (_, plan, _, dispatches) in zip(samples, running, strict=True):
-            own.append(stopwatch.time(plan, dispatches))
+    for _ in timing.take_turns(samplers, samples, rule, pace):
+        pass
     lines = []
-    for own, (name, plan, error, _) in zip(samples, running, strict=True):
+    for own, (name, plan, error) in zip(samples, running, strict=True):
         kernel = plan.shader.variant.kernel
         median = timing.statistics(own).median
         size = kernel.op.minimum_bytes(board.problem_of(plan.shader.variant))

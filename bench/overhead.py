@@ -35,6 +35,7 @@ from webnorm.ops import OPS, Op, make_inputs
 from webnorm.plan import Plan, write
 from webnorm.problem import DTYPES, STORAGE, Problem
 from webnorm.results import check_writable, time_text, write_text
+from webnorm.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.tuning import Platform, applicable
 from webnorm.worker import Worker, WorkerDied
 
@@ -150,12 +151,12 @@ def steady(device: Device, job: Job, rounds: int) -> list[Line]:
         "call on NumPy arrays": "  write, encode and submit, read",
     }
     samples: dict[str, list[float]] = {what: [] for what in works}
-    stopwatch = timing.Stopwatch(device)
-    for at in range(timing.WARM_UP_RUNS + rounds):
+    watch = Stopwatch(device)
+    for at in range(WARM_UP_RUNS + rounds):
         for what, work in works.items():
-            stopwatch.wait()
+            watch.wait()
             spent = timing.elapsed(partial(in_a_row, work)) / _IN_A_ROW
-            if at >= timing.WARM_UP_RUNS:
+            if at >= WARM_UP_RUNS:
                 samples[what].append(spent)
     medians = {what: timing.statistics(own).median for what, own in samples.items()}
     return [

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import itertools
-import math
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -35,7 +34,7 @@ from bench.repeated import RepeatedRows
 from bench.sections import SECTIONS, X_BYTES, Section
 from webnorm import bench, lab, timing
 from webnorm.auto import Chosen, choose
-from webnorm.device import Device, Traits, adapters, find_adapter, open_device
+from webnorm.device import AdapterInfo, Device, Traits, adapters, find_adapter, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, best_variant, default_variant, discover
 from webnorm.ops import OPS, plain
@@ -45,12 +44,6 @@ from webnorm.problem import STORAGE
 from webnorm.reference import Answers
 from webnorm.results import Report, Result, check_writable, read, to_csv, to_json, write_text
 
-# While inputs, answers and comparisons were worked out the GPU idled, and its clock fell: to 540 of 1980 MHz
-# on an H200.
-_WARM_UP_S = 1.0
-# Buffers of all sets together: over four times the largest last-level cache of a CUDA card, 126 MB. What is
-# read back and compared is half of what `webnorm bench` takes for any GPU.
-_COLD_BYTES = 1 << 29
 # Axes that auto takes from the adapter's features.
 _FIXED = ("subgroups", "native_f16")
 # What a record tells the versions of, where it is installed.
@@ -118,6 +111,7 @@ class Rival:
             dispatches_per_sample=self.sampler.runs,
             timing_method=self.sampler.method,
             cache="cold" if cold else "warm",
+            calls="one by one",
             bytes=self.bytes,
             gbps=self.bytes / found.median,
             flags=timing.flags(self.samples),
@@ -151,8 +145,7 @@ def enter(contender: Contender, library: Library, task: Task, answers: Mapping[s
 def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> list[Result]:
     """The results of the copies, webnorm's variants and, unless it is alone, the contenders, in turn."""
     traits = device.traits
-    enough = math.ceil(_COLD_BYTES / task.op.minimum_bytes(task.problem))
-    sets = min(bench.sets_for(task.op, task.problem, traits), enough)
+    sets = bench.sets_for(task.op, task.problem, traits)
     auto, own = variants(task, traits)
     check_memory(task.problem, task.op, device, sets)
     board = RepeatedRows(device, task.op, task.problem, sets)
@@ -163,22 +156,23 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
         for contender in library.contenders
     ]
     specs = [lab.VariantSpec.of(variant) for variant in own]
-    rule = timing.Rule(least=rounds, most=rounds, budget_s=600, warm_up_s=_WARM_UP_S)
+    rule = timing.Rule(least=rounds, most=rounds, budget_s=600)
     results: dict[int, Result] = {}
     # What is recorded as webnorm's choice, and what it is held against, is checked on all rows.
     whole = (0, own.index(auto.variant))
-    for event in lab.time_side_by_side(board, specs, rule, board.block, whole):
-        match event:
-            case lab.Round():
-                for rival in rivals:
-                    if rival.sampler is not None:
-                        rival.samples.append(rival.sampler.sample())
-            case lab.Found(index, result):
-                results[index] = result
+
+    def sample_rivals() -> None:
+        for rival in rivals:
+            if rival.sampler is not None:
+                rival.samples.append(rival.sampler.sample())
+
+    for event in lab.time_side_by_side(board, specs, rule, board.block, whole, sample_rivals):
+        if isinstance(event, lab.Found):
+            results[event.index] = event.result
     at = own.index(auto.variant)
     results[at] = replace(results[at], auto=auto.source)
-    cold = sets > 1 or not traits.software
-    found = [results[index] for index in range(len(own))] + [rival.measured(cold) for rival in rivals]
+    found = [results[index] for index in range(len(own))]
+    found += [rival.measured(board.cold) for rival in rivals]
     return bench.against_copy(found, traits)
 
 
@@ -276,11 +270,19 @@ def chosen(asked: argparse.Namespace, software: bool) -> Iterator[tuple[str, Sec
                     yield name, section, task
 
 
+def software_adapter() -> AdapterInfo:
+    """The preferred of the software adapters; WebnormError where there is none."""
+    found = next((one for one in adapters() if one.traits.software), None)
+    if found is None:
+        raise WebnormError("--cpu needs a software adapter, such as Mesa's llvmpipe; there is none")
+    return found
+
+
 def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]:
     """Measure what is asked for; the whole record after every problem."""
     adapter = find_adapter(asked.adapter)
     if asked.cpu:
-        adapter = next((one for one in adapters() if one.traits.software), adapter)
+        adapter = software_adapter()
     device_with = cache(lambda limits: open_device(adapter, limits=dict(limits)))
     about = description(device_with(()))
     line = command("bench.record", asked.out)

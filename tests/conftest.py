@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from webnorm import cli
-from webnorm.device import Device, adapters, open_device
+from webnorm.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
+from webnorm.errors import WebnormError
 
 # Most of the suite's time is Mesa's. Without LLVM's passes it compiles in three quarters of it, and the code
 # is little slower on inputs this small. `GALLIVM_PERF= make test` has the passes run.
@@ -26,6 +27,23 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--snapshot-update", action="store_true", help="write the rendered shaders anew")
+    parser.addoption("--adapter", help="the adapter to test on, as `webnorm --adapter` takes it")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The environment tells the commands and the scripts that tests start, too."""
+    chosen = config.getoption("--adapter")
+    if chosen is None:
+        return
+    os.environ[ADAPTER_VARIABLE] = chosen
+    try:
+        find_adapter()
+    except WebnormError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_header() -> str:
+    return f"adapter: {find_adapter() if adapters() else 'none'}"
 
 
 @pytest.fixture(scope="session", autouse=True)

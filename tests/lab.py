@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 
 import tally
 from webnorm.accuracy import Accuracy, assess
 from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case, problems
 from webnorm.device import Device, Traits
 from webnorm.expression import parse
-from webnorm.kernel import Kernel, Variant, discover, select
+from webnorm.kernel import Kernel, Variant, default_variant, discover, runnable_variants, select
 from webnorm.ops import Op, complete_inputs, make_inputs
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
 from webnorm.problem import STORAGE, Array, Problem
 from webnorm.reference import Answer, Answers
 from webnorm.render import Shader, render_shader
+from webnorm.search import distance
 
 KERNELS = tuple(discover())
 NORMS = tuple(kernel for kernel in KERNELS if kernel.op.name == "layer_norm")
@@ -114,6 +116,22 @@ def suited(kernel: Kernel, problem: Problem) -> Problem:
     if parse("not has_residual_bias") in rules:
         options = replace(options, residual_bias=False)
     return replace(problem, cols=cols, options=options)
+
+
+def needs(device: Device, features: Iterable[str]) -> None:
+    """Skip the test where the device lacks one of the features."""
+    missing = sorted(set(features) - device.traits.features)
+    if missing:
+        pytest.skip(f"{device.adapter} has no {', '.join(missing)}")
+
+
+def nearest(kernel: Kernel, problem: Problem, traits: Traits, **wanted: int) -> Variant:
+    """The variant with the constants that are wanted which is nearest to the default of those that can run:
+    what is the default elsewhere may go ill with them.
+    """
+    default = default_variant(kernel, problem, traits)
+    tune = {**kernel.tune, **{axis: [value] for axis, value in wanted.items()}}
+    return min(runnable_variants(kernel, problem, traits, tune), key=lambda one: distance(one, default))
 
 
 def kernel_named(name: str, op: str = "layer_norm") -> Kernel:

@@ -278,6 +278,8 @@ import numpy as np
 import webnorm
 from webnorm import session
 
+pytestmark = pytest.mark.opengl
+
 array = webnorm.GpuArray.from_numpy(np.ones((6, 40), np.float32))
 out = webnorm.layer_norm(array, 40, return_stats=True)
 cycle = [array, webnorm.rms_norm(array, 40)]

@@ -22,6 +22,8 @@ from lab import (
     covering,
     judge_rows,
     kernel_named,
+    nearest,
+    needs,
     rows_of,
     run,
     suited,
@@ -138,20 +140,19 @@ def test_every_option_of_every_op_has_a_case() -> None:
 @pytest.mark.parametrize("op", [name for name, op in OPS.items() if not op.exact])
 def test_native_f16(op: str, cols: int, device: Device) -> None:
     """The second encoding of float16, WGSL's own type."""
-    if "shader-f16" not in device.traits.features:
-        pytest.skip(f"{device.adapter.name} lacks shader-f16")
+    needs(device, ["shader-f16"])
     kernel = kernel_named("registers", op)
     extra = ("dh", "residual_bias") if kernel.op.backward else ("residual", "return_stats")
     for options in ((), extra, ("weight_dtype=float32",)):
         problem = Problem(rows=31, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options))
-        constants = default_variant(kernel, problem, device.traits).constants
-        variant = Variant(kernel, {**constants, "native_f16": 1})
+        variant = nearest(kernel, problem, device.traits, native_f16=1)
         text = render_shader(variant, problem, "native", device.traits).text
         assert "enable f16;" in text and "vec4<f16>(value)" in text
         _, accuracy = run(device, variant, problem)
         assert accuracy.ok, accuracy.reason
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("kernel", NORMS, ids=lambda kernel: kernel.name)
 def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
@@ -159,6 +160,7 @@ def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
 ) -> None:
     problem = Problem(rows=9, cols=70)
     variant = default_variant(kernel, problem, device.traits)
+    needs(device, variant.features(problem, device.traits))
     arrays = make_inputs(kernel.op, problem)
     healthy, _ = run(device, variant, problem, arrays)
     arrays["x"][4, 33] = value
@@ -168,6 +170,7 @@ def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
     assert not np.isfinite(poisoned[4]).all()
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_a_poisoned_row_stays_nan_in_narrow_types(out_dtype: str, device: Device) -> None:
     """Beside healthy rows that share words with it and keep their bits."""
@@ -183,6 +186,7 @@ def test_a_poisoned_row_stays_nan_in_narrow_types(out_dtype: str, device: Device
     np.testing.assert_array_equal(poisoned[others].view(np.uint8), healthy[others].view(np.uint8))
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("name", ["naive", "two_pass", "registers"])
 def test_int8_of_a_poisoned_row_has_no_scale(name: str, device: Device) -> None:
     kernel = kernel_named(name)
@@ -194,6 +198,7 @@ def test_int8_of_a_poisoned_row_has_no_scale(name: str, device: Device) -> None:
     assert np.isfinite(outputs["y_scale"][0][:, 0]).tolist() == [True, False, True]
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("name", ["naive", "two_pass", "registers"])
 def test_rows_whose_squares_overflow_become_0(name: str, device: Device) -> None:
     kernel = kernel_named(name)
@@ -204,6 +209,7 @@ def test_rows_whose_squares_overflow_become_0(name: str, device: Device) -> None
         assert not y.any()
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
 def test_an_h_that_overflows_float16_is_infinite_for_y_too(op: str, device: Device) -> None:
     kernel = kernel_named("registers", op)
@@ -224,6 +230,7 @@ def test_all_pairs_of_constants(family: tuple[Kernel, ...], device: Device) -> N
             far = kernel.unstable is None and dtype == "float32"
             distribution = "mean1000" if far else "normal"
             problem = suited(kernel, Problem(rows=13, cols=cols, dtype=dtype, distribution=distribution))
+            needs(device, default_variant(kernel, problem, device.traits).features(problem, device.traits))
             variants = runnable_variants(kernel, problem, device.traits)
             trials += [(variant, problem) for variant in variants if threads(variant) <= 256]
     assert {variant.kernel.label for variant, _ in trials} == {kernel.label for kernel in family}
@@ -245,14 +252,16 @@ def test_all_pairs_of_constants(family: tuple[Kernel, ...], device: Device) -> N
 def test_invocations_that_are_no_power_of_two(
     op: str, cols: int, dtype: str, wanted: int, width: int, device: Device
 ) -> None:
+    needs(device, ["subgroups"])
     kernel = kernel_named("registers", op)
     own = {"threads_per_row": wanted, "rows_per_workgroup": 1, "vector_width": width}
     outs = ["int8", None] if "out_dtype" in kernel.op.options and width > 1 else [None]
     for out, cap in itertools.product(outs, (0, 2)):
         options = replace(kernel.op.defaults, out_dtype=out, max_workgroups=cap)
         problem = Problem(rows=5, cols=cols, dtype=dtype, distribution="mean1000", options=options)
-        constants = {**default_variant(kernel, problem, device.traits).constants, **own}
-        _, accuracy = run(device, Variant(kernel, constants), problem)
+        variant = nearest(kernel, problem, device.traits, **own)
+        constants = variant.constants
+        _, accuracy = run(device, variant, problem)
         assert accuracy.ok, f"{constants} {out} {cap}: {accuracy.reason}"
         for change, value in (("subgroups", 0), ("rows_per_workgroup", 2), ("threads_per_row", 896)):
             refusal = Variant(kernel, {**constants, change: value}).refusal(problem, device.traits)
@@ -264,10 +273,12 @@ def threads(variant: Variant) -> int:
     return variant.constants.get("threads_per_row", 1) * variant.constants.get("rows_per_workgroup", 1)
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("name", ["registers", "welford_subgroup", "two_pass"])
 def test_the_same_input_gives_the_same_bits(name: str, device: Device) -> None:
     problem = Problem(rows=33, cols=1023, distribution="mean1000")
     variant = default_variant(kernel_named(name), problem, device.traits)
+    needs(device, variant.features(problem, device.traits))
     first, _ = run(device, variant, problem)
     for _ in range(3):
         again, _ = run(device, variant, problem)

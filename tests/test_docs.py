@@ -66,9 +66,11 @@ def test_commands(page: Path, tmp_path: Path, device: Device, monkeypatch: pytes
         for line in block.splitlines():
             words = shlex.split(line, comments=True)
             assert words[0] == "webnorm", f"{page.name}: {line}"
-            if words[1] == "verify" and missing():
-                pytest.skip(f"{line}: {missing()}")
             done = webnorm(words[1:], tmp_path)
+            if words[1] == "verify" and missing():
+                # It is not installed by `make bench`, and one command brings it.
+                assert done.returncode == 2 and "`webnorm doctor --mend --browser`" in done.stderr
+                continue
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
             assert "Traceback" not in done.stderr
 

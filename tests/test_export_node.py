@@ -73,7 +73,12 @@ class Engine:
     def drive(self, driver: str) -> Any:
         """What a driver found; an error or a rejection that nobody looked at is a failure."""
         package = tint.folder() / "node_modules" / "webgpu"
-        adapter = {"VK_ICD_FILENAMES": str(SWIFTSHADER), "XDG_RUNTIME_DIR": tempfile.gettempdir()}
+        adapter = {
+            "VK_DRIVER_FILES": str(SWIFTSHADER),
+            # Dawn looks for a Vulkan loader, too, and Chromium brings one.
+            "LD_LIBRARY_PATH": str(SWIFTSHADER.parent),
+            "XDG_RUNTIME_DIR": tempfile.gettempdir(),
+        }
         run = subprocess.run(
             ["node", str(DRIVERS / driver), str(package), str(self.folder)],
             capture_output=True,

@@ -177,6 +177,7 @@ def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
             executable_path=browsing.find(),
             args=browsing._ARGUMENTS,
             chromium_sandbox=not system.is_root(),
+            env=browsing._environment(),
         )
         page = chromium.new_page()
         page.goto(server.url)

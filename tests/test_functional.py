@@ -23,6 +23,8 @@ from webnorm.ops import OPS, make_inputs
 from webnorm.problem import DTYPES, Array, Options, Problem, finfo
 from webnorm.render import Shader
 
+pytestmark = pytest.mark.opengl
+
 RNG = np.random.default_rng(0)
 FORWARD: dict[str, Callable[..., Any]] = {"layer_norm": webnorm.layer_norm, "rms_norm": webnorm.rms_norm}
 BACKWARD: dict[str, Callable[..., Any]] = {

@@ -11,6 +11,8 @@ import webnorm
 from webnorm.device import Device
 from webnorm.problem import DTYPES, Array
 
+pytestmark = pytest.mark.opengl
+
 RNG = np.random.default_rng(5)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab import KERNELS, option_problems, run_shader, suited
+from lab import KERNELS, needs, option_problems, run_shader, suited
 from webnorm.device import Device, Traits
 from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
 from webnorm.ops import complete_inputs, make_inputs
@@ -24,7 +24,8 @@ class Mutant:
     """`old` becomes `new` in a file of wgsl/; `kernels` are tried until one is caught.
 
     `equivalent` is the reason why a survivor is no fault of the harness, and `hard` names the problems that
-    have to tell: see `hard_problems`.
+    have to tell: see `hard_problems`. A `race` shows now and then on a GPU. Subgroups of more than `most_lanes`
+    lanes are so few in a workgroup that the mutant changes nothing.
     """
 
     name: str
@@ -34,7 +35,12 @@ class Mutant:
     kernels: tuple[str, ...] = ("registers",)
     equivalent: str | None = None
     hard: str = "plain"
+    race: bool = False
+    most_lanes: int | None = None
 
+
+# Runs of a race, of which one has to show it.
+RACES = 50
 
 REDUCE, ROW, WELFORD = "lib/reduce.wgsl", "lib/row.wgsl", "lib/welford.wgsl"
 GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
@@ -44,7 +50,7 @@ GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_
 ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
 MUTANTS = (
-    Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "/ f32(COLS);", "/ f32(COLS - 1u);"),
+    Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "let mean = sum_x(total(sum) * PER_COLUMN", "let mean = sum_x(total(sum) / f32(COLS - 1u)"),
     Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "total(sum) / f32(COLS)", "total(sum) / f32(COLS - 1u)", ("naive",), equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
     Mutant("N - 1 for N in the variance", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)"),
     Mutant("eps outside the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (sqrt(variance) + params.eps)"),
@@ -67,16 +73,16 @@ MUTANTS = (
     Mutant("a butterfly of the wrong distance", REDUCE, "subgroupShuffleXor(value, {{ offset }}u)", "subgroupShuffleXor(value, {{ 2 * offset }}u)"),
     Mutant("the wrong row's partials", REDUCE, "let first = place / THREADS * count;", "let first = 0u;"),
     Mutant("one partial too few", REDUCE, "let count = THREADS / subgroup_size;", "let count = max(THREADS / subgroup_size / 2u, 1u);"),
-    Mutant("partials beyond a subgroup forgotten", REDUCE, "i < count; i += subgroup_size", "i < subgroup_size; i += subgroup_size"),
-    Mutant("no barrier across subgroups", REDUCE, "        {{ barrier() }}\n        let count", "        let count"),
+    Mutant("partials beyond a subgroup forgotten", REDUCE, "i < count; i += subgroup_size", "i < subgroup_size; i += subgroup_size", most_lanes=16),
+    Mutant("no barrier across subgroups", REDUCE, "        {{ barrier() }}\n        let count", "        let count", race=True),
     Mutant("two invocations that park in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]"),
     Mutant("parked steps left out of the variance", "lib/moments.wgsl", "        spreads += d * d;\n    }\n{% endfor %}", "    }\n{% endfor %}"),
     Mutant("parked steps written as they are", "lib/moments.wgsl", '" * SCALE - scaled_mean)"', '" * SCALE)"'),
     Mutant("the first partial alone of an uneven row", REDUCE, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;"),
-    Mutant("no barrier across the subgroups of an uneven row", REDUCE, "        {{ barrier() }}\n        value = {{ type }}();", "        value = {{ type }}();"),
+    Mutant("no barrier across the subgroups of an uneven row", REDUCE, "        {{ barrier() }}\n        value = {{ type }}();", "        value = {{ type }}();", race=True),
     Mutant("an uneven row's partials not joined across lanes", REDUCE, "        }\n        value = {{ across }}(value);", "        }"),
-    Mutant("no barrier in the tree", REDUCE, "[{{ set }}place] = value;\n    {{ barrier() }}\n{% for level", "[{{ set }}place] = value;\n{% for level", ("two_pass", "welford")),
-    Mutant("no barrier between levels", REDUCE, "[{{ set }}place] = value;\n    }\n    {{ barrier() }}", "[{{ set }}place] = value;\n    }", ("two_pass", "welford")),
+    Mutant("no barrier in the tree", REDUCE, "[{{ set }}place] = value;\n    {{ barrier() }}\n{% for level", "[{{ set }}place] = value;\n{% for level", ("two_pass", "welford"), race=True),
+    Mutant("no barrier between levels", REDUCE, "[{{ set }}place] = value;\n    }\n    {{ barrier() }}", "[{{ set }}place] = value;\n    }", ("two_pass", "welford"), race=True),
     Mutant("the tree's last level one short", REDUCE, "for k in range(1, levels", "for k in range(2, levels", ("two_pass",)),
     Mutant("the tree reads one partial twice", REDUCE, "for k in range(1, 8)", "for k in range(0, 7)", ("two_pass",)),
     Mutant("Chan without the count", WELFORD, "let share = b.z / max(count, 1.0);", "let share = 0.5;", ("welford", "welford_subgroup")),
@@ -228,8 +234,12 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
 
 
 def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[str, int]) -> Variant | None:
-    """The kernel's defaults with some constants chosen, where that can run."""
-    constants = dict(default_variant(kernel, problem, device.traits).constants)
+    """The kernel's defaults with some constants chosen, where that can run.
+
+    The defaults are those of a software adapter everywhere: a GPU's own leave out paths that are to be tried.
+    """
+    traits = replace(device.traits, software=True)
+    constants = dict(default_variant(kernel, problem, traits).constants)
     constants.update({axis: value for axis, value in chosen.items() if axis in kernel.tune})
     # Powers of two are right beside their axis too.
     threads = constants.get("threads_per_row", 1)
@@ -263,6 +273,9 @@ def caught(kernel_path: Path, device: Device, chosen: dict[str, int], which: str
         _, accuracy = run_shader(device, shader, arrays)
         if not accuracy.ok:
             return True
+    if not changed:
+        # What is broken may be the text for subgroups.
+        needs(device, ["subgroups"])
     assert changed, "the mutant does not change the text of any rendering"
     return False
 
@@ -274,8 +287,10 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
     text = (tree / mutant.file).read_text()
     assert mutant.old in text
     (tree / mutant.file).write_text(text.replace(mutant.old, mutant.new))
+    if mutant.most_lanes is not None and (device.subgroup_size or 1) > mutant.most_lanes:
+        pytest.skip(f"subgroups of {device.subgroup_size} lanes are too few in a workgroup for it to matter")
     outcomes = []
-    for kernel in mutant.kernels:
+    for kernel in mutant.kernels * (RACES if mutant.race and not device.traits.software else 1):
         constants = {"subgroups": 0} if kernel.endswith("_plain") else {}
         outcomes.append(caught(tree / f"{place_of(kernel)}.wgsl", device, constants, mutant.hard))
         if outcomes[-1]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import pytest
 
-from lab import compute, covering, kernel_named, rows_around, run_shader
+from lab import GPU, KERNELS, compute, covering, kernel_named, needs, rows_around, run_shader, suited
 from webnorm.device import Device
-from webnorm.kernel import Variant, default_variant, runnable_variants
+from webnorm.kernel import Kernel, Variant, default_variant, runnable_variants
 from webnorm.ops import make_inputs
 from webnorm.problem import Options, Problem
 from webnorm.reference import Float64Array, normalise
@@ -35,6 +36,27 @@ def worst(
     y, _ = run_shader(device, render_shader(variant, problem, "native", device.traits), {"x": x})
     error = np.abs(y - expected)
     return float(error.max()), float((error / np.maximum(1, np.abs(expected))).max())
+
+
+MEAN = re.compile(r"let (?:part_)?mean = (.+?);")
+
+
+@pytest.mark.parametrize("cols", [96, 199])
+@pytest.mark.parametrize(
+    "kernel", [one for one in KERNELS if one.op.has_mean], ids=lambda kernel: kernel.label
+)
+def test_a_mean_comes_out_of_an_addition(kernel: Kernel, cols: int) -> None:
+    """Of a product, a compiler may make x - mean one operation in one place and not in another, as NVIDIA's
+    does: the mean then has two values, and the second word of it belongs to one of them alone.
+    """
+    options = replace(kernel.op.defaults, saved_stats=False)
+    problem = suited(kernel, Problem(rows=8, cols=cols, options=options))
+    text = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU).text
+    for made in MEAN.findall(text):
+        outside = made
+        while outside != (without := re.sub(r"\([^()]*\)", "", outside)):
+            outside = without
+        assert "+" in outside or not re.search("[*/]", outside), made
 
 
 def of(name: str, cols: int, device: Device, **constants: int) -> Variant:
@@ -104,6 +126,7 @@ def test_amax_is_the_largest_float32_y(name: str, device: Device) -> None:
         float8 = replace(plain, scale=4.0, options=Options(out_dtype="float8_e4m3fn"))
         arrays = make_inputs(kernel.op, plain)
         variant = default_variant(kernel, float8, device.traits)
+        needs(device, variant.features(float8, device.traits))
         constants = {**variant.constants, "vector_width": 4}
         outputs = {
             problem: compute(

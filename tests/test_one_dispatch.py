@@ -52,11 +52,12 @@ def test_against_float64(layout: tuple[int, ...], dtype: str, device: Device) ->
         assert accuracy.ok, f"{variant} {problem}: {accuracy.reason}"
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("pairs", OPTIONS, ids=str)
 @pytest.mark.parametrize("op", OPS)
 def test_every_option(op: str, pairs: tuple[str, ...], device: Device) -> None:
     options = kernel_named("one_dispatch", op).op.defaults.changed(pairs)
-    for dtype, subgroups in (("float32", 0), ("float16", 1)):
+    for dtype, subgroups in (("float32", 0), ("float16", int("subgroups" in device.traits.features))):
         problem = Problem(rows=23, cols=132, dtype=dtype, options=options)
         _, accuracy = run(
             device, variant_of(op, problem, device, (16, 4, 4, 2), subgroups=subgroups), problem

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab import GPU, NORMS, STABLE, compute, kernel_named, named_alike, run, run_shader, suited
+from lab import GPU, NORMS, STABLE, compute, kernel_named, named_alike, needs, run, run_shader, suited
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, default_variant
@@ -124,6 +124,7 @@ def in_turn(families: Iterable[Sequence[Kernel]], shapes: Sequence[tuple[int, in
     ]
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize(
     ("kernel", "rows", "cols"),
     in_turn(named_alike(FORWARD).values(), [(1500, 96), (130, 1023), (40, 4095), (5000, 3), (20, 4096)]),
@@ -131,6 +132,7 @@ def in_turn(families: Iterable[Sequence[Kernel]], shapes: Sequence[tuple[int, in
 def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: Device) -> None:
     problem = Problem(rows=rows, cols=cols, options=kernel.op.defaults)
     variant = default_variant(kernel, problem, small.traits)
+    needs(small, variant.features(problem, small.traits))
     shader = render_shader(variant, problem, "native", small.traits)
     assert len(slices(shader, problem, small.limits)) > 1
     _, accuracy = run(small, variant, problem)
@@ -211,6 +213,7 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
         run(narrow, four_groups(kernel, problem, narrow), problem)
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("cap", [1, 3, 50])
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
 def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Device) -> None:
@@ -218,12 +221,14 @@ def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Dev
     cols = (45, 300)[(STABLE.index(kernel) + cap) % 2]
     problem = suited(kernel, Problem(rows=70, cols=cols, options=options))
     variant = default_variant(kernel, problem, device.traits)
+    needs(device, variant.features(problem, device.traits))
     shader = render_shader(variant, problem, "native", device.traits)
     assert all(shader.workgroup_count(step, problem.rows) <= cap for step in shader.steps)
     _, accuracy = run(device, variant, problem)
     assert accuracy.ok, accuracy.reason
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize("kernel", BACKWARD, ids=lambda kernel: kernel.label)
 def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
     problem = Problem(rows=0, cols=12, options=kernel.op.defaults)
@@ -234,6 +239,7 @@ def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
     assert not outputs["dweight"][0].any()
 
 
+@pytest.mark.opengl
 @pytest.mark.parametrize(
     ("op", "rows", "cols", "options"),
     [
@@ -255,6 +261,7 @@ def test_slices_that_begin_inside_a_word(op: str, rows: int, cols: int, options:
     assert accuracy.ok, accuracy.reason
 
 
+@pytest.mark.opengl
 def test_copies_are_split_too(small: Device) -> None:
     problem = Problem(rows=333, cols=1021)
     _, accuracy = run(small, default_variant(kernel_named("copy"), problem, small.traits), problem)
@@ -281,6 +288,7 @@ def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Dev
             check_memory(fits_one, op, device, sets=10**4)
 
 
+@pytest.mark.opengl
 def test_without_subgroups() -> None:
     if not adapters():
         pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from webnorm import bench
+from webnorm import plot as plotting
 from webnorm.errors import WebnormError
 from webnorm.plot import _panels, plot
 from webnorm.problem import Options, Problem
@@ -134,9 +135,17 @@ def test_nothing_timed_is_told(tmp_path: Path) -> None:
 def test_without_matplotlib_the_command_to_install_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(WebnormError, match=r"pip install 'webnorm\[plot\]'"):
+    monkeypatch.setattr(plotting, "find_spec", lambda name: None)
+    with pytest.raises(WebnormError, match=r"^a plot needs matplotlib: \S+ -m pip install matplotlib$"):
         plot(report(sweep([64], [256])), tmp_path / "a.svg")
+
+
+def test_before_anything_is_timed_it_is_known_that_nothing_can_be_drawn(
+    mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plotting, "find_spec", lambda name: None)
+    monkeypatch.setattr(bench, "run", lambda *_: pytest.fail("timed"))
+    assert "pip install matplotlib" in mistake(["bench", "--plot", "a.svg"])
 
 
 def test_an_unwritable_path_is_told(tmp_path: Path) -> None:

@@ -46,6 +46,16 @@ def test_all_inputs_go_up_and_all_outputs_come_down(
     assert isinstance(found, profile.Transfers)
     assert (found.upload_bytes, found.download_bytes) == (up, down)
     assert found.upload_ns > 0 and found.download_ns > 0
+    assert found.call_ns is None
+
+
+def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
+    job = profile.TransferJob("layer_norm_backward", Problem(rows=7, cols=30), RULE, "registers")
+    *_, found = profile.time_transfers(device, job)
+    assert isinstance(found, profile.Transfers)
+    assert found.call_ns and found.resident_call_ns
+    # NumPy arrays go up and come back on top of what a call on GpuArrays takes.
+    assert min(found.call_ns, found.resident_call_ns) > 0
 
 
 def test_the_first_use_is_taken_apart(device: Device) -> None:
@@ -67,7 +77,7 @@ class FakeWorker:
 
     def stream(self, task: object, job: profile.TransferJob) -> object:
         self.jobs.append(job)
-        yield lab.Round(1)
+        yield timing.Round(1)
         if self.answer is None:
             raise WorkerDied("no sign of life")
         yield self.answer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from webnorm.compare import Comparison
+from webnorm.compare import Comparison, Drift, Verdicts
 from webnorm.problem import Problem
 from webnorm.report import bar_chart, bench_table, check_table, compare_table
 from webnorm.results import Result
@@ -20,7 +20,9 @@ def result(kernel: str, gbps: float | None = None, **changes: Any) -> Result:
     size = 2 * 4 * 4096 * 1024
     timing: dict[str, Any] = {}
     if gbps is not None:
-        timing = {"median_ns": size / gbps, "gbps": gbps, "timing_method": "timestamp", "cache": "cold"}
+        median = size / gbps
+        timing = {"median_ns": median, "gbps": gbps, "timing_method": "timestamp", "cache": "cold"}
+        timing |= {"p20_ns": 0.9 * median, "p80_ns": 1.2 * median}
     base = Result(
         op="copy" if kernel == "copy" else "layer_norm",
         kernel=kernel,
@@ -92,7 +94,7 @@ def test_no_number_is_cut_short_at_80_columns(encoding: str) -> None:
     # Without unicode, rich draws lines between the columns.
     shown = shown.replace("|", " ")
     first = line_of(shown, "1 registers")
-    assert first.split()[:8] == ["1", "registers", "176.6", "us", "190", "95", "1.2e-06", "pass"]
+    assert first.split()[:9] == ["1", "registers", "176.6", "us", "15", "190", "95", "1.2e-06", "pass"]
     assert "noisy" in first
     for constant in ("threads_per_row=256", "rows_per_workgroup=4", "vector_width=4"):
         assert constant in shown
@@ -173,19 +175,36 @@ def test_check_of_what_never_ran_has_no_worst() -> None:
     assert line_of(shown, "  naive").split()[1:] == ["0", "0", "0", "1", "-", "-"]
 
 
-def test_comparisons_show_ratio_interval_and_reasons() -> None:
-    def comparison(kernel: str, **changes: Any) -> Comparison:
-        fields: dict[str, Any] = {"op": "layer_norm", "constants": {}, "problem": PROBLEM, "case": None}
-        return Comparison(kernel=kernel, **{**fields, **changes})
+def comparison(kernel: str, **changes: Any) -> Comparison:
+    fields: dict[str, Any] = {"op": "layer_norm", "constants": {}, "problem": PROBLEM, "case": None}
+    return Comparison(kernel=kernel, **{**fields, **changes})
 
-    shown = text(
-        compare_table(
-            [
-                comparison("registers", verdict="SLOWER", ratio=1.1, low=1.05, high=1.15),
-                comparison("naive", verdict="UNCLEAR", reason="cache was 'cold' and is 'warm'"),
-                comparison("welford", verdict="UNCLEAR", reason="cache was 'cold' and is 'warm'"),
-            ]
-        )
+
+def test_comparisons_show_ratio_interval_and_reasons() -> None:
+    reason = {"verdict": "UNCLEAR", "reason": "the new result is throttled"}
+    found = (
+        comparison("registers", verdict="SLOWER", ratio=1.1, low=1.05, high=1.15),
+        comparison("naive", **reason),
+        comparison("welford", **reason),
     )
+    shown = text(compare_table(Verdicts(found, None, remarks=("no copy here",))))
+    assert shown.startswith("copies: none is in both\n")
     assert line_of(shown, "registers").split()[-5:] == ["1.100", "1.050", "to", "1.150", "SLOWER"]
-    assert "UNCLEAR: cache was 'cold' and is 'warm' (2x)" in shown
+    assert "UNCLEAR: the new result is throttled (2x)" in shown and "no copy here" in shown
+
+
+@pytest.mark.parametrize(
+    ("drift", "line"),
+    [
+        (
+            Drift(problems=1, ratio=1.02, old_gbps=6.45, new_gbps=6.31),
+            "copies: 6.45 -> 6.31 GB/s, +2.0 % in time; one run does not tell what moves between runs",
+        ),
+        (
+            Drift(problems=3, ratio=0.978, low=0.95, high=1.01, spread=0.031),
+            "copies of 3 problems: -2.2 % in time (95 %: -5.0 % to +1.0 %); spread between runs 3.1 %",
+        ),
+    ],
+)
+def test_the_copies_drift_is_the_first_line(drift: Drift, line: str) -> None:
+    assert text(compare_table(Verdicts((), drift)), 160).splitlines()[0] == line

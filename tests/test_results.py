@@ -5,16 +5,21 @@ import io
 import json
 import math
 import os
+import shutil
+import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from webnorm import results
 from webnorm.errors import WebnormError
+from webnorm.origin import Origin, commit_of, origin_of
 from webnorm.problem import Options, Problem
 from webnorm.results import Report, Result
 
@@ -35,6 +40,7 @@ FULL = Result(
     p20_ns=1900.0,
     p80_ns=2100.0,
     samples_ns=(1900.0, 2000.0, 2100.0),
+    runs=(1, 2),
     dispatches_per_sample=8,
     timing_method="timestamp",
     cache="cold",
@@ -55,7 +61,9 @@ REPORT = Report(device={"adapter": "llvmpipe", "limits": {"max-buffer-size": 1}}
 
 
 def timed(kernel: str, median: float, **changes: Any) -> Result:
-    return replace(FULL, kernel=kernel, median_ns=median, gbps=393216 / median, flags=(), **changes)
+    samples = tuple(median * (1 + 0.01 * (i % 3 - 1)) for i in range(9))
+    time = {"median_ns": median, "samples_ns": samples, "runs": None, "gbps": 393216 / median}
+    return replace(FULL, kernel=kernel, **{**time, "flags": (), **changes})
 
 
 def kept(tmp_path: Path, data: Any) -> Path:
@@ -72,6 +80,73 @@ def test_json_comes_back_as_it_went(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     results.write_text(path, results.to_json(REPORT))
     assert results.read(path) == REPORT
+
+
+ORIGIN = Origin(
+    run="0f", time="2026-11-22T08:00:00Z", command="webnorm bench", host="here", commit="ab-dirty"
+)
+
+
+@pytest.mark.parametrize("complete", [True, False, None])
+@pytest.mark.parametrize("origin", [ORIGIN, replace(ORIGIN, commit=None), None])
+def test_where_a_report_comes_from_comes_back(
+    tmp_path: Path, complete: bool | None, origin: Origin | None
+) -> None:
+    report = replace(REPORT, complete=complete, origin=origin)
+    text = results.to_json(report)
+    assert results.read(kept(tmp_path, text)) == report
+    assert "null" not in text
+    about = {"complete": complete} | (vars(origin) if origin else {})
+    assert {name: json.loads(text).get(name) for name in about} == about
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("complete", "yes"), ("complete", 1), ("run", 3), ("time", None), ("commit", 7)]
+)
+def test_a_report_of_strange_origin_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    data = as_data(replace(REPORT, complete=True, origin=ORIGIN))
+    data[key] = value
+    with pytest.raises(WebnormError, match=rf"^{key} is not understood: "):
+        results.read(kept(tmp_path, data))
+
+
+def test_an_origin_is_whole_or_absent(tmp_path: Path) -> None:
+    data = as_data(replace(REPORT, origin=ORIGIN))
+    del data["host"]
+    with pytest.raises(WebnormError, match="key 'host' is missing"):
+        results.read(kept(tmp_path, data))
+
+
+def test_each_run_has_an_origin_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    one, other = (origin_of(["bench", "--json", "a b"]) for _ in range(2))
+    assert one.run != other.run and len(one.run) == 32
+    assert one.command == "webnorm bench --json 'a b'"
+    began = datetime.strptime(one.time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    assert timedelta() <= datetime.now(UTC) - began < timedelta(minutes=1)
+
+
+def test_the_commit_is_that_of_a_checkout_and_of_no_folder_around_it(tmp_path: Path) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        command = ["git", "-C", str(tmp_path), *who, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert commit_of(tmp_path) is None
+    git("init")
+    assert commit_of(tmp_path) is None
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "inside").mkdir()
+    git("add", ".")
+    git("commit", "-m", "first")
+    git("tag", "v1")
+    commit = git("rev-parse", "HEAD")
+    assert (commit_of(tmp_path), commit_of(tmp_path / "inside")) == (commit, None)
+    (tmp_path / "file").write_text("new")
+    assert commit_of(tmp_path) == f"{commit}-dirty"
 
 
 def test_a_report_without_results_comes_back(tmp_path: Path) -> None:
@@ -97,7 +172,9 @@ def test_bools_among_the_constants_are_written_as_numbers() -> None:
 
 @given(error=st.floats(), samples=st.lists(st.floats(), max_size=4))
 def test_every_float_survives_strict_json(error: float, samples: list[float]) -> None:
-    report = replace(REPORT, results=(replace(FULL, max_abs_error=error, samples_ns=tuple(samples)),))
+    report = replace(
+        REPORT, results=(replace(FULL, max_abs_error=error, samples_ns=tuple(samples), runs=None),)
+    )
     text = results.to_json(report)
 
     def refuse(literal: str) -> None:
@@ -168,6 +245,10 @@ def test_a_missing_key_of_a_problem_is_named(tmp_path: Path, key: str) -> None:
         ("median_ns", True),
         ("samples_ns", 3),
         ("samples_ns", ["x"]),
+        ("runs", 3),
+        ("runs", [1.5, 1.5]),
+        ("runs", [3, 0]),
+        ("runs", [1, 1]),
         ("bytes", 1.5),
         ("status", "fine"),
         ("status", []),
@@ -229,7 +310,8 @@ def test_markdown_ranks_by_median_with_the_roofline_first_and_failures_last() ->
         ("", "wrong"),
     ]
     assert rows[2][3] == "1 us"
-    assert rows[-1][6:8] == ["nan", "FAIL"]
+    assert [row[4] for row in rows[2:]] == ["10", "5", "3", "-", "-"]
+    assert rows[-1][7:9] == ["nan", "FAIL"]
     assert "- wrong: FAIL: off\\|by one" in text
     assert "- timed by timestamp, cold cache" in text
 
@@ -249,6 +331,41 @@ def test_what_is_right_but_untimed_stands_between_the_timed_and_the_failed() -> 
     verdicts = [results.verdict(result) for result in found]
     assert verdicts == ["pass", "pass", "skip", "expected failure", "FAIL"]
     assert found[0].timed and not found[1].timed
+
+
+def ranks(*found: Result) -> list[str]:
+    return [cells[0] for _, cells in results.layout(found).rows]
+
+
+def noisy(kernel: str, median: float, seed: int, runs: int = 1, between: float = 0.0) -> Result:
+    """A result whose samples are 10 % apart, and whose runs are `between` apart."""
+    rng = np.random.default_rng(seed)
+    moves = rng.normal(1, between, (runs, 1))
+    drawn = (median * moves * rng.normal(1, 0.1, (runs, 30))).reshape(-1)
+    counts = (30,) * runs if runs > 1 else None
+    return timed(kernel, float(np.median(drawn)), samples_ns=tuple(drawn.tolist()), runs=counts)
+
+
+def test_kernels_that_noise_does_not_part_share_a_rank() -> None:
+    assert ranks(noisy("a", 100.0, 10), noisy("b", 101.0, 11), noisy("c", 150.0, 2)) == ["1=", "1=", "3"]
+    assert ranks(noisy("a", 100.0, 0), noisy("b", 150.0, 10), noisy("c", 151.0, 11)) == ["1", "2=", "2="]
+
+
+def test_what_all_kernels_of_a_round_share_does_not_join_them() -> None:
+    a = noisy("a", 100.0, 0)
+    b = replace(a, kernel="b", samples_ns=tuple(1.01 * sample for sample in a.samples_ns or ()))
+    assert ranks(a, replace(b, median_ns=1.01 * (a.median_ns or 0))) == ["1", "2"]
+
+
+def test_runs_that_disagree_join_what_each_of_them_parts() -> None:
+    a = noisy("a", 100.0, 0, 5)
+    assert ranks(a, noisy("b", 120.0, 1, 5)) == ["1", "2"]
+    assert ranks(a, noisy("b", 120.0, 1, 5, between=0.3)) == ["1=", "1="]
+
+
+def test_ranks_of_what_has_no_samples_follow_the_medians() -> None:
+    a, b = (timed(name, median, samples_ns=None) for name, median in (("a", 1.0), ("b", 2.0)))
+    assert ranks(a, b) == ["1", "2"]
 
 
 def test_a_wrong_kernel_is_never_the_best() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import STABLE
+from lab import STABLE, needs
 from subgroup_worker import SIZES
 from webnorm.device import Device
 
@@ -19,6 +19,7 @@ from webnorm.device import Device
 def test_subgroup_size(size: int, device: Device) -> None:
     if "llvmpipe" not in device.adapter.name:
         pytest.skip(f"{device.adapter.name} has one subgroup size; llvmpipe can be told to have several")
+    needs(device, ["subgroups"])
     done = subprocess.run(
         [sys.executable, "-W", "error", str(Path(__file__).parent / "subgroup_worker.py")],
         env={**os.environ, "LP_NATIVE_VECTOR_WIDTH": str(32 * size)},

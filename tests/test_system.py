@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -13,30 +16,120 @@ def finder(*present: str) -> Callable[[str], str | None]:
     return lambda name: f"/usr/bin/{name}" if name in present else None
 
 
-def linux_mend(*programs: str, root: bool = True, nvidia_device: bool = False, loader: bool = False) -> Mend:
-    mend = adapter_mend(
-        False,
-        "linux",
+@dataclass(frozen=True)
+class Seen:
+    """An adapter as wgpu tells of it."""
+
+    name: str
+    backend: str
+    type: str
+
+
+SOFTWARE_GL = Seen("llvmpipe", "OpenGL", "CPU")
+
+
+def system_mend(
+    preferred: Seen | None,
+    *programs: str,
+    platform: str = "linux",
+    root: bool = True,
+    nvidia_device: bool = False,
+    loader: bool = False,
+    drivers: tuple[str, ...] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Mend | None:
+    return adapter_mend(
+        preferred,
+        platform,
         which=finder(*programs),
         exists=lambda path: nvidia_device and path == "/dev/nvidia0",
         find_library=lambda name: "libvulkan.so.1" if loader and name == "vulkan" else None,
+        software_drivers=lambda: drivers,
+        environment=environment,
         root=root,
     )
+
+
+def linux_mend(*programs: str, preferred: Seen | None = None, **system: Any) -> Mend:
+    mend = system_mend(preferred, *programs, **system)
     assert mend is not None
     return mend
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
-def test_nothing_to_mend_with_an_adapter(platform: str) -> None:
-    assert adapter_mend(True, platform) is None
+@pytest.mark.parametrize(
+    "preferred",
+    [
+        Seen("NVIDIA H200", "Vulkan", "DiscreteGPU"),
+        Seen("llvmpipe", "Vulkan", "CPU"),
+        Seen("Apple M2", "Metal", "IntegratedGPU"),
+        Seen("Microsoft Basic Render Driver", "D3D12", "CPU"),
+    ],
+    ids=str,
+)
+def test_nothing_to_mend_with_an_adapter(preferred: Seen, platform: str) -> None:
+    assert system_mend(preferred, "apt-get", platform=platform) is None
+
+
+def test_software_through_opengl_is_not_what_vulkan_gives() -> None:
+    """Debian with Mesa's OpenGL and without its Vulkan driver."""
+    mend = linux_mend("apt-get", preferred=SOFTWARE_GL)
+    assert mend.missing == (
+        "No subgroups, as the only adapter is software through OpenGL: the Vulkan loader (libvulkan.so.1) is "
+        "not installed."
+    )
+    assert mend.commands == linux_mend("apt-get").commands
+    assert mend.runs and mend.optional
+
+
+def test_without_an_adapter_nothing_works() -> None:
+    assert not linux_mend("apt-get").optional
+
+
+@pytest.mark.parametrize("backend", ["OpenGL", "OpenGLES"])
+def test_a_gpu_through_opengl_is_left_alone(backend: str) -> None:
+    mend = linux_mend("apt-get", preferred=Seen("NVIDIA T4", backend, "DiscreteGPU"), nvidia_device=True)
+    assert mend.missing == (
+        "NVIDIA T4 through OpenGL has no subgroups: the Vulkan driver of its maker is missing."
+    )
+    assert mend.optional and not mend.commands
+
+
+@pytest.mark.parametrize("preferred", [SOFTWARE_GL, None])
+@pytest.mark.parametrize(
+    ("system", "why"),
+    [
+        (
+            {"environment": {"VK_DRIVER_FILES": "/none"}},
+            "VK_DRIVER_FILES names Vulkan drivers that do not work",
+        ),
+        ({"environment": {"VK_ICD_FILENAMES": "/none"}}, "VK_ICD_FILENAMES names Vulkan drivers"),
+        (
+            {"loader": True, "drivers": ("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json",)},
+            "Mesa's Vulkan driver is installed, but does not work",
+        ),
+    ],
+)
+def test_what_is_installed_already_is_not_installed_again(
+    preferred: Seen | None, system: dict[str, Any], why: str
+) -> None:
+    mend = linux_mend("apt-get", preferred=preferred, **system)
+    assert why in mend.missing and not mend.commands
+
+
+@pytest.mark.parametrize(
+    "missing", [{"loader": True}, {"drivers": ("/etc/vulkan/icd.d/lvp_icd.x86_64.json",)}]
+)
+def test_a_loader_needs_a_driver_and_a_driver_a_loader(missing: dict[str, Any]) -> None:
+    assert linux_mend("apt-get", preferred=SOFTWARE_GL, **missing).runs
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
 def test_nothing_is_installed_on_macos_and_windows(platform: str) -> None:
-    mend = adapter_mend(False, platform, which=finder("apt-get", "sudo"))
-    assert mend is not None
+    mend = linux_mend("apt-get", "sudo", platform=platform)
     assert mend.commands == ()
     assert mend.missing.startswith("No WebGPU adapter")
+    assert system_mend(SOFTWARE_GL, "apt-get", "sudo", platform=platform) is None
 
 
 def test_debian_as_root() -> None:
@@ -74,8 +167,10 @@ def test_a_browser_is_the_users_affair_on_macos_and_windows() -> None:
         assert mend.commands == () and hint in mend.missing
 
 
-def test_without_sudo_the_commands_are_told_and_not_run() -> None:
-    mend = linux_mend("dnf", root=False)
+@pytest.mark.parametrize("preferred", [SOFTWARE_GL, None])
+def test_without_sudo_the_commands_are_told_and_not_run(preferred: Seen | None) -> None:
+    mend = linux_mend("dnf", preferred=preferred, root=False)
+    assert not mend.runs
     assert mend.missing.endswith("Run as root: dnf install -y mesa-vulkan-drivers vulkan-loader")
     said: list[str] = []
     with pytest.raises(WebnormError, match="Run as root"):

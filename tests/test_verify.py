@@ -23,7 +23,7 @@ import pytest
 
 from test_docs import webnorm
 from webnorm import browser as browsing
-from webnorm import system, tint, verify
+from webnorm import cli, system, tint, verify
 from webnorm.browser import Browser, Visit
 from webnorm.device import Device
 from webnorm.errors import WebnormError
@@ -40,6 +40,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 """
 PAGE = """<!doctype html><html lang="en"><title>page</title><link rel="stylesheet" href="./style.css">
 <body><p>A page.</p><script type="module" src="./page.js"></script></body></html>"""
+NOT_EVERY_STEP = (
+    "webnorm: not every step could be taken: `webnorm doctor --mend --browser` brings what is missing\n"
+)
 VECTOR = b"not read by these pages"
 
 
@@ -659,10 +662,40 @@ def test_a_check_that_cannot_be_made_does_not_look_like_one_that_passed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    done = webnorm(["verify", str(folder)], tmp_path)
+    done = webnorm(["verify", str(folder), "--quick"], tmp_path)
     assert done.returncode == 2
-    assert done.stderr == f"webnorm: {tint.available()}\n"
-    assert "browser" not in done.stdout
+    assert done.stderr == NOT_EVERY_STEP
+    files, without_tint, browser, *_ = done.stdout.splitlines()
+    assert files.startswith("pass  files: 2 shaders")
+    assert without_tint.startswith("skip  Tint: No Tint: the npm package webgpu")
+    assert browser.startswith("pass  browser: 2 of 2 shaders run here")
+
+
+def test_without_a_browser_the_files_and_the_shaders_are_checked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = [system.Mend("No Playwright: x.", (("y",),)), system.Mend("No browser: z.")]
+    monkeypatch.setattr(browsing, "mends", lambda named: missing)
+    monkeypatch.setattr(sys, "argv", ["webnorm", "verify", str(folder)])
+    with pytest.raises(SystemExit) as exited:
+        cli.run()
+    assert exited.value.code == cli.BAD_USAGE
+    said = capsys.readouterr()
+    assert [line[: line.index(":")] for line in said.out.splitlines()] == [
+        "pass  files",
+        "pass  Tint",
+        "skip  browser",
+        "skip  browser",
+    ]
+    assert said.err == NOT_EVERY_STEP
+
+
+def test_without_node_the_files_are_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert verify.read_package(folder).texts == {}
+    (folder / "index.js").write_text("export const texts = {};")
+    with pytest.raises(WebnormError, match=r"index\.js: sha256 is"):
+        verify.read_package(folder)
 
 
 def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -679,11 +712,10 @@ def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.Monkey
 def test_a_missing_playwright(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsing, "find_spec", lambda name: None)
     with pytest.raises(
-        WebnormError, match=r"^Playwright is not installed: pip install 'webnorm\[browser\]'$"
+        WebnormError, match=r"^Playwright is not installed: \S*python\S* -m pip install playwright$"
     ):
         Browser()
-    ((*_, extra),) = browsing.mends()[0].commands
-    assert extra == "webnorm[browser]"
+    assert browsing.mends()[0].commands == ((sys.executable, "-m", "pip", "install", "playwright"),)
 
 
 def test_a_browser_without_a_sandbox_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm import auto, lab, timing
+import numpy as np
+
+from webnorm import auto, lab, runs, timing
 from webnorm.device import Traits
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, chosen_variants
 from webnorm.ops import Op, plain
 from webnorm.presets import Task
 from webnorm.problem import Problem
-from webnorm.results import Result
+from webnorm.results import Calls, Result, best
 from webnorm.tuning import Tuning
 from webnorm.worker import Worker, WorkerDied
 
-# Buffers of all sets together: over four times the largest last-level cache of a GPU today (256 MB on AMD's
-# MI300), so that what a dispatch reads has been evicted since the last time.
-COLD_BYTES = 1 << 30
-MOST_SETS = 64
+# Buffers of all sets together: four times the largest cache, so that what a dispatch reads has been evicted
+# since the last time. Small problems take many sets: 64 of 128 rows of 768 float16 lie in an H200's L2, and a
+# copy of one took 2.2 us where it takes 3.6.
+COLD_BYTES = 4 * lab.LARGEST_CACHE
+MOST_SETS = 1024
 # Nothing that reads x and writes y moves fewer bytes than a copy; 5 % is more than clocks and luck explain.
 SUSPICIOUS_PERCENT = 105.0
 
@@ -32,7 +36,8 @@ class Request:
     """What to run: each task's problem with the kernels of its op.
 
     `chosen` picks values of tune axes, `every` takes all admitted constants. What auto chooses from `ladder`
-    and `tunings` is marked where it is run; `with_auto` runs it in any case.
+    and `tunings` is marked where it is run; `with_auto` runs it in any case. `runs` repeats everything in so
+    many fresh processes.
     """
 
     tasks: tuple[Task, ...]
@@ -45,14 +50,19 @@ class Request:
     ladder: tuple[Kernel, ...] = ()
     tunings: tuple[Tuning, ...] = ()
     with_auto: bool = False
+    runs: int = 1
+    calls: Calls = "one by one"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: the task, and what is being done to which variant or how many rounds are done."""
+    """Where a benchmark stands: the task, what is being done to which variant or how many rounds are done,
+    and the number of the run.
+    """
 
     task: Task
     doing: str
+    run: int = 1
 
 
 def sets_for(op: Op, problem: Problem, traits: Traits) -> int:
@@ -96,12 +106,23 @@ def auto_choice(request: Request, task: Task, traits: Traits) -> auto.Chosen | N
 
 
 def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
-    """Yield progress, and the list of results of each problem as soon as it is whole.
+    """Yield progress, and a problem's results as soon as they are whole; with several runs, what all runs so
+    far have found, so that the last of a problem's lists is the one that counts.
 
-    A generator that is closed early (Ctrl-C) has yielded every problem that was finished.
+    A generator that is closed early (Ctrl-C) has yielded everything that was finished.
     """
-    for task in request.tasks:
-        yield from _run_task(request, task, worker, traits)
+    found: list[list[list[Result]]] = [[] for _ in request.tasks]
+    for number in range(request.runs):
+        if number:
+            # What moves between runs is a process's memory and moment, too.
+            worker.stop()
+        for task, so_far in zip(request.tasks, found, strict=True):
+            for event in _run_task(request, task, worker, traits):
+                if isinstance(event, Progress):
+                    yield replace(event, run=number + 1)
+                else:
+                    so_far.append(event)
+                    yield merged(so_far, traits)
 
 
 def _run_task(
@@ -109,7 +130,7 @@ def _run_task(
 ) -> Iterator[Progress | list[Result]]:
     chosen = auto_choice(request, task, traits)
     asked = variants(request, task, traits, chosen)
-    for event in measure(task, asked, request.rule, request.roots, worker, traits):
+    for event in measure(task, asked, request.rule, request.roots, worker, traits, request.calls):
         if isinstance(event, list) and chosen is not None and chosen.variant in asked:
             at = asked.index(chosen.variant)
             event[at] = replace(event[at], auto=chosen.source)
@@ -123,6 +144,7 @@ def measure(
     roots: tuple[Path, ...],
     worker: Worker,
     traits: Traits,
+    calls: Calls = "one by one",
 ) -> Iterator[Progress | list[Result]]:
     """Yield progress, then a result for each variant in their order, those that took the worker down too."""
     problem = task.problem
@@ -135,6 +157,7 @@ def measure(
             roots,
             sets_for(task.op, problem, traits),
             rule,
+            calls,
         )
         at = left[0]
         rounds = 0
@@ -145,7 +168,7 @@ def measure(
                         at = left[index]
                         if not rounds:
                             yield Progress(task, f"checking {asked[at]}")
-                    case lab.Round(rounds):
+                    case timing.Round(rounds):
                         yield Progress(task, f"timing, round {rounds}")
                     case lab.Found(index, result):
                         results[left[index]] = result
@@ -157,13 +180,13 @@ def measure(
 
 def against_copy(results: Sequence[Result], traits: Traits) -> list[Result]:
     """The results with their share of the best copy, and "suspicious" where that is too good."""
-    best = max((r.gbps for r in results if r.op == "copy" and r.gbps), default=None)
-    if best is None:
+    fastest = max((r.gbps for r in results if r.roofline and r.gbps), default=None)
+    if fastest is None:
         return list(results)
     found = []
     for result in results:
         if result.gbps:
-            percent = 100 * result.gbps / best
+            percent = 100 * result.gbps / fastest
             suspicious = percent > SUSPICIOUS_PERCENT and not traits.software
             flags = (*result.flags, "suspicious") if suspicious else result.flags
             result = replace(result, percent_of_copy=percent, flags=flags)
@@ -171,9 +194,67 @@ def against_copy(results: Sequence[Result], traits: Traits) -> list[Result]:
     return found
 
 
+def merged(found: Sequence[Sequence[Result]], traits: Traits) -> list[Result]:
+    """A problem's results of several runs as one list: the samples of all runs, and the flags that stand.
+
+    A variant that is wrong in one run is wrong.
+    """
+    if len(found) == 1:
+        return list(found[0])
+    together = against_copy([_merged(members) for members in zip(*found, strict=True)], traits)
+    yardstick = best([one for one in together if one.roofline])
+    return [_noted(one, yardstick) if one.timed else one for one in together]
+
+
+def _merged(members: Sequence[Result]) -> Result:
+    """One variant's results as one."""
+    for number, one in enumerate(members, 1):
+        if not one.timed:
+            why = f"in run {number} of {len(members)}" + (f": {one.reason}" if one.reason else "")
+            return replace(one, reason=why if number > 1 else one.reason)
+    samples = [sample for one in members for sample in one.samples_ns or ()]
+    statistics = timing.statistics(samples)
+    size = members[0].bytes
+    # One run that was disturbed is no fault of the whole; what most runs have is.
+    raised = Counter(flag for one in members for flag in one.flags if flag != "suspicious")
+    return replace(
+        members[0],
+        median_ns=statistics.median,
+        p20_ns=statistics.p20,
+        p80_ns=statistics.p80,
+        samples_ns=tuple(samples),
+        runs=tuple(len(one.samples_ns or ()) for one in members),
+        gbps=size / statistics.median if size and statistics.median > 0 else None,
+        flags=tuple(flag for flag, count in raised.items() if 2 * count >= len(members)),
+    )
+
+
+def _noted(result: Result, yardstick: Result | None) -> Result:
+    """The result, "noisy" if its runs are apart, each taken beside the copy: they make up for noisy samples.
+
+    With too few runs for that their own flags stand.
+    """
+    own = result.samples_by_run
+    if len(own) < runs.FEWEST_RUNS:
+        return result
+    copies = [np.ones_like(one) for one in own]
+    if yardstick and yardstick is not result and yardstick.beside(result):
+        copies = yardstick.samples_by_run
+    levels = np.exp(runs.log_ratios(own, copies))
+    flags = [flag for flag in result.flags if flag not in ("noisy", "few samples")]
+    noisy = timing.statistics(levels.tolist()).spread > timing.NOISY_SPREAD
+    return replace(result, flags=(*flags, *(["noisy"] if noisy else [])))
+
+
 def failed(results: Sequence[Result]) -> bool:
     """Whether a run has a result that makes it a failure: wrong or broken, and not expected to be."""
     return any(result.status in ("fail", "error") and not result.expected for result in results)
+
+
+def ran(results: Sequence[Result]) -> bool:
+    """Whether anything was run: not where every result that is no copy was skipped, or there is none."""
+    judged = [result for result in results if not result.roofline] or results
+    return any(result.status != "skip" for result in judged)
 
 
 def device_of(worker: Worker) -> tuple[dict[str, Any], Traits]:

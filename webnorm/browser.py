@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -88,13 +89,13 @@ def find(named: Path | None = None) -> Path | None:
     return next((Path(path) for name in (*_NAMES, *_PLACES) if (path := shutil.which(name))), None)
 
 
-def mends() -> list[system.Mend]:
-    """What is missing for opening pages."""
+def mends(named: Path | None = None) -> list[system.Mend]:
+    """What is missing for opening pages, in the browser that is named or else in the first installed."""
     missing = []
     if find_spec("playwright") is None:
-        command = (sys.executable, "-m", "pip", "install", "webnorm[browser]")
+        command = system.pip_install("playwright")
         missing.append(system.Mend("No Playwright: this Python has no package playwright.", (command,)))
-    browser = system.browser_mend(find() is not None)
+    browser = system.browser_mend(find(named) is not None)
     return missing if browser is None else [*missing, browser]
 
 
@@ -113,7 +114,7 @@ class Browser:
                 "`webnorm doctor --mend --browser` installs it), or name one with --browser"
             )
         if find_spec("playwright") is None:
-            raise WebnormError("Playwright is not installed: pip install 'webnorm[browser]'")
+            raise WebnormError(f"Playwright is not installed: {shlex.join(system.pip_install('playwright'))}")
         self.path, self.time_limit_s = found, time_limit_s
         self._thread = ThreadPoolExecutor(1)
         self._playwright: Playwright | None = None
@@ -191,6 +192,7 @@ class Browser:
                 args=_ARGUMENTS,
                 # Chromium's sandbox refuses to run as root.
                 chromium_sandbox=not system.is_root(),
+                env=_environment(),
                 timeout=self.time_limit_s * 1000,
             )
             processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")
@@ -312,6 +314,16 @@ def _served(folder: Path) -> Iterator[_Server]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def _environment() -> dict[str, str | float | bool]:
+    """This process's environment, in which Chromium finds its own software driver.
+
+    It names that by the older of Vulkan's two variables, which the newer one would overrule.
+    """
+    environment: dict[str, str | float | bool] = {**os.environ}
+    drivers = environment.pop("VK_DRIVER_FILES", None)
+    return environment if drivers is None else {**environment, "VK_ICD_FILENAMES": drivers}
 
 
 def _left_ms(deadline: float) -> float:

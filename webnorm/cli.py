@@ -19,13 +19,16 @@ from webnorm.errors import WebnormError, unknown
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from webnorm.browser import Visit
     from webnorm.device import AdapterInfo, Traits
     from webnorm.kernel import Kernel
     from webnorm.ops import Op
     from webnorm.presets import Task
     from webnorm.render import Shader
     from webnorm.results import Report, Result
+    from webnorm.system import Mend
     from webnorm.tuning import Platform, Tuning
+    from webnorm.verify import Package
 
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -39,7 +42,8 @@ app = typer.Typer(
     help="A WebGPU kernel lab for LayerNorm, RMSNorm and their gradients: WGSL kernels, "
     "checked against float64 and timed.\n\n"
     "Start with [bold]webnorm doctor[/] to see your adapters, then [bold]webnorm bench --quick[/].",
-    epilog="Exit status: 0 all right, 1 a kernel is wrong or slower than asked, 2 bad usage or no adapter.",
+    epilog="Exit status: 0 all right, 1 a kernel is wrong or slower than asked, or none was tried, 2 bad "
+    "usage or no adapter.",
 )
 
 
@@ -78,7 +82,12 @@ OpOption = Annotated[
     ),
 ]
 AdapterOption = Annotated[
-    str | None, typer.Option("--adapter", help="Index or part of the name, as `webnorm doctor` lists them.")
+    str | None,
+    typer.Option(
+        "--adapter",
+        help="Index or part of the name, as `webnorm doctor` lists them. "
+        "Default: $WEBNORM_ADAPTER, or the first.",
+    ),
 ]
 KernelOption = Annotated[
     list[str] | None,
@@ -128,6 +137,9 @@ ScaleOption = Annotated[
 ]
 NoWeightOption = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
 NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
+AllowSkippedOption = Annotated[
+    bool, typer.Option("--allow-skipped", help="Exit 0 even where everything was skipped.")
+]
 TimeLimitOption = Annotated[
     float, typer.Option("--time-limit", help="Seconds of silence after which a kernel is given up.", min=0.1)
 ]
@@ -291,40 +303,73 @@ def doctor(
     """Adapters, driver, features, limits, the probed subgroup size, and what is missing."""
     from webnorm import browser as browsing
     from webnorm import system, tint
-    from webnorm.bench import device_of
-    from webnorm.device import adapters, find_adapter
-    from webnorm.overview import adapter_table, device_facts
-    from webnorm.worker import Worker, WorkerDied
+    from webnorm.device import adapters, chosen_name, find_adapter
 
     console = _console()
     found = adapters()
-    wanted = [system.adapter_mend(bool(found))]
-    if browser:
-        wanted += [tint.mend(), *browsing.mends()]
+    used = find_adapter(adapter) if found else None
+    # Who chose an adapter is content with it.
+    chosen = used is not None and chosen_name(adapter) is not None
+    driver = None if chosen else system.adapter_mend(used)
+    wanted = [driver, *([tint.mend(), *browsing.mends()] if browser else [])]
     missing = [one for one in wanted if one is not None]
-    for one in missing:
-        console.print(f"[bold yellow]{one.missing}[/]")
-        if mend:
-            system.run_mend(one, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
-        else:
-            for command in one.commands:
-                console.print("  " + " ".join(command), markup=False, soft_wrap=True)
-    if missing and not mend:
-        if any(one.commands for one in missing):
-            console.print(f"`webnorm doctor --mend{' --browser' if browser else ''}` runs these commands.")
-        raise typer.Exit(BAD_USAGE)
-    if not found:
-        # wgpu looked for drivers when it was loaded; only a new process sees the new one.
-        _look_again()
-        return
+    failed: Mapping[Mend, str] = {}
+    if mend:
+        failed = _mended(console, missing)
+        needed = [reason for one, reason in failed.items() if not one.optional]
+        if needed:
+            raise WebnormError(" ".join(needed))
+    elif missing:
+        _show_missing(console, missing, f"webnorm doctor --mend{' --browser' if browser else ''}")
+        if not all(one.optional for one in missing):
+            raise typer.Exit(BAD_USAGE)
     if browser:
         console.print(f"browser: {browsing.find()}", markup=False, soft_wrap=True)
         console.print(f"Tint: webgpu {tint.WEBGPU} in {tint.folder()}", markup=False, soft_wrap=True)
-    if mend:
-        console.print(f"adapter: {found[0]}", markup=False)
-        return
-    chosen = find_adapter(adapter)
-    console.print(adapter_table(found))
+    if mend and driver is not None and driver not in failed:
+        _look_again()
+    elif mend:
+        console.print(f"{'going on with' if failed else 'adapter:'} {used}", markup=False, soft_wrap=True)
+    elif used is not None:
+        _show_adapter(console, found, used)
+
+
+def _show_missing(console: Console, missing: Sequence[Mend], command: str) -> None:
+    for one in missing:
+        console.print(one.missing, style="bold yellow", markup=False, soft_wrap=True)
+        for words in one.commands:
+            console.print("  " + " ".join(words), markup=False, soft_wrap=True)
+    if any(one.commands for one in missing):
+        console.print(f"`{command}` runs these commands.", markup=False, soft_wrap=True)
+    console.print()
+
+
+def _mended(console: Console, missing: Sequence[Mend]) -> dict[Mend, str]:
+    """Install what is missing; returns what could not be, with the reason."""
+    from webnorm import system
+
+    def say(text: str) -> None:
+        console.print(text, style="bold yellow", markup=False, soft_wrap=True)
+
+    failed = {}
+    for one in missing:
+        if one.runs:
+            say(one.missing)
+        try:
+            system.run_mend(one, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
+        except WebnormError as error:
+            failed[one] = str(error)
+            if one.optional:
+                say(str(error))
+    return failed
+
+
+def _show_adapter(console: Console, found: Sequence[AdapterInfo], chosen: AdapterInfo) -> None:
+    from webnorm.bench import device_of
+    from webnorm.overview import adapter_table, device_facts
+    from webnorm.worker import Worker, WorkerDied
+
+    console.print(adapter_table(found, chosen))
     console.print()
     try:
         with Worker(str(chosen.index)) as worker:
@@ -336,6 +381,7 @@ def doctor(
 
 
 def _look_again() -> None:
+    """What a new process sees: wgpu looks for drivers only when it is loaded."""
     import subprocess
 
     status = subprocess.run([sys.executable, "-m", "webnorm", "doctor"], check=False).returncode
@@ -498,6 +544,7 @@ def check(
     wgsl: WgslOption = None,
     adapter: AdapterOption = None,
     time_limit: TimeLimitOption = 60.0,
+    allow_skipped: AllowSkippedOption = False,
     json: Annotated[
         Path | None, typer.Option("--json", help="Write the results, - for standard output.")
     ] = None,
@@ -512,10 +559,11 @@ def check(
     """
     from dataclasses import replace as changed
 
-    from webnorm import bench, overview, report
     from webnorm import check as checking
+    from webnorm import overview, report
     from webnorm.corpus import CASES, Changes
     from webnorm.kernel import AUTO
+    from webnorm.origin import origin_of
     from webnorm.results import Report
     from webnorm.worker import Worker
 
@@ -552,6 +600,7 @@ def check(
     if not expected:
         request.refuse_options()
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")
+    origin = origin_of(sys.argv[1:])
     results: list[Result] = []
     description: dict[str, Any] = {}
     interrupted = False
@@ -568,10 +617,24 @@ def check(
             interrupted = True
     console.print(overview.device_line(description))
     console.print(report.check_table(results))
-    _write_report(Report(device=description, results=tuple(results)), json, None, None)
+    found = Report(device=description, results=tuple(results), complete=not interrupted, origin=origin)
+    _write_report(found, json, None, None)
     if interrupted:
         raise _Interrupted
-    raise typer.Exit(WRONG if bench.failed(results) else OK)
+    raise typer.Exit(_status(results, allow_skipped, "verified"))
+
+
+def _status(results: Sequence[Result], allow_skipped: bool, done: str) -> int:
+    """The exit status for results, where something has to be `done`; a line on stderr where nothing was."""
+    from webnorm import bench
+
+    if not allow_skipped and not bench.ran(results):
+        print(
+            f"webnorm: nothing was {done}: everything was skipped (--allow-skipped admits that)",
+            file=sys.stderr,
+        )
+        return WRONG
+    return WRONG if bench.failed(results) else OK
 
 
 def _opened(worker: Any) -> tuple[dict[str, Any], Traits]:
@@ -617,11 +680,28 @@ def bench_command(
         bool, typer.Option("--quick", help="One small shape, few samples: does it work?")
     ] = False,
     budget: Annotated[
-        float | None, typer.Option("--budget", help="Seconds of timing per shape, at most.", min=0.01)
+        float | None, typer.Option("--budget", help="Seconds of timing per shape and run, at most.", min=0.01)
     ] = None,
+    runs: Annotated[
+        int,
+        typer.Option(
+            "--runs",
+            help="So many runs, each in a fresh process: `webnorm compare` needs 3 or more on both sides.",
+            min=1,
+        ),
+    ] = 1,
+    at_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-once",
+            help="Time independent problems that may overlap on the device: its throughput. Default: each "
+            "call waits for the one before, as a caller's do.",
+        ),
+    ] = False,
     wgsl: WgslOption = None,
     adapter: AdapterOption = None,
     time_limit: TimeLimitOption = 60.0,
+    allow_skipped: AllowSkippedOption = False,
     json: Annotated[
         Path | None, typer.Option("--json", help="Write results as JSON, - for standard output.")
     ] = None,
@@ -652,6 +732,7 @@ def bench_command(
     from webnorm import profile as profiling
     from webnorm import report as show_report
     from webnorm.kernel import AUTO, discover
+    from webnorm.origin import origin_of
     from webnorm.results import Report
     from webnorm.worker import Worker
 
@@ -680,15 +761,24 @@ def bench_command(
     rule = timing.QUICK if quick else timing.Rule()
     if budget is not None:
         rule = changed(rule, budget_s=budget)
-    finished: list[Result] = []
+    origin = origin_of(sys.argv[1:])
+    finished: dict[int, list[Result]] = {}
     description: dict[str, Any] = {}
 
-    def save() -> None:
-        _write_report(
-            Report(device=description, results=tuple(finished)),
-            *(None if str(p) == "-" else p for p in (json, csv, markdown)),
-        )
+    def report(complete: bool = False) -> Report:
+        found = tuple(result for results in finished.values() for result in results)
+        return Report(device=description, results=found, complete=complete, origin=origin)
 
+    def save() -> None:
+        _write_report(report(), *(None if str(p) == "-" else p for p in (json, csv, markdown)))
+
+    def show(number: int) -> None:
+        console.print()
+        console.print(show_report.bench_table(finished[number], str(tasks[number])))
+        console.print(show_report.bar_chart(finished[number]))
+
+    tasks: tuple[Task, ...] = ()
+    shown = 0
     interrupted = False
     with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
         try:
@@ -717,34 +807,39 @@ def bench_command(
                 ladder=tuple(ladder),
                 tunings=tunings,
                 with_auto=with_auto,
+                runs=runs,
+                calls="at once" if at_once else "one by one",
             )
-            number = 0
+            done = 0
             for event in bench.run(request, worker, traits):
                 if isinstance(event, bench.Progress):
-                    update(f"{event.task}: {event.doing}", number / len(tasks))
+                    run = f"run {event.run} of {runs}: " if runs > 1 else ""
+                    update(f"{run}{event.task}: {event.doing}", done / (runs * len(tasks)))
                     continue
-                number += 1
-                finished += event
+                number = done % len(tasks)
+                done += 1
+                finished[number] = event
                 save()
+                if done <= (runs - 1) * len(tasks):
+                    continue
                 update(None, None)
-                console.print()
-                console.print(show_report.bench_table(event, str(tasks[number - 1])))
-                console.print(show_report.bar_chart(event))
+                show(number)
+                shown = number + 1
                 if profile:
-                    with_transfers = profiling.profiled(event, worker, rule)
-                    finished[-len(event) :] = with_transfers
+                    finished[number] = profiling.profiled(event, worker, rule)
                     save()
                     console.print()
-                    console.print(show_report.profile_table(with_transfers, traits.software))
+                    console.print(show_report.profile_table(finished[number], traits.software))
         except KeyboardInterrupt:
             interrupted = True
-    report = Report(device=description, results=tuple(finished))
-    _write_report(report, *(p if str(p) == "-" else None for p in (json, csv, markdown)))
+    for number in sorted(finished)[shown:]:
+        show(number)
+    _write_report(report(not interrupted), json, csv, markdown)
     if plot is not None and finished:
-        plotting.plot(report, plot)
+        plotting.plot(report(), plot)
     if interrupted:
         raise _Interrupted
-    raise typer.Exit(WRONG if bench.failed(finished) else OK)
+    raise typer.Exit(_status(report().results, allow_skipped, "timed"))
 
 
 def _tasks(
@@ -1019,46 +1114,77 @@ def verify_command(
 ) -> None:
     """Prove an export: its files, its shaders in Chrome's compiler, its answers and times in a browser.
 
-    Needs Node.js, a browser and Playwright: `webnorm doctor --browser` tells what is missing.
+    A step that lacks something is skipped: `webnorm doctor --mend --browser` brings Tint, Chromium and
+    Playwright.
     """
     import logging
 
-    from webnorm import report, results, verify
-    from webnorm.browser import Browser
+    from webnorm import browser as browsing
+    from webnorm import report, tint, verify
 
     # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
     if screenshot is not None and screenshot.suffix.lower() != ".png":
         raise WebnormError(f"--screenshot is {screenshot}; expected a .png file")
     _outputs(screenshot)
+    no_tint, no_browser = tint.mend(), browsing.mends(browser)
     console = _console()
+    right = True
     try:
-        with Browser(browser, time_limit) as opened, _progress("reading the files") as update:
+        with _progress("reading the files") as update:
             package = verify.read_package(folder)
             shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
             console.print(
                 report.step_line(True, f"files: {shaders} shaders and {vectors} vectors are as exported")
             )
-            update("compiling the shaders", 0.1)
-            refused = verify.refused_by_tint(package)
-            if refused:
-                console.print(report.step_line(False, f"Tint: {len(refused)} of {shaders} shaders refused"))
-                console.print(report.refusal_lines(package, refused), soft_wrap=True)
-                raise typer.Exit(WRONG)
-            console.print(
-                report.step_line(True, f"Tint: {shaders} shaders compile, and so do their pipelines")
-            )
-            update(f"running {opened.path.name}", 0.2)
+            if no_tint is not None:
+                console.print(report.step_line(None, f"Tint: {no_tint.missing}"), soft_wrap=True)
+            else:
+                update("compiling the shaders", 0.1)
+                right = _ask_tint(console, package)
+        for one in no_browser:
+            console.print(report.step_line(None, f"browser: {one.missing}"), soft_wrap=True)
+        if right and not no_browser:
             without = ("subgroups",) if without_subgroups else ()
-            visit = opened.visit(folder, verify.page_query(without, quick), screenshot=screenshot is not None)
+            with browsing.Browser(browser, time_limit) as opened, _progress(f"running {opened.path.name}"):
+                visit = opened.visit(
+                    folder, verify.page_query(without, quick), screenshot=screenshot is not None
+                )
+            right = _judge_visit(console, package, visit, screenshot)
     except KeyboardInterrupt:
         raise _Interrupted from None
+    if right and (no_tint or no_browser):
+        raise WebnormError(
+            "not every step could be taken: `webnorm doctor --mend --browser` brings what is missing"
+        )
+    raise typer.Exit(OK if right else WRONG)
+
+
+def _ask_tint(console: Console, package: Package) -> bool:
+    """Whether Chrome's compiler takes every shader."""
+    from webnorm import report, verify
+
+    refused = verify.refused_by_tint(package)
+    shaders = len(package.shaders)
+    if refused:
+        console.print(report.step_line(False, f"Tint: {len(refused)} of {shaders} shaders refused"))
+        console.print(report.refusal_lines(package, refused), soft_wrap=True)
+    else:
+        console.print(report.step_line(True, f"Tint: {shaders} shaders compile, and so do their pipelines"))
+    return not refused
+
+
+def _judge_visit(console: Console, package: Package, visit: Visit, screenshot: Path | None) -> bool:
+    """Whether a browser found every shader right that it ran."""
+    from webnorm import report, results, verify
+
     if screenshot is not None and visit.screenshot is not None:
         with results.replacing(screenshot) as beside:
             beside.write_bytes(visit.screenshot)
     seen = verify.judged(package, visit)
     right = sum(line.browser.verdict == "pass" for line in seen.lines)
     ran = sum(line.browser.verdict != "skip" for line in seen.lines)
+    shaders = len(package.shaders)
     console.print(
         report.step_line(
             not seen.complaints, f"browser: {ran} of {shaders} shaders run here, {right} of them right"
@@ -1068,7 +1194,7 @@ def verify_command(
     console.print(report.verify_table(seen))
     for complaint in seen.complaints:
         console.print(complaint, style="red", markup=False, soft_wrap=True)
-    raise typer.Exit(WRONG if seen.complaints else OK)
+    return not seen.complaints
 
 
 @app.command("compare")
@@ -1079,20 +1205,43 @@ def compare_command(
         float | None,
         typer.Option(
             "--fail-slower",
-            help="Exit 1 if anything is slower by more than so many percent, or broken.",
+            help="Exit 1 if anything is slower by more than so many percent, broken or missing, if a run was "
+            "interrupted, or if nothing could be compared.",
             min=0.0,
         ),
     ] = None,
+    fail_unclear: Annotated[
+        bool, typer.Option("--fail-unclear", help="With --fail-slower: exit 1 if anything is UNCLEAR, too.")
+    ] = False,
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing",
+            help="With --fail-slower: results missing in NEW, and interrupted runs, are no failure.",
+        ),
+    ] = False,
     any_device: Annotated[
         bool, typer.Option("--any-device", help="Compare results of different devices all the same.")
     ] = False,
 ) -> None:
-    """SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, from the recorded samples."""
+    """SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, from the samples of several runs.
+
+    Times are compared as multiples of the copy's, and held against what moves between runs: take both with
+    webnorm bench --runs 5, or more on a busy machine.
+    """
     from webnorm import results
-    from webnorm.compare import compare, slower_than
+    from webnorm.compare import compare, objections
     from webnorm.report import compare_table
 
-    comparisons = compare(results.read(old), results.read(new), any_device=any_device)
-    _console().print(compare_table(comparisons))
-    if fail_slower is not None and slower_than(comparisons, fail_slower):
-        raise typer.Exit(WRONG)
+    if fail_slower is None and (fail_unclear or allow_missing):
+        raise WebnormError("--fail-unclear and --allow-missing go with --fail-slower PERCENT")
+    verdicts = compare(results.read(old), results.read(new), any_device=any_device)
+    console = _console()
+    console.print(compare_table(verdicts))
+    if fail_slower is None:
+        return
+    against = objections(verdicts, fail_slower, allow_missing=allow_missing, fail_unclear=fail_unclear)
+    for line in against or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
+        console.print(f"webnorm: {line}", markup=False, soft_wrap=True)
+    console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear", markup=False)
+    raise typer.Exit(WRONG if against else OK)

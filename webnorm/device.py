@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ _TIMESTAMPS = "timestamp-query"
 # What wgpu reports as adapter types, the ones to prefer first.
 _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
+# The adapter to use where no one names another: for tests, and for programs that have no option for it.
+ADAPTER_VARIABLE = "WEBNORM_ADAPTER"
 
 # Buffers that shaders work on, and that can be copied from and to.
 STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -112,10 +114,21 @@ class AdapterInfo:
         return f"{self.name} ({self.backend}, {self.type}, {self.driver})"
 
 
+@cache
+def _handles() -> Sequence[Any]:
+    """Wgpu's adapters, the same objects each time.
+
+    All OpenGL adapters of a process share one EGL context, and each listing guards it with a lock of its own
+    (wgpu-hal 29). Devices of two listings take it from each other, since wgpu-py polls each in a thread of
+    its own, and wgpu aborts the process. Devices of one listing wait for each other.
+    """
+    return tuple(wgpu.gpu.enumerate_adapters_sync())
+
+
 def adapters() -> list[AdapterInfo]:
     """Every adapter that wgpu finds, the preferred one first: GPUs before software, Vulkan before OpenGL."""
     found = []
-    for handle in wgpu.gpu.enumerate_adapters_sync():
+    for handle in _handles():
         info = handle.info
         found.append((_rank(info), handle, info))
     found.sort(key=lambda entry: entry[0])
@@ -140,8 +153,17 @@ def _rank(info: Mapping[str, str]) -> tuple[int, int]:
     return place(info["adapter_type"], _TYPE_ORDER), place(info["backend_type"], _BACKEND_ORDER)
 
 
+def chosen_name(choice: str | None = None) -> str | None:
+    """The adapter that was asked for, here or in the environment; None for the preferred one."""
+    return choice or os.environ.get(ADAPTER_VARIABLE) or None
+
+
 def find_adapter(choice: str | None = None) -> AdapterInfo:
-    """The adapter of that index or with that text in its name; the preferred one when None."""
+    """The adapter of that index or with that text in its name or backend.
+
+    None is what $WEBNORM_ADAPTER says, or else the preferred one. Raises WebnormError where there is none.
+    """
+    choice = chosen_name(choice)
     found = adapters()
     if not found:
         raise WebnormError(
@@ -237,7 +259,20 @@ def open_device(
     missing = set(native) - set(handle.features)
     if missing:
         raise WebnormError(f"{adapter}: the device came without {', '.join(sorted(missing))}")
+    _poll_only_when_asked(handle)
     return Device(adapter, handle)
+
+
+def _poll_only_when_asked(handle: Any) -> None:
+    """Keep wgpu-py's thread from polling the device when nothing waits for an answer.
+
+    It does so once more when it wakes up late (wgpu-py 0.32). Through OpenGL a poll waits for a submission of
+    another device, or for a compilation, and wgpu-hal 29 takes a wait of 6 s for a deadlock and aborts.
+    """
+    poller: Any = getattr(handle, "_poller", None)
+    if hasattr(poller, "_poll_func") and hasattr(poller, "_token_ids"):
+        poll, waiting = poller._poll_func, poller._token_ids
+        poller._poll_func = lambda block: poll(block) if waiting else None
 
 
 _SUBGROUP_PROBE = """

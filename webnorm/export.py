@@ -244,8 +244,7 @@ def _native_entries(
     request: Request, bundle: Bundle, vectors: Sequence[TestVector]
 ) -> Iterator[dict[str, Any]]:
     """What each shader does natively; in a process of its own where a text may be foreign."""
-    found = adapters()
-    if not found:
+    if not adapters():
         yield from ({"reason": "no WebGPU adapter where this was exported"} for _ in bundle.carried)
     elif request.foreign:
         try:
@@ -254,7 +253,7 @@ def _native_entries(
         except WorkerDied as death:
             raise WebnormError(f"{bundle.name}: running it natively failed: {death}") from death
     else:
-        yield from _try_all(open_device(found[0]), bundle, vectors)
+        yield from _try_all(open_device(), bundle, vectors)
 
 
 def try_in_worker(device: Device, words: tuple[Any, ...]) -> Iterator[dict[str, Any]]:

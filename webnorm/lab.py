@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,21 @@ from webnorm.accuracy import Accuracy, assess
 from webnorm.device import Device
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
-from webnorm.kernel import Variant, load
+from webnorm.kernel import Variant, default_variant, discover, load
 from webnorm.ops import OPS, make_inputs, plain
 from webnorm.parts import in_parts
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, create_module, create_pipelines
 from webnorm.problem import Array, Problem
 from webnorm.reference import Answers
 from webnorm.render import Shader, render_shader
-from webnorm.results import Result
+from webnorm.results import Calls, Result
+from webnorm.sameness import Sameness
+from webnorm.stopwatch import Method, Stopwatch
+
+# A processor raises its clock within milliseconds.
+SOFTWARE_SETTLES_S = 0.1
+# The largest last-level cache of a GPU today: AMD's MI300 has 256 MB.
+LARGEST_CACHE = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -61,13 +69,6 @@ class Found:
     result: Result
 
 
-@dataclass(frozen=True)
-class Round:
-    """So many rounds of timing are done."""
-
-    done: int
-
-
 def blank_result(variant: Variant, problem: Problem, case: str | None = None) -> Result:
     """A result of which only the names are known yet."""
     return Result(
@@ -97,6 +98,9 @@ def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
 class Bench:
     """One problem's buffers on the device, and the reference answers, shared by every variant tried on it.
 
+    Dispatches on different sets of buffers have nothing to wait for: several run at a time where the device
+    has room. With `calls` "one by one" all of them may write to a buffer that they share, so that each waits
+    for the one before, as the calls of one caller do.
     `spent` has the nanoseconds of the last `prepare`, as a Result names them.
     """
 
@@ -107,13 +111,22 @@ class Bench:
         arrays: Mapping[str, Array],
         roots: Sequence[Path],
         sets: int = 1,
+        calls: Calls = "one by one",
     ) -> None:
         self.device, self.problem, self.arrays, self.roots = device, problem, arrays, roots
-        self.sets = sets
+        self.sets, self.calls = sets, calls
+        # One set is written again by every dispatch, which is reason enough to wait.
+        self._shared = [device.create_buffer(16)] if sets > 1 and calls == "one by one" else []
         self.spent: dict[str, Any] = {}
         self._answers: dict[tuple[str, bytes], Answers] = {}
         self._inputs: Inputs | None = None
         self._outputs: dict[str, Outputs] = {}
+
+    @property
+    def cold(self) -> bool:
+        """Whether a copy of all sets in turn moves more than any cache of the device holds."""
+        size = OPS["copy"].minimum_bytes(plain(self.problem))
+        return not self.device.traits.software and size * self.sets >= LARGEST_CACHE
 
     def answers(self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]]) -> Answers:
         """The op's float64 answers, worked out once; for each h that was written, where there is one."""
@@ -142,12 +155,19 @@ class Bench:
         """Compile a shader of this problem and bind it to the buffers."""
         with self._spending("compile_ns"):
             module = create_module(self.device, shader)
+        shared = self._shared
+        bound = max(len(step.bindings) for step in shader.steps) + len(shared)
+        if shared and bound > self.device.limits["max-storage-buffers-per-shader-stage"]:
+            raise WebnormError(
+                f"{shader.variant} binds as many storage buffers as this device has, and timing calls "
+                "one by one takes one more: expected fewer options, or --at-once"
+            )
         with self._spending("pipeline_ns"):
-            pipelines = create_pipelines(self.device, shader, module)
+            pipelines = create_pipelines(self.device, shader, module, len(shared))
         if self._inputs is None:
             self._inputs = Inputs(self.device, self.arrays, self.sets)
         outputs = self.outputs(shader.variant)
-        return Plan(self.device, shader, self._inputs.buffers, outputs.buffers, pipelines)
+        return Plan(self.device, shader, self._inputs.buffers, outputs.buffers, pipelines, shared)
 
     @contextmanager
     def _spending(self, name: str) -> Iterator[None]:
@@ -174,13 +194,15 @@ class Bench:
 
     def holds(self, plan: Plan, expected: bytes) -> bool:
         """Whether every set's bits have this digest, with all guards intact."""
-        for index in range(self.sets):
-            got = self.outputs(plan.shader.variant).read_all(index)
-            if not all(intact for _, intact in got.values()):
-                return False
-            if digest(got) != expected:
-                return False
-        return True
+        outputs = self.outputs(plan.shader.variant)
+        got = outputs.read_all()
+        if not all(intact for _, intact in got.values()) or digest(got) != expected:
+            return False
+        return self.sets == 1 or self._sameness.of(outputs.sized())
+
+    @cached_property
+    def _sameness(self) -> Sameness:
+        return Sameness(self.device)
 
 
 def digest(outputs: Mapping[str, tuple[Array, bool]]) -> bytes:
@@ -241,14 +263,28 @@ class TimingJob:
     roots: tuple[Path, ...]
     sets: int
     rule: timing.Rule
+    calls: Calls = "one by one"
 
 
 def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     """Try each variant, then time those that are right in turn; the last round is checked again."""
     op = next((OPS[spec.op] for spec in job.variants if not OPS[spec.op].exact), OPS["copy"])
     check_memory(job.problem, op, device, job.sets)
-    bench = Bench(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
+    bench = Bench(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets, job.calls)
     yield from time_side_by_side(bench, job.variants, job.rule)
+
+
+@dataclass
+class _Running:
+    """A variant that is right: how to run it, the bits that it gave, and how it is sampled."""
+
+    index: int
+    result: Result
+    plan: Plan
+    bits: bytes | None
+    sampler: timing.Sampler
+    dispatches: int
+    samples: list[float]
 
 
 def time_side_by_side(
@@ -257,14 +293,15 @@ def time_side_by_side(
     rule: timing.Rule,
     sieve: Bench | None = None,
     whole: Collection[int] = (),
+    between: Callable[[], None] | None = None,
 ) -> Iterator[Any]:
     """`time_variants` on buffers that are there already.
 
     With a `sieve`, a bench of fewer rows, only the variants whose numbers are in `whole` are held against
-    float64 on the bench itself, before and after; the others on the sieve.
+    float64 on the bench itself, before and after; the others on the sieve. `between` is called after each
+    round, for what is sampled beside the variants.
     """
-    stopwatch = timing.Stopwatch(bench.device)
-    running: list[tuple[int, Result, Plan, bytes | None, int]] = []
+    right: list[tuple[int, Result, Plan, bytes | None]] = []
     for index, spec in enumerate(variants):
         yield Began(index)
         bits: bytes | None
@@ -275,35 +312,49 @@ def time_side_by_side(
         if plan is None:
             yield Found(index, result)
         else:
-            running.append((index, result, plan, bits, stopwatch.dispatches(plan)))
-    if not running:
+            right.append((index, result, plan, bits))
+    if not right:
         return
 
-    samples: list[list[float]] = [[] for _ in running]
-    began = timing.clock()
-    while timing.clock() - began < rule.warm_up_s:
-        for index, _, plan, _, dispatches in running:
-            yield Began(index)
-            stopwatch.time(plan, dispatches)
-    began = timing.clock()
-    done = 0
-    while not timing.enough(samples, rule, began):
-        for own, (index, _, plan, _, dispatches) in zip(samples, running, strict=True):
-            yield Began(index)
-            own.append(stopwatch.time(plan, dispatches))
-        done += 1
-        yield Round(done)
-
-    for own, (index, result, plan, bits, dispatches) in zip(samples, running, strict=True):
+    stopwatch = Stopwatch(bench.device)
+    pace = yardstick(bench, stopwatch, rule.settle_s)
+    running = []
+    for index, result, plan, bits in right:
         yield Began(index)
-        if bits is not None:
-            # The check is of the buffers that were timed: this sample counts like the others.
-            bench.outputs(plan.shader.variant).poison()
-            own.append(stopwatch.time(plan, dispatches))
-            result = repeated(bench, result, plan, bits)
+        pace.ready()
+        running.append(_Running(index, result, plan, bits, *stopwatch.sampler(plan), []))
+        pace.worked()
+    samplers, samples = [one.sampler for one in running], [one.samples for one in running]
+    for event in timing.take_turns(samplers, samples, rule, pace, between):
+        yield Began(running[event.index].index) if isinstance(event, timing.Turn) else event
+
+    # What the copies went through, everything did.
+    copies = [one.samples for one in running if one.result.roofline]
+    drifted = bool(copies) and timing.drifting(min(copies, key=lambda own: timing.statistics(own).median))
+    for one in running:
+        yield Began(one.index)
+        result = one.result
+        if one.bits is not None:
+            # The check is of the buffers that were timed, all of them: this sample counts like the others.
+            bench.outputs(one.plan.shader.variant).poison()
+            pace.ready()
+            one.samples.append(stopwatch.time(one.plan, max(one.dispatches, bench.sets)))
+            pace.worked()
+            result = repeated(bench, result, one.plan, one.bits)
         if result.status == "pass":
-            result = _measured(bench, stopwatch, result, plan, dispatches, own)
-        yield Found(index, result)
+            raised = (("unsettled", not pace.settled), ("drifting", drifted))
+            remarks = tuple(flag for flag, holds in raised if holds)
+            result = _measured(bench, stopwatch.method, result, one, remarks)
+        yield Found(one.index, result)
+
+
+def yardstick(bench: Bench, stopwatch: Stopwatch, settle_s: float) -> timing.Pace:
+    """The pace of a copy of the bench's problem, as it runs by default."""
+    (copy,) = (kernel for kernel in discover() if kernel.op.exact)
+    traits = bench.device.traits
+    variant = default_variant(copy, plain(bench.problem), traits)
+    sampler, _ = stopwatch.sampler(bench.prepare(variant))
+    return timing.Pace(sampler, min(settle_s, SOFTWARE_SETTLES_S) if traits.software else settle_s)
 
 
 def _sieved(bench: Bench, variant: Variant, sieve: Bench) -> tuple[Result, Plan | None]:
@@ -318,28 +369,24 @@ def _sieved(bench: Bench, variant: Variant, sieve: Bench) -> tuple[Result, Plan 
 
 
 def _measured(
-    bench: Bench,
-    stopwatch: timing.Stopwatch,
-    result: Result,
-    plan: Plan,
-    dispatches: int,
-    samples: Sequence[float],
+    bench: Bench, method: Method, result: Result, one: _Running, remarks: tuple[str, ...]
 ) -> Result:
-    """The result with its times."""
-    statistics = timing.statistics(samples)
-    size = plan.shader.variant.kernel.op.minimum_bytes(bench.problem_of(plan.shader.variant))
+    """The result with its times; `remarks` are flags of the whole run."""
+    statistics = timing.statistics(one.samples)
+    size = one.plan.shader.variant.kernel.op.minimum_bytes(bench.problem_of(one.plan.shader.variant))
     return replace(
         result,
         median_ns=statistics.median,
         p20_ns=statistics.p20,
         p80_ns=statistics.p80,
-        samples_ns=tuple(samples),
-        dispatches_per_sample=dispatches,
-        timing_method=stopwatch.method,
-        cache="cold" if bench.sets > 1 or not bench.device.traits.software else "warm",
+        samples_ns=tuple(one.samples),
+        dispatches_per_sample=one.dispatches,
+        timing_method=method,
+        cache="cold" if bench.cold else "warm",
+        calls=bench.calls,
         bytes=size,
         gbps=size / statistics.median if statistics.median > 0 else None,
-        flags=timing.flags(samples),
+        flags=(*timing.flags(one.samples), *remarks),
     )
 
 

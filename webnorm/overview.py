@@ -30,14 +30,14 @@ _ROWS, _COLS = 1024, 1024
 _THEME = "ansi_dark"
 
 
-def adapter_table(found: Sequence[AdapterInfo]) -> Table:
-    """Every adapter, the one that is used first."""
+def adapter_table(found: Sequence[AdapterInfo], used: AdapterInfo) -> Table:
+    """Every adapter by its index, and which of them is used."""
     table = Table(box=None, pad_edge=False)
     for heading in ("", "adapter", "backend", "type", "driver", "features"):
         table.add_column(heading, overflow="fold")
     for adapter in found:
         table.add_row(
-            "used" if adapter.index == 0 else str(adapter.index),
+            "used" if adapter.index == used.index else str(adapter.index),
             Text(adapter.name),
             adapter.backend,
             adapter.type,

@@ -272,6 +272,12 @@ class Outputs:
         guard = raw[math.ceil(tensor.data_bytes(self.problem) / 4) * 4 :]
         return as_array(raw, tensor, self.problem), bool(np.all(guard.view(np.uint32) == POISON))
 
+    def sized(self) -> list[tuple[list[Any], int]]:
+        """Every output's buffers, one for each set, and its bytes without the guard."""
+        return [
+            (self.buffers[name], tensor.data_bytes(self.problem)) for name, tensor in self.tensors.items()
+        ]
+
     def read_all(self, index: int = 0) -> dict[str, tuple[Array, bool]]:
         """Every output of a set, and whether its guard is untouched."""
         return {name: self.read(name, index) for name in self.tensors}

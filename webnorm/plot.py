@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from webnorm import system
 from webnorm.errors import WebnormError
 from webnorm.problem import Problem
 from webnorm.results import Report, Result, best, replacing, shape
@@ -50,10 +53,15 @@ class _Panel:
 
 
 def file_format(path: Path) -> str:
-    """The format that the name of a picture asks for, "svg" or "png"; WebnormError for any other."""
+    """The format that the name of a picture asks for, "svg" or "png".
+
+    Raises WebnormError for any other, and without matplotlib.
+    """
     suffix = path.suffix.lower()
     if suffix not in (".svg", ".png"):
         raise WebnormError(f"cannot draw {path}: its suffix is {suffix!r}; expected .svg or .png")
+    if find_spec("matplotlib") is None:
+        raise WebnormError(f"a plot needs matplotlib: {shlex.join(system.pip_install('matplotlib'))}")
     return suffix[1:]
 
 
@@ -65,11 +73,8 @@ def plot(report: Report, path: Path) -> None:
     Raises WebnormError for another suffix, without matplotlib, and where nothing was timed.
     """
     form = file_format(path)
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise WebnormError("a plot needs matplotlib: pip install 'webnorm[plot]'") from error
+    import matplotlib
+    from matplotlib.figure import Figure
 
     panels = _panels(report.results)
     if not panels:

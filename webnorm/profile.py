@@ -1,55 +1,66 @@
-"""Where the time of a problem goes beside the kernel: what bringing arrays to the device and back takes."""
+"""Where the time of a problem goes beside its kernel: in moving arrays, and in a call as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from webnorm import timing
-from webnorm.arrays import read
+from webnorm.arrays import GpuArray, read
+from webnorm.calls import compute
 from webnorm.device import Device
 from webnorm.errors import WebnormError
-from webnorm.lab import Round
+from webnorm.kernel import discover
 from webnorm.ops import OPS
 from webnorm.plan import buffer_bytes, check_memory, write
 from webnorm.problem import DTYPES, Problem
 from webnorm.results import Result, best
+from webnorm.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.worker import Worker, WorkerDied
 
 
 @dataclass(frozen=True)
 class TransferJob:
-    """An op and a problem whose inputs and outputs are brought over, and when to stop."""
+    """An op and a problem whose inputs and outputs are brought over, and when to stop. `kernel` is what the
+    Python interface is called with; None to leave that out.
+    """
 
     op: str
     problem: Problem
     rule: timing.Rule
+    kernel: str | None = None
 
 
 @dataclass(frozen=True)
 class Transfers:
-    """Medians in nanoseconds, until the device is done, and bytes of all inputs and of all outputs."""
+    """Medians in nanoseconds, until the device is done, and bytes of all inputs and of all outputs. A call is
+    on NumPy arrays, a resident one on GpuArrays.
+    """
 
     upload_ns: float
     download_ns: float
     upload_bytes: int
     download_bytes: int
+    call_ns: float | None = None
+    resident_call_ns: float | None = None
 
 
-def time_transfers(device: Device, job: TransferJob) -> Iterator[Round | Transfers]:
+def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.Round | Transfers]:
     """The worker's task: bring a problem's inputs up and its outputs down, as a call on NumPy arrays does."""
     op, problem = OPS[job.op], job.problem
     check_memory(problem, op, device)
     present, written = op.present(problem), op.outputs(problem)
     # Not zeros: the system gives one page of them for all, which the cache holds.
-    arrays = [
-        np.ones(tensor.shape(problem), DTYPES[tensor.dtype(problem)])
+    arrays = {
+        tensor.name: np.ones(tensor.shape(problem), DTYPES[tensor.dtype(problem)])
         for tensor in present
         if tensor not in written
-    ]
-    uploads = [(device.create_buffer(buffer_bytes(array.nbytes)), array) for array in arrays]
+    }
+    uploads = [(device.create_buffer(buffer_bytes(array.nbytes)), array) for array in arrays.values()]
     downloads = [
         (
             device.create_buffer(buffer_bytes(tensor.data_bytes(problem))),
@@ -58,31 +69,40 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[Round | Transfe
         )
         for tensor in written
     ]
-    stopwatch = timing.Stopwatch(device)
+    stopwatch = Stopwatch(device)
 
     def upload() -> None:
         for buffer, array in uploads:
             write(device, buffer, array)
         stopwatch.wait()
 
-    def download() -> None:
-        read(device, downloads)
+    works: dict[str, Callable[[], Any]] = {
+        "upload_ns": upload,
+        "download_ns": lambda: read(device, downloads),
+    }
+    if job.kernel is not None:
+        call = partial(compute, op, problem, device=device, kernel=job.kernel)
+        resident = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
 
-    for _ in range(timing.WARM_UP_RUNS):
-        upload()
-        download()
-    up: list[float] = []
-    down: list[float] = []
+        def resident_call() -> None:
+            call(resident, keep=True)
+            stopwatch.wait()
+
+        works["resident_call_ns"] = resident_call
+        works["call_ns"] = lambda: call(arrays, keep=False)
+    for _ in range(WARM_UP_RUNS):
+        for work in works.values():
+            work()
+    samples: dict[str, list[float]] = {what: [] for what in works}
     began = timing.clock()
-    while not timing.enough([up, down], job.rule, began):
-        up.append(timing.elapsed(upload))
-        down.append(timing.elapsed(download))
-        yield Round(len(up))
+    while not timing.enough([*samples.values()], job.rule, began):
+        for what, work in works.items():
+            samples[what].append(timing.elapsed(work))
+        yield timing.Round(len(samples["upload_ns"]))
     yield Transfers(
-        upload_ns=timing.statistics(up).median,
-        download_ns=timing.statistics(down).median,
-        upload_bytes=sum(array.nbytes for array in arrays),
+        upload_bytes=sum(array.nbytes for array in arrays.values()),
         download_bytes=sum(tensor.data_bytes(problem) for tensor in written),
+        **{what: timing.statistics(own).median for what, own in samples.items()},
     )
 
 
@@ -94,7 +114,9 @@ def profiled(results: Sequence[Result], worker: Worker, rule: timing.Rule) -> li
     fastest = best([result for result in results if not result.roofline])
     if fastest is None:
         return list(results)
-    job = TransferJob(fastest.op, fastest.problem, rule)
+    callable_kernels = {kernel.name for kernel in discover() if kernel.op.name == fastest.op}
+    kernel = fastest.kernel if fastest.kernel in callable_kernels else None
+    job = TransferJob(fastest.op, fastest.problem, rule, kernel)
     try:
         *_, found = worker.stream(time_transfers, job)
     except WorkerDied as death:

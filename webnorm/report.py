@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, JustifyMethod, Renderab
 from rich.table import Table
 from rich.text import Text
 
-from webnorm.compare import Comparison
+from webnorm.compare import Drift, Verdicts
 from webnorm.results import (
     NOTHING,
     NUMERIC,
@@ -89,6 +89,11 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
         f"upload and download by the wall clock, the wait for the device included; dispatch by "
         f"{result.timing_method}",
     ]
+    if result.call_ns is not None:
+        remarks.append(
+            f"a call from Python, waited for: {time_text(result.resident_call_ns)} on GpuArrays, "
+            f"{time_text(result.call_ns)} on NumPy arrays"
+        )
     if software:
         remarks.append("a software adapter: its memory is the CPU's, and nothing passes a bus")
     table = _table(None, ())
@@ -149,18 +154,23 @@ def _worst(result: Result) -> Text:
     return text.append(f"\n{result.worst}", "dim") if result.worst else text
 
 
-def compare_table(comparisons: Sequence[Comparison]) -> Table:
-    """One line per pair: the ratio of medians (above 1 is slower), its 95 % interval, the verdict."""
-    remarks = ["ratio: new median over old median, with its 95 % interval; above 1 is slower"]
-    reasons = Counter(f"{one.verdict}: {one.reason}" for one in comparisons if one.reason)
+def compare_table(verdicts: Verdicts) -> RenderableType:
+    """What the copies did, then a line per pair: the ratio (above 1 is slower), its interval, the verdict."""
+    found = verdicts.comparisons
+    remarks = [
+        "ratio: new time over old time, as multiples of the copy's in the same rounds; above 1 is slower",
+        "with 95 % confidence all intervals hold",
+        *verdicts.remarks,
+    ]
+    reasons = Counter(f"{one.verdict}: {one.reason}" for one in found if one.reason)
     remarks += (f"{reason} ({count}x)" if count > 1 else reason for reason, count in reasons.items())
-    table = _table(None, remarks)
+    table = _table(None, ())
     table.add_column("problem", overflow="fold")
     table.add_column("kernel", overflow="fold")
     table.add_column("ratio", justify="right", no_wrap=True)
     table.add_column("interval", justify="right")
     table.add_column("verdict")
-    for one in comparisons:
+    for one in found:
         bounds = NOTHING if one.low is None or one.high is None else f"{one.low:.3f} to {one.high:.3f}"
         table.add_row(
             Text(f"{one.op} {one.problem}{f', {one.case}' if one.case else ''}"),
@@ -169,12 +179,32 @@ def compare_table(comparisons: Sequence[Comparison]) -> Table:
             bounds,
             Text(one.verdict, _STYLES.get(one.verdict, "dim")),
         )
-    return table
+    # Not the table's title and caption: those are no wider than the table.
+    return Group(Text(drift_text(verdicts.drift), "bold"), table, Text("\n".join(remarks)))
 
 
-def step_line(passed: bool, text: str) -> Text:
-    """One step of `verify`: whether it passed, and what it looked at."""
-    verdict = "pass" if passed else "FAIL"
+def drift_text(drift: Drift | None) -> str:
+    """What the copies did between two reports, in a line."""
+    if drift is None:
+        return "copies: none is in both"
+    if drift.problems > 1:
+        head = f"copies of {drift.problems} problems: {_change(drift.ratio)} in time"
+    else:
+        rates = [NOTHING if rate is None else f"{rate:.4g}" for rate in (drift.old_gbps, drift.new_gbps)]
+        head = f"copies: {rates[0]} -> {rates[1]} GB/s, {_change(drift.ratio)} in time"
+    if drift.low is None or drift.high is None or drift.spread is None:
+        return f"{head}; one run does not tell what moves between runs"
+    bounds = f"(95 %: {_change(drift.low)} to {_change(drift.high)})"
+    return f"{head} {bounds}; spread between runs {100 * drift.spread:.1f} %"
+
+
+def _change(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def step_line(passed: bool | None, text: str) -> Text:
+    """One step of `verify`: whether it passed, None if it could not be taken, and what it looked at."""
+    verdict = "skip" if passed is None else "pass" if passed else "FAIL"
     return Text.assemble((verdict, _STYLES[verdict]), f"  {text}")
 
 

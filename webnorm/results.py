@@ -7,21 +7,25 @@ import io
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
-from webnorm import __version__
+from webnorm import __version__, runs
 from webnorm.errors import WebnormError
-from webnorm.problem import Problem
+from webnorm.origin import Origin
+from webnorm.problem import Array, Problem
+from webnorm.timing import drift
 
 SCHEMA = 1
 
 Status = Literal["pass", "fail", "skip", "error"]
 TimingMethod = Literal["timestamp", "wall clock"]
 Cache = Literal["cold", "warm"]
+Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
 
 
@@ -34,9 +38,12 @@ class Result:
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
     `flags` holds remarks such as "noisy", "throttled" and "suspicious". `auto` marks the variant that
     kernel="auto" takes for this problem, and says what named it.
+    `runs` is how many of the samples each run gave, None for one run. Results of one problem in one run were
+    sampled in turn: samples with the same index stand in the same round.
     The first use took `render_ns` for the text, `compile_ns` for wgpu to parse and check it and `pipeline_ns`
     for the driver's compiler. `upload_ns` and `download_ns` are what all inputs took to the device, and all
-    outputs back.
+    outputs back; `call_ns` and `resident_call_ns` a call of the Python interface, on NumPy arrays and on
+    GpuArrays.
     """
 
     op: str
@@ -57,9 +64,11 @@ class Result:
     p20_ns: float | None = None
     p80_ns: float | None = None
     samples_ns: tuple[float, ...] | None = None
+    runs: tuple[int, ...] | None = None
     dispatches_per_sample: int | None = None
     timing_method: TimingMethod | None = None
     cache: Cache | None = None
+    calls: Calls | None = None
     bytes: int | None = None
     gbps: float | None = None
     percent_of_copy: float | None = None
@@ -72,11 +81,26 @@ class Result:
     download_ns: float | None = None
     upload_bytes: int | None = None
     download_bytes: int | None = None
+    call_ns: float | None = None
+    resident_call_ns: float | None = None
 
     @property
     def timed(self) -> bool:
         """Whether this is a right answer with a usable time: NaN, infinity and 0 ns are none."""
         return self.status == "pass" and self.median_ns is not None and 0 < self.median_ns < math.inf
+
+    @property
+    def samples_by_run(self) -> list[Array]:
+        """The samples of each run, in nanoseconds."""
+        return runs.by_run(self.samples_ns or (), self.runs)
+
+    def beside(self, other: Result) -> bool:
+        """Whether the two have samples of the same rounds of the same runs."""
+        mine, others = (
+            [len(samples) for samples in one.samples_by_run] if one.samples_ns else []
+            for one in (self, other)
+        )
+        return mine == others and all(mine) and bool(mine)
 
     @property
     def roofline(self) -> bool:
@@ -88,12 +112,16 @@ class Result:
 class Report:
     """Everything one run found: the device (name, driver, type...), and the results in order.
 
-    `webnorm` is the version that measured, which a file keeps when a later version rewrites it.
+    `webnorm` is the version that measured, which a file keeps when a later version rewrites it. `complete` is
+    False while a run goes on, and after it was interrupted; that and `origin` are None where a file is older
+    than they are.
     """
 
     device: Mapping[str, Any]
     results: tuple[Result, ...]
     webnorm: str = __version__
+    complete: bool | None = None
+    origin: Origin | None = None
 
 
 # --- JSON
@@ -101,7 +129,10 @@ class Report:
 
 def to_json(report: Report) -> str:
     """The report as strict JSON, a result per line; a number that is not finite is a string: "inf"."""
-    head = {"schema": SCHEMA, "webnorm": report.webnorm, "device": _strict(report.device)}
+    about = {"complete": report.complete, **(asdict(report.origin) if report.origin else {})}
+    head = {"schema": SCHEMA, "webnorm": report.webnorm}
+    head |= {name: value for name, value in about.items() if value is not None}
+    head["device"] = _strict(report.device)
     lines = ",\n".join(json.dumps(_as_json(result), allow_nan=False) for result in report.results)
     return f'{json.dumps(head, allow_nan=False)[:-1]}, "results": [\n{lines}\n]}}\n'
 
@@ -121,7 +152,13 @@ def read(path: Path) -> Report:
     if not isinstance(data["device"], dict) or not isinstance(data["results"], list):
         raise WebnormError(f"device is not an object or results is not a list: {path}")
     results = (_from_json(entry, f"results[{at}] of {path}") for at, entry in enumerate(data["results"]))
-    return Report(device=data["device"], results=tuple(results), webnorm=str(data["webnorm"]))
+    return Report(
+        device=data["device"],
+        results=tuple(results),
+        webnorm=str(data["webnorm"]),
+        complete=_known(data, "complete", _flag, f"{path}"),
+        origin=_origin(data, f"{path}"),
+    )
 
 
 def _as_json(result: Result) -> dict[str, Any]:
@@ -157,15 +194,27 @@ def _need(data: Any, keys: Sequence[str], where: str) -> None:
 def _from_json(data: Any, where: str) -> Result:
     _need(data, _REQUIRED, where)
     _need(data["problem"], _PROBLEM_REQUIRED, f"problem in {where}")
-    values = {}
     # Keys that are not known here are passed over: a later webnorm may add some without a new schema.
-    for name, convert in _CONVERT.items():
-        if name in data:
-            try:
-                values[name] = convert(data[name])
-            except (TypeError, ValueError, AttributeError, KeyError, WebnormError) as error:
-                raise WebnormError(f"{name} is not understood: {error}: {where}") from error
-    return Result(**values)
+    values = {name: _known(data, name, convert, where) for name, convert in _CONVERT.items() if name in data}
+    result = Result(**values)
+    if result.runs is not None and sum(result.runs) != len(result.samples_ns or ()):
+        raise WebnormError(f"runs is not understood: they are not as many as samples_ns: {where}")
+    return result
+
+
+def _known(data: Mapping[str, Any], name: str, convert: Callable[[Any], Any], where: str) -> Any:
+    """The value of a key, None where the file does not have it."""
+    try:
+        return convert(data[name]) if name in data else None
+    except (TypeError, ValueError, AttributeError, KeyError, WebnormError) as error:
+        raise WebnormError(f"{name} is not understood: {error}: {where}") from error
+
+
+def _origin(data: Mapping[str, Any], where: str) -> Origin | None:
+    if "run" not in data:
+        return None
+    _need(data, ("time", "command", "host"), where)
+    return Origin(**{field.name: _known(data, field.name, _text, where) for field in fields(Origin)})
 
 
 def _exactly(kind: type) -> Callable[[Any], Any]:
@@ -193,6 +242,12 @@ def _number(value: Any) -> float:
     return float(value)
 
 
+def _count(value: Any) -> int:
+    if _integer(value) < 1:
+        raise ValueError(f"{value}; expected 1 or more")
+    return int(value)
+
+
 _text, _integer, _flag = _exactly(str), _exactly(int), _exactly(bool)
 _REQUIRED = ("op", "kernel", "constants", "problem", "status")
 _PROBLEM_REQUIRED = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
@@ -215,9 +270,11 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "p20_ns": _number,
     "p80_ns": _number,
     "samples_ns": lambda value: tuple(map(_number, value)),
+    "runs": lambda value: tuple(map(_count, value)),
     "dispatches_per_sample": _integer,
     "timing_method": _one_of(get_args(TimingMethod)),
     "cache": _one_of(get_args(Cache)),
+    "calls": _one_of(get_args(Calls)),
     "bytes": _integer,
     "gbps": _number,
     "percent_of_copy": _number,
@@ -230,6 +287,8 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "download_ns": _number,
     "upload_bytes": _integer,
     "download_bytes": _integer,
+    "call_ns": _number,
+    "resident_call_ns": _number,
 }
 
 
@@ -281,9 +340,20 @@ def _beside(path: Path) -> Iterator[tuple[Path, Path]]:
 
 # --- Rows of text, the same in the terminal and in Markdown
 
-COLUMNS = ("#", "kernel", "constants", "median", "GB/s", "% of copy", "max abs error", "verdict", "timing")
+COLUMNS = (
+    "#",
+    "kernel",
+    "constants",
+    "median",
+    "+-%",
+    "GB/s",
+    "% of copy",
+    "max abs error",
+    "verdict",
+    "timing",
+)
 # The columns of COLUMNS that hold numbers.
-NUMERIC = frozenset({"#", "median", "GB/s", "% of copy", "max abs error"})
+NUMERIC = frozenset({"#", "median", "+-%", "GB/s", "% of copy", "max abs error"})
 NOTHING = "-"
 # Reasons shown per kernel and verdict; the rest is counted.
 _MOST_NOTES = 3
@@ -325,6 +395,29 @@ def ranked(results: Sequence[Result]) -> list[Result]:
     return roofline + sorted(others, key=_order)
 
 
+def places(ordered: Sequence[Result]) -> list[str]:
+    """The rank of each timed result, "" for others. Those that noise does not part share one: "2=" and "2=".
+
+    A result shares the rank before it unless it is slower than the first of that rank, round by round, with
+    95 % confidence.
+    """
+    ranks: list[int | None] = []
+    first: Result | None = None
+    rank = 0
+    for at, result in enumerate(ordered):
+        if result.timed and (first is None or _slower(result, first)):
+            first, rank = result, at + 1
+        ranks.append(rank if result.timed else None)
+    shared = Counter(ranks)
+    return ["" if rank is None else f"{rank}=" if shared[rank] > 1 else str(rank) for rank in ranks]
+
+
+def _slower(result: Result, other: Result) -> bool:
+    if not result.beside(other):
+        return True
+    return runs.ratio_interval(result.samples_by_run, other.samples_by_run)[0] > 1
+
+
 @dataclass(frozen=True)
 class Layout:
     """A table of one problem: `columns` of COLUMNS, a result and its cells per row, `remarks` to go below."""
@@ -338,20 +431,30 @@ def layout(results: Sequence[Result]) -> Layout:
     """`ranked` as cells. How it was timed is said once, below, unless it differs from row to row."""
     hows = {_how(result) for result in results if result.timed}
     rows: list[tuple[Result, tuple[str, ...]]] = []
-    rank = 0
     mixed = any(not result.roofline for result in results)
-    for result in ranked(results):
+    ordered = ranked(results)
+    rooflines = sum(mixed and result.roofline for result in ordered)
+    for result, place in zip(ordered, [""] * rooflines + places(ordered[rooflines:]), strict=True):
         marked = mixed and result.roofline
-        rank += result.timed and not marked
-        place = str(rank) if result.timed and not marked else ""
         mark = " (roofline)" if marked else " (auto)" if result.auto else ""
         kernel = f"{result.kernel}{mark}"
         rows.append((result, _cells(result, place, kernel, how=len(hows) > 1)))
     remarks = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
+    remarks += drift_remarks(results)
     columns: tuple[str, ...] = COLUMNS
     if not any(cells[-1] for _, cells in rows):
         columns, rows = COLUMNS[:-1], [(result, cells[:-1]) for result, cells in rows]
     return Layout(columns, rows, remarks + auto_remarks(results) + notes(results))
+
+
+def drift_remarks(results: Sequence[Result]) -> list[str]:
+    """By how much the best copy became slower while everything was timed, in the worst of its runs."""
+    copy = best([result for result in results if result.roofline])
+    drifts = [drift(own.tolist()) for own in copy.samples_by_run if len(own) > 1] if copy else []
+    if not drifts or copy is None:
+        return []
+    most = max(drifts, key=abs)
+    return [f"{copy.kernel} at the end of the run: {100 * most:+.1f} % of its time at the beginning"]
 
 
 def auto_remarks(results: Sequence[Result]) -> list[str]:
@@ -412,6 +515,13 @@ def time_text(nanoseconds: float | None) -> str:
     return f"{nanoseconds:.4g} ns"
 
 
+def _spread_text(result: Result) -> str:
+    """Half the distance of the 20th and the 80th percentile, in percent of the median."""
+    if not result.timed or result.median_ns is None or result.p20_ns is None or result.p80_ns is None:
+        return NOTHING
+    return f"{50 * (result.p80_ns - result.p20_ns) / result.median_ns:.0f}"
+
+
 def error_text(error: float | None) -> str:
     """An error with two digits."""
     if error is None:
@@ -443,7 +553,7 @@ def to_markdown(report: Report) -> str:
 
 def to_csv(report: Report) -> str:
     """A line per result without its samples; constants, options and flags are joined by semicolons."""
-    names = [field.name for field in fields(Result) if field.name not in ("problem", "samples_ns")]
+    names = [field.name for field in fields(Result) if field.name not in ("problem", "samples_ns", "runs")]
     out = io.StringIO()
     writer = csv.DictWriter(out, ["device", *_PROBLEM_REQUIRED, *names], lineterminator="\n")
     writer.writeheader()
@@ -479,7 +589,8 @@ def _title(op: str, problem: Problem) -> str:
 
 def _how(result: Result) -> str:
     cache = f"{result.cache} cache" if result.cache else ""
-    return ", ".join(filter(None, (result.timing_method, cache))) or "unknown means"
+    calls = f"calls {result.calls}" if result.calls else ""
+    return ", ".join(filter(None, (result.timing_method, cache, calls))) or "unknown means"
 
 
 def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...]:
@@ -490,6 +601,7 @@ def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...
         kernel,
         constants_text(result.constants) or NOTHING,
         time_text(result.median_ns),
+        _spread_text(result),
         NOTHING if result.gbps is None else f"{result.gbps:.4g}",
         NOTHING if result.percent_of_copy is None else f"{result.percent_of_copy:.0f}",
         error_text(result.max_abs_error),

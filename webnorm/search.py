@@ -21,9 +21,10 @@ from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, load
 from webnorm.ops import OPS, make_inputs
-from webnorm.plan import Plan, check_memory
+from webnorm.plan import check_memory
 from webnorm.problem import Problem
 from webnorm.render import render_shader
+from webnorm.stopwatch import Stopwatch
 
 # A kernel's first variant has the constants that its header chooses: three times the time of another kernel's
 # is more than other constants make up for.
@@ -77,8 +78,8 @@ class Trials(Protocol):
     def fingerprint(self, index: int) -> Hashable:
         """Equal for candidates that run the same text in the same way; WebnormError if there is none."""
 
-    def time(self, index: int) -> float:
-        """Take one sample, in nanoseconds per dispatch; raises WebnormError if it cannot run."""
+    def time(self, indices: Sequence[int]) -> list[float]:
+        """Take a sample of each, in nanoseconds per dispatch; raises WebnormError if one cannot run."""
 
     def fault(self, index: int) -> str | None:
         """What is wrong with its answer; None when it is right."""
@@ -180,10 +181,10 @@ class _Search:
     def pair(self, index: int) -> float:
         """A sample of a candidate over one of the reference; 1 for the reference itself."""
         if self.reference is None:
-            self.trials.time(index)
+            self.trials.time([index])
             return 1.0
-        reference = self.trials.time(self.reference)
-        return self.trials.time(index) / reference
+        reference, own = self.trials.time([self.reference, index])
+        return own / reference
 
     def promise(self, index: int) -> tuple[float, int, int]:
         """Sorts the untried: by the best ratio of the kernel so far, then by nearness to what had it."""
@@ -213,12 +214,10 @@ class _Search:
 
     def round(self) -> Iterator[Event]:
         """One more sample of everything in the race, in turn."""
-        assert self.reference is not None
-        reference = self.trials.time(self.reference)
         for index in [i for i in self.ratios if i != self.reference]:
             yield lab.Began(index)
             try:
-                self.ratios[index].append(self.trials.time(index) / reference)
+                self.ratios[index].append(self.pair(index))
             except WebnormError as error:
                 yield Dropped(index, str(error))
                 self.leave(index)
@@ -275,8 +274,9 @@ class _OnDevice:
 
     def __init__(self, bench: lab.Bench, candidates: Sequence[Variant]) -> None:
         self.bench, self.candidates = bench, candidates
-        self.stopwatch = timing.Stopwatch(bench.device)
-        self.plans: dict[int, tuple[Plan, int]] = {}
+        self.stopwatch = Stopwatch(bench.device)
+        self.pace = lab.yardstick(bench, self.stopwatch, timing.Rule().settle_s)
+        self.samplers: dict[int, timing.Sampler] = {}
 
     def fingerprint(self, index: int) -> Hashable:
         problem = self.bench.problem
@@ -289,12 +289,19 @@ class _OnDevice:
         )
         return shader.text, counts, records
 
-    def time(self, index: int) -> float:
+    def time(self, indices: Sequence[int]) -> list[float]:
         try:
-            if index not in self.plans:
-                plan = self.bench.prepare(self.candidates[index])
-                self.plans[index] = plan, self.stopwatch.dispatches(plan)
-            return self.stopwatch.time(*self.plans[index])
+            for index in indices:
+                if index not in self.samplers:
+                    plan = self.bench.prepare(self.candidates[index])
+                    self.pace.ready()
+                    self.samplers[index], _ = self.stopwatch.sampler(plan)
+                    self.pace.worked()
+            self.pace.ready()
+            readings = [self.samplers[index]() for index in indices]
+            found = [reading() for reading in readings]
+            self.pace.worked()
+            return found
         except wgpu.GPUError as error:
             raise WebnormError(f"wgpu refused to run it: {read_report(str(error))[1]}") from error
 
@@ -303,4 +310,4 @@ class _OnDevice:
         return None if plan is not None else result.reason or "it is wrong"
 
     def release(self, index: int) -> None:
-        self.plans.pop(index, None)
+        self.samplers.pop(index, None)

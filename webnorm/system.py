@@ -8,9 +8,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from webnorm.errors import WebnormError
 
@@ -32,6 +33,29 @@ DRIVER = {
 }
 CHROMIUM = dict.fromkeys(INSTALL, ("chromium",))
 
+# Where the Vulkan loader looks for drivers on Linux, unless one of the variables names others.
+_DRIVER_FOLDERS = ("/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d")
+_DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
+# What Mesa calls lavapipe's file, lvp_icd.x86_64.json for example.
+_SOFTWARE_DRIVER = "lvp_icd*.json"
+_OPENGL = ("OpenGL", "OpenGLES")
+
+
+class Adapter(Protocol):
+    """What of an adapter tells whether a better one is to be had: see `device.AdapterInfo`."""
+
+    @property
+    def name(self) -> str:
+        """Whose it is."""
+
+    @property
+    def backend(self) -> str:
+        """What drives it, as wgpu calls that: "Vulkan", "OpenGL"..."""
+
+    @property
+    def type(self) -> str:
+        """WebGPU's type of it, "CPU" for software."""
+
 
 @dataclass(frozen=True)
 class Mend:
@@ -41,6 +65,21 @@ class Mend:
     commands: tuple[tuple[str, ...], ...] = ()
     needs_root: bool = False
     """The commands need root, and there is no way to become root from here."""
+    optional: bool = False
+    """Everything works without it, if not as well."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether there are commands, and this process may run them."""
+        return bool(self.commands) and not self.needs_root
+
+
+def pip_install(package: str) -> tuple[str, ...]:
+    """The command that brings a Python package into this environment.
+
+    The package itself rather than an extra of webnorm, which may run from a checkout and be on no index.
+    """
+    return (sys.executable, "-m", "pip", "install", package)
 
 
 def is_root() -> bool:
@@ -49,17 +88,29 @@ def is_root() -> bool:
     return geteuid is not None and geteuid() == 0
 
 
+def _software_drivers() -> Iterable[str]:
+    """The files by which the Vulkan loader finds Mesa's software driver."""
+    for folder in _DRIVER_FOLDERS:
+        yield from map(str, Path(folder).glob(_SOFTWARE_DRIVER))
+
+
 def adapter_mend(
-    has_adapter: bool,
+    preferred: Adapter | None,
     platform: str = sys.platform,
     *,
     which: Callable[[str], str | None] = shutil.which,
     exists: Callable[[str], bool] = lambda path: Path(path).exists(),
     find_library: Callable[[str], str | None] = ctypes.util.find_library,
+    software_drivers: Callable[[], Iterable[str]] = _software_drivers,
+    environment: Mapping[str, str] = os.environ,
     root: bool | None = None,
 ) -> Mend | None:
-    """What a system without a WebGPU adapter needs; None where there is an adapter already."""
-    if has_adapter:
+    """What a system needs whose preferred WebGPU adapter is this one; None where no better one is to be had.
+
+    An adapter through OpenGL works, but has no subgroups. Where it is software, Mesa's Vulkan driver has
+    them; where it is a GPU, that of the GPU's maker, which is not for webnorm to install.
+    """
+    if preferred is not None and (preferred.backend not in _OPENGL or platform != "linux"):
         return None
     if platform == "darwin":
         return Mend(
@@ -67,13 +118,25 @@ def adapter_mend(
         )
     if platform == "win32":
         return Mend("No WebGPU adapter: install the graphics driver from the maker of your GPU.")
+    if preferred is not None and preferred.type != "CPU":
+        return Mend(
+            f"{preferred.name} through OpenGL has no subgroups: the Vulkan driver of its maker is missing.",
+            optional=True,
+        )
 
-    missing = _linux_missing(
-        has_driver=exists("/dev/nvidia0") or which("nvidia-smi") is not None,
-        has_loader=find_library("vulkan") is not None,
+    works = preferred is not None
+    what = "No subgroups, as the only adapter is software through OpenGL" if works else "No WebGPU adapter"
+    named = next((name for name in _DRIVER_VARIABLES if environment.get(name)), None)
+    if named is not None:
+        return Mend(f"{what}: {named} names Vulkan drivers that do not work.", optional=works)
+    has_loader = find_library("vulkan") is not None
+    if has_loader and any(software_drivers()):
+        return Mend(f"{what}: Mesa's Vulkan driver is installed, but does not work.", optional=works)
+    why = _linux_missing(
+        has_driver=exists("/dev/nvidia0") or which("nvidia-smi") is not None, has_loader=has_loader
     )
     by_hand = "Install the Vulkan loader and a Vulkan driver (Mesa's lavapipe needs no GPU)."
-    return _package_mend(missing, DRIVER, by_hand, which, root)
+    return replace(_package_mend(f"{what}: {why}", DRIVER, by_hand, which, root), optional=works)
 
 
 def browser_mend(
@@ -97,7 +160,7 @@ def browser_mend(
 
 def run_mend(mend: Mend, echo: Callable[[str], None]) -> None:
     """Run the commands, each printed first; a WebnormError says in one line what could not be done."""
-    if not mend.commands or mend.needs_root:
+    if not mend.runs:
         raise WebnormError(mend.missing)
     for command in mend.commands:
         line = shlex.join(command)
@@ -132,12 +195,12 @@ def _package_mend(
 
 def _linux_missing(*, has_driver: bool, has_loader: bool) -> str:
     if has_driver and not has_loader:
-        return "No WebGPU adapter: the NVIDIA driver is here, but the Vulkan loader (libvulkan.so.1) is not."
+        return "the NVIDIA driver is here, but the Vulkan loader (libvulkan.so.1) is not."
     if has_driver:
-        return "No WebGPU adapter: the NVIDIA driver is here, but its Vulkan part does not work."
+        return "the NVIDIA driver is here, but its Vulkan part does not work."
     if not has_loader:
-        return "No WebGPU adapter: the Vulkan loader (libvulkan.so.1) is not installed."
-    return "No WebGPU adapter: the Vulkan loader is here, but no Vulkan driver."
+        return "the Vulkan loader (libvulkan.so.1) is not installed."
+    return "the Vulkan loader is here, but no Vulkan driver."
 
 
 def _one_line(commands: tuple[tuple[str, ...], ...]) -> str:

@@ -1,47 +1,59 @@
-"""Timing: samples of several plans taken in turn, until a stated rule says that is enough."""
+"""Timing: samples of several things taken in turn on a device in its working state, until a rule says enough.
+
+Nothing here touches a device: a sampler is any function that puts a sample under way.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import wgpu
 
-from webnorm.device import Device
-from webnorm.plan import Plan
+# What a sampler gives: it waits for the sample that is under way, and returns nanoseconds per dispatch.
+Reading = Callable[[], float]
+Sampler = Callable[[], Reading]
 
-Method = Literal["timestamp", "wall clock"]
-
-# A sample is long enough for its clock: timestamps tick in nanoseconds but a pass costs a few microseconds
-# to begin and end; a submission timed from Python costs some hundred.
-SAMPLE_NS = {"timestamp": 1e6, "wall clock": 2e7}
-MOST_DISPATCHES = 256
 # Between p20 and p80 lie 60 % of the samples. A quiet GPU keeps them within 2 % of the median; past 20 %
 # something else was running.
 NOISY_SPREAD = 0.2
+# Fewer samples do not tell whether a device is noisy.
+FEW_SAMPLES = 5
 # The median of the last third of a run over the first third's: clocks that sink with heat show up here.
 THROTTLED_RATIO = 1.15
-WARM_UP_RUNS = 3
+# The same of the copy: what a share of it is made of moves no more on a device in its working state.
+DRIFTING = 0.03
+# Samples agree when their earlier and their later half do, within so much.
+AGREEING = 0.01
+# After a pause, a device is as it was when the yardstick is no slower than this over its level.
+AS_BEFORE = 1.02
+# Halves of fewer samples say nothing.
+_LEAST_HALF = 3
+# An H200 that idled for half a second had lost nothing, one that idled for seconds two thirds of its clock.
+PAUSE_S = 0.1
+# Standard errors of a median, in units of (p80 - p20) / sqrt(samples): 1.25 of 1.68 standard deviations.
+_ERROR_OF_MEDIAN = 0.75
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When to stop: after `least` rounds, once every plan's spread (p80 - p20) / median / sqrt(samples)
-    is at most `spread`, or at `most` rounds, or when `budget_s` seconds are over.
+    """When to begin and when to stop.
 
-    Runs that do not count fill the first `warm_up_s` seconds: a GPU that idled while the answers were worked
-    out has lowered its clock.
+    A run begins when a yardstick's samples agree over `settle_s` seconds. It ends after `least` rounds, once
+    every plan's spread (p80 - p20) / median / sqrt(samples) is at most `spread`, or at `most` rounds, or when
+    `budget_s` seconds are over.
     """
 
     least: int = 10
-    most: int = 100
+    most: int = 400
     spread: float = 0.01
     budget_s: float = 20.0
-    warm_up_s: float = 0.0
+    # An H200 that had idled stayed at 345 of 1980 MHz for 150 to 250 ms of work: samples that agree over less
+    # may agree on the wrong clock.
+    settle_s: float = 0.5
 
 
 QUICK = Rule(least=5, most=20, spread=0.03, budget_s=3.0)
@@ -68,16 +80,39 @@ def statistics(samples: Sequence[float]) -> Statistics:
 
 
 def flags(samples: Sequence[float]) -> tuple[str, ...]:
-    """What is wrong with a run: "noisy", "throttled"."""
+    """What is wrong with a run: "few samples", or "noisy" and "throttled"."""
+    if len(samples) < FEW_SAMPLES:
+        return ("few samples",)
     found = []
     if statistics(samples).spread > NOISY_SPREAD:
         found.append("noisy")
-    third = len(samples) // 3
-    if third >= 3 and float(np.median(samples[-third:])) > THROTTLED_RATIO * float(
-        np.median(samples[:third])
-    ):
+    if _moved(samples, THROTTLED_RATIO - 1) and drift(samples) > 0:
         found.append("throttled")
     return tuple(found)
+
+
+def drift(samples: Sequence[float]) -> float:
+    """By how much the last third of a run is slower than the first, as a share of the first."""
+    third = max(1, len(samples) // 3)
+    return float(np.median(samples[-third:]) / np.median(samples[:third])) - 1
+
+
+def drifting(samples: Sequence[float]) -> bool:
+    """Whether a copy's samples moved by more than noise does, and by more than a share of it should bear."""
+    return _moved(samples, DRIFTING)
+
+
+def _moved(samples: Sequence[float], least: float) -> bool:
+    third = len(samples) // 3
+    if third < _LEAST_HALF:
+        return False
+    noise = 3 * math.hypot(_error(samples[-third:]), _error(samples[:third]))
+    return abs(drift(samples)) > max(least, noise)
+
+
+def _error(samples: Sequence[float]) -> float:
+    """The standard error of the samples' median, as a share of it."""
+    return _ERROR_OF_MEDIAN * statistics(samples).spread / math.sqrt(len(samples))
 
 
 clock = time.monotonic
@@ -91,74 +126,143 @@ def elapsed(work: Callable[[], Any]) -> float:
 
 
 def enough(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> bool:
-    """Whether the rule says stop. `samples` has a list for each plan, all equally long; `began` is in
-    seconds of `clock`.
+    """Whether the rule says stop. `samples` has a list for each plan, of which the shortest counts rounds;
+    `began` is in seconds of `clock`.
     """
-    rounds = len(samples[0])
+    rounds = min(map(len, samples))
     if rounds >= rule.most or (rounds and clock() - began >= rule.budget_s):
         return True
     return rounds >= rule.least and all(
-        statistics(own).spread / math.sqrt(rounds) <= rule.spread for own in samples
+        statistics(own[:rounds]).spread / math.sqrt(rounds) <= rule.spread for own in samples
     )
 
 
-class Stopwatch:
-    """Times dispatches on one device: with timestamp queries where they work, else by the wall clock."""
+def agree(samples: Sequence[float]) -> bool:
+    """Whether the later half of the samples is as fast as the earlier, as far as their noise can tell."""
+    half = len(samples) // 2
+    if half < _LEAST_HALF:
+        return False
+    before, after = samples[:half], samples[-half:]
+    noise = 2 * math.hypot(_error(before), _error(after))
+    return abs(float(np.median(after) / np.median(before)) - 1) <= max(AGREEING, noise)
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.method: Method = "timestamp" if device.timestamps else "wall clock"
-        self._fence = device.create_buffer(16)
-        if self.method == "timestamp":
-            self._queries = device.handle.create_query_set(type="timestamp", count=2)
-            usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-            self._ticks = device.handle.create_buffer(size=16, usage=usage)
 
-    def time(self, plan: Plan, dispatches: int) -> float:
-        """Nanoseconds per dispatch of the plan, over `dispatches` in a row that take the sets in turn."""
-        handle = self.device.handle
-        encoder = handle.create_command_encoder()
-        compute = encoder.begin_compute_pass(**self._timestamp_writes())
-        for index in range(dispatches):
-            plan.encode(compute, index)
-        compute.end()
-        if self.method == "timestamp":
-            encoder.resolve_query_set(self._queries, 0, 2, self._ticks, 0)
-            handle.queue.submit([encoder.finish()])
-            begin, end = np.frombuffer(handle.queue.read_buffer(self._ticks), np.uint64)
-            return float(end - begin) * self.device.timestamp_period / dispatches
-        commands = encoder.finish()
-        self.wait()
+class Pace:
+    """Brings a device to its working state and holds it there, by samples of a yardstick, such as a copy.
 
-        def run() -> None:
-            handle.queue.submit([commands])
-            self.wait()
+    A GPU that idled lowers its clock and takes its time to raise it again. `settled` is False once the
+    yardstick has not come to rest within the limit.
+    """
 
-        return elapsed(run) / dispatches
+    # A device that has not come to rest by then will not: something else is running, or it is too hot.
+    LIMIT_S = 5.0
 
-    def wait(self) -> None:
-        """Return when all that was submitted or written is done: a read comes behind it.
+    def __init__(self, yardstick: Sampler, settle_s: float) -> None:
+        self._yardstick, self._settle_s = yardstick, settle_s
+        self._level: float | None = None
+        self._last: float | None = None
+        self.settled = True
 
-        wgpu-py's own on_submitted_work_done_sync raises TypeError (0.32.0).
-        """
-        self.device.handle.queue.read_buffer(self._fence)
+    def ready(self) -> None:
+        """Return when the device works as it does under load; at once where it has not paused."""
+        if self._last is not None and clock() - self._last <= PAUSE_S:
+            return
+        if self._level is None or not self._as_before(self._level):
+            self._settle()
 
-    def _timestamp_writes(self) -> dict[str, Any]:
-        if self.method != "timestamp":
-            return {}
-        return {
-            "timestamp_writes": {
-                "query_set": self._queries,
-                "beginning_of_pass_write_index": 0,
-                "end_of_pass_write_index": 1,
-            }
-        }
+    def worked(self) -> None:
+        """The device has done something just now."""
+        self._last = clock()
 
-    def dispatches(self, plan: Plan) -> int:
-        """Warm up, then say how many dispatches make a sample long enough for the clock.
+    def _as_before(self, level: float) -> bool:
+        return float(np.median(self._samples(_LEAST_HALF))) <= AS_BEFORE * level
 
-        At least one for every set of buffers, so that each is written by every sample.
-        """
-        once = min(self.time(plan, 1) for _ in range(WARM_UP_RUNS))
-        needed = math.ceil(SAMPLE_NS[self.method] / max(once, 1.0))
-        return max(min(needed, MOST_DISPATCHES), plan.sets)
+    def _samples(self, count: int) -> list[float]:
+        """Samples of the yardstick, each under way before the last is read."""
+        found: list[float] = []
+        flying = self._yardstick()
+        for _ in range(count - 1):
+            following = self._yardstick()
+            found.append(flying())
+            flying = following
+        found.append(flying())
+        self.worked()
+        return found
+
+    def _settle(self) -> None:
+        began = clock()
+        times: list[float] = []
+        taken: list[float] = []
+        while True:
+            taken += self._samples(_LEAST_HALF)
+            times += [clock()] * _LEAST_HALF
+            while times[-1] - times[0] > self._settle_s and len(times) > 2 * _LEAST_HALF:
+                del times[0], taken[0]
+            spent = clock() - began
+            known = self._level is None or float(np.median(taken)) <= AS_BEFORE * self._level
+            if spent >= self._settle_s and known and agree(taken):
+                self._level = min(float(np.median(taken)), self._level or math.inf)
+                return
+            if spent >= max(self.LIMIT_S, self._settle_s):
+                # Too few samples for a verdict come from a yardstick that takes seconds: it has warmed up.
+                self.settled = len(taken) < 2 * _LEAST_HALF
+                self._level = self._level or float(np.median(taken))
+                return
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The sampler of this number is asked next."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """So many rounds are done."""
+
+    done: int
+
+
+def take_turns(
+    samplers: Sequence[Sampler],
+    samples: Sequence[list[float]],
+    rule: Rule,
+    pace: Pace,
+    between: Callable[[], None] | None = None,
+) -> Iterator[Turn | Round]:
+    """Fill `samples`, a list for each sampler, one sample of each in every round, until the rule says stop.
+
+    A sample is under way before the last is read, so that the device does not idle in between. `between` is
+    called after each round, when nothing is under way, for what else is to be sampled on the device.
+    """
+    began = clock()
+    flying: tuple[int, Reading] | None = None
+
+    def land() -> None:
+        nonlocal flying
+        if flying is not None:
+            index, reading = flying
+            flying = None
+            samples[index].append(reading())
+            pace.worked()
+
+    while True:
+        for index, sampler in enumerate(samplers):
+            yield Turn(index)
+            pace.ready()
+            reading = sampler()
+            land()
+            flying = index, reading
+            if index == 0 and samples[-1] and between is None:
+                yield Round(len(samples[-1]))
+                if enough(samples, rule, began):
+                    reading()
+                    return
+        if between is not None:
+            land()
+            between()
+            pace.worked()
+            yield Round(len(samples[-1]))
+            if enough(samples, rule, began):
+                return

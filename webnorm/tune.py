@@ -7,8 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from webnorm import auto, bench, expression, lab, ops, search, timing
-from webnorm.compare import ratio_interval
+from webnorm import auto, bench, expression, lab, ops, runs, search, timing
 from webnorm.device import Traits
 from webnorm.kernel import Kernel, Variant, fitting_variant, runnable_variants
 from webnorm.presets import Preset, Task, check_rows, quick_tasks, tasks
@@ -242,8 +241,10 @@ def _choice(task: Task, results: Sequence[Result], tried: int) -> Choice | None:
 
 
 def clearly_faster(old: Result, new: Result) -> bool:
-    """Whether the new median is faster by LEAST_GAIN and its 95 % interval excludes that it is not."""
-    if not (old.median_ns and new.median_ns and old.samples_ns and new.samples_ns):
+    """Whether the new median is faster by LEAST_GAIN and, round by round, its 95 % interval excludes that it
+    is not.
+    """
+    if not (old.median_ns and new.median_ns and new.beside(old)):
         return False
     gained = old.median_ns / new.median_ns >= LEAST_GAIN
-    return gained and ratio_interval(old.samples_ns, new.samples_ns)[1] < 1
+    return gained and runs.ratio_interval(new.samples_by_run, old.samples_by_run)[1] < 1

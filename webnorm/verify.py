@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,7 @@ class Package:
     folder: Path
     manifest: Mapping[str, Any]
     texts: Mapping[str, str]
-    """WGSL by shader name."""
+    """WGSL by shader name, as index.js has it; none where node is missing, which loads it."""
 
     @property
     def shaders(self) -> Sequence[Mapping[str, Any]]:
@@ -184,11 +185,15 @@ def read_package(folder: Path) -> Package:
         found = hashlib.sha256(_read(path)).hexdigest()
         if found != digest:
             raise _damaged(path, found, str(digest))
-    index = folder / "index.js"
-    for path in (index, folder / PAGE):
+    for path in (folder / "index.js", folder / PAGE):
         _read(path)
+    return Package(folder, manifest, _texts(folder / "index.js", manifest) if shutil.which("node") else {})
+
+
+def _texts(index: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """The shaders that an index.js exports; WebnormError unless they are those of the manifest."""
     try:
-        texts = tint.run_node("texts.mjs", index)
+        texts: dict[str, str] = tint.run_node("texts.mjs", index)
     except WebnormError as error:
         raise WebnormError(f"{index}: node cannot load it: {error}; {_AGAIN}") from error
     if not isinstance(texts, dict):
@@ -198,7 +203,7 @@ def read_package(folder: Path) -> Package:
         digest = hashlib.sha256(text.encode()).hexdigest() if isinstance(text, str) else None
         if digest != one["embedded_sha256"]:
             raise _damaged(index, digest, one["embedded_sha256"], f"text of {one['name']}: ")
-    return Package(folder, manifest, texts)
+    return texts
 
 
 def _with_files(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -58,7 +58,7 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        self.stop()
         self._stderr.unlink(missing_ok=True)
 
     def stream(self, task: Task, job: Any) -> Iterator[Any]:
@@ -71,7 +71,7 @@ class Worker:
         connection.send((task, job))
         while True:
             if not connection.poll(self.time_limit_s):
-                self._stop()
+                self.stop()
                 raise WorkerDied(f"no sign of life for {self.time_limit_s:g} s: stopped")
             try:
                 message = connection.recv()
@@ -98,7 +98,8 @@ class Worker:
         self._connection = ours
         return ours
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End the child; the next task has a fresh one."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -111,7 +112,7 @@ class Worker:
         """Why the child ended: the panic it printed, else its exit status."""
         self._process.join()
         code = self._process.exitcode
-        self._stop()
+        self.stop()
         text = self._stderr.read_text(errors="replace")
         panic = re.search(r"panicked at [^\n]*\n([^\n]+)", text)
         if panic:

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from bench.contenders import Compute
-from webnorm import timing
+from webnorm import stopwatch
 
 
 class Sampler(Protocol):
     """A contender ready to be timed: what it computed of the first set, and nanoseconds per run."""
 
-    method: timing.Method
+    method: stopwatch.Method
     runs: int
 
     def outputs(self) -> Mapping[str, Any]:
@@ -31,7 +31,7 @@ class CudaGraph:
     cache. What a contender computes on the first calls (compilation, tuning) happens before the capture.
     """
 
-    method: timing.Method = "timestamp"
+    method: stopwatch.Method = "timestamp"
 
     def __init__(self, compute: Compute, sets: Sequence[Mapping[str, Any]]) -> None:
         import torch
@@ -40,15 +40,15 @@ class CudaGraph:
         stream = self._cuda.Stream()
         stream.wait_stream(self._cuda.current_stream())
         with self._cuda.stream(stream):
-            for _ in range(timing.WARM_UP_RUNS):
+            for _ in range(stopwatch.WARM_UP_RUNS):
                 compute(sets[0])
         stream.synchronize()
         self._graph = self._cuda.CUDAGraph()
         with self._cuda.graph(self._graph, stream=stream):
             self._outputs = [compute(one) for one in sets]
         self._sets, self._replays = len(sets), 1
-        once = min(self._time() for _ in range(timing.WARM_UP_RUNS))
-        self._replays = math.ceil(timing.SAMPLE_NS[self.method] / max(once, 1.0))
+        once = min(self._time() for _ in range(stopwatch.WARM_UP_RUNS))
+        self._replays = math.ceil(stopwatch.SAMPLE_NS[self.method] / max(once, 1.0))
         self.runs = self._replays * self._sets
 
     def outputs(self) -> Mapping[str, Any]:
@@ -76,13 +76,13 @@ class CudaGraph:
 class WallClock:
     """Calls in a row on the CPU, which are done when they return."""
 
-    method: timing.Method = "wall clock"
+    method: stopwatch.Method = "wall clock"
 
     def __init__(self, compute: Compute, sets: Sequence[Mapping[str, Any]]) -> None:
         self._compute, self._sets = compute, sets
         self.runs = len(sets)
-        once = min(self.sample() for _ in range(timing.WARM_UP_RUNS))
-        self.runs = max(len(sets), math.ceil(timing.SAMPLE_NS[self.method] / max(once, 1.0)))
+        once = min(self.sample() for _ in range(stopwatch.WARM_UP_RUNS))
+        self.runs = max(len(sets), math.ceil(stopwatch.SAMPLE_NS[self.method] / max(once, 1.0)))
 
     def outputs(self) -> Mapping[str, Any]:
         """The outputs of the first set."""

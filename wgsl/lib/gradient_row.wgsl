@@ -11,10 +11,12 @@
 {% endfor %}
 {% endfor %}
 {% endmacro %}
+{#- Whether d0, d1, ... of `held_moments` are in registers: x̂ follows from the distances that `low` was made of. -#}
+{% set distances_held = has_mean and not saved_stats and not (reread is defined and reread) %}
 {#- `weight_held`: whether weight0, weight1, ... are in registers too. -#}
 {% macro normalised_steps(weight_held) %}
 {% for j in range(steps) %}
-        let xhat{{ j }} = {{ "(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd" }};
+        let xhat{{ j }} = {{ "d" ~ j ~ " * scaled_rstd - low_rstd" if distances_held else ("(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd") }};
         let g{{ j }} = dy{{ j }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, thread)")) if has_weight }};
 {% endfor %}
 {% endmacro %}
@@ -27,6 +29,9 @@
         var along = Vec();
 {% if has_mean %}
         let low_rstd = low * rstd;
+{% if distances_held %}
+        let scaled_rstd = rstd / SCALE;
+{% endif %}
         var across = Vec();
 {% endif %}
 {% endmacro %}

@@ -1,5 +1,9 @@
 {#- A row's statistics: `mean`, `low` and `rstd`, or `rstd` alone where the norm has no mean. `moment_reductions`
-    stands outside functions; then either the row is swept over in memory or it is held in registers. -#}
+    stands outside functions; then either the row is swept over in memory or it is held in registers.
+
+    Sums are divided by COLS before they are reduced, so that the mean comes out of an addition. WGSL lets a compiler
+    contract x - sum / COLS to one operation where it finds both, which takes x from a mean that was not rounded;
+    elsewhere it may not, and what `low` corrects in one place would be wrong in the other. -#}
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/park.wgsl" import first_parked, again with context %}
@@ -24,7 +28,7 @@ const SCALE = {{ 0.5 ** k }};
     {% call sweep_row() %}
         sum += where_live(h - pivot, Vec(), j, thread);
     {% endcall %}
-    let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();
@@ -54,7 +58,7 @@ const SCALE = {{ 0.5 ** k }};
 {% for j in range(1, steps) %}
     sum += {{ held }}{{ j }};
 {% endfor %}
-    let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+    let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();

@@ -66,7 +66,7 @@ fn columns_in(part: u32) -> f32 {
     sum += {{ held }}{{ j }};
 {% endfor %}
     let count = max(columns_in(part), 1.0);
-    let part_mean = sum_part(total(sum), place, lane, subgroup_size) / count;
+    let part_mean = sum_part(total(sum) / count, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();

@@ -220,7 +220,7 @@ fn main(
     sum += h1;
     sum += h2;
     sum += h3;
-    let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+    let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();

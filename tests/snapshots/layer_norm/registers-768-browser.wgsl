@@ -248,7 +248,7 @@ fn main(
     var sum = h0;
     sum += h1;
     sum += h2;
-    let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+    let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();

@@ -406,7 +406,7 @@ fn measure(
     sum += h2;
     sum += h3;
     let count = max(columns_in(part), 1.0);
-    let part_mean = sum_part(total(sum), place, lane, subgroup_size) / count;
+    let part_mean = sum_part(total(sum) / count, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();

@@ -428,7 +428,7 @@ fn main(
         next_dy1 = fetch_dy(next, 1u, thread);
     var sum = x0;
     sum += x1;
-    let mean = sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+    let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();
@@ -449,10 +449,11 @@ fn main(
 
         var along = Vec();
         let low_rstd = low * rstd;
+        let scaled_rstd = rstd / SCALE;
         var across = Vec();
-        let xhat0 = (x0 - mean) * rstd - low_rstd;
+        let xhat0 = d0 * scaled_rstd - low_rstd;
         let g0 = dy0 * weight0;
-        let xhat1 = (x1 - mean) * rstd - low_rstd;
+        let xhat1 = d1 * scaled_rstd - low_rstd;
         let g1 = dy1 * weight1;
         along += g0 * xhat0;
         across += g0;

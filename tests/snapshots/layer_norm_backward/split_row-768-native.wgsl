@@ -394,7 +394,7 @@ fn measure(
     let dy0 = load_dy(row, first + 0u, thread);
     var sum = x0;
     let count = max(columns_in(part), 1.0);
-    let part_mean = sum_part(total(sum), place, lane, subgroup_size) / count;
+    let part_mean = sum_part(total(sum) / count, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();

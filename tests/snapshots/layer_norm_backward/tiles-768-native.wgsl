@@ -297,7 +297,7 @@ fn rows(
         let h = load_input(row, j, thread);
         sum += where_live(h - pivot, Vec(), j, thread);
     }
-    let mean = pivot + sum_x(total(sum), place, lane, subgroup_size) / f32(COLS);
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();

@@ -1,0 +1,144 @@
+"""How often `webnorm compare` is wrong on this machine, and how often it finds what is 10 % slower.
+
+    python -m bench.verdicts --out FOLDER [--adapter ADAPTER] [--files 21] [--runs 15] [--budget 6]
+
+Runs of `webnorm bench` follow one another, each in a fresh process; --runs of them make a file, as `webnorm
+bench --runs` merges them. Each file is compared with the next: nothing changed, so that FASTER and SLOWER are
+false. Then the new file's times of KERNEL are those of another constant, about 10 % slower on llvmpipe, which
+stood in the same rounds: SLOWER is right. The runs stay in the folder; what is there is not taken again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from bench.arguments import positive, run
+from webnorm import bench, results, runs
+from webnorm.compare import compare
+from webnorm.device import Traits, find_adapter
+from webnorm.errors import WebnormError
+from webnorm.results import Report, Result
+
+ROWS, COLS = 256, 1024
+KERNEL, AXIS, FAST, SLOW = "registers", "threads_per_row", 32, 16
+BESIDE = ("naive", "welford_subgroup")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of `pairs` of results that did not change `false` were called FASTER or SLOWER, of `changes` to what is
+    slower `found` were called SLOWER. `drifts` is how far the copies moved from file to file: new over old
+    time.
+    """
+
+    false: int
+    pairs: int
+    found: int
+    changes: int
+    drifts: tuple[float, ...]
+
+
+def rates(files: Sequence[Report]) -> Rates:
+    """The verdicts on each file and the next."""
+    verdicts = [compare(old, new) for old, new in pairwise(files)]
+    unchanged = [one for found in verdicts for one in found.comparisons if one.ratio is not None]
+    slower = [
+        one
+        for old, new in pairwise(files)
+        for one in compare(with_one(old, FAST), with_one(new, SLOW)).comparisons
+        if one.kernel == KERNEL
+    ]
+    return Rates(
+        false=sum(one.verdict in ("FASTER", "SLOWER") for one in unchanged),
+        pairs=len(unchanged),
+        found=sum(one.verdict == "SLOWER" for one in slower),
+        changes=len(slower),
+        drifts=tuple(found.drift.ratio for found in verdicts if found.drift),
+    )
+
+
+def with_one(file: Report, value: int) -> Report:
+    """A file as one without AXIS would be: each kernel once, with this value where it is KERNEL."""
+    kept: list[Result] = []
+    for result in file.results:
+        if result.kernel == KERNEL and result.constants.get(AXIS) == value:
+            others = {name: one for name, one in result.constants.items() if name != AXIS}
+            kept.append(replace(result, constants=others))
+        elif result.roofline or (
+            result.kernel != KERNEL and all(one.kernel != result.kernel for one in kept)
+        ):
+            kept.append(result)
+    return replace(file, results=tuple(kept))
+
+
+def of_runs(found: Sequence[Report], count: int, traits: Traits) -> Iterator[Report]:
+    """The runs as files of `count` runs each; what is left over makes none."""
+    for at in range(0, len(found) - count + 1, count):
+        members = found[at : at + count]
+        yield replace(
+            members[0], results=tuple(bench.merged([one.results for one in members], traits)), complete=True
+        )
+
+
+def truth(files: Sequence[Report]) -> float:
+    """The slower constant's time over the faster one's, by all runs."""
+    ratios = []
+    for file in files:
+        fast, slow = (
+            next(r for r in file.results if r.kernel == KERNEL and r.constants.get(AXIS) == value)
+            for value in (FAST, SLOW)
+        )
+        ratios += runs.log_ratios(slow.samples_by_run, fast.samples_by_run).tolist()
+    return float(np.exp(np.median(ratios)))
+
+
+def measure(folder: Path, count: int, budget: float, adapter: str | None) -> Iterator[Report]:
+    """Take the runs that the folder lacks, and read all of them."""
+    command = [sys.executable, "-m", "webnorm", "bench", "--rows", str(ROWS), "--cols", str(COLS)]
+    command += [word for kernel in (KERNEL, *BESIDE) for word in ("--kernel", kernel)]
+    command += ["--constant", f"{AXIS}={SLOW},{FAST}", "--budget", str(budget)]
+    command += ["--adapter", adapter] if adapter is not None else []
+    for number in range(count):
+        path = folder / f"run-{number:03}.json"
+        if not path.exists():
+            done = subprocess.run(
+                [*command, "--json", str(path)], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise WebnormError(f"run {number} failed: {done.stderr.strip()}")
+            print(f"run {number + 1} of {count}", file=sys.stderr)
+        yield results.read(path)
+
+
+def main() -> None:
+    """Parse the arguments, measure what is missing, judge and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the folder of runs")
+    parser.add_argument("--adapter")
+    parser.add_argument("--files", type=positive, default=21)
+    parser.add_argument("--runs", type=positive, default=15, help="runs of each file")
+    parser.add_argument("--budget", type=float, default=6.0, help="seconds of timing in a run")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    traits = find_adapter(given.adapter).traits
+    found = list(measure(given.out, given.files * given.runs, given.budget, given.adapter))
+    files = list(of_runs(found, given.runs, traits))
+    told = rates(files)
+    print(f"{len(files)} files of {given.runs} runs of {given.budget:g} s, {ROWS}x{COLS}")
+    print(f"copies: time new over old {min(told.drifts):.2f} to {max(told.drifts):.2f}")
+    print(f"false: {told.false} of {told.pairs} pairs of results that did not change")
+    print(f"found: {told.found} of {told.changes} slowdowns of {100 * (truth(files) - 1):.1f} %")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,60 @@
+"""A GPU for tests of the stopwatch: it has a clock that sinks when it idles, one queue, and its own time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from webnorm.timing import Reading, Sampler
+
+
+@dataclass
+class Card:
+    """Seconds of work at the lowest clock and of rising after it, and of idleness that lets it fall.
+
+    The defaults are an NVIDIA H200's, where `slow` is the copy's share of its speed at 345 of 1980 MHz.
+    """
+
+    plateau: float = 0.25
+    rise: float = 0.2
+    falls_after: float = 0.5
+    slow: float = 0.4
+    # The host's time, when the queue is empty, and how long there was work without a long pause.
+    now: float = 1000.0
+    free: float = 0.0
+    worked: float = 0.0
+    # What was submitted and read, in order, and how long the device had nothing to do within a run.
+    told: list[str] = field(default_factory=list)
+    starved: float = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def speed(self) -> float:
+        """Share of the full speed."""
+        risen = (self.worked - self.plateau) / self.rise
+        return self.slow + (1 - self.slow) * min(max(risen, 0.0), 1.0)
+
+    def sampler(self, name: str, ns: float, seconds: float = 1e-3) -> Sampler:
+        """Samples of something that takes `ns` at full speed; a sample has `seconds` of it."""
+
+        def submit() -> Reading:
+            self.told.append(f"submit {name}")
+            self.now += 50e-6
+            begin = max(self.now, self.free)
+            gap = begin - self.free
+            if gap > self.falls_after:
+                self.worked = 0.0
+            else:
+                self.starved += gap
+            took = ns / self.speed()
+            end = self.free = begin + seconds * took / ns
+            self.worked += end - begin
+
+            def read() -> float:
+                self.told.append(f"read {name}")
+                self.now = max(self.now, end) + 100e-6
+                return took
+
+            return read
+
+        return submit

@@ -1,0 +1,50 @@
+"""Devices beside each other: wgpu aborts the process where they get into each other's way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from webnorm import device as devices
+from webnorm.device import ADAPTER_VARIABLE, Device, adapters, find_adapter
+from webnorm.errors import WebnormError
+
+pytestmark = pytest.mark.opengl
+
+
+def test_every_listing_has_the_same_adapters(device: Device) -> None:
+    """Through OpenGL only devices of one listing wait for each other."""
+    assert [one.handle for one in adapters()] == [one.handle for one in adapters()]
+    assert any(one.handle is device.adapter.handle for one in adapters())
+
+
+def test_a_device_is_polled_only_while_an_answer_is_awaited() -> None:
+    polled: list[bool] = []
+    poller = SimpleNamespace(_poll_func=polled.append, _token_ids=set())
+    devices._poll_only_when_asked(SimpleNamespace(_poller=poller))
+    poll: Callable[[bool], None] = poller._poll_func
+    poll(False)
+    assert polled == []
+    poller._token_ids.add(1)
+    poll(True)
+    assert polled == [True]
+
+
+def test_the_poller_is_as_it_was_thought_to_be(device: Device) -> None:
+    """The names that `_poll_only_when_asked` needs of wgpu-py."""
+    assert device.handle._poller._poll_func(False) is None
+    assert device.handle._poller._token_ids == set()
+
+
+def test_the_adapter_of_the_environment(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = adapters()[-1]
+    monkeypatch.setenv(ADAPTER_VARIABLE, last.backend.upper())
+    assert find_adapter().backend == last.backend
+    assert find_adapter("0").index == 0
+    monkeypatch.setenv(ADAPTER_VARIABLE, "")
+    assert find_adapter().index == 0
+    monkeypatch.setenv(ADAPTER_VARIABLE, "no such adapter")
+    with pytest.raises(WebnormError, match="no adapter 'no such adapter'; there is 0: "):
+        find_adapter()

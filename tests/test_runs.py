@@ -1,0 +1,160 @@
+"""Several runs of one benchmark: their figures, their intervals, and how they become one result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webnorm import bench, runs, timing
+from webnorm.device import Traits
+from webnorm.ops import OPS
+from webnorm.presets import Task
+from webnorm.problem import Problem
+from webnorm.results import Result
+
+CPU = Traits(frozenset(), max_invocations=1024, workgroup_storage=32768, software=True)
+PROBLEM = Problem(rows=1, cols=1)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "freedom", "quantile"),
+    # From printed tables.
+    [(0.95, 1, 12.706), (0.95, 2, 4.303), (0.99, 8, 3.355), (0.999, 18, 3.922), (0.95, 1000, 1.962)],
+)
+def test_quantiles_of_students_t(confidence: float, freedom: float, quantile: float) -> None:
+    assert runs.t_quantile(confidence, freedom) == pytest.approx(quantile, abs=2e-3)
+
+
+def test_the_middle_half_is_what_counts() -> None:
+    assert runs.midmean(np.array([1.0, 2.0, 3.0, 1e9])) == 2.5
+    assert runs.midmean(np.array([7.0])) == 7.0
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    clock = np.array([1.0, 5.0, 2.0, 9.0])
+    assert runs.log_ratios([3 * clock], [clock]) == pytest.approx([math.log(3)])
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_an_interval_of_runs_holds_the_truth_as_often_as_it_says(count: int) -> None:
+    """One file's runs are three times as far apart as the other's, and one in ten is disturbed."""
+    rng = np.random.default_rng(0)
+
+    def drawn(mean: float, spread: float) -> Any:
+        disturbed = np.where(rng.random(count) < 0.1, 5, 1)
+        return mean + spread * disturbed * rng.normal(size=count)
+
+    found = [runs.difference(drawn(0, 1), drawn(2, 3), 0.95) for _ in range(400)]
+    held = sum(low <= 2 <= high for _, low, high in found)
+    # Of 400 intervals of 95 %, fewer than 367 would come about once in 300 times.
+    assert held >= 367
+    assert np.mean([shift for shift, _, _ in found]) == pytest.approx(2, abs=0.3)
+
+
+def test_a_disturbed_run_is_left_out_where_there_are_ten() -> None:
+    quiet = 0.01 * np.arange(10)
+    disturbed = np.array([*quiet[:-1], 100.0])
+    shift, low, high = runs.difference(quiet, disturbed, 0.95)
+    assert abs(shift) < 0.01 and high - low < 0.1
+
+
+def test_the_median_of_few_values_has_no_interval() -> None:
+    assert runs.median_interval(np.arange(5.0)) == (-math.inf, math.inf)
+    assert runs.median_interval(np.arange(6.0)) == (0.0, 5.0)
+    # 20 values: 2 P(at most 5 of 20 heads) = 0.041, with 6 it would be 0.115.
+    assert runs.median_interval(np.arange(20.0)) == (5.0, 14.0)
+
+
+def result(samples: list[float], kernel: str = "naive", **changes: Any) -> Result:
+    op = "copy" if kernel == "copy" else "layer_norm"
+    base = Result(op=op, kernel=kernel, constants={}, problem=PROBLEM, status="pass")
+    timed = {"median_ns": float(np.median(samples)), "samples_ns": tuple(samples), "bytes": 600, "gbps": 6.0}
+    return replace(base, **{**timed, **changes})
+
+
+def test_samples_of_runs_stand_one_behind_the_other() -> None:
+    first = [result([100.0, 200.0]), result([50.0, 90.0], "copy")]
+    second = [result([300.0]), result([60.0], "copy")]
+    kernel, copy = bench.merged([first, second], CPU)
+    assert (kernel.samples_ns, kernel.runs) == ((100.0, 200.0, 300.0), (2, 1))
+    assert (kernel.median_ns, kernel.gbps) == (200.0, 3.0)
+    assert kernel.p80_ns == pytest.approx(260.0)
+    assert copy.median_ns == 60.0 and kernel.percent_of_copy == pytest.approx(30.0)
+    assert [list(run) for run in kernel.samples_by_run] == [[100.0, 200.0], [300.0]]
+    assert kernel.beside(copy) and not kernel.beside(result([1.0, 2.0, 3.0]))
+
+
+def test_one_run_is_as_it_was() -> None:
+    alone = [result([1.0, 2.0], flags=("noisy",))]
+    assert bench.merged([alone], CPU) == alone
+
+
+def test_what_is_wrong_in_one_run_is_wrong() -> None:
+    wrong = replace(result([1.0]), status="fail", reason="off by 3", median_ns=None, samples_ns=None)
+    (found,) = bench.merged([[result([1.0])], [wrong], [result([1.0])]], CPU)
+    assert (found.status, found.samples_ns, found.reason) == ("fail", None, "in run 2 of 3: off by 3")
+    assert bench.failed([found])
+
+
+def test_a_flag_of_one_run_in_three_does_not_stand() -> None:
+    one, two = result([1.0] * 4), result([1.0] * 4, flags=("throttled",))
+    assert bench.merged([[one], [two], [one]], CPU)[0].flags == ()
+    assert bench.merged([[two], [two], [one]], CPU)[0].flags == ("throttled",)
+
+
+def test_noisy_are_runs_that_disagree_beside_the_copy() -> None:
+    def of(scales: tuple[float, ...], copies: tuple[float, ...]) -> tuple[str, ...]:
+        found = [
+            [
+                result([factor * one for one in (1.0, 2.0, 3.0, 4.0)], name, flags=("noisy",))
+                for name, factor in run
+            ]
+            for run in ((("naive", own), ("copy", copy)) for own, copy in zip(scales, copies, strict=True))
+        ]
+        return bench.merged(found, CPU)[0].flags
+
+    assert of((1, 2, 4), copies=(1, 2, 4)) == ()
+    assert of((1, 2, 4), copies=(1, 1, 1)) == ("noisy",)
+    # Two runs do not tell: what each of them says stands.
+    assert of((1, 1), copies=(1, 1)) == ("noisy",)
+
+
+def test_nothing_ran_where_all_but_the_copies_was_skipped() -> None:
+    skip = replace(result([1.0]), status="skip", median_ns=None, samples_ns=None)
+    copy = result([1.0], "copy")
+    assert not bench.ran([]) and not bench.ran([skip, copy])
+    assert bench.ran([copy]) and bench.ran([skip, result([1.0]), copy])
+    assert bench.ran([replace(skip, status="fail", expected=True)])
+
+
+class FakeWorker:
+    """Counts its processes."""
+
+    def __init__(self) -> None:
+        self.processes = 1
+
+    def stop(self) -> None:
+        self.processes += 1
+
+
+def test_each_run_has_a_process_and_passes_over_all_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = tuple(Task(OPS["layer_norm"], Problem(rows=rows, cols=1)) for rows in (1, 2))
+    worker = FakeWorker()
+
+    def measured(request: Any, task: Task, worker: Any, traits: Any) -> Iterator[Any]:
+        yield bench.Progress(task, "timing")
+        yield [result([float(worker.processes)] * 4, problem=task.problem)]
+
+    monkeypatch.setattr(bench, "_run_task", measured)
+    request = bench.Request(tasks, (), (), timing.QUICK, runs=3)
+    events = list(bench.run(request, worker, CPU))  # type: ignore[arg-type]
+    progress = [(event.task.problem.rows, event.run) for event in events if isinstance(event, bench.Progress)]
+    assert progress == [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3)]
+    lists = [event for event in events if isinstance(event, list)]
+    assert [one[0].runs for one in lists] == [None, None, (4, 4), (4, 4), (4, 4, 4), (4, 4, 4)]
+    assert [run[0] for run in lists[-1][0].samples_by_run] == [1.0, 2.0, 3.0]

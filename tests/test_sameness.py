@@ -1,0 +1,57 @@
+"""Buffers that are held against each other on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webnorm.device import Device, open_device
+from webnorm.sameness import Sameness
+
+WORDS = 1000
+DATA_BYTES = 4 * 900 + 2
+
+
+def buffers(device: Device, changed: dict[tuple[int, int], int]) -> list[Any]:
+    """Three buffers of the same words, but for some bits of some words of some of them."""
+    made = []
+    for index in range(3):
+        words = np.arange(WORDS, dtype=np.uint32)
+        for (which, word), bits in changed.items():
+            if which == index:
+                words[word] ^= bits
+        made.append(device.create_buffer(words.nbytes))
+        device.handle.queue.write_buffer(made[-1], 0, words)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({}, True),
+        ({(1, 0): 1}, False),
+        ({(2, 899): 1 << 31}, False),
+        ({(0, 450): 1}, False),
+        # The word that the data ends in: its lower half is data, the upper half is no one's.
+        ({(1, 900): 1 << 15}, False),
+        ({(1, 900): 1 << 16}, True),
+        # The guard counts.
+        ({(2, 901): 1}, False),
+        ({(2, 999): 1}, False),
+    ],
+)
+@pytest.mark.parametrize("binding_bytes", [None, 1024])
+def test_every_bit_that_counts(
+    changed: dict[tuple[int, int], int], same: bool, binding_bytes: int | None, device: Device
+) -> None:
+    """Whole, and in parts where a binding is limited."""
+    if binding_bytes is not None:
+        device = open_device(device.adapter, limits={"max-storage-buffer-binding-size": binding_bytes})
+    alike = buffers(device, {})
+    assert Sameness(device).of([(alike, DATA_BYTES), (buffers(device, changed), DATA_BYTES)]) is same
+
+
+def test_whole_words_have_no_part_that_does_not_count(device: Device) -> None:
+    assert not Sameness(device).of([(buffers(device, {(1, 900): 1 << 16}), 4 * 901)])
