@@ -23,8 +23,8 @@ from webnorm.tuning import Tuning
 from webnorm.worker import Worker, WorkerDied
 
 # Buffers of all sets together: four times the largest cache, so that what a dispatch reads has been evicted
-# since the last time. Small problems take many sets: 64 of 128 rows of 768 float16 lie in an H200's L2, and a
-# copy of one took 2.2 us where it takes 3.6.
+# since the last time. Small problems take many sets: 64 of 128 rows of 768 float16 are 25 MB, which lie in an
+# H200's L2.
 COLD_BYTES = 4 * lab.LARGEST_CACHE
 MOST_SETS = 1024
 # Nothing that reads x and writes y moves fewer bytes than a copy; 5 % is more than clocks and luck explain.

@@ -135,16 +135,13 @@ def order(op: str, names: Names) -> tuple[str, ...]:
         usual = (*long, "registers") if few and cols > 16384 else ("registers", *long)
         return (*_before_all_gradients(names), *usual)
     by_workgroups = ("workgroup_cache", "streaming")
-    if cols > 16384 and rows < 16:
-        # Not measured: fewer rows than an eighth of the multiprocessors.
+    if cols > 16384 and (rows < 16 or (rows <= 64 and cols * names["itemsize"] > 2**17)):
+        # A workgroup for each row leaves most of the card idle. In us, split_row, workgroup_cache and streaming
+        # in float32: 9.2, 38, 46 at 8x131072; 18, 39, 47 at 32x131072; 17, 20, 27 at 64x65536; 18, 81, 87 at
+        # 16x262144.
         return ("split_row", *by_workgroups)
     if cols > 16384 and few:
-        if cols * names["itemsize"] <= 2**18:
-            # A workgroup for each row keeps up: at 64x65536 float32 split_row takes 1.35 times as long as
-            # workgroup_cache; float16 takes 11.2 us in registers, 12.0 in workgroup_cache.
-            return ("registers", *by_workgroups) if names["itemsize"] == 2 else by_workgroups
-        # 16x262144: the same within 2 % in float32; 9.9 and 14.4 us in float16.
-        return ("streaming", "split_row")
+        return ("registers", *by_workgroups) if names["itemsize"] == 2 else by_workgroups
     if cols > 49152:
         # 1024x65536 float32: 63 % of the copy; workgroup_cache 60, registers 50.
         return ("split_row", *by_workgroups)
