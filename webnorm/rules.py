@@ -136,9 +136,9 @@ def order(op: str, names: Names) -> tuple[str, ...]:
         return (*_before_all_gradients(names), *usual)
     by_workgroups = ("workgroup_cache", "streaming")
     if cols > 16384 and (rows < 16 or (rows <= 64 and cols * names["itemsize"] > 2**17)):
-        # A workgroup for each row leaves most of the card idle. In us, split_row, workgroup_cache, streaming in
-        # float32: 9.2, 38, 46 at 8x131072; 18, 39, 47 at 32x131072; 17, 20, 27 at 64x65536; 18, 81, 87 at
-        # 16x262144.
+        # A workgroup for each row leaves most of the card idle. In us, split_row, workgroup_cache and
+        # streaming in float32: 9.2, 38, 46 at 8x131072; 18, 39, 47 at 32x131072; 17, 20, 27 at 64x65536; 18,
+        # 81, 87 at 16x262144.
         return ("split_row", *by_workgroups)
     if cols > 16384 and few:
         return ("registers", *by_workgroups) if names["itemsize"] == 2 else by_workgroups
