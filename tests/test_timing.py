@@ -222,7 +222,7 @@ def test_a_device_that_never_comes_to_rest_is_said_to_be_unsettled(card: Card) -
     began = card.now
     pace.ready()
     assert not pace.settled
-    assert card.now - began == pytest.approx(timing.Pace.LIMIT_S, abs=0.1)
+    assert card.now - began == pytest.approx(pace.limit_s, abs=0.1)
 
 
 def test_a_yardstick_of_seconds_is_not_called_unsettled(card: Card) -> None:

@@ -28,7 +28,7 @@ THROTTLED_RATIO = 1.15
 DRIFTING = 0.03
 # Samples agree when their earlier and their later half do, within so much.
 AGREEING = 0.01
-# After a pause, a device is as it was when the yardstick is no slower than this over its level.
+# After a pause a device is as it was where the yardstick takes at most so many times its median, or its p80.
 AS_BEFORE = 1.02
 # Halves of fewer samples say nothing.
 _LEAST_HALF = 3
@@ -154,12 +154,12 @@ class Pace:
     yardstick has not come to rest within the limit.
     """
 
-    # A device that has not come to rest by then will not: something else is running, or it is too hot.
-    LIMIT_S = 5.0
-
     def __init__(self, yardstick: Sampler, settle_s: float) -> None:
         self._yardstick, self._settle_s = yardstick, settle_s
-        self._level: float | None = None
+        # A device that has not come to rest by then will not: something else is running, or it is too hot.
+        self.limit_s = 10 * settle_s
+        # What the yardstick's samples take at most on a device that has come to rest.
+        self._usual = math.inf
         self._last: float | None = None
         self.settled = True
 
@@ -167,15 +167,15 @@ class Pace:
         """Return when the device works as it does under load; at once where it has not paused."""
         if self._last is not None and clock() - self._last <= PAUSE_S:
             return
-        if self._level is None or not self._as_before(self._level):
+        if math.isinf(self._usual) or not self._as_before():
             self._settle()
 
     def worked(self) -> None:
         """The device has done something just now."""
         self._last = clock()
 
-    def _as_before(self, level: float) -> bool:
-        return float(np.median(self._samples(_LEAST_HALF))) <= AS_BEFORE * level
+    def _as_before(self) -> bool:
+        return float(np.median(self._samples(_LEAST_HALF))) <= self._usual
 
     def _samples(self, count: int) -> list[float]:
         """Samples of the yardstick, each under way before the last is read."""
@@ -199,14 +199,13 @@ class Pace:
             while times[-1] - times[0] > self._settle_s and len(times) > 2 * _LEAST_HALF:
                 del times[0], taken[0]
             spent = clock() - began
-            known = self._level is None or float(np.median(taken)) <= AS_BEFORE * self._level
-            if spent >= self._settle_s and known and agree(taken):
-                self._level = min(float(np.median(taken)), self._level or math.inf)
+            found = statistics(taken)
+            if spent >= self._settle_s and found.median <= self._usual and agree(taken):
+                self._usual = min(self._usual, max(AS_BEFORE * found.median, found.p80))
                 return
-            if spent >= max(self.LIMIT_S, self._settle_s):
+            if spent >= self.limit_s:
                 # Too few samples for a verdict come from a yardstick that takes seconds: it has warmed up.
                 self.settled = len(taken) < 2 * _LEAST_HALF
-                self._level = self._level or float(np.median(taken))
                 return
 
 
