@@ -69,7 +69,10 @@ def playwright() -> Iterator[Playwright]:
 @contextmanager
 def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chromium]:
     started = playwright.chromium.launch(
-        executable_path=browsing.find(), args=arguments, chromium_sandbox=not system.is_root()
+        executable_path=browsing.find(),
+        args=arguments,
+        chromium_sandbox=not system.is_root(),
+        env=browsing._environment(),
     )
     yield started
     started.close()
