@@ -346,6 +346,17 @@ def noisy(kernel: str, median: float, seed: int, runs: int = 1, between: float =
     return timed(kernel, float(np.median(drawn)), samples_ns=tuple(drawn.tolist()), runs=counts)
 
 
+def test_a_table_is_ordered_by_shares_of_the_copy_in_the_same_rounds() -> None:
+    """The slower kernel has the smaller median: half of its samples were taken in a fast moment more."""
+    moments = [1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 3.0]
+    copy = replace(timed("copy", 30.0, samples_ns=tuple(10 * one for one in moments)), op="copy")
+    fast = timed("fast", 60.0, samples_ns=tuple(20 * one for one in moments), auto="rules")
+    slow = timed("slow", 22.0, samples_ns=(22.0, 22.0, 22.0, 22.0, 66.0, 66.0, 66.0))
+    assert [one.kernel for one in results.ranked([copy, slow, fast])] == ["copy", "fast", "slow"]
+    assert results.auto_remarks([copy, slow, fast])[0].endswith("the best variant measured")
+    assert [one.kernel for one in results.ranked([slow, fast])] == ["slow", "fast"]
+
+
 def test_kernels_that_noise_does_not_part_share_a_rank() -> None:
     assert ranks(noisy("a", 100.0, 10), noisy("b", 101.0, 11), noisy("c", 150.0, 2)) == ["1=", "1=", "3"]
     assert ranks(noisy("a", 100.0, 0), noisy("b", 150.0, 10), noisy("c", 151.0, 11)) == ["1", "2=", "2="]
