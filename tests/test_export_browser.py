@@ -236,8 +236,12 @@ def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: 
     found = verify.verify(folder, browser, quick=True)
     assert found.seen is not None and not found.passed
     for line in found.seen.lines:
-        assert line.native.verdict == "pass" and line.browser.verdict == "fail"
-        assert re.match(r"normal \(natively it passes\): y\[\d+, \d+\] is ", line.complaints[0])
+        # An adapter that lacks subgroups runs the other shaders natively.
+        assert line.native.verdict == "pass" or "lacks subgroups" in (line.native.reason or "")
+        natively = r" \(natively it passes\)" if line.native.verdict == "pass" else ""
+        assert line.browser.verdict == "fail"
+        assert re.match(rf"normal{natively}: y\[\d+, \d+\] is ", line.complaints[0])
+    assert any(line.native.verdict == "pass" for line in found.seen.lines)
     assert "64 columns: no chosen shader passed" in found.seen.complaints
     with opened(chromium, folder, "verify.html?quick") as page:
         chosen = report_of(page)["chosen"]["64"]
