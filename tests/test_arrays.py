@@ -23,6 +23,8 @@ from webnorm.device import Device, open_device
 from webnorm.plan import GUARD_BYTES
 from webnorm.problem import DTYPES, Array
 
+pytestmark = pytest.mark.opengl
+
 RNG = np.random.default_rng(11)
 
 
@@ -277,8 +279,6 @@ import threading
 import numpy as np
 import webnorm
 from webnorm import session
-
-pytestmark = pytest.mark.opengl
 
 array = webnorm.GpuArray.from_numpy(np.ones((6, 40), np.float32))
 out = webnorm.layer_norm(array, 40, return_stats=True)
