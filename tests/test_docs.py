@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -58,34 +59,55 @@ def example(folder: Path) -> None:
     path.write_text(text)
 
 
+# A page's commands in one process: starting Python and importing wgpu takes longer than most of them.
+_COMMANDS = """
+import contextlib, io, json, sys
+from webnorm import cli
+
+for sys.argv in json.loads(sys.argv[1]):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            cli.run()
+        except SystemExit as ended:
+            status = ended.code
+    print(json.dumps([sys.argv, status, said.getvalue()]), flush=True)
+"""
+
+
+def run_python(script: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", script, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands(page: Path, tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
     example(tmp_path)
-    for block in blocks(page, "console"):
-        for line in block.splitlines():
-            words = shlex.split(line, comments=True)
-            assert words[0] == "webnorm", f"{page.name}: {line}"
-            done = webnorm(words[1:], tmp_path)
-            if words[1] == "verify" and missing():
-                # It is not installed by `make bench`, and one command brings it.
-                assert done.returncode == 2 and "`webnorm doctor --mend --browser`" in done.stderr
-                continue
-            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-            assert "Traceback" not in done.stderr
+    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in lines]
+    assert all(words[0] == "webnorm" for words in commands), lines
+    done = run_python(_COMMANDS, tmp_path, json.dumps(commands))
+    assert done.returncode == 0, done.stderr
+    ended = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [words for words, _, _ in ended] == commands
+    for words, status, said in ended:
+        if words[1] == "verify" and missing():
+            # It is not installed by `make bench`, and one command brings it.
+            assert status == 2 and "`webnorm doctor --mend --browser`" in said
+        else:
+            assert status == 0 and "Traceback" not in said, f"{words}: {status}\n{said}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python(page: Path, tmp_path: Path, device: Device) -> None:
-    for block in blocks(page, "python"):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", block],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+    """A page's blocks in one process, each with names of its own."""
+    runs = [
+        f"exec(compile({block!r}, 'block {number}', 'exec'), {{'__name__': '__main__'}})"
+        for number, block in enumerate(blocks(page, "python"), 1)
+    ]
+    done = run_python("\n".join(runs), tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_command_is_documented() -> None:
