@@ -365,7 +365,9 @@ def assert_alike(one: Array, other: Array, answer: Answer, allowed: Tolerance) -
 
 
 def test_both_engines_agree(engine: Engine, device: Device) -> None:
-    """Exported text on wgpu's adapter and on Dawn's: both right, and close to each other."""
+    """Exported text on wgpu's adapter and on Dawn's: both right, and close to each other. Texts that need what
+    wgpu's adapter lacks are left out.
+    """
     runs = []
     for name, problem in SAMPLE:
         bundle = bundle_for(OPS[name], problem)
@@ -376,7 +378,7 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
         ((problem, arrays),) = run.inputs
         op = run.bundle.op
         for one in run.bundle.carried:
-            if "1024" in one.name:
+            if "1024" in one.name or not one.shader.features <= device.traits.features:
                 continue
             shader = replace(natively(one.shader), problem=problem)
             dawn = {name: (array, True) for name, array in kept(engine, at, one.name, 0, problem, op).items()}
@@ -389,7 +391,7 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
                 name = tensor.name
                 assert_alike(dawn[name][0], native[name][0], answers[name], tolerance(shader))
             compared += 1
-    assert compared >= 3 * len(SAMPLE)
+    assert compared >= (3 if "subgroups" in device.traits.features else 2) * len(SAMPLE)
 
 
 def test_a_nan_does_not_reach_its_neighbour(engine: Engine) -> None:
