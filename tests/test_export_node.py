@@ -365,8 +365,8 @@ def assert_alike(one: Array, other: Array, answer: Answer, allowed: Tolerance) -
 
 
 def test_both_engines_agree(engine: Engine, device: Device) -> None:
-    """Exported text on wgpu's adapter and on Dawn's: both right, and close to each other. Texts that need what
-    wgpu's adapter lacks are left out.
+    """Exported text on wgpu's adapter and on Dawn's: both right, and close to each other. Texts that
+    need what wgpu's adapter lacks are left out.
     """
     runs = []
     for name, problem in SAMPLE:
