@@ -23,14 +23,14 @@ from pathlib import Path
 from bench import record
 from bench.arguments import positive, run
 from bench.contenders import COPIES
+from bench.numerics import DOCS, between_markers
 from webnorm.device import AdapterInfo, find_adapter, open_device
 from webnorm.errors import WebnormError
 from webnorm.ops import OPS
 from webnorm.presets import Task, tasks
 from webnorm.results import Result, best, read, time_text, write_text
 
-DOCS = Path(__file__).parents[1] / "docs" / "measuring.md"
-MARKERS = "<!-- agreement -->\n", "<!-- end of agreement -->"
+PAGE = DOCS / "measuring.md"
 # Large, small, few long rows; forward and backward.
 ON_A_GPU = (
     ("layer_norm", 16384, 1024, "float32"),
@@ -114,28 +114,33 @@ def table(title: str, figures: Sequence[Figures]) -> str:
     columns += ["copy, GB/s: bench", "again", "record", "CUDA's", "order"]
     lines = [title, "", f"| {' | '.join(columns)} |", f"|---|{'---:|' * (len(columns) - 2)}---|"]
     lines += [row(one) for one in figures]
-    return "\n".join([*lines, ""])
+    return "\n".join(lines)
 
 
 def row(one: Figures) -> str:
     """A problem's line: auto's time and how far the others are from it, copies, and whether orders differ."""
     runs = (one.first, one.second, one.recorded)
     auto = next(key for key, result in one.first.items() if result.auto)
-    times = [found[auto].median_ns or 0.0 if auto in found else None for found in runs]
+    first, again, recorded = (found[auto].median_ns if auto in found else None for found in runs)
     own = [best([r for r in found.values() if r.roofline and r.kernel not in COPIES]) for found in runs]
     theirs = best([result for result in one.recorded.values() if result.kernel in COPIES])
     swapped = [*inversions(one.first, one.second), *inversions(one.first, one.recorded)]
     problem = one.task.problem
     cells = [
         f"`{one.task.op.name}` {problem.rows} x {problem.cols} {problem.dtype}",
-        f"{time_text(times[0])}",
-        *("-" if at is None else f"{100 * (at / (times[0] or 1) - 1):+.1f} %" for at in times[1:2]),
+        time_text(first),
+        _beyond(again, first),
         f"{100 * largest_gap(one.first, one.second):.1f} %",
-        *("-" if at is None else f"{100 * (at / (times[0] or 1) - 1):+.1f} %" for at in times[2:]),
+        _beyond(recorded, first),
         *("-" if copy is None else f"{copy.gbps:.0f}" for copy in (*own, theirs)),
         "; ".join(dict.fromkeys(swapped)) or "the same",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _beyond(time_ns: float | None, other_ns: float | None) -> str:
+    """How much longer a time is than another."""
+    return f"{100 * (time_ns / other_ns - 1):+.1f} %" if time_ns and other_ns else "-"
 
 
 def main() -> None:
@@ -165,10 +170,7 @@ def main() -> None:
         print(row(figures[-1]), flush=True)
     print(made := table(title, figures))
     if asked.write:
-        begin, end = MARKERS
-        text = DOCS.read_text(encoding="utf-8")
-        before, after = text.partition(begin)[0], text.partition(end)[2]
-        write_text(DOCS, f"{before}{begin}{made}{end}{after}")
+        write_text(PAGE, between_markers(PAGE, "agreement", made))
 
 
 if __name__ == "__main__":

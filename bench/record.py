@@ -101,19 +101,12 @@ class Rival:
         """The result with its times, where there are any."""
         if self.sampler is None:
             return self.result
-        found = timing.statistics(self.samples)
         return replace(
-            self.result,
-            median_ns=found.median,
-            p20_ns=found.p20,
-            p80_ns=found.p80,
-            samples_ns=tuple(self.samples),
+            lab.with_samples(self.result, self.samples, self.bytes),
             dispatches_per_sample=self.sampler.runs,
             timing_method=self.sampler.method,
             cache="cold" if cold else "warm",
             calls="one by one",
-            bytes=self.bytes,
-            gbps=self.bytes / found.median,
             flags=timing.flags(self.samples),
         )
 

@@ -14,7 +14,7 @@ class Card:
     The defaults are an NVIDIA H200's, where `slow` is the copy's share of its speed at 345 of 1980 MHz.
     """
 
-    plateau: float = 0.25
+    plateau: float = 0.35
     rise: float = 0.2
     falls_after: float = 0.5
     slow: float = 0.4

@@ -213,18 +213,11 @@ def _merged(members: Sequence[Result]) -> Result:
             why = f"in run {number} of {len(members)}" + (f": {one.reason}" if one.reason else "")
             return replace(one, reason=why if number > 1 else one.reason)
     samples = [sample for one in members for sample in one.samples_ns or ()]
-    statistics = timing.statistics(samples)
-    size = members[0].bytes
     # One run that was disturbed is no fault of the whole; what most runs have is.
     raised = Counter(flag for one in members for flag in one.flags if flag != "suspicious")
     return replace(
-        members[0],
-        median_ns=statistics.median,
-        p20_ns=statistics.p20,
-        p80_ns=statistics.p80,
-        samples_ns=tuple(samples),
+        lab.with_samples(members[0], samples, members[0].bytes),
         runs=tuple(len(one.samples_ns or ()) for one in members),
-        gbps=size / statistics.median if size and statistics.median > 0 else None,
         flags=tuple(flag for flag, count in raised.items() if 2 * count >= len(members)),
     )
 

@@ -19,7 +19,7 @@ from webnorm.accuracy import Accuracy, assess
 from webnorm.device import Device
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
-from webnorm.kernel import Variant, default_variant, discover, load
+from webnorm.kernel import Variant, default_variant, load, wgsl_root
 from webnorm.ops import OPS, make_inputs, plain
 from webnorm.parts import in_parts
 from webnorm.plan import Inputs, Outputs, Plan, check_memory, create_module, create_pipelines
@@ -28,7 +28,7 @@ from webnorm.reference import Answers
 from webnorm.render import Shader, render_shader
 from webnorm.results import Calls, Result
 from webnorm.sameness import Sameness
-from webnorm.stopwatch import Method, Stopwatch
+from webnorm.stopwatch import Stopwatch
 
 # A processor raises its clock within milliseconds.
 SOFTWARE_SETTLES_S = 0.1
@@ -92,6 +92,20 @@ def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
         tolerance=accuracy.tolerance,
         worst=str(accuracy.worst) if accuracy.worst else None,
         non_finite=accuracy.non_finite,
+    )
+
+
+def with_samples(result: Result, samples: Sequence[float], size: int | None) -> Result:
+    """The result with samples in nanoseconds, and what follows from them and the bytes it has to move."""
+    found = timing.statistics(samples)
+    return replace(
+        result,
+        median_ns=found.median,
+        p20_ns=found.p20,
+        p80_ns=found.p80,
+        samples_ns=tuple(samples),
+        bytes=size,
+        gbps=size / found.median if size and found.median > 0 else None,
     )
 
 
@@ -350,7 +364,7 @@ def time_side_by_side(
 
 def yardstick(bench: Bench, stopwatch: Stopwatch, settle_s: float) -> timing.Pace:
     """The pace of a copy of the bench's problem, as it runs by default."""
-    (copy,) = (kernel for kernel in discover() if kernel.op.exact)
+    copy = load(wgsl_root() / "copy" / "copy.wgsl")
     traits = bench.device.traits
     variant = default_variant(copy, plain(bench.problem), traits)
     sampler, _ = stopwatch.sampler(bench.prepare(variant))
@@ -369,23 +383,16 @@ def _sieved(bench: Bench, variant: Variant, sieve: Bench) -> tuple[Result, Plan 
 
 
 def _measured(
-    bench: Bench, method: Method, result: Result, one: _Running, remarks: tuple[str, ...]
+    bench: Bench, method: timing.Method, result: Result, one: _Running, remarks: tuple[str, ...]
 ) -> Result:
     """The result with its times; `remarks` are flags of the whole run."""
-    statistics = timing.statistics(one.samples)
     size = one.plan.shader.variant.kernel.op.minimum_bytes(bench.problem_of(one.plan.shader.variant))
     return replace(
-        result,
-        median_ns=statistics.median,
-        p20_ns=statistics.p20,
-        p80_ns=statistics.p80,
-        samples_ns=tuple(one.samples),
+        with_samples(result, one.samples, size),
         dispatches_per_sample=one.dispatches,
         timing_method=method,
         cache="cold" if bench.cold else "warm",
         calls=bench.calls,
-        bytes=size,
-        gbps=size / statistics.median if statistics.median > 0 else None,
         flags=(*timing.flags(one.samples), *remarks),
     )
 

@@ -20,12 +20,11 @@ from webnorm import __version__, runs
 from webnorm.errors import WebnormError
 from webnorm.origin import Origin
 from webnorm.problem import Array, Problem
-from webnorm.timing import drift
+from webnorm.timing import Method, drift
 
 SCHEMA = 1
 
 Status = Literal["pass", "fail", "skip", "error"]
-TimingMethod = Literal["timestamp", "wall clock"]
 Cache = Literal["cold", "warm"]
 Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
@@ -68,7 +67,7 @@ class Result:
     samples_ns: tuple[float, ...] | None = None
     runs: tuple[int, ...] | None = None
     dispatches_per_sample: int | None = None
-    timing_method: TimingMethod | None = None
+    timing_method: Method | None = None
     cache: Cache | None = None
     calls: Calls | None = None
     bytes: int | None = None
@@ -274,7 +273,7 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "samples_ns": lambda value: tuple(map(_number, value)),
     "runs": lambda value: tuple(map(_count, value)),
     "dispatches_per_sample": _integer,
-    "timing_method": _one_of(get_args(TimingMethod)),
+    "timing_method": _one_of(get_args(Method)),
     "cache": _one_of(get_args(Cache)),
     "calls": _one_of(get_args(Calls)),
     "bytes": _integer,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import wgpu
 
 from webnorm.device import Device
 from webnorm.plan import Plan
-from webnorm.timing import Reading, Sampler, elapsed
-
-Method = Literal["timestamp", "wall clock"]
+from webnorm.timing import Method, Reading, Sampler, elapsed
 
 # A sample is long enough for its clock: timestamps tick in nanoseconds but a pass costs a few microseconds
 # to begin and end; a submission timed from Python costs some hundred.

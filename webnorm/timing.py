@@ -9,10 +9,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+Method = Literal["timestamp", "wall clock"]
 # What a sampler gives: it waits for the sample that is under way, and returns nanoseconds per dispatch.
 Reading = Callable[[], float]
 Sampler = Callable[[], Reading]
@@ -51,7 +52,7 @@ class Rule:
     most: int = 400
     spread: float = 0.01
     budget_s: float = 20.0
-    # An H200 that had idled stayed at 345 of 1980 MHz for 150 to 250 ms of work: samples that agree over less
+    # An H200 that had idled stayed at 345 of 1980 MHz for 150 to 350 ms of work: samples that agree over less
     # may agree on the wrong clock.
     settle_s: float = 0.5
 

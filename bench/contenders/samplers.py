@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from bench.contenders import Compute
-from webnorm import stopwatch
+from webnorm import stopwatch, timing
 
 
 class Sampler(Protocol):
     """A contender ready to be timed: what it computed of the first set, and nanoseconds per run."""
 
-    method: stopwatch.Method
+    method: timing.Method
     runs: int
 
     def outputs(self) -> Mapping[str, Any]:
@@ -31,7 +31,7 @@ class CudaGraph:
     cache. What a contender computes on the first calls (compilation, tuning) happens before the capture.
     """
 
-    method: stopwatch.Method = "timestamp"
+    method: timing.Method = "timestamp"
 
     def __init__(self, compute: Compute, sets: Sequence[Mapping[str, Any]]) -> None:
         import torch
@@ -76,7 +76,7 @@ class CudaGraph:
 class WallClock:
     """Calls in a row on the CPU, which are done when they return."""
 
-    method: stopwatch.Method = "wall clock"
+    method: timing.Method = "wall clock"
 
     def __init__(self, compute: Compute, sets: Sequence[Mapping[str, Any]]) -> None:
         self._compute, self._sets = compute, sets
