@@ -155,6 +155,36 @@ def run_shader(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> t
     return got[main][0], judge(shader, arrays, got)
 
 
+def spoil_workgroup_memory(device: Device) -> None:
+    """Leave NaN in it: wgpu does not clear it, and what an earlier run of the same rows left there would hide
+    that a kernel reads what it has not yet written.
+    """
+    handle, words = device.handle, device.traits.workgroup_storage // 4
+    text = f"""
+        @group(0) @binding(0) var<storage, read_write> kept: array<u32>;
+        var<workgroup> memory: array<u32, {words}>;
+        @compute @workgroup_size(64) fn main(@builtin(local_invocation_index) at: u32) {{
+            for (var i = at; i < {words}u; i += 64u) {{ memory[i] = 0x7fc00000u; }}
+            workgroupBarrier();
+            kept[at] = memory[{words - 1}u - at];
+        }}"""
+    module = handle.create_shader_module(code=text)
+    pipeline = handle.create_compute_pipeline(
+        layout="auto", compute={"module": module, "entry_point": "main"}
+    )
+    kept = {"buffer": device.create_buffer(256), "offset": 0, "size": 256}
+    entries = [{"binding": 0, "resource": kept}]
+    group = handle.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
+    encoder = handle.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    compute.set_pipeline(pipeline)
+    compute.set_bind_group(0, group)
+    # Many more than run at once, so that every core is given some.
+    compute.dispatch_workgroups(1024)
+    compute.end()
+    handle.queue.submit([encoder.finish()])
+
+
 def judge(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Accuracy:
     """The verdict on every output; where h was written, y has to be the norm of that."""
     return assess(got, answers(shader, arrays, got), shader)

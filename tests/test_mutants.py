@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab import KERNELS, needs, option_problems, run_shader, suited
+from lab import KERNELS, needs, option_problems, run_shader, spoil_workgroup_memory, suited
 from webnorm.device import Device, Traits
 from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
 from webnorm.ops import complete_inputs, make_inputs
@@ -24,7 +24,7 @@ class Mutant:
     """`old` becomes `new` in a file of wgsl/; `kernels` are tried until one is caught.
 
     `equivalent` is the reason why a survivor is no fault of the harness, and `hard` names the problems that
-    have to tell: see `hard_problems`. A `race` shows now and then on a GPU. Subgroups of more than `most_lanes`
+    have to tell: see `hard_problems`. A `race` shows now and then. Subgroups of more than `most_lanes`
     lanes are so few in a workgroup that the mutant changes nothing.
     """
 
@@ -290,7 +290,8 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
     if mutant.most_lanes is not None and (device.subgroup_size or 1) > mutant.most_lanes:
         pytest.skip(f"subgroups of {device.subgroup_size} lanes are too few in a workgroup for it to matter")
     outcomes = []
-    for kernel in mutant.kernels * (RACES if mutant.race and not device.traits.software else 1):
+    for kernel in mutant.kernels * (RACES if mutant.race else 1):
+        spoil_workgroup_memory(device)
         constants = {"subgroups": 0} if kernel.endswith("_plain") else {}
         outcomes.append(caught(tree / f"{place_of(kernel)}.wgsl", device, constants, mutant.hard))
         if outcomes[-1]:
