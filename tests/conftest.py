@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from commands import webnorm
 from webnorm import cli
 from webnorm.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
 from webnorm.errors import WebnormError
@@ -60,22 +60,13 @@ def device() -> Iterator[Device]:
 
 
 @pytest.fixture
-def mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[list[str]], str]:
-    """Give the command arguments that it must refuse, in tmp_path; returns the line that it says.
-
-    It runs in this process, since another would take longer to import webnorm than to find the mistake.
-    """
+def mistake(tmp_path: Path) -> Callable[[list[str]], str]:
+    """Give the command arguments that it must refuse, in tmp_path; returns the line that it says."""
 
     def told(arguments: list[str]) -> str:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["webnorm", *arguments])
-        with pytest.raises(SystemExit) as exited:
-            cli.run()
-        error = capsys.readouterr().err
-        assert exited.value.code == cli.BAD_USAGE, error
-        assert error.count("\n") == 1 and error.startswith("webnorm: ")
-        return error
+        done = webnorm(arguments, tmp_path)
+        assert done.returncode == cli.BAD_USAGE, done.stderr
+        assert done.stderr.count("\n") == 1 and done.stderr.startswith("webnorm: ")
+        return done.stderr
 
     return told

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import broken
-from test_docs import example, webnorm
+from commands import webnorm, webnorm_process
+from test_docs import example
 from webnorm.device import Device
 
 QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
@@ -93,21 +94,28 @@ def test_mistakes_are_one_line_and_exit_2(
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    assert "Traceback" in webnorm(["show", "nothing", "--debug"], tmp_path).stderr
-    assert webnorm(["bench", "--nonsense"], tmp_path).returncode == 2
+    assert "Traceback" in webnorm_process(["show", "nothing", "--debug"], tmp_path).stderr
+    assert webnorm_process(["bench", "--nonsense"], tmp_path).returncode == 2
 
 
 def test_help_answers_at_once(tmp_path: Path) -> None:
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        assert webnorm(["--help"], tmp_path).returncode == 0
+        assert webnorm_process(["--help"], tmp_path).returncode == 0
         times.append(time.perf_counter() - began)
     probe = (
         "import sys, webnorm.cli; print(sorted({'wgpu', 'numpy', 'matplotlib', 'jinja2'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]", f"imported for --help, which took {min(times):.2f} s"
+
+
+def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
+    """It takes 0.2 s to import."""
+    probe = "import sys, webnorm.bench, webnorm.check, webnorm.tune; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert "wgpu.backends.wgpu_native" not in done.stdout.split()
 
 
 def test_bench_profiles_the_fastest_of_each_problem(tmp_path: Path, device: Device) -> None:

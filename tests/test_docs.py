@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.numerics import kernels_table
+from commands import webnorm, webnorm_process
 from lab import KERNELS
 from test_snapshots import tracked
 from webnorm import browser, functional, modules, onnx_ops, tint
@@ -37,11 +37,6 @@ def blocks(page: Path, language: str) -> list[str]:
     ]
 
 
-def webnorm(arguments: list[str], folder: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "webnorm", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
-
-
 def missing() -> str | None:
     """What `webnorm verify` lacks here."""
     lacking = browser.mends()
@@ -59,27 +54,6 @@ def example(folder: Path) -> None:
     path.write_text(text)
 
 
-# A page's commands in one process: starting Python and importing wgpu takes longer than most of them.
-_COMMANDS = """
-import contextlib, io, json, sys
-from webnorm import cli
-
-for sys.argv in json.loads(sys.argv[1]):
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        try:
-            cli.run()
-        except SystemExit as ended:
-            status = ended.code
-    print(json.dumps([sys.argv, status, said.getvalue()]), flush=True)
-"""
-
-
-def run_python(script: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-c", script, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands(page: Path, tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
@@ -87,16 +61,15 @@ def test_commands(page: Path, tmp_path: Path, device: Device, monkeypatch: pytes
     lines = [line for block in blocks(page, "console") for line in block.splitlines()]
     commands = [shlex.split(line, comments=True) for line in lines]
     assert all(words[0] == "webnorm" for words in commands), lines
-    done = run_python(_COMMANDS, tmp_path, json.dumps(commands))
-    assert done.returncode == 0, done.stderr
-    ended = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [words for words, _, _ in ended] == commands
-    for words, status, said in ended:
-        if words[1] == "verify" and missing():
+    for _, *words in commands:
+        verifies = words[0] == "verify"
+        # Playwright wants a process without an event loop of somebody else's.
+        done = (webnorm_process if verifies else webnorm)(words, tmp_path)
+        if verifies and missing():
             # It is not installed by `make bench`, and one command brings it.
-            assert status == 2 and "`webnorm doctor --mend --browser`" in said
+            assert done.returncode == 2 and "`webnorm doctor --mend --browser`" in done.stderr
         else:
-            assert status == 0 and "Traceback" not in said, f"{words}: {status}\n{said}"
+            assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -106,7 +79,8 @@ def test_python(page: Path, tmp_path: Path, device: Device) -> None:
         f"exec(compile({block!r}, 'block {number}', 'exec'), {{'__name__': '__main__'}})"
         for number, block in enumerate(blocks(page, "python"), 1)
     ]
-    done = run_python("\n".join(runs), tmp_path)
+    command = [sys.executable, "-W", "error", "-c", "\n".join(runs)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

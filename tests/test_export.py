@@ -7,8 +7,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 import broken
+from commands import webnorm
 from lab import KERNELS
 from webnorm import __version__, bundle, export, native, vectors
 from webnorm.device import Device
@@ -54,11 +53,6 @@ def package() -> export.Files:
 def manifest_of(files: export.Files) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads(files["manifest.json"])
     return manifest
-
-
-def webnorm(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "webnorm", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 # --- what is written -------------------------------------------------------------------------------

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from commands import webnorm
 from packages import COVERING, Export, block
-from test_docs import ROOT, webnorm
+from test_docs import ROOT
 from webnorm import browser as browsing
 from webnorm import results, system, tint, verify
 from webnorm.browser import Browser

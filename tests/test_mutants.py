@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from jinja2.bccache import Bucket, BytecodeCache
+from jinja2.sandbox import SandboxedEnvironment
 
 from lab import KERNELS, needs, option_problems, run_shader, spoil_workgroup_memory, suited
+from webnorm import render
 from webnorm.device import Device, Traits
 from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
 from webnorm.ops import complete_inputs, make_inputs
@@ -247,6 +250,34 @@ def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[st
         return None
     variant = Variant(kernel, constants)
     return variant if variant.refusal(problem, device.traits) is None else None
+
+
+class Compiled(BytecodeCache):
+    """Jinja's work on the snippets: each mutant has a tree of its own, in which one file differs."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], bytes] = {}
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        """Snippets have the same name in every tree, kernels their path."""
+        return name
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        code = self._kept.get((bucket.key, bucket.checksum))
+        if code is not None:
+            bucket.bytecode_from_string(code)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._kept[bucket.key, bucket.checksum] = bucket.bytecode_to_string()
+
+
+COMPILED = Compiled()
+
+
+@pytest.fixture(autouse=True)
+def shared_snippets(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = partial(SandboxedEnvironment, bytecode_cache=COMPILED)
+    monkeypatch.setattr(render, "SandboxedEnvironment", environment)
 
 
 @cache

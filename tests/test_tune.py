@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import broken
+from commands import webnorm
 from lab import GPU, KERNELS, SOFTWARE
-from test_docs import webnorm
 from webnorm import lab, search, tune
 from webnorm.auto import choose
 from webnorm.device import Device, Traits

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from test_docs import webnorm
+from commands import webnorm_process as webnorm
 from webnorm import browser as browsing
 from webnorm import cli, system, tint, verify
 from webnorm.browser import Browser, Visit

@@ -90,7 +90,7 @@ def test_export_outside_the_repository(installed: Path, tmp_path: Path) -> None:
 def test_bench_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     if not adapters():
         pytest.skip("no WebGPU adapter: webnorm doctor --mend")
-    arguments = ["--rows", "8", "--cols", "16", "--kernel", "naive", "--json", "-"]
+    arguments = ["--rows", "8", "--cols", "16", "--kernel", "naive", "--budget", "0.2", "--json", "-"]
     report = json.loads(run(installed / "webnorm", "bench", *arguments, cwd=tmp_path))
     assert report["schema"] == 1
     assert report["results"]

@@ -17,7 +17,6 @@ from webnorm.errors import WebnormError
 os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
 
 import wgpu
-from wgpu.backends.wgpu_native import lib
 
 # WebGPU's name of a feature -> wgpu-native's. wgpu accepts unknown names without a word.
 _NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
@@ -199,6 +198,9 @@ class Device:
     @cached_property
     def timestamp_period(self) -> float:
         """Nanoseconds per tick of a timestamp, which wgpu-native knows and wgpu-py does not pass on."""
+        # Imported where a device is in use: it takes 0.2 s, which the parent of a worker need not spend.
+        from wgpu.backends.wgpu_native import lib
+
         return float(lib.wgpuQueueGetTimestampPeriod(self.handle.queue._internal))
 
     @cached_property

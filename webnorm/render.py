@@ -160,10 +160,15 @@ class _LineMarks(Extension):
 
 
 class _Loader(BaseLoader):
-    """Finds snippets in the user's folders first, then in webnorm's, and takes headers off."""
+    """Finds snippets in the user's folders first, then in webnorm's, and takes headers off.
+
+    Of what it has read, `shown` is the file as messages name it, and `blank` the numbers of its empty lines.
+    """
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = roots
+        self.shown: dict[str, str] = {"": ""}
+        self.blank: dict[str, frozenset[int]] = {"": frozenset()}
 
     def find(self, template: str) -> Path:
         """The file of a template; raises TemplateNotFound without one."""
@@ -177,17 +182,13 @@ class _Loader(BaseLoader):
     def get_source(self, environment: Environment, template: str) -> tuple[str, str, Any]:
         path = self.find(template)
         changed = path.stat().st_mtime_ns
-        source = self._read(template, path)
-        return source, str(path), lambda: path.is_file() and path.stat().st_mtime_ns == changed
-
-    def blank_lines(self, template: str) -> frozenset[int]:
-        """The numbers of a template's empty lines."""
-        lines = self._read(template, self.find(template)).splitlines()
-        return frozenset(number for number, line in enumerate(lines, 1) if not line.strip())
-
-    def _read(self, template: str, path: Path) -> str:
         source = path.read_text(encoding="utf-8")
-        return without_header(source, path) if Path(template).is_absolute() else source
+        if Path(template).is_absolute():
+            source = without_header(source, path)
+        lines = enumerate(source.splitlines(), 1)
+        self.shown[template] = display_path(str(path))
+        self.blank[template] = frozenset(number for number, line in lines if not line.strip())
+        return source, str(path), lambda: path.is_file() and path.stat().st_mtime_ns == changed
 
 
 _WORKGROUP_VARIABLE = re.compile(
@@ -227,26 +228,20 @@ def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, in
     """Take the markers out; leave out lines that held nothing but template tags."""
     lines: list[str] = []
     origins: list[tuple[str, int]] = []
-    blank: dict[str, frozenset[int]] = {}
     for line in marked.split("\n"):
         match = _FIRST_TEXT.search(line) or _MARK.search(line)
         text = _MARK.sub("", line).rstrip()
         origin = (match[1], int(match[2])) if match else (origins[-1] if origins else ("", 0))
         if not text:
             file, number = origin
-            if file not in blank:
-                blank[file] = loader.blank_lines(file) if file else frozenset()
-            if not lines or not lines[-1] or number not in blank[file]:
+            if not lines or not lines[-1] or number not in loader.blank[file]:
                 continue
         lines.append(text)
         origins.append(origin)
     while lines and not lines[-1]:
         lines.pop()
         origins.pop()
-    shown = {
-        file: display_path(str(loader.find(file))) if file else "" for file in {file for file, _ in origins}
-    }
-    return "\n".join(lines) + "\n", tuple((shown[file], number) for file, number in origins)
+    return "\n".join(lines) + "\n", tuple((loader.shown[file], number) for file, number in origins)
 
 
 def display_path(file: str) -> str:
