@@ -300,25 +300,28 @@ def options_of(op: Op) -> st.SearchStrategy[Options]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Device) -> None:
     kernel = data.draw(st.sampled_from(STABLE), "kernel")
     options = data.draw(options_of(kernel.op), "options")
     float8 = (options.out_dtype or "").startswith("float8")
     problem = Problem(
-        rows=data.draw(st.integers(1, 70), "rows"),
+        rows=data.draw(st.integers(1, 70), "rows that the defaults are for"),
         cols=data.draw(st.one_of(st.integers(1, 80), st.integers(1, 1300)), "cols"),
         dtype=data.draw(st.sampled_from(["float32", "float16", "bfloat16"]), "dtype"),
         options=options,
         scale=data.draw(st.floats(1e-3, 1e3), "scale") if float8 else 1.0,
-        seed=data.draw(st.integers(0, 2**32), "seed"),
     )
-    problem = suited(kernel, problem)
-    mean, size = data.draw(st.floats(-1e4, 1e4), "mean"), data.draw(st.floats(1e-3, 1e3), "size")
-    x = (draw_x(problem).astype(np.float64) * size + mean).astype(DTYPES[problem.dtype])
-    arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(0))
-    variant = default_variant(kernel, problem, device.traits)
-    assume(variant.refusal(problem, device.traits) is None)
-    _, accuracy = run(device, variant, problem, arrays)
-    assert accuracy.ok, f"{kernel.label} {problem}: {accuracy.reason}"
+    text_of = suited(kernel, problem)
+    variant = default_variant(kernel, text_of, device.traits)
+    assume(variant.refusal(text_of, device.traits) is None)
+    # A text takes long to compile, and rows and values need no other.
+    for _ in range(3):
+        rows, seed = data.draw(st.integers(1, 70), "rows"), data.draw(st.integers(0, 2**32), "seed")
+        problem = replace(text_of, rows=rows, seed=seed)
+        mean, size = data.draw(st.floats(-1e4, 1e4), "mean"), data.draw(st.floats(1e-3, 1e3), "size")
+        x = (draw_x(problem).astype(np.float64) * size + mean).astype(DTYPES[problem.dtype])
+        arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(0))
+        _, accuracy = run(device, variant, problem, arrays)
+        assert accuracy.ok, f"{kernel.label} {problem}: {accuracy.reason}"
