@@ -55,22 +55,39 @@ def covering(trials: Iterable[Trial]) -> list[Trial]:
     """Some of the trials, (variant, problem, ...), which have every pair of values of two axes that occurs in
     any of them. The op and what a problem is made of are axes too, and whatever follows it in the trial.
     """
-    listed = []
-    for trial in trials:
-        variant, problem, *more = trial
-        of_problem = {"op": variant.kernel.op.name, "cols": problem.cols, "dtype": problem.dtype}
-        of_problem["options"] = str(problem.options)
-        values = (*variant.constants.items(), *of_problem.items(), *enumerate(more))
-        listed.append((trial, {*itertools.combinations(values, 2)}))
+    listed = list(trials)
+    if not listed:
+        return []
     random.Random(0).shuffle(listed)
-    seen: set[Any] = set()
+    described = []
+    for variant, problem, *more in listed:
+        of_problem = {"op": variant.kernel.op.name, "cols": problem.cols, "dtype": problem.dtype}
+        described.append(
+            {**variant.constants, **of_problem, "options": str(problem.options), **dict(enumerate(more))}
+        )
+    # A number for each axis's value, and one for each pair of them: all trials are looked at again and again.
+    numbers: dict[object, dict[object, int]] = {}
+    for values in described:
+        for axis, value in values.items():
+            numbers.setdefault(axis, {}).setdefault(value, len(numbers[axis]))
+    codes = {
+        axis: np.array(
+            [of[values[axis]] if axis in values else len(of) for values in described], dtype=np.int64
+        )
+        for axis, of in numbers.items()
+    }
+    pairs, count = [], 0
+    for one, other in itertools.combinations(codes, 2):
+        width = len(numbers[other]) + 1
+        pairs.append(count + codes[one] * width + codes[other])
+        count += (len(numbers[one]) + 1) * width
+    of_trial = np.stack(pairs, axis=1)
+    missing = np.ones(count, dtype=bool)
     kept = []
-    # Those that add most come first, which takes two thirds of the trials that any order would.
-    for least in (16, 8, 4, 2, 1):
-        for trial, pairs in listed:
-            if len(pairs - seen) >= least:
-                seen |= pairs
-                kept.append(trial)
+    while (added := missing[of_trial].sum(axis=1)).any():
+        best = int(added.argmax())
+        missing[of_trial[best]] = False
+        kept.append(listed[best])
     return kept
 
 

@@ -210,8 +210,8 @@ def covering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_every_shader_is_right(covering: tuple[Export, Path], browser: Browser) -> None:
     export, folder = covering
     assert {"portable", "subgroups", "software"} <= assert_right(folder, browser)
-    if export.request.dtype != "float32":
-        return  # What is chosen without a feature does not depend on the type.
+    if export.request.dtype != "float32" or export.op not in ("layer_norm", "rms_norm_backward"):
+        return  # What is chosen without a feature depends neither on the type nor on the norm.
     fallback = assert_right(folder, browser, without=("subgroups",))
     assert fallback >= {"portable", "software"}
     assert not fallback & {"subgroups", "subgroups-1024"}

@@ -214,7 +214,7 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
         else op.defaults
     )
     for layout in LAYOUTS:
-        for cols in (61, 132, 1000):
+        for cols in (61, 132, 520):
             problem = suited(kernel, Problem(rows=7, cols=cols, options=everything))
             arrays = make_inputs(op, problem)
             spread, means = np.float32(0.02), np.arange(-3, 4, dtype=np.float32)[:, None] * 50
