@@ -72,14 +72,20 @@ def problems_in_turn(kernel: Kernel, layouts: Sequence[tuple[Case, str]]) -> Ite
 
 
 def cases() -> list[Any]:
-    """Every kernel on every case in float32; in the narrower types on the cases that are rows of one array,
-    and on every fourth of the others, which take turns; options have turns of their own.
+    """Every kernel on every case in float32, and the kernels of one name, which read rows alike, on every row
+    length between them; in the narrower types on the cases that are rows of one array, and on every fourth of
+    the others, which take turns; options have turns of their own.
     """
     found = []
     for backward in (False, True):
         family = [kernel for kernel in KERNELS if not kernel.op.exact and kernel.op.backward == backward]
+        names = [kernel.name for kernel in family]
+        twins = {name for name in names if names.count(name) == 2}
         for turn, kernel in enumerate(family):
             trials = [*stacked(kernel.op, "float32")]
+            if kernel.name in twins:
+                lengths = [trial for trial in trials if trial[0][0].name.startswith("cols-")]
+                trials = [trial for trial in trials if trial not in lengths[kernel.op.has_mean :: 2]]
             for dtype, first in (("float16", turn), ("bfloat16", turn + 2)):
                 narrow = [*stacked(kernel.op, dtype)]
                 trials += [one for at, one in enumerate(narrow) if len(one[0]) > 1 or at % 4 == first % 4]
