@@ -27,7 +27,7 @@ bench: .venv/.installed
 	@$(BIN)/webnorm bench $(ARGS)
 
 test: lint .venv/.installed-browser
-	$(BIN)/pytest -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check

@@ -53,6 +53,13 @@ class _Shared(Worker):
             super().__exit__()
 
 
+def end() -> None:
+    """End the child that no command took."""
+    if _Shared._left is not None:
+        Worker.__exit__(_Shared._left)
+        _Shared._left = None
+
+
 def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """What the command writes and how it ends, called in a folder."""
     out, err, own = io.StringIO(), io.StringIO(), os.getcwd()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from commands import webnorm
+import commands
 from webnorm import cli
 from webnorm.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
 from webnorm.errors import WebnormError
@@ -32,6 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The environment tells the commands and the scripts that tests start, too."""
+    # A shell's background jobs ignore Ctrl-C, and so would the commands that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = config.getoption("--adapter")
     if chosen is None:
         return
@@ -40,6 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
         find_adapter()
     except WebnormError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def pytest_sessionfinish() -> None:
+    commands.end()
 
 
 def pytest_report_header() -> str:
@@ -64,7 +71,7 @@ def mistake(tmp_path: Path) -> Callable[[list[str]], str]:
     """Give the command arguments that it must refuse, in tmp_path; returns the line that it says."""
 
     def told(arguments: list[str]) -> str:
-        done = webnorm(arguments, tmp_path)
+        done = commands.webnorm(arguments, tmp_path)
         assert done.returncode == cli.BAD_USAGE, done.stderr
         assert done.stderr.count("\n") == 1 and done.stderr.startswith("webnorm: ")
         return done.stderr
