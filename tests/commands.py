@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from webnorm import cli, worker
 from webnorm.worker import Task, Worker
 
@@ -36,12 +38,11 @@ class _Shared(Worker):
         self._at_rest = True
 
     def _start(self) -> Any:
-        left, _Shared._left = _Shared._left, None
-        if left is None:
+        left = _Shared._left
+        if left is None or left._key != self._key:
+            end()
             return super()._start()
-        if left._key != self._key:
-            Worker.__exit__(left)
-            return super()._start()
+        _Shared._left = None
         self._stderr.unlink()
         self._process, self._connection, self._stderr = left._process, left._connection, left._stderr
         return self._connection
@@ -62,21 +63,18 @@ def end() -> None:
 
 def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """What the command writes and how it ends, called in a folder."""
-    out, err, own = io.StringIO(), io.StringIO(), os.getcwd()
-    os.chdir(folder)
-    try:
-        with (
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-            patch.object(sys, "argv", ["webnorm", *arguments]),
-            patch.object(worker, "Worker", _Shared),
-        ):
-            cli.run()
-    except SystemExit as ended:
-        assert isinstance(ended.code, int)
-        return subprocess.CompletedProcess([*arguments], ended.code, out.getvalue(), err.getvalue())
-    finally:
-        os.chdir(own)
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        patch.object(sys, "argv", ["webnorm", *arguments]),
+        patch.object(worker, "Worker", _Shared),
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.run()
+    assert isinstance(ended.value.code, int)
+    return subprocess.CompletedProcess([*arguments], ended.value.code, out.getvalue(), err.getvalue())
 
 
 def webnorm_process(

@@ -15,7 +15,7 @@ import pytest
 import tally
 from webnorm.accuracy import Accuracy, assess
 from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case, problems
-from webnorm.device import Device, Traits
+from webnorm.device import Device, Traits, _words_of
 from webnorm.expression import parse
 from webnorm.kernel import Kernel, Variant, default_variant, discover, runnable_variants, select
 from webnorm.ops import Op, complete_inputs, make_inputs
@@ -71,9 +71,7 @@ def covering(trials: Iterable[Trial]) -> list[Trial]:
         for axis, value in values.items():
             numbers.setdefault(axis, {}).setdefault(value, len(numbers[axis]))
     codes = {
-        axis: np.array(
-            [of[values[axis]] if axis in values else len(of) for values in described], dtype=np.int64
-        )
+        axis: np.array([of[values[axis]] if axis in values else len(of) for values in described])
         for axis, of in numbers.items()
     }
     pairs, count = [], 0
@@ -176,7 +174,7 @@ def spoil_workgroup_memory(device: Device) -> None:
     """Leave NaN in it: wgpu does not clear it, and what an earlier run of the same rows left there would hide
     that a kernel reads what it has not yet written.
     """
-    handle, words = device.handle, device.traits.workgroup_storage // 4
+    words = device.traits.workgroup_storage // 4
     text = f"""
         @group(0) @binding(0) var<storage, read_write> kept: array<u32>;
         var<workgroup> memory: array<u32, {words}>;
@@ -185,21 +183,8 @@ def spoil_workgroup_memory(device: Device) -> None:
             workgroupBarrier();
             kept[at] = memory[{words - 1}u - at];
         }}"""
-    module = handle.create_shader_module(code=text)
-    pipeline = handle.create_compute_pipeline(
-        layout="auto", compute={"module": module, "entry_point": "main"}
-    )
-    kept = {"buffer": device.create_buffer(256), "offset": 0, "size": 256}
-    entries = [{"binding": 0, "resource": kept}]
-    group = handle.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
-    encoder = handle.create_command_encoder()
-    compute = encoder.begin_compute_pass()
-    compute.set_pipeline(pipeline)
-    compute.set_bind_group(0, group)
-    # Many more than run at once, so that every core is given some.
-    compute.dispatch_workgroups(1024)
-    compute.end()
-    handle.queue.submit([encoder.finish()])
+    # Many more workgroups than run at once, so that every core is given some.
+    _words_of(device.handle, text, 64, workgroups=1024)
 
 
 def judge(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Accuracy:

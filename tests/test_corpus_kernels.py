@@ -77,13 +77,12 @@ def cases() -> list[Any]:
     the others, which take turns; options have turns of their own.
     """
     found = []
+    twins = [kernel for family in FAMILIES.values() if len(family) == 2 for kernel in family]
     for backward in (False, True):
         family = [kernel for kernel in KERNELS if not kernel.op.exact and kernel.op.backward == backward]
-        names = [kernel.name for kernel in family]
-        twins = {name for name in names if names.count(name) == 2}
         for turn, kernel in enumerate(family):
             trials = [*stacked(kernel.op, "float32")]
-            if kernel.name in twins:
+            if kernel in twins:
                 lengths = [trial for trial in trials if trial[0][0].name.startswith("cols-")]
                 trials = [trial for trial in trials if trial not in lengths[kernel.op.has_mean :: 2]]
             for dtype, first in (("float16", turn), ("bfloat16", turn + 2)):

@@ -70,6 +70,7 @@ def test_commands(page: Path, tmp_path: Path, device: Device, monkeypatch: pytes
             assert done.returncode == 2 and "`webnorm doctor --mend --browser`" in done.stderr
         else:
             assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+            assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

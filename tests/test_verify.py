@@ -500,8 +500,7 @@ def test_a_page_that_does_not_report(
     began = time.monotonic()
     with pytest.raises(WebnormError, match=f"^{message}$"):
         browser.visit(write(tmp_path / "wrong", script), screenshot=True)
-    # The grace of a page and of its browser, on a machine that does much else.
-    assert time.monotonic() - began < limit + 6 * browsing._GRACE_S
+    assert time.monotonic() - began < limit + 2 * browsing._GRACE_S
     assert is_gone(process)
     assert browser.visit(tmp_path / "right").report == 1
 

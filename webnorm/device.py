@@ -287,9 +287,15 @@ fn main(@builtin(local_invocation_index) index: u32, @builtin(subgroup_size) siz
 
 
 def _probe_subgroup_size(handle: Any) -> int:
-    count = 128
+    return int(_words_of(handle, _SUBGROUP_PROBE, 128)[0])
+
+
+def _words_of(
+    handle: Any, text: str, count: int, workgroups: int = 1
+) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """The buffer of `count` words, the only one of a shader, once that has run."""
     buffer = handle.create_buffer(size=4 * count, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
-    module = handle.create_shader_module(code=_SUBGROUP_PROBE)
+    module = handle.create_shader_module(code=text)
     pipeline = handle.create_compute_pipeline(
         layout="auto", compute={"module": module, "entry_point": "main"}
     )
@@ -301,11 +307,10 @@ def _probe_subgroup_size(handle: Any) -> int:
     compute = encoder.begin_compute_pass()
     compute.set_pipeline(pipeline)
     compute.set_bind_group(0, group)
-    compute.dispatch_workgroups(1)
+    compute.dispatch_workgroups(workgroups)
     compute.end()
     handle.queue.submit([encoder.finish()])
-    sizes = np.frombuffer(handle.queue.read_buffer(buffer), np.uint32)
-    return int(sizes[0])
+    return np.frombuffer(handle.queue.read_buffer(buffer), np.uint32)
 
 
 def _probe_timestamps(handle: Any) -> bool:
