@@ -141,6 +141,31 @@ def test_every_option_of_every_op_has_a_case() -> None:
             assert len({getattr(options, name) for options in asked}) > 1, f"{op.name}: {name}"
 
 
+@pytest.mark.parametrize("dtype", STORAGE)
+@pytest.mark.parametrize("name", ["layer_norm/registers", "layer_norm_backward/registers"])
+def test_a_row_of_one_value_bears_a_division_that_rounds(name: str, dtype: str, device: Device) -> None:
+    """WGSL allows a quotient 2.5 units in the last place. Where the mean's second word is off by so little,
+    spread - low² of a row of one value is not 0 but some 1e8, and rstd next to nothing. 188 times the
+    reciprocal of 188 is not 1 in float32.
+    """
+    op, path = name.split("/")
+    kernel = kernel_named(path, op)
+    values = [3.3, 1234.0, 12345.0, 40000.0] if dtype == "float16" else [1e15, 3.7e14, 1.7e15, 123456.7]
+    for cols in (188, 8092):
+        options = Options(weight=False, bias=False, return_stats=not kernel.op.backward)
+        problem = Problem(rows=4, cols=cols, dtype=dtype, distribution="given", options=options, eps=1e-7)
+        x = np.broadcast_to(np.array(values)[:, None], (4, cols)).astype(DTYPES[dtype])
+        arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(0))
+        shader = render_shader(
+            default_variant(kernel, problem, device.traits), problem, "native", device.traits
+        )
+        quotient, product = "deviation / f32(COLS)", "deviation * PER_COLUMN"
+        assert quotient in shader.text
+        outputs = compute(device, replace(shader, text=shader.text.replace(quotient, product)), arrays)
+        accuracy = judge_rows(shader, outputs, answers(shader, arrays, outputs), slice(0, 4))
+        assert accuracy.ok, f"{cols}: {accuracy.reason}"
+
+
 @pytest.mark.parametrize("cols", [61, 70, 256])
 @pytest.mark.parametrize("op", [name for name, op in OPS.items() if not op.exact])
 def test_native_f16(op: str, cols: int, device: Device) -> None:

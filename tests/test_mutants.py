@@ -13,8 +13,9 @@ import pytest
 from jinja2.bccache import Bucket, BytecodeCache
 from jinja2.sandbox import SandboxedEnvironment
 
-from lab import KERNELS, needs, option_problems, run_shader, spoil_workgroup_memory, suited
+from lab import KERNELS, needs, option_problems, rows_of, run_shader, spoil_workgroup_memory, suited
 from webnorm import render
+from webnorm.corpus import CASES
 from webnorm.device import Device, Traits
 from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
 from webnorm.ops import complete_inputs, make_inputs
@@ -53,7 +54,7 @@ GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_
 ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
 MUTANTS = (
-    Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "let mean = sum_x(total(sum) * PER_COLUMN", "let mean = sum_x(total(sum) / f32(COLS - 1u)"),
+    Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "sum_x(total(sum) * PER_COLUMN", "sum_x(total(sum) / f32(COLS - 1u)", equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
     Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "total(sum) / f32(COLS)", "total(sum) / f32(COLS - 1u)", ("naive",), equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
     Mutant("N - 1 for N in the variance", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)"),
     Mutant("eps outside the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (sqrt(variance) + params.eps)"),
@@ -97,7 +98,11 @@ MUTANTS = (
     Mutant("rows not clamped", "lib/locate.wgsl", "let row = min(row_index, params.rows - 1u);", "let row = row_index;", equivalent="bounds checks and the guarded store make reads past the end harmless; browsers have both"),
     Mutant("stores not guarded by the row", "lib/locate.wgsl", "let row_exists = row_index < params.rows;", "let row_exists = true;"),
     Mutant("threads of a row counted wrong", "lib/locate.wgsl", "let thread = place % THREADS;", "let thread = place;"),
-    Mutant("a pivot from the first row", ROW, "let first = load_input(row, 0u, 0u);", "let first = load_input(0u, 0u, 0u);", ("naive", "two_pass"), equivalent="any pivot gives the same mean up to rounding; the row's own keeps the sums small"),
+    Mutant("a pivot from the first row", ROW, "let first = load_input(row, 0u, 0u);", "let first = load_input(0u, 0u, 0u);", ("naive", "two_pass")),
+    Mutant("no pivot in registers", "lib/moments.wgsl", "let pivot = {{ pivot }};", "let pivot = 0.0;"),
+    Mutant("no pivot in the gradient's registers", "lib/moments.wgsl", "let pivot = {{ pivot }};", "let pivot = 0.0;", ("layer_norm_backward/registers",), hard="backward"),
+    Mutant("no pivot in the parts of a row", "lib/split.wgsl", "let pivot = pivot_of(row);", "let pivot = 0.0;", ("split_row",)),
+    Mutant("the next row's pivot", GRADIENT_REGISTERS, "let row_pivot = next_pivot;", "let row_pivot = pivot_of(next);", ("layer_norm_backward/registers",), hard="backward"),
     Mutant("lanes beyond the partials joined in", REDUCE, "let lanes = min(count, subgroup_size);", "let lanes = subgroup_size;"),
     Mutant("every row reads the first one's tree", REDUCE, "let first = place - place % THREADS;", "let first = 0u;", ("registers_plain",)),
     Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("naive",)),
@@ -232,6 +237,9 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
     for rows, cols, distribution in ((3, 4096, "mean1e4"), (2, 20003, "normal"), (2, 80003, "normal")):
         problem = Problem(rows=rows, cols=cols, options=plain, distribution=distribution)
         yield problem, make_inputs(op, problem), {"threads_per_row": 64} if cols == 4096 else {}
+    flat = [case for case in CASES if case.name in ("one-value", "neighbours")]
+    whole = Problem(rows=sum(case.shape[0] for case in flat), cols=flat[0].shape[1], options=plain)
+    yield whole, rows_of(flat, op, whole), {"prefetch": 1}
     uneven = Problem(rows=2, cols=768, options=plain)
     yield uneven, make_inputs(op, uneven), {"threads_per_row": 96, "rows_per_workgroup": 1, "parked": 2}
 

@@ -120,6 +120,17 @@ def _consecutive(first: int, count: int) -> Callable[[np.random.Generator], Arra
     return lambda rng: np.arange(first, first + count, dtype=np.float64)[None, :]
 
 
+# Far apart, so that none is a pivot for another's row.
+_LARGE = np.array([1e15, 3.7e14, 1.7e15, 1.1e10, 1e6, 123456.7], np.float32)[:, None]
+
+
+def _neighbours(rng: np.random.Generator) -> Array:
+    """Rows of two neighbouring float32 numbers; from row to row more columns have the larger one."""
+    share = np.array([1, 2, 10, 1700, 2566, 5131])[:, None]
+    columns = rng.permuted(np.broadcast_to(np.arange(5132), (6, 5132)), axis=1)
+    return np.where(columns < share, np.nextafter(_LARGE, np.float32(np.inf)), _LARGE).astype(np.float64)
+
+
 def _outlier(rng: np.random.Generator) -> Array:
     x = rng.standard_normal((3, 1024))
     x[:, 700] = 1e4
@@ -355,6 +366,24 @@ CASES: tuple[Case, ...] = (
         _constant(3.3333),
         (3, 4095),
         eps=1e-12,
+    ),
+    _case(
+        "one-value",
+        "rows of one large value: of a variance that rounding left, rstd was next to nothing",
+        lambda rng: _LARGE.astype(np.float64),
+        (6, 5132),
+    ),
+    _case(
+        "neighbours",
+        "two values, one unit in the last place apart: spread - low² lost up to four digits",
+        _neighbours,
+        (6, 5132),
+    ),
+    _case(
+        "outlier-first",
+        "1e6 where a pivot is taken from, among normal values",
+        lambda rng: np.concatenate([np.full((3, 1), 1e6), rng.standard_normal((3, 1023))], axis=1),
+        (3, 1024),
     ),
     _case("outlier", "one 1e4 among normal values: y reaches sqrt(N)", _outlier, (3, 1024)),
     _case(

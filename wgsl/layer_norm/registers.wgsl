@@ -71,6 +71,7 @@
 {% from "lib/write.wgsl" import fetch_parameters, write_registers with context %}
 {% include "lib/interface.wgsl" %}
 
+{% set uses_pivot = dtype == "float32" %}
 {% include "lib/row.wgsl" %}
 
 {% include "lib/output.wgsl" %}
@@ -87,9 +88,15 @@ fn main(
 {{ load_and_park() }}
 {{ fetch_parameters() if parameters_first }}
 
-{{ held_moments("h") }}
+{% if uses_pivot %}
+{{ held_moments("h", "pivot_of(row)") }}
     let gain = rstd / SCALE;
     let offset = -low * rstd;
+{% else %}
+{{ held_moments("h") }}
+    let gain = select(rstd / SCALE, 0.0, alike);
+    let offset = select(-low * rstd, 0.0, alike);
+{% endif %}
     {% call(j) write_registers() %}{{ deviation_of(j) }} * gain + offset{% endcall %}
 
     {% endcall %}

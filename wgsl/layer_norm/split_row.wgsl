@@ -57,6 +57,7 @@
 {% from "lib/write.wgsl" import write_registers with context %}
 {% include "lib/interface.wgsl" %}
 
+{% set uses_pivot = 1 %}
 {% include "lib/row.wgsl" %}
 
 {% include "lib/output.wgsl" %}

@@ -27,7 +27,7 @@
 // workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
 // iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
 // [accuracy]
-// serial_terms = "steps"
+// serial_terms = "steps + 12"
 // rounded_mean = true
 // ///
 

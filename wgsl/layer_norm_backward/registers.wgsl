@@ -83,7 +83,7 @@
 // registers while it walks over its rows, and the fewer records there are, the less there is to finish.
 {% include "lib/interface.wgsl" %}
 
-{% set uses_pivot = reread and not saved_stats %}
+{% set uses_pivot = not saved_stats %}
 {% include "lib/row.wgsl" %}
 
 {% include "lib/gradient.wgsl" %}

@@ -79,6 +79,7 @@
 // they can be moved to the row's mean afterwards.
 {% include "lib/interface.wgsl" %}
 
+{% set uses_pivot = not saved_stats %}
 {% include "lib/row.wgsl" %}
 
 {% include "lib/gradient.wgsl" %}

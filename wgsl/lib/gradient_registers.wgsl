@@ -11,6 +11,7 @@
 {% set stream = " + place / THREADS" if rows_per_workgroup > 1 else "" %}
 {#- What travels ahead, as it lies in memory: of a row that is read again only what its sums take. -#}
 {% set ahead = ["x", "dy"] if reread else streams %}
+{% set pivot_ahead = has_mean and prefetch and not reread %}
 {% macro fetch_ahead(row, before="        ") %}
 {% for j in range(0, steps, fetched) %}
 {% for name in ahead %}
@@ -66,6 +67,8 @@ fn main(
 {{ fetch_ahead("first", "    var ") }}
 {% if saved_stats %}
     var next_saved = saved_stats(first);
+{% elif pivot_ahead %}
+    var next_pivot = pivot_of(first);
 {% endif %}
 {% endif %}
     // A dispatch of two dimensions may have more workgroups than there are records.
@@ -81,6 +84,9 @@ fn main(
 {% if saved_stats %}
         let saved = next_saved;
         next_saved = saved_stats(next);
+{% elif pivot_ahead %}
+        let row_pivot = next_pivot;
+        next_pivot = pivot_of(next);
 {% endif %}
 {{ fetch_ahead("next") if not reread }}
 {% elif not reread %}
@@ -92,7 +98,7 @@ fn main(
 {% endif %}
 {{ unpack_saved("saved") }}
 {% else %}
-{{ swept_moments() if reread else held_moments("x") }}
+{{ swept_moments() if reread else held_moments("x", "row_pivot" if pivot_ahead else "pivot_of(row)") }}
 {% endif %}
 
 {{ begin_sums() }}

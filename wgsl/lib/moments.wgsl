@@ -4,7 +4,7 @@
     Sums are divided by COLS before they are reduced, so that the mean comes out of an addition. WGSL lets a compiler
     contract x - sum / COLS to one operation where it finds both, which takes x from a mean that was not rounded;
     elsewhere it may not, and what `low` corrects in one place would be wrong in the other. -#}
-{% from "lib/sweep.wgsl" import sweep_row with context %}
+{% from "lib/sweep.wgsl" import sweep_row, whole with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/park.wgsl" import first_parked, again with context %}
 {% macro moment_reductions() %}
@@ -49,28 +49,42 @@ const SCALE = {{ 0.5 ** k }};
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
+{#- Text: 0 in the columns that do not exist. -#}
+{% macro existing(value, j) -%}
+{{ value if whole else "where_live(" ~ value ~ ", Vec(), " ~ j ~ "u, thread)" }}
+{%- endmacro %}
 {#- From registers `held`0, `held`1, ...; d0, d1, ... are then the differences from the mean times SCALE, a power
     of two (so that nothing is lost) that makes their squares small enough to be added up. Those of parked steps are
-    not kept: `deviation_of` gives them again. -#}
-{% macro held_moments(held) %}
+    not kept: `deviation_of` gives them again. `pivot` is text for a value of the row; types narrower than float32 can
+    do without, see lib/statistics.wgsl. -#}
+{% macro held_moments(held, pivot=none) %}
 {% if has_mean %}
+{% if pivot is not none %}
+    let pivot = {{ pivot }};
+    var sum = Vec();
+{% for j in range(steps) %}
+    sum += {{ existing(held ~ j ~ " - pivot", j) }};
+{% endfor %}
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+{% else %}
     var sum = {{ held }}0;
 {% for j in range(1, steps) %}
     sum += {{ held }}{{ j }};
 {% endfor %}
     let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+{% endif %}
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();
     var spreads = Vec();
 {% for j in range(first_parked) %}
-    let d{{ j }} = where_live({{ held }}{{ j }} * SCALE - scaled_mean, Vec(), {{ j }}u, thread);
+    let d{{ j }} = {{ existing(held ~ j ~ " * SCALE - scaled_mean", j) }};
     deviations += d{{ j }};
     spreads += d{{ j }} * d{{ j }};
 {% endfor %}
 {% for j in range(first_parked, steps) %}
     {
-        let d = where_live({{ again(j) }} * SCALE - scaled_mean, Vec(), {{ j }}u, thread);
+        let d = {{ existing(again(j) ~ " * SCALE - scaled_mean", j) }};
         deviations += d;
         spreads += d * d;
     }

@@ -61,12 +61,13 @@ fn columns_in(part: u32) -> f32 {
     `part_spread`, the sum of squared deviations / COLS. d0, d1, ... are the deviations. -#}
 {% macro part_moments(held) %}
 {% if has_mean %}
-    var sum = {{ held }}0;
-{% for j in range(1, steps) %}
-    sum += {{ held }}{{ j }};
+    let pivot = pivot_of(row);
+    var sum = Vec();
+{% for j in range(steps) %}
+    sum += where_live({{ held }}{{ j }} - pivot, Vec(), first + {{ j }}u, thread);
 {% endfor %}
     let count = max(columns_in(part), 1.0);
-    let part_mean = sum_part(total(sum) / count, place, lane, subgroup_size);
+    let part_mean = pivot + sum_part(total(sum) / count, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();

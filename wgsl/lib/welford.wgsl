@@ -1,6 +1,7 @@
 {#- Mean and variance in one sweep. Welford (Technometrics 1962) adds one value, Chan, Golub and LeVeque
     (1979) join two runs. The second moment is kept divided by COLS: a sum of squares of 1e18 would
-    overflow float32. -#}
+    overflow float32. Each join rounds the mean as an added value does: two of a Vec's runs and up to ten of invocations are
+    the twelve that the headers' serial_terms add. -#}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import chunked with context %}

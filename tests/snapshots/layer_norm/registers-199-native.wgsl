@@ -64,6 +64,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     return load_x(row, j, thread);
 }
 
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first;
+}
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return value;
@@ -213,11 +220,13 @@ fn main(
     let h2 = load_input(row, 2u, thread);
     let h3 = load_input(row, 3u, thread);
 
-    var sum = h0;
-    sum += h1;
-    sum += h2;
-    sum += h3;
-    let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    sum += where_live(h0 - pivot, Vec(), 0u, thread);
+    sum += where_live(h1 - pivot, Vec(), 1u, thread);
+    sum += where_live(h2 - pivot, Vec(), 2u, thread);
+    sum += where_live(h3 - pivot, Vec(), 3u, thread);
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();

@@ -91,6 +91,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     return load_x(row, j, thread);
 }
 
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first.x;
+}
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -245,21 +252,23 @@ fn main(
     let bias1 = fetch_bias(1u, thread);
     let bias2 = fetch_bias(2u, thread);
 
-    var sum = h0;
-    sum += h1;
-    sum += h2;
-    let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    sum += h0 - pivot;
+    sum += h1 - pivot;
+    sum += h2 - pivot;
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();
     var spreads = Vec();
-    let d0 = where_live(h0 * SCALE - scaled_mean, Vec(), 0u, thread);
+    let d0 = h0 * SCALE - scaled_mean;
     deviations += d0;
     spreads += d0 * d0;
-    let d1 = where_live(h1 * SCALE - scaled_mean, Vec(), 1u, thread);
+    let d1 = h1 * SCALE - scaled_mean;
     deviations += d1;
     spreads += d1 * d1;
-    let d2 = where_live(h2 * SCALE - scaled_mean, Vec(), 2u, thread);
+    let d2 = h2 * SCALE - scaled_mean;
     deviations += d2;
     spreads += d2 * d2;
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);

@@ -72,6 +72,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     return load_x(row, j, thread);
 }
 
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first.x;
+}
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -391,12 +398,14 @@ fn measure(
     let h1 = load_input(row, first + 1u, thread);
     let h2 = load_input(row, first + 2u, thread);
     let h3 = load_input(row, first + 3u, thread);
-    var sum = h0;
-    sum += h1;
-    sum += h2;
-    sum += h3;
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    sum += where_live(h0 - pivot, Vec(), first + 0u, thread);
+    sum += where_live(h1 - pivot, Vec(), first + 1u, thread);
+    sum += where_live(h2 - pivot, Vec(), first + 2u, thread);
+    sum += where_live(h3 - pivot, Vec(), first + 3u, thread);
     let count = max(columns_in(part), 1.0);
-    let part_mean = sum_part(total(sum) / count, place, lane, subgroup_size);
+    let part_mean = pivot + sum_part(total(sum) / count, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();

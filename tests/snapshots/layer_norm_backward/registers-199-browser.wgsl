@@ -99,6 +99,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     return load_x(row, j, thread);
 }
 
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first[row_shift];
+}
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -284,9 +291,11 @@ fn main(
         let dy0 = load_dy(row, 0u, thread);
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
-    var sum = x0;
-    sum += x1;
-    let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    sum += where_live(x0 - pivot, Vec(), 0u, thread);
+    sum += where_live(x1 - pivot, Vec(), 1u, thread);
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();

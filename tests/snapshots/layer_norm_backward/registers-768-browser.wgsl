@@ -109,6 +109,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     return load_x(row, j, thread);
 }
 
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first.x;
+}
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -410,6 +417,7 @@ fn main(
     var next_dy0 = fetch_dy(first, 0u, thread);
     var next_x1 = fetch_x(first, 1u, thread);
     var next_dy1 = fetch_dy(first, 1u, thread);
+    var next_pivot = pivot_of(first);
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
     for (var group = record; group * 2u < rows; group += params.partials_count) {
@@ -422,13 +430,17 @@ fn main(
         let dy0 = dy_of(next_dy0, 0u, thread);
         let x1 = x_of(next_x1, 1u, thread);
         let dy1 = dy_of(next_dy1, 1u, thread);
+        let row_pivot = next_pivot;
+        next_pivot = pivot_of(next);
         next_x0 = fetch_x(next, 0u, thread);
         next_dy0 = fetch_dy(next, 0u, thread);
         next_x1 = fetch_x(next, 1u, thread);
         next_dy1 = fetch_dy(next, 1u, thread);
-    var sum = x0;
-    sum += x1;
-    let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    let pivot = row_pivot;
+    var sum = Vec();
+    sum += where_live(x0 - pivot, Vec(), 0u, thread);
+    sum += where_live(x1 - pivot, Vec(), 1u, thread);
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();

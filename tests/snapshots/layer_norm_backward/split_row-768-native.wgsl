@@ -81,6 +81,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
     return load_x(row, j, thread);
 }
 
+// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+fn pivot_of(row: u32) -> f32 {
+    let first = load_input(row, 0u, 0u);
+    return first.x;
+}
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -392,9 +399,11 @@ fn measure(
 
     let x0 = load_x(row, first + 0u, thread);
     let dy0 = load_dy(row, first + 0u, thread);
-    var sum = x0;
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    sum += where_live(x0 - pivot, Vec(), first + 0u, thread);
     let count = max(columns_in(part), 1.0);
-    let part_mean = sum_part(total(sum) / count, place, lane, subgroup_size);
+    let part_mean = pivot + sum_part(total(sum) / count, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();
