@@ -87,18 +87,19 @@ def test_a_gradient_of_few_elements_takes_one_dispatch(op: str) -> None:
         assert variant.kernel.name == "one_dispatch"
         return tuple(variant.constants[axis] for axis in axes)
 
-    assert measured(chosen(1024, 1024)) == (64, 8, 4, 4)
+    assert measured(chosen(1024, 1024)) == measured(chosen(256, 1024)) == (128, 4, 4, 4)
+    assert measured(chosen(1024, 1024, dtype="float16")) == (128, 4, 4, 4)
     for traits in (BROWSER, page):
-        assert measured(chosen(1024, 1024, traits=traits)) == (64, 4, 4, 4)
+        assert measured(chosen(1024, 1024, traits=traits)) == (128, 2, 4, 4)
     for traits in (GPU, BROWSER, page):
-        assert measured(chosen(4096, 256, traits=traits)) == (32, 8, 2, 4)
-        assert measured(chosen(1024, 1024, dtype="float16", traits=traits)) == (64, 4, 8, 8)
-        assert measured(chosen(256, 1024, traits=traits)) == (64, 1, 16, 4)
-        assert measured(chosen(128, 8192, traits=traits)) == (256, 1, 16, 4)
-    assert measured(chosen(1024, 1024, traits=replace(page, max_invocations=128))) == (64, 2, 4, 4)
+        assert measured(chosen(2048, 512, traits=traits)) == (64, 4, 2, 4)
+        assert measured(chosen(64, 4096, traits=traits)) == (128, 1, 4, 4)
+        assert measured(chosen(2000, 128, dtype="float16", traits=traits)) == (32, 4, 2, 4)
+        assert measured(chosen(100, 8192, traits=traits)) == (256, 1, 4, 4)
+    assert measured(chosen(1024, 1024, traits=replace(page, max_invocations=128))) == (128, 1, 4, 4)
     for other in (
         chosen(1025, 1024),
-        chosen(8192, 64),
+        chosen(4096, 256),
         chosen(1024, 1023),
         chosen(1024, 1024, "saved_stats=false"),
         chosen(1024, 1024, "residual_bias"),
@@ -107,6 +108,9 @@ def test_a_gradient_of_few_elements_takes_one_dispatch(op: str) -> None:
     ):
         assert other.kernel.name == "registers"
     assert chosen(16, 65536).kernel.name == "split_row"
+    # Where one dispatch cannot: few long rows have a workgroup each.
+    assert chosen(64, 4096, "saved_stats=false").constants["rows_per_workgroup"] == 1
+    assert chosen(512, 2048, "saved_stats=false").constants["rows_per_workgroup"] == 4
 
 
 @pytest.mark.parametrize("cols", [256, 1024, 4096, 8192])

@@ -80,8 +80,10 @@ def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
 
 def _split(op: str, names: Names) -> Iterator[Constants]:
     if not op.endswith("_backward"):
-        # 64x65536 float32: 16 Vecs an invocation take 1.2 times as long; many rows of 65536: 63 %.
-        yield {"threads_per_row": 256, "part_steps": 4 if names["rows"] > 256 else 2}
+        # 64x65536 float32: 16 Vecs an invocation take 1.2 times as long; many rows of 65536: 63 %. 16x262144
+        # float16: 14.4 us with two Vecs, 13.7 with four.
+        many = names["rows"] > 256 or names["itemsize"] == 2
+        yield {"threads_per_row": 256, "part_steps": 4 if many else 2}
     else:
         # Four rows' loads together: 64x65536 float32 34.0 us (36.9 one by one), float16 25.0 us (27.7);
         # 16x262144 46.0 us (49.5) and 36.1 us (39.0).
@@ -95,17 +97,13 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
 
 
 def _one_dispatch(names: Names) -> Iterator[Constants]:
-    narrow = names["itemsize"] == 2
-    if names["rows"] <= 256:
-        # 256x1024: float32 1.6 us, float16 3.2 us; two dispatches 7.7 and 7.3 us.
-        rows, chunks, least = (4, 16, 32) if narrow else (1, 16, 64)
-    elif names["cols"] <= 512:
-        # 512x512: float32 3.4 us, float16 3.1 us; with 4 chunks 6 % more; two dispatches 7.4 us in float16.
-        rows, chunks, least = 8, 2, 32
-    else:
-        # 1024x1024: float32 6.7 us, float16 4.0 us; two dispatches 10.8 and 9.5 us.
-        rows, chunks, least = (4, 8, 64) if narrow else (8, 4, 64)
-    # 32 invocations hold rows of 1024 columns, 64 of 2048; longer ones were not measured.
+    # LayerNorm float32 in us, and `registers`: 256x1024 5.1, 8.3; 1024x1024 8.4, 10.8; 512x2048 8.1, 12.0;
+    # 512x512 5.6, 15.4; 128x768 4.0, 6.9. The best of 30 others is at most 2 % faster, in RMSNorm 10 %. With
+    # one row to a workgroup and 16 chunks 256x1024 takes 19.
+    cols = names["cols"]
+    least, chunks = (32, 2) if cols <= 128 else (64, 2) if cols <= 768 else (128, 4)
+    # 64x4096: 7.6 us, with four rows to a workgroup 15.
+    rows = 4 if names["rows"] >= 128 else 1
     for threads in (one for one in (32, 64, 128, 256) if one >= least):
         # A page has 256 invocations; 128 are for an adapter that has fewer.
         for invocations in (512, 256, 128):
@@ -113,13 +111,15 @@ def _one_dispatch(names: Names) -> Iterator[Constants]:
                 "threads_per_row": threads,
                 "rows_per_workgroup": max(1, min(rows, invocations // threads)),
                 "column_chunks": chunks,
-                "batch": 8 if narrow else 4,
+                "batch": 4,
             }
 
 
 def _before_all_gradients(names: Names) -> tuple[str, ...]:
-    """Not measured for more than 4096 rows, which few workgroups walk down, nor under a cap."""
-    few = names["rows"] <= 4096 and names["rows"] * names["cols"] <= thresholds.FEW_ELEMENTS
+    """At 4096x256 few workgroups walk down many rows: 14.8 us, `registers` 12.4; at 2048x512 10.5 and 10.8.
+    Not measured under a cap.
+    """
+    few = names["rows"] <= 2048 and names["rows"] * names["cols"] <= thresholds.FEW_ELEMENTS
     return ("one_dispatch",) if few and names["saved_stats"] and not names["capped"] else ()
 
 

@@ -146,12 +146,13 @@ _RMS_2_BYTES = (
 # invocations, which decide and reduce less.
 _BFLOAT16 = (
     _FORWARD_2_BYTES[0],
-    Upto(256, _registers(8, 8, 8, 1), "91.4; 16 invocations: 85.7"),
+    Upto(256, _registers(4, 8, 8, 1), "90.4; 8 invocations: 88.6, 16: 83.4"),
     Upto(768, _registers(16, 2, 8, 0), "95.6; 32 invocations: 84.5"),
     Upto(1024, _registers(16, 2, 8, 1), "93.1; 32 invocations: 90.3"),
-    Upto(2048, _registers(32, 1, 8, 1), "92.8; 128 invocations: 84.9"),
-    Upto(6144, _registers(128, 1, 8, 0), "90.7 at 4096, where parked 87.1; 92.7 at 5120"),
-    Upto(8192, _registers(256, 1, 8, 0), "88.1"),
+    Upto(2048, _registers(32, 1, 4, 1), "92.6; width 8: 89.1"),
+    Upto(4096, _registers(64, 1, 8, 0), "89.1; 128 invocations: 85.3"),
+    Upto(6144, _registers(128, 1, 8, 0), "87.8 at 5120"),
+    Upto(8192, _registers(128, 1, 8, 0), "88.3; 256 invocations: 84.2"),
     Upto(16384, _registers(256, 1, 8, 1, 8), "78.1; without parking 75.4", _registers(512, 1, 8, 0)),
     _FORWARD_2_BYTES[-1],
 )
@@ -228,11 +229,12 @@ _RMS_BACKWARD_2_BYTES = _with(
     Upto(8192, _gradient(512, 1, 132, 8, 1, 0, 1), "93.4; 256: 92.6", _gradient(512, 1, 132, 8, 1)),
     Upto(16384, _gradient(512, 1, 132, 4, 0, 0, 1), "88.3; read again 68.6", _gradient(1024, 1, 132, 8, 0)),
 )
-# Few elements, where `one_dispatch` cannot be taken: more invocations each.
+# Few elements in rows that were measured, where `one_dispatch` cannot be taken: more invocations each.
 FEW_ELEMENTS = 1 << 20
 _BACKWARD_FEW = (
-    Upto(256, _gradient(32, 4, 132, 4, 0), "not measured beside others"),
-    Upto(_ANY, _gradient(128, 4, 132, 4, 1), "1024x1024: 10 % faster than without prefetch"),
+    Upto(256, _gradient(32, 4, 264, 4, 0), "4096x256: 12.4 us, with 132 groups 13.8"),
+    Upto(2048, _gradient(128, 4, 132, 4, 1), "1024x1024: 10 % faster than without prefetch"),
+    Upto(4096, _gradient(128, 1, 264, 4, 1), "64x4096: 13.1 us, with four rows to a workgroup 36.4"),
 )
 
 
@@ -244,7 +246,7 @@ def fitting(op: str, names: Names) -> Upto:
 def _table(op: str, names: Names) -> tuple[Upto, ...]:
     narrow, rms = names["itemsize"] == 2, op.startswith("rms_norm")
     if op.endswith("_backward"):
-        if names["rows"] * names["cols"] <= FEW_ELEMENTS:
+        if names["rows"] * names["cols"] <= FEW_ELEMENTS and names["cols"] <= _BACKWARD_FEW[-1].cols:
             return _BACKWARD_FEW
         if rms:
             return _RMS_BACKWARD_2_BYTES if narrow else _RMS_BACKWARD_4_BYTES

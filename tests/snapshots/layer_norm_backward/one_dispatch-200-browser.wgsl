@@ -26,11 +26,11 @@ const PER_COLUMN = 1.0 / f32(COLS);
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 32u;  // invocations per row
-const STEPS = 2u;  // Vecs per invocation
+const THREADS = 64u;  // invocations per row
+const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-const WHOLE_STEPS = 1u;  // those with no Vec past the row
+const WHOLE_STEPS = 0u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
@@ -114,6 +114,10 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         let other = subgroupShuffleXor(value, 16u);
         value += other;
     }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[place / subgroup_size] = value; }
         workgroupBarrier();
@@ -136,6 +140,10 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
             let other = subgroupShuffleXor(value, 4u);
             value += other;
         }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
     }
     return value;
 }
@@ -154,13 +162,11 @@ fn main(
     let thread = place % THREADS;
     let item = workgroup;
     {
-    let row_index = (item - TILES) * 8u + place / THREADS;
+    let row_index = (item - TILES) * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         let x0 = load_x(row, 0u, thread);
         let dy0 = load_dy(row, 0u, thread);
-        let x1 = load_x(row, 1u, thread);
-        let dy1 = load_dy(row, 1u, thread);
         let saved = saved_stats(row);
     let mean = saved.x;
     let low = saved.y;
@@ -170,18 +176,12 @@ fn main(
         var across = Vec();
         let xhat0 = (x0 - mean) * rstd - low_rstd;
         let g0 = dy0;
-        let xhat1 = (x1 - mean) * rstd - low_rstd;
-        let g1 = dy1;
         along += g0 * xhat0;
         across += g0;
-        along += g1 * xhat1;
-        across += g1;
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
         let offset = -means.y * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope + offset);
-        let dx1 = g1 * rstd + (xhat1 * slope + offset);
     store_dx(row, row_exists, 0u, thread, dx0);
-    store_dx(row, row_exists, 1u, thread, dx1);
     }
 }

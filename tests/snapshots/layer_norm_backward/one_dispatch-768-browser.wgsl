@@ -85,9 +85,9 @@ fn total(value: Vec) -> f32 {
 }
 
 const CHUNKS = 192u;  // vec4 per row
-const TILES = 48u;  // workgroups that walk down columns
-const TILE = 4u;  // vec4 across a tile
-const DOWN = 64u;  // invocations that share a column's rows
+const TILES = 96u;  // workgroups that walk down columns
+const TILE = 2u;  // vec4 across a tile
+const DOWN = 128u;  // invocations that share a column's rows
 
 fn saved_stats(row: u32) -> vec3<f32> {
     let at = params.stats_start + 3u * row;
@@ -232,34 +232,39 @@ fn main(
         dweight_sums[place] = dweight;
         dbias_sums[place] = dbias;
         workgroupBarrier();
-        if (share < 32u) {
+        if (share < 64u) {
             dweight_sums[place] += dweight_sums[place + 128u];
             dbias_sums[place] += dbias_sums[place + 128u];
         }
         workgroupBarrier();
-        if (share < 16u) {
+        if (share < 32u) {
             dweight_sums[place] += dweight_sums[place + 64u];
             dbias_sums[place] += dbias_sums[place + 64u];
         }
         workgroupBarrier();
-        if (share < 8u) {
+        if (share < 16u) {
             dweight_sums[place] += dweight_sums[place + 32u];
             dbias_sums[place] += dbias_sums[place + 32u];
         }
         workgroupBarrier();
-        if (share < 4u) {
+        if (share < 8u) {
             dweight_sums[place] += dweight_sums[place + 16u];
             dbias_sums[place] += dbias_sums[place + 16u];
         }
         workgroupBarrier();
-        if (share < 2u) {
+        if (share < 4u) {
             dweight_sums[place] += dweight_sums[place + 8u];
             dbias_sums[place] += dbias_sums[place + 8u];
         }
         workgroupBarrier();
-        if (share < 1u) {
+        if (share < 2u) {
             dweight_sums[place] += dweight_sums[place + 4u];
             dbias_sums[place] += dbias_sums[place + 4u];
+        }
+        workgroupBarrier();
+        if (share < 1u) {
+            dweight_sums[place] += dweight_sums[place + 2u];
+            dbias_sums[place] += dbias_sums[place + 2u];
         }
         workgroupBarrier();
         if (share == 0u && chunk < CHUNKS) {

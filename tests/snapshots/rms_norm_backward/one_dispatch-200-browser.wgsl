@@ -26,11 +26,11 @@ const PER_COLUMN = 1.0 / f32(COLS);
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 32u;  // invocations per row
-const STEPS = 2u;  // Vecs per invocation
+const THREADS = 64u;  // invocations per row
+const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
-const WHOLE_STEPS = 1u;  // those with no Vec past the row
+const WHOLE_STEPS = 0u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
@@ -113,6 +113,10 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 16u);
         value += other;
     }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value += other;
+    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[place / subgroup_size] = value; }
         workgroupBarrier();
@@ -135,6 +139,10 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 4u);
             value += other;
         }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value += other;
+        }
     }
     return value;
 }
@@ -153,26 +161,19 @@ fn main(
     let thread = place % THREADS;
     let item = workgroup;
     {
-    let row_index = (item - TILES) * 8u + place / THREADS;
+    let row_index = (item - TILES) * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         let x0 = load_x(row, 0u, thread);
         let dy0 = load_dy(row, 0u, thread);
-        let x1 = load_x(row, 1u, thread);
-        let dy1 = load_dy(row, 1u, thread);
         let saved = saved_stats(row);
     let rstd = saved;
         var along = Vec();
         let xhat0 = x0 * rstd;
         let g0 = dy0;
-        let xhat1 = x1 * rstd;
-        let g1 = dy1;
         along += g0 * xhat0;
-        along += g1 * xhat1;
         let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope);
-        let dx1 = g1 * rstd + (xhat1 * slope);
     store_dx(row, row_exists, 0u, thread, dx0);
-    store_dx(row, row_exists, 1u, thread, dx1);
     }
 }
