@@ -201,6 +201,7 @@ def processor() -> str:
 def merged(old: Report | None, new: Report) -> Report:
     """The old report with the new one's results in place of those of the same section, op and problem.
 
+    Of the old ones those go that were timed in another way, such as several calls at once: no table has both.
     Raises WebnormError where they come from different adapters.
     """
     if old is None:
@@ -209,7 +210,11 @@ def merged(old: Report | None, new: Report) -> Report:
     if mine != theirs:
         raise WebnormError(f"the record at --out is of {theirs!r}, not of {mine!r}: name another file")
     again = {(result.case, result.problem) for result in new.results}
-    kept = [result for result in old.results if (result.case, result.problem) not in again]
+    calls = {result.calls for result in new.results if result.timed}
+    outdated = {
+        (one.case, one.problem) for one in old.results if calls and one.timed and one.calls not in calls
+    }
+    kept = [one for one in old.results if (one.case, one.problem) not in again | outdated]
     recorded = {**old.device.get(RECORDED, {}), **new.device[RECORDED]}
     return Report(device={**new.device, RECORDED: recorded}, results=(*kept, *new.results))
 

@@ -283,6 +283,17 @@ def test_merging_replaces_a_problem_of_a_section_whole() -> None:
     assert record.merged(None, new) == new
 
 
+def test_merging_drops_problems_that_were_timed_in_another_way() -> None:
+    one, two = task_of("layer_norm", 96), task_of("layer_norm", 256)
+    together = [replace(r, calls="at once") if r.kernel == "registers" else r for r in a_problem(two)]
+    old = Report(device=DEVICE, results=tuple(together))
+    alone = tuple(replace(r, calls="one by one") for r in a_problem(one))
+    assert record.merged(old, Report(device=DEVICE, results=alone)).results == alone
+    # What was not timed says nothing of the others.
+    failed = (replace(alone[0], median_ns=None),)
+    assert record.merged(old, Report(device=DEVICE, results=failed)).results == (*together, *failed)
+
+
 def test_merging_another_adapter_is_refused() -> None:
     other = Report(device={**DEVICE, "adapter": "Another"}, results=())
     with pytest.raises(WebnormError, match="'Made-up GPU', not of 'Another'"):
