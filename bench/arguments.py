@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ from pathlib import Path
 from webnorm.errors import WebnormError
 from webnorm.ops import OPS
 from webnorm.problem import STORAGE
+
+# What a shell says of a program that Ctrl-C ended.
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def parser(description: str | None, out: str) -> argparse.ArgumentParser:
@@ -70,8 +74,11 @@ def command(script: str, out: Path) -> str:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Call a script's main; a mistake of the user's is one line on stderr and a failing exit."""
+    """Call a script's main; a mistake of the user's, or Ctrl-C, is one line on stderr and a failing exit."""
     try:
         main()
     except WebnormError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)

@@ -6,7 +6,8 @@ writes NAME.json (readable by `webnorm compare`), NAME.md, NAME.csv and, where m
 NAME.svg. On a GPU it takes the sections of bench/sections.py beside torch, torch.compile, Triton and Liger,
 where they are installed; on a software adapter (--cpu asks for one) the section cpu beside NumPy, torch and
 ONNX Runtime. What NAME.json already holds stays, but for the problems that are measured again. It is written
-after every problem, the others at the end; --tables writes them anew and measures nothing.
+after every problem, the others at the end; --missing goes on where a run was interrupted, and --tables writes
+the tables anew and measures nothing.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from webnorm.device import AdapterInfo, Device, Traits, adapters, find_adapter, 
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, best_variant, default_variant, discover
 from webnorm.ops import OPS, plain
+from webnorm.origin import origin_of
 from webnorm.plan import check_memory
 from webnorm.presets import Task
 from webnorm.problem import STORAGE
@@ -216,7 +218,7 @@ def merged(old: Report | None, new: Report) -> Report:
     }
     kept = [one for one in old.results if (one.case, one.problem) not in again | outdated]
     recorded = {**old.device.get(RECORDED, {}), **new.device[RECORDED]}
-    return Report(device={**new.device, RECORDED: recorded}, results=(*kept, *new.results))
+    return replace(new, device={**new.device, RECORDED: recorded}, results=(*kept, *new.results))
 
 
 def beside(out: Path, suffix: str) -> Path:
@@ -250,6 +252,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cols", type=int, nargs="+", help="of the sections' numbers of columns, these")
     parser.add_argument("--mebibytes", type=positive, default=X_BYTES >> 20, help="of x, where rows are free")
     parser.add_argument("--rounds", type=positive, default=30)
+    parser.add_argument("--missing", action="store_true", help="of these, the problems that NAME.json lacks")
     parser.add_argument("--tables", action="store_true", help="measure nothing")
     return parser.parse_args()
 
@@ -291,13 +294,26 @@ def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]
         raise WebnormError(
             "nothing to record: no section asked for has such a problem; bench/sections.py lists them"
         )
-    for name, section, task in problems:
+    if asked.missing and before is not None:
+        there = {(result.case, result.problem) for result in before.results}
+        problems = [one for one in problems if (one[0], one[2].problem) not in there]
+        print(f"{len(problems)} problems are missing", flush=True)
+    origin = origin_of(line)
+    for done, (name, section, task) in enumerate(problems, 1):
         began = timing.clock()
         results = measure(device_with(tuple(section.limits.items())), task, asked.rounds, section.alone)
         print(f"{timing.clock() - began:5.1f} s  {task}: {Summary.of(results)}", flush=True)
         found += [replace(result, case=name) for result in results]
         recorded[name] = f"{datetime.date.today()}, `{line}`"
-        yield merged(before, Report(device={**about, RECORDED: recorded}, results=tuple(found)))
+        yield merged(
+            before,
+            Report(
+                device={**about, RECORDED: recorded},
+                results=tuple(found),
+                complete=done == len(problems),
+                origin=origin,
+            ),
+        )
 
 
 def main() -> None:

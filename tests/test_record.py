@@ -346,6 +346,31 @@ def test_neighbours_pass_over_what_cannot_run() -> None:
     assert threads == {256, 160, 320}
 
 
+def test_what_is_missing_is_measured_and_nothing_else(
+    device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[Task] = []
+
+    def measure(device: Device, task: Task, rounds: int, alone: bool) -> list[Result]:
+        measured.append(task)
+        return a_problem(task)
+
+    monkeypatch.setattr(record, "measure", measure)
+    words = ["--out", str(tmp_path / "a"), "--section", "cpu", "--op", "layer_norm", "rms_norm", "--missing"]
+    monkeypatch.setattr(sys, "argv", ["record", *words])
+    asked = record.arguments()
+    reports = list(record.record(asked, None))
+    assert [report.complete for report in reports] == [False] * 7 + [True]
+    whole, interrupted = reports[-1], reports[2]
+    first = measured[:3]
+    measured.clear()
+    *_, again = record.record(asked, interrupted)
+    assert len(measured) == 5 and not any(task in first for task in measured)
+    assert "5 problems are missing" in capsys.readouterr().out
+    assert {(one.case, one.problem) for one in again.results} == {(r.case, r.problem) for r in whole.results}
+    assert not list(record.record(asked, again))
+
+
 def test_a_run_writes_what_compare_reads(tmp_path: Path) -> None:
     if not any(adapter.traits.software for adapter in adapters()):
         pytest.skip("no software adapter, of which the section cpu is")
@@ -362,6 +387,7 @@ def test_a_run_writes_what_compare_reads(tmp_path: Path) -> None:
     # Where it was written is no part of a record.
     assert "bench.record --cpu --out cpu1.2 --section" in markdown.read_text()
     assert not any(str(tmp_path) in path.read_text() for path in (json, markdown))
+    assert report.complete and report.origin and report.origin.command.startswith("python -m bench.record")
     # One number of columns makes no picture.
     assert "layer_norm" in markdown.read_text() and "![" not in markdown.read_text()
     markdown.unlink()

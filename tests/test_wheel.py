@@ -39,6 +39,8 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for needed in ("build", "hatchling"):
+        pytest.importorskip(needed, reason=f"{needed}, which makes the wheel, is not installed")
     folder = tmp_path_factory.mktemp("wheel")
     # -P and a foreign working directory: a folder build/ in the checkout must not be taken for the program.
     run(

@@ -5,6 +5,7 @@ Heavy imports stand inside the commands, so that `webnorm --help` answers at onc
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -600,7 +601,7 @@ def check(
     if not expected:
         request.refuse_options()
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")
-    origin = origin_of(sys.argv[1:])
+    origin = origin_of(shlex.join(["webnorm", *sys.argv[1:]]))
     results: list[Result] = []
     description: dict[str, Any] = {}
     interrupted = False
@@ -761,7 +762,7 @@ def bench_command(
     rule = timing.QUICK if quick else timing.Rule()
     if budget is not None:
         rule = changed(rule, budget_s=budget)
-    origin = origin_of(sys.argv[1:])
+    origin = origin_of(shlex.join(["webnorm", *sys.argv[1:]]))
     finished: dict[int, list[Result]] = {}
     description: dict[str, Any] = {}
 

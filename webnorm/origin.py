@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import platform
-import shlex
 import subprocess
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,12 +27,12 @@ class Origin:
     commit: str | None = None
 
 
-def origin_of(arguments: Sequence[str]) -> Origin:
-    """The origin of a run that begins now with these arguments of the command."""
+def origin_of(command: str) -> Origin:
+    """The origin of a run that begins now."""
     return Origin(
         run=uuid.uuid4().hex,
         time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=shlex.join(["webnorm", *arguments]),
+        command=command,
         host=platform.node(),
         commit=commit_of(SOURCE),
     )
