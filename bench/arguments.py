@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from webnorm.cli import INTERRUPTED
 from webnorm.errors import WebnormError
 from webnorm.ops import OPS
 from webnorm.problem import STORAGE
-
-# What a shell says of a program that Ctrl-C ended.
-INTERRUPTED = 128 + signal.SIGINT
 
 
 def parser(description: str | None, out: str) -> argparse.ArgumentParser:

@@ -6,8 +6,8 @@ writes NAME.json (readable by `webnorm compare`), NAME.md, NAME.csv and, where m
 NAME.svg. On a GPU it takes the sections of bench/sections.py beside torch, torch.compile, Triton and Liger,
 where they are installed; on a software adapter (--cpu asks for one) the section cpu beside NumPy, torch and
 ONNX Runtime. What NAME.json already holds stays, but for the problems that are measured again. It is written
-after every problem, the others at the end; --missing goes on where a run was interrupted, and --tables writes
-the tables anew and measures nothing.
+after every problem, the others at the end; --missing goes on with a NAME.json that is not whole, and --tables
+writes the tables anew and measures nothing.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ from webnorm.ops import OPS, plain
 from webnorm.origin import origin_of
 from webnorm.plan import check_memory
 from webnorm.presets import Task
-from webnorm.problem import STORAGE
+from webnorm.problem import STORAGE, Problem
 from webnorm.reference import Answers
-from webnorm.results import Report, Result, check_writable, read, to_csv, to_json, write_text
+from webnorm.results import Calls, Report, Result, check_writable, read, to_csv, to_json, write_text
 
+# How a record times: one caller's calls.
+CALLS: Calls = "one by one"
 # Axes that auto takes from the adapter's features.
 _FIXED = ("subgroups", "native_f16")
 # What a record tells the versions of, where it is installed.
@@ -108,7 +110,7 @@ class Rival:
             dispatches_per_sample=self.sampler.runs,
             timing_method=self.sampler.method,
             cache="cold" if cold else "warm",
-            calls="one by one",
+            calls=CALLS,
             flags=timing.flags(self.samples),
         )
 
@@ -174,6 +176,12 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
 # --- files
 
 
+def measured(report: Report) -> set[tuple[str | None, Problem]]:
+    """Sections and problems of a report, without those that an older webnorm timed several calls at once."""
+    otherwise = {(one.case, one.problem) for one in report.results if one.timed and one.calls != CALLS}
+    return {(one.case, one.problem) for one in report.results} - otherwise
+
+
 def description(device: Device) -> dict[str, Any]:
     """The device, the processor, and the versions of what was measured beside webnorm."""
     versions = {}
@@ -203,20 +211,16 @@ def processor() -> str:
 def merged(old: Report | None, new: Report) -> Report:
     """The old report with the new one's results in place of those of the same section, op and problem.
 
-    Of the old ones those go that were timed in another way, such as several calls at once: no table has both.
-    Raises WebnormError where they come from different adapters.
+    Of the old ones those go that were timed in another way: no table has both. Raises WebnormError
+    where they come from different adapters.
     """
     if old is None:
         return new
     mine, theirs = new.device["adapter"], old.device.get("adapter")
     if mine != theirs:
         raise WebnormError(f"the record at --out is of {theirs!r}, not of {mine!r}: name another file")
-    again = {(result.case, result.problem) for result in new.results}
-    calls = {result.calls for result in new.results if result.timed}
-    outdated = {
-        (one.case, one.problem) for one in old.results if calls and one.timed and one.calls not in calls
-    }
-    kept = [one for one in old.results if (one.case, one.problem) not in again | outdated]
+    staying = measured(old) - {(result.case, result.problem) for result in new.results}
+    kept = [one for one in old.results if (one.case, one.problem) in staying]
     recorded = {**old.device.get(RECORDED, {}), **new.device[RECORDED]}
     return replace(new, device={**new.device, RECORDED: recorded}, results=(*kept, *new.results))
 
@@ -295,10 +299,10 @@ def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]
             "nothing to record: no section asked for has such a problem; bench/sections.py lists them"
         )
     if asked.missing and before is not None:
-        there = {(result.case, result.problem) for result in before.results}
-        problems = [one for one in problems if (one[0], one[2].problem) not in there]
+        problems = [one for one in problems if (one[0], one[2].problem) not in measured(before)]
         print(f"{len(problems)} problems are missing", flush=True)
-    origin = origin_of(line)
+    # A record is published; the name of the machine that made it is not.
+    origin = replace(origin_of(line), host="")
     for done, (name, section, task) in enumerate(problems, 1):
         began = timing.clock()
         results = measure(device_with(tuple(section.limits.items())), task, asked.rounds, section.alone)

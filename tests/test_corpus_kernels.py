@@ -229,13 +229,21 @@ def test_int8_of_a_poisoned_row_has_no_scale(name: str, device: Device) -> None:
 
 
 @pytest.mark.opengl
-@pytest.mark.parametrize("name", ["naive", "two_pass", "registers"])
+@pytest.mark.parametrize(
+    "name", ["naive", "two_pass", "registers", "split_row", "streaming", "workgroup_cache"]
+)
 def test_rows_whose_squares_overflow_become_0(name: str, device: Device) -> None:
     kernel = kernel_named(name)
-    problem = Problem(rows=4, cols=64, options=Options(weight=False, bias=False))
+    problem = Problem(rows=4, cols=2048, options=Options(weight=False, bias=False))
     variant = default_variant(kernel, problem, device.traits)
     for size in (1e21, 1e28, 1e35):
         y, _ = run(device, variant, problem, {"x": draw_x(problem) * np.float32(size)})
+        assert not y.any()
+    # A value that masks the rest, also where a pivot is taken from.
+    for column in (0, 1, 2047):
+        x = draw_x(problem)
+        x[:, column] = -3e38
+        y, _ = run(device, variant, problem, {"x": x})
         assert not y.any()
 
 

@@ -192,7 +192,8 @@ def test_a_cuda_graph_times_every_set_as_often(monkeypatch: pytest.MonkeyPatch) 
 def result(kernel: str, gbps: float | None, task: Task, op: str | None = None, **more: Any) -> Result:
     size = 1 << 20
     times = {"gbps": gbps, "median_ns": size / gbps, "bytes": size} if gbps else {}
-    given: dict[str, Any] = {"constants": {}, "status": "pass", "case": "forward", **times, **more}
+    given: dict[str, Any] = {"constants": {}, "status": "pass", "case": "forward", "calls": "one by one"}
+    given |= {**times, **more}
     return Result(op=op or task.op.name, kernel=kernel, problem=task.problem, **given)
 
 
@@ -287,11 +288,9 @@ def test_merging_drops_problems_that_were_timed_in_another_way() -> None:
     one, two = task_of("layer_norm", 96), task_of("layer_norm", 256)
     together = [replace(r, calls="at once") if r.kernel == "registers" else r for r in a_problem(two)]
     old = Report(device=DEVICE, results=tuple(together))
-    alone = tuple(replace(r, calls="one by one") for r in a_problem(one))
+    alone = tuple(a_problem(one))
     assert record.merged(old, Report(device=DEVICE, results=alone)).results == alone
-    # What was not timed says nothing of the others.
-    failed = (replace(alone[0], median_ns=None),)
-    assert record.merged(old, Report(device=DEVICE, results=failed)).results == (*together, *failed)
+    assert record.measured(old) == set()
 
 
 def test_merging_another_adapter_is_refused() -> None:
@@ -353,7 +352,7 @@ def test_what_is_missing_is_measured_and_nothing_else(
 
     def measure(device: Device, task: Task, rounds: int, alone: bool) -> list[Result]:
         measured.append(task)
-        return a_problem(task)
+        return [replace(result, case="cpu") for result in a_problem(task)]
 
     monkeypatch.setattr(record, "measure", measure)
     words = ["--out", str(tmp_path / "a"), "--section", "cpu", "--op", "layer_norm", "rms_norm", "--missing"]

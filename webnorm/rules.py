@@ -82,8 +82,8 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
     if not op.endswith("_backward"):
         # 64x65536 float32: 16 Vecs an invocation take 1.2 times as long; many rows of 65536: 63 %. 16x262144
         # float16: 14.4 us with two Vecs, 13.7 with four.
-        many = names["rows"] > 256 or names["itemsize"] == 2
-        yield {"threads_per_row": 256, "part_steps": 4 if many else 2}
+        four = names["rows"] > 256 or names["itemsize"] == 2
+        yield {"threads_per_row": 256, "part_steps": 4 if four else 2}
     else:
         # Four rows' loads together: 64x65536 float32 34.0 us (36.9 one by one), float16 25.0 us (27.7);
         # 16x262144 46.0 us (49.5) and 36.1 us (39.0).

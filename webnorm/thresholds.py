@@ -146,13 +146,13 @@ _RMS_2_BYTES = (
 # invocations, which decide and reduce less.
 _BFLOAT16 = (
     _FORWARD_2_BYTES[0],
-    Upto(256, _registers(4, 8, 8, 1), "90.4; 8 invocations: 88.6, 16: 83.4"),
-    Upto(768, _registers(16, 2, 8, 0), "95.6; 32 invocations: 84.5"),
-    Upto(1024, _registers(16, 2, 8, 1), "93.1; 32 invocations: 90.3"),
+    Upto(256, _registers(4, 8, 8, 1), "90.4; 8 invocations: 88.6, 16: 83.4", _registers(8, 8, 8, 1)),
+    Upto(768, _registers(16, 2, 8, 0), "91.1; 32 invocations: 85.1"),
+    Upto(1024, _registers(16, 2, 8, 1), "90.5; 32 invocations: 87.9"),
     Upto(2048, _registers(32, 1, 4, 1), "92.6; width 8: 89.1"),
-    Upto(4096, _registers(64, 1, 8, 0), "89.1; 128 invocations: 85.3"),
+    Upto(4096, _registers(64, 1, 8, 0), "89.2; 128 invocations: 85.3, 256: 77.5", _registers(128, 1, 8, 0)),
     Upto(6144, _registers(128, 1, 8, 0), "87.8 at 5120"),
-    Upto(8192, _registers(128, 1, 8, 0), "88.3; 256 invocations: 84.2"),
+    Upto(8192, _registers(128, 1, 8, 0), "88.3; 256 invocations: 84.2", _registers(256, 1, 8, 0)),
     Upto(16384, _registers(256, 1, 8, 1, 8), "78.1; without parking 75.4", _registers(512, 1, 8, 0)),
     _FORWARD_2_BYTES[-1],
 )
@@ -234,7 +234,12 @@ FEW_ELEMENTS = 1 << 20
 _BACKWARD_FEW = (
     Upto(256, _gradient(32, 4, 264, 4, 0), "4096x256: 12.4 us, with 132 groups 13.8"),
     Upto(2048, _gradient(128, 4, 132, 4, 1), "1024x1024: 10 % faster than without prefetch"),
-    Upto(4096, _gradient(128, 1, 264, 4, 1), "64x4096: 13.1 us, with four rows to a workgroup 36.4"),
+    Upto(
+        4096,
+        _gradient(128, 1, 264, 4, 1),
+        "64x4096: 13.1 us, with four rows to a workgroup 36.4",
+        _gradient(256, 1, 264, 4, 1),
+    ),
 )
 
 

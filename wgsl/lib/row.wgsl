@@ -26,6 +26,11 @@ fn pivot_of(row: u32) -> f32 {
     return first{{ "[row_shift]" if shifted else (".x" if lanes > 1) }};
 }
 
+// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
+{% for k in range(33) if 2 ** k >= cols and (k == 0 or 2 ** (k - 1) < cols) %}
+const FRACTION = {{ 0.5 ** k }};
+{% endfor %}
+
 {% endif %}
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {

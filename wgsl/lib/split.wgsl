@@ -62,12 +62,13 @@ fn columns_in(part: u32) -> f32 {
 {% macro part_moments(held) %}
 {% if has_mean %}
     let pivot = pivot_of(row);
+    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
 {% for j in range(steps) %}
-    sum += where_live({{ held }}{{ j }} - pivot, Vec(), first + {{ j }}u, thread);
+    sum += where_live({{ held }}{{ j }} * FRACTION - scaled_pivot, Vec(), first + {{ j }}u, thread);
 {% endfor %}
     let count = max(columns_in(part), 1.0);
-    let part_mean = pivot + sum_part(total(sum) / count, place, lane, subgroup_size);
+    let part_mean = pivot + sum_part(total(sum) / (count * FRACTION), place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();
@@ -78,7 +79,8 @@ fn columns_in(part: u32) -> f32 {
 {% endfor %}
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
     let part_low = sums.x / count;
-    let part_spread = max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0);
+    // Past float32's range as in lib/statistics.wgsl.
+    let part_spread = select(max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0), sums.y, sums.y > 1e38);
 {% else %}
     var squares = {{ held }}0 * ({{ held }}0 * PER_COLUMN);
 {% for j in range(1, steps) %}

@@ -2,18 +2,22 @@
     to `low` and `rstd`. `mean` was rounded to float32; `low` is what the rounding took away, and
     mean + low is the mean to twice the digits.
 
-    spread - low² keeps its digits where `low` is at most half a unit of x's last place, which it is behind a pivot: in
-    that unit values are whole numbers, and those whose mean lies d from one have a variance of d(1 - d) or more, no
-    less than d². Without a pivot `low` may be some units, and of a row of one value rounding is all that is left. Types
-    narrower than float32 can do without: where their values differ at all, they differ by more than float32 rounds. -#}
+    spread - low² must not cancel. Behind a pivot p the mean is off by half a unit of its last place, and by what rounding
+    takes from mean - p, which is at most sqrt(COLS) standard deviations: next to nothing of one. As to the half unit, in
+    that unit values are whole numbers, and those whose mean lies d from one have a variance of d(1 - d) or more, no less
+    than d². Without a pivot `low` may be some units, and of a row of one value rounding is all that is left. Types narrower
+    than float32 can do without: where their values differ at all, one standard deviation is 32 units of float32 or more
+    (float16, 65536 columns), so that a variance below low² is a row of one value. -#}
 {% set unpivoted = pivot is defined and pivot is none %}
 {% if hi_lo_mean %}
     let low = deviation / f32(COLS);
+    // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
 {% if unpivoted %}
     let alike = spread - low * low < 0.5 * spread;
+    let variance = select(select(spread - low * low, spread, spread > 1e38), 0.0, alike);
+{% else %}
+    let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
 {% endif %}
-    // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
-    let variance = select({{ "select(spread - low * low, 0.0, alike)" if unpivoted else "max(spread - low * low, 0.0)" }}, spread, spread > 1e38);
     let rstd = inverseSqrt(variance + params.eps);
 {% else %}
     const low = 0.0;
