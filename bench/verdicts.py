@@ -4,8 +4,8 @@
 
 Runs of `webnorm bench` follow one another, each in a fresh process; --runs of them make a file, as `webnorm
 bench --runs` merges them. Each file is compared with the next: nothing changed, so that FASTER and SLOWER are
-false. Then the new file's times of KERNEL are those of another constant, about 10 % slower on llvmpipe, which
-stood in the same rounds: SLOWER is right. The runs stay in the folder; what is there is not taken again.
+false. Then KERNEL has the times of another kernel in the new file, about 10 % slower on llvmpipe, which stood
+in the same rounds: SLOWER is right. The runs stay in the folder; what is there is not taken again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from webnorm.errors import WebnormError
 from webnorm.results import Report, Result
 
 ROWS, COLS = 256, 1024
-KERNEL, AXIS, FAST, SLOW = "registers", "threads_per_row", 32, 16
-BESIDE = ("naive", "welford_subgroup")
+# The kernel with the first of the constants is what becomes slower.
+KERNEL, AXIS, CONSTANTS = "registers", "threads_per_row", (32, 16)
+SLOWER = "naive"
+BESIDE = (SLOWER, "welford_subgroup")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def rates(files: Sequence[Report]) -> Rates:
     slower = [
         one
         for old, new in pairwise(files)
-        for one in compare(with_one(old, FAST), with_one(new, SLOW)).comparisons
+        for one in compare(with_times_of(KERNEL, old), with_times_of(SLOWER, new)).comparisons
         if one.kernel == KERNEL
     ]
     return Rates(
@@ -65,18 +67,19 @@ def rates(files: Sequence[Report]) -> Rates:
     )
 
 
-def with_one(file: Report, value: int) -> Report:
-    """A file as one without AXIS would be: each kernel once, with this value where it is KERNEL."""
-    kept: list[Result] = []
-    for result in file.results:
-        if result.kernel == KERNEL and result.constants.get(AXIS) == value:
-            others = {name: one for name, one in result.constants.items() if name != AXIS}
-            kept.append(replace(result, constants=others))
-        elif result.roofline or (
-            result.kernel != KERNEL and all(one.kernel != result.kernel for one in kept)
-        ):
-            kept.append(result)
-    return replace(file, results=tuple(kept))
+def found_in(file: Report, kernel: str) -> Result:
+    """The kernel's result, with the first of the constants where it has AXIS."""
+    return next(
+        r for r in file.results if r.kernel == kernel and r.constants.get(AXIS, CONSTANTS[0]) == CONSTANTS[0]
+    )
+
+
+def with_times_of(kernel: str, file: Report) -> Report:
+    """The copies, KERNEL with the times of a kernel of the same rounds, and the kernel beside them."""
+    own = found_in(file, KERNEL)
+    changed = replace(found_in(file, kernel), kernel=own.kernel, constants=own.constants)
+    copies = [result for result in file.results if result.roofline]
+    return replace(file, results=(*copies, changed, found_in(file, BESIDE[1])))
 
 
 def of_runs(found: Sequence[Report], count: int, traits: Traits) -> Iterator[Report]:
@@ -89,22 +92,19 @@ def of_runs(found: Sequence[Report], count: int, traits: Traits) -> Iterator[Rep
 
 
 def truth(files: Sequence[Report]) -> float:
-    """The slower constant's time over the faster one's, by all runs."""
-    ratios = []
-    for file in files:
-        fast, slow = (
-            next(r for r in file.results if r.kernel == KERNEL and r.constants.get(AXIS) == value)
-            for value in (FAST, SLOW)
-        )
-        ratios += runs.log_ratios(slow.samples_by_run, fast.samples_by_run).tolist()
-    return float(np.exp(np.median(ratios)))
+    """The slower kernel's time over KERNEL's, by all runs."""
+    ratios = [
+        runs.log_ratios(found_in(file, SLOWER).samples_by_run, found_in(file, KERNEL).samples_by_run)
+        for file in files
+    ]
+    return float(np.exp(np.median(np.concatenate(ratios))))
 
 
 def measure(folder: Path, count: int, budget: float, adapter: str | None) -> Iterator[Report]:
     """Take the runs that the folder lacks, and read all of them."""
     command = [sys.executable, "-m", "webnorm", "bench", "--rows", str(ROWS), "--cols", str(COLS)]
     command += [word for kernel in (KERNEL, *BESIDE) for word in ("--kernel", kernel)]
-    command += ["--constant", f"{AXIS}={SLOW},{FAST}", "--budget", str(budget)]
+    command += ["--constant", f"{AXIS}={','.join(map(str, CONSTANTS))}", "--budget", str(budget)]
     command += ["--adapter", adapter] if adapter is not None else []
     for number in range(count):
         path = folder / f"run-{number:03}.json"

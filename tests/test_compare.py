@@ -207,6 +207,18 @@ def test_copies_alone_are_compared_by_their_times() -> None:
     assert words(found) == ["SLOWER"]
 
 
+@pytest.mark.parametrize(
+    ("copies", "kernels", "said"), [(1.2, 1.32, "UNCLEAR"), (1.2, 1.56, "SLOWER"), (0.8, 0.7, "UNCLEAR")]
+)
+def test_a_difference_is_more_than_what_the_copies_moved(copies: float, kernels: float, said: str) -> None:
+    """What slowed a copy down by a fifth may have slowed a kernel down by another tenth."""
+    old = report(copy(times(1, 0.01, 1)), result(times(2, 0.01, 2)))
+    new = report(copy(times(copies, 0.01, 3)), result(times(2 * kernels, 0.01, 4)))
+    (found,) = compare(old, new).comparisons
+    assert found.verdict == said
+    assert (found.reason or "").startswith("the copy itself takes ") == (said == "UNCLEAR")
+
+
 def test_a_copy_that_broke_is_broken() -> None:
     right = copy(times(1, 0.01, 1))
     wrong = replace(right, status="fail", median_ns=None, samples_ns=None, runs=None, reason="off by 3")
@@ -255,8 +267,8 @@ def simulated(rng: np.random.Generator, count: int, kernels: dict[str, float]) -
 def test_verdicts_are_seldom_false_and_ten_percent_is_found(count: int, power: int) -> None:
     """In 20 pairs of files: with as many runs as such a machine needs, and with few, that find little."""
     rng = np.random.default_rng(0)
-    kernels = {f"{proof.KERNEL} {proof.FAST}": 2.0, f"{proof.KERNEL} {proof.SLOW}": 2.2}
-    kernels |= {name: 2.5 for name in proof.BESIDE}
+    kernels = {f"{proof.KERNEL} {value}": 2.0 for value in proof.CONSTANTS}
+    kernels |= dict.fromkeys(proof.BESIDE, 2.5) | {proof.SLOWER: 2.2}
     found = proof.rates([simulated(rng, count, kernels) for _ in range(21)])
     assert (found.pairs, found.changes) == (80, 20)
     assert found.false <= 0.05 * found.pairs

@@ -93,13 +93,14 @@ class _Side:
 @dataclass(frozen=True)
 class _Open:
     """A comparison that awaits how many there are, and log(time) in each run of the old and the new report,
-    as a multiple of a copy's if `shares`.
+    as a multiple of a copy's if `shares`. `moved` is by how much log(time) of that copy itself grew.
     """
 
     comparison: Comparison
     old: Array
     new: Array
     shares: bool
+    moved: float = 0.0
 
 
 def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
@@ -256,7 +257,10 @@ def _judge(old: _Side | None, new: _Side | None) -> Comparison | _Open:
     levels = _levels(before, copies and copies[0]), _levels(after, copies and copies[1])
     blank = replace(blank, ratio=math.exp(float(levels[1].mean() - levels[0].mean())))
     reason = _doubt((before, after), copies)
-    return replace(blank, reason=reason) if reason else _Open(blank, *levels, shares=copies is not None)
+    if reason:
+        return replace(blank, reason=reason)
+    moved = float(_levels(copies[1], None).mean() - _levels(copies[0], None).mean()) if copies else 0.0
+    return _Open(blank, *levels, shares=copies is not None, moved=moved)
 
 
 def _untimed(blank: Comparison, old: Result, new: Result) -> Comparison:
@@ -296,7 +300,12 @@ def _doubt(results: tuple[Result, Result], copies: tuple[Result, Result] | None)
 
 def _concluded(one: _Open, confidence: float) -> Comparison:
     shift, low, high = (math.exp(bound) for bound in runs.difference(one.old, one.new, confidence))
-    return replace(one.comparison, ratio=shift, low=low, high=high, verdict=_verdict(shift, low, high))
+    found = replace(one.comparison, ratio=shift, low=low, high=high, verdict=_verdict(shift, low, high))
+    # What slows a copy down slows nothing else down by just as much.
+    if found.verdict in ("FASTER", "SLOWER") and abs(math.log(shift)) <= abs(one.moved):
+        reason = f"the copy itself takes {100 * math.expm1(one.moved):+.0f} %, which is more"
+        return replace(found, verdict="UNCLEAR", reason=reason)
+    return found
 
 
 def _verdict(ratio: float, low: float, high: float) -> Verdict:
