@@ -66,6 +66,9 @@ fn pivot_of(row: u32) -> f32 {
     return first;
 }
 
+// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
+const FRACTION = 0.00390625;
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return value;
@@ -92,11 +95,12 @@ fn main(
     let row = min(row_index, params.rows - 1u);
 
     let pivot = pivot_of(row);
+    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+        sum += where_live(load_input(row, j, thread) * FRACTION - scaled_pivot, Vec(), j, thread);
     }
-    let mean = pivot + total(sum) / f32(COLS);
+    let mean = pivot + total(sum) * (PER_COLUMN / FRACTION);
 
     var deviations = Vec();
     var spreads = Vec();

@@ -95,6 +95,9 @@ fn pivot_of(row: u32) -> f32 {
     return first.x;
 }
 
+// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
+const FRACTION = 0.0009765625;
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -250,11 +253,12 @@ fn main(
     let bias2 = fetch_bias(2u, thread);
 
     let pivot = pivot_of(row);
+    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
-    sum += h0 - pivot;
-    sum += h1 - pivot;
-    sum += h2 - pivot;
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    sum += h0 * FRACTION - scaled_pivot;
+    sum += h1 * FRACTION - scaled_pivot;
+    sum += h2 * FRACTION - scaled_pivot;
+    let mean = pivot + sum_x(total(sum) * (PER_COLUMN / FRACTION), place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();

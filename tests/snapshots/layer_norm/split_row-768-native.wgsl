@@ -79,6 +79,9 @@ fn pivot_of(row: u32) -> f32 {
     return first.x;
 }
 
+// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
+const FRACTION = 0.0009765625;
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -399,13 +402,14 @@ fn measure(
     let h2 = load_input(row, first + 2u, thread);
     let h3 = load_input(row, first + 3u, thread);
     let pivot = pivot_of(row);
+    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
-    sum += where_live(h0 - pivot, Vec(), first + 0u, thread);
-    sum += where_live(h1 - pivot, Vec(), first + 1u, thread);
-    sum += where_live(h2 - pivot, Vec(), first + 2u, thread);
-    sum += where_live(h3 - pivot, Vec(), first + 3u, thread);
+    sum += where_live(h0 * FRACTION - scaled_pivot, Vec(), first + 0u, thread);
+    sum += where_live(h1 * FRACTION - scaled_pivot, Vec(), first + 1u, thread);
+    sum += where_live(h2 * FRACTION - scaled_pivot, Vec(), first + 2u, thread);
+    sum += where_live(h3 * FRACTION - scaled_pivot, Vec(), first + 3u, thread);
     let count = max(columns_in(part), 1.0);
-    let part_mean = pivot + sum_part(total(sum) / count, place, lane, subgroup_size);
+    let part_mean = pivot + sum_part(total(sum) / (count * FRACTION), place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();
@@ -423,7 +427,8 @@ fn measure(
     spreads += d3 * (d3 * PER_COLUMN);
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
     let part_low = sums.x / count;
-    let part_spread = max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0);
+    // Past float32's range as in lib/statistics.wgsl.
+    let part_spread = select(max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0), sums.y, sums.y > 1e38);
     if (thread == 0u && row_exists) {
         let at = params.parts_start + (row * PARTS + part) * 3u;
         parts[at] = part_mean;

@@ -78,6 +78,9 @@ fn pivot_of(row: u32) -> f32 {
     return first;
 }
 
+// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
+const FRACTION = 0.0009765625;
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return value;
@@ -182,12 +185,13 @@ fn main(
     let row = min(row_index, params.rows - 1u);
 
     let pivot = pivot_of(row);
+    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
         let h = load_input(row, j, thread);
-        sum += where_live(h - pivot, Vec(), j, thread);
+        sum += where_live(h * FRACTION - scaled_pivot, Vec(), j, thread);
     }
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    let mean = pivot + sum_x(total(sum) * (PER_COLUMN / FRACTION), place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();

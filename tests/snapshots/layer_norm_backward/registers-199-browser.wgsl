@@ -106,6 +106,9 @@ fn pivot_of(row: u32) -> f32 {
     return first[row_shift];
 }
 
+// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
+const FRACTION = 0.00390625;
+
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -292,10 +295,11 @@ fn main(
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
     let pivot = pivot_of(row);
+    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
-    sum += where_live(x0 - pivot, Vec(), 0u, thread);
-    sum += where_live(x1 - pivot, Vec(), 1u, thread);
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    sum += where_live(x0 * FRACTION - scaled_pivot, Vec(), 0u, thread);
+    sum += where_live(x1 * FRACTION - scaled_pivot, Vec(), 1u, thread);
+    let mean = pivot + sum_x(total(sum) * (PER_COLUMN / FRACTION), place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();
