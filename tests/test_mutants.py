@@ -54,8 +54,8 @@ GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_
 ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
 MUTANTS = (
-    Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "PER_COLUMN / FRACTION", "1.0 / (f32(COLS - 1u) * FRACTION)", equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
-    Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "PER_COLUMN / FRACTION", "1.0 / (f32(COLS - 1u) * FRACTION)", ("naive",), equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
+    Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "sum_x(total(sum) * PER_COLUMN", "sum_x(total(sum) / f32(COLS - 1u)", equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
+    Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "total(sum) / f32(COLS)", "total(sum) / f32(COLS - 1u)", ("naive",), equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
     Mutant("N - 1 for N in the variance", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)"),
     Mutant("eps outside the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (sqrt(variance) + params.eps)"),
     Mutant("no eps", "lib/statistics.wgsl", "variance + params.eps", "variance"),

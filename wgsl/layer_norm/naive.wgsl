@@ -43,12 +43,11 @@ fn main(
     {% call each_row() %}
 
     let pivot = pivot_of(row);
-    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
     {% call sweep() %}
-        sum += where_live(load_input(row, j, thread) * FRACTION - scaled_pivot, Vec(), j, thread);
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
     {% endcall %}
-    let mean = pivot + total(sum) * (PER_COLUMN / FRACTION);
+    let mean = pivot + total(sum) / f32(COLS);
 
     var deviations = Vec();
     var spreads = Vec();

@@ -24,12 +24,11 @@ const SCALE = {{ 0.5 ** k }};
 {% macro swept_moments() %}
 {% if has_mean %}
     let pivot = pivot_of(row);
-    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
     {% call sweep_row() %}
-        sum += where_live(h * FRACTION - scaled_pivot, Vec(), j, thread);
+        sum += where_live(h - pivot, Vec(), j, thread);
     {% endcall %}
-    let mean = pivot + sum_x(total(sum) * (PER_COLUMN / FRACTION), place, lane, subgroup_size);
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();
@@ -62,12 +61,11 @@ const SCALE = {{ 0.5 ** k }};
 {% if has_mean %}
 {% if pivot is not none %}
     let pivot = {{ pivot }};
-    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
 {% for j in range(steps) %}
-    sum += {{ existing(held ~ j ~ " * FRACTION - scaled_pivot", j) }};
+    sum += {{ existing(held ~ j ~ " - pivot", j) }};
 {% endfor %}
-    let mean = pivot + sum_x(total(sum) * (PER_COLUMN / FRACTION), place, lane, subgroup_size);
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 {% else %}
     var sum = {{ held }}0;
 {% for j in range(1, steps) %}

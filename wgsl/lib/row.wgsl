@@ -20,16 +20,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 {% endif %}
 {% if uses_pivot is defined and uses_pivot %}
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
+// from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_input(row, 0u, 0u);
-    return first{{ "[row_shift]" if shifted else (".x" if lanes > 1) }};
+    let value = first{{ "[row_shift]" if shifted else (".x" if lanes > 1) }};
+    return select(value, 0.0, abs(value) > 1e35);
 }
-
-// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
-{% for k in range(33) if 2 ** k >= cols and (k == 0 or 2 ** (k - 1) < cols) %}
-const FRACTION = {{ 0.5 ** k }};
-{% endfor %}
 
 {% endif %}
 // The sum of a Vec's columns.

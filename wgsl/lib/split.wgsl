@@ -62,13 +62,12 @@ fn columns_in(part: u32) -> f32 {
 {% macro part_moments(held) %}
 {% if has_mean %}
     let pivot = pivot_of(row);
-    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
 {% for j in range(steps) %}
-    sum += where_live({{ held }}{{ j }} * FRACTION - scaled_pivot, Vec(), first + {{ j }}u, thread);
+    sum += where_live({{ held }}{{ j }} - pivot, Vec(), first + {{ j }}u, thread);
 {% endfor %}
     let count = max(columns_in(part), 1.0);
-    let part_mean = pivot + sum_part(total(sum) / (count * FRACTION), place, lane, subgroup_size);
+    let part_mean = pivot + sum_part(total(sum) / count, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();

@@ -60,14 +60,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 }
 
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
+// from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_input(row, 0u, 0u);
-    return first;
+    let value = first;
+    return select(value, 0.0, abs(value) > 1e35);
 }
-
-// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
-const FRACTION = 0.00390625;
 
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
@@ -95,12 +94,11 @@ fn main(
     let row = min(row_index, params.rows - 1u);
 
     let pivot = pivot_of(row);
-    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        sum += where_live(load_input(row, j, thread) * FRACTION - scaled_pivot, Vec(), j, thread);
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
     }
-    let mean = pivot + total(sum) * (PER_COLUMN / FRACTION);
+    let mean = pivot + total(sum) / f32(COLS);
 
     var deviations = Vec();
     var spreads = Vec();

@@ -76,14 +76,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 }
 
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
+// from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_input(row, 0u, 0u);
-    return first.x;
+    let value = first.x;
+    return select(value, 0.0, abs(value) > 1e35);
 }
-
-// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
-const FRACTION = 0.0009765625;
 
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
@@ -405,14 +404,13 @@ fn measure(
     let h2 = load_input(row, first + 2u, thread);
     let h3 = load_input(row, first + 3u, thread);
     let pivot = pivot_of(row);
-    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
-    sum += where_live(h0 * FRACTION - scaled_pivot, Vec(), first + 0u, thread);
-    sum += where_live(h1 * FRACTION - scaled_pivot, Vec(), first + 1u, thread);
-    sum += where_live(h2 * FRACTION - scaled_pivot, Vec(), first + 2u, thread);
-    sum += where_live(h3 * FRACTION - scaled_pivot, Vec(), first + 3u, thread);
+    sum += where_live(h0 - pivot, Vec(), first + 0u, thread);
+    sum += where_live(h1 - pivot, Vec(), first + 1u, thread);
+    sum += where_live(h2 - pivot, Vec(), first + 2u, thread);
+    sum += where_live(h3 - pivot, Vec(), first + 3u, thread);
     let count = max(columns_in(part), 1.0);
-    let part_mean = pivot + sum_part(total(sum) / (count * FRACTION), place, lane, subgroup_size);
+    let part_mean = pivot + sum_part(total(sum) / count, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();

@@ -107,14 +107,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 }
 
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
+// from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_input(row, 0u, 0u);
-    return first.x;
+    let value = first.x;
+    return select(value, 0.0, abs(value) > 1e35);
 }
-
-// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
-const FRACTION = 0.0009765625;
 
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
@@ -437,11 +436,10 @@ fn main(
         next_x1 = fetch_x(next, 1u, thread);
         next_dy1 = fetch_dy(next, 1u, thread);
     let pivot = row_pivot;
-    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
-    sum += where_live(x0 * FRACTION - scaled_pivot, Vec(), 0u, thread);
-    sum += where_live(x1 * FRACTION - scaled_pivot, Vec(), 1u, thread);
-    let mean = pivot + sum_x(total(sum) * (PER_COLUMN / FRACTION), place, lane, subgroup_size);
+    sum += where_live(x0 - pivot, Vec(), 0u, thread);
+    sum += where_live(x1 - pivot, Vec(), 1u, thread);
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = mean * SCALE;
     var deviations = Vec();

@@ -88,14 +88,13 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 }
 
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data).
+// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
+// from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
     let first = load_input(row, 0u, 0u);
-    return first[row_shift];
+    let value = first[row_shift];
+    return select(value, 0.0, abs(value) > 1e35);
 }
-
-// A power of two, so that nothing is lost, which keeps a sum of so many differences in float32's range.
-const FRACTION = 0.00390625;
 
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
@@ -237,13 +236,12 @@ fn rows(
     row_shift = (params.x_start + row_index * COLS) % 4u;
 
     let pivot = pivot_of(row);
-    let scaled_pivot = pivot * FRACTION;
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
         let h = load_input(row, j, thread);
-        sum += where_live(h * FRACTION - scaled_pivot, Vec(), j, thread);
+        sum += where_live(h - pivot, Vec(), j, thread);
     }
-    let mean = pivot + sum_x(total(sum) * (PER_COLUMN / FRACTION), place, lane, subgroup_size);
+    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();
