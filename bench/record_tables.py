@@ -159,8 +159,9 @@ def to_markdown(report: Report, picture: str | None) -> str:
 
 _ON_A_GPU = (
     "GB/s counts every tensor with rows once; % is of the best copy of the same run, WGSL's or torch's. "
-    "webnorm is its own choice. All take turns over buffers that are rotated past the cache: webnorm by "
-    "timestamps around a compute pass, the others as CUDA graphs between two events."
+    "webnorm is its own choice. All take turns over buffers that are rotated past the cache, and each call "
+    "waits for the one before: webnorm by timestamps around a compute pass, the others as CUDA graphs "
+    "between two events."
 )
 _ON_SOFTWARE = (
     "webnorm runs on a software adapter here, a rasteriser that runs GPU programs on the processor's cores: "
