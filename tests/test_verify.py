@@ -502,6 +502,8 @@ def test_a_page_that_does_not_report(
         browser.visit(write(tmp_path / "wrong", script), screenshot=True)
     assert time.monotonic() - began < limit + 2 * browsing._GRACE_S
     assert is_gone(process)
+    # To start again on a busy machine it may take longer than a page is given here.
+    monkeypatch.setattr(browser, "time_limit_s", 60.0)
     assert browser.visit(tmp_path / "right").report == 1
 
 
