@@ -219,7 +219,7 @@ def merged(old: Report | None, new: Report) -> Report:
     mine, theirs = new.device["adapter"], old.device.get("adapter")
     if mine != theirs:
         raise WebnormError(f"the record at --out is of {theirs!r}, not of {mine!r}: name another file")
-    staying = measured(old) - {(result.case, result.problem) for result in new.results}
+    staying = measured(old) - measured(new)
     kept = [one for one in old.results if (one.case, one.problem) in staying]
     recorded = {**old.device.get(RECORDED, {}), **new.device[RECORDED]}
     return replace(new, device={**new.device, RECORDED: recorded}, results=(*kept, *new.results))
@@ -299,7 +299,8 @@ def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]
             "nothing to record: no section asked for has such a problem; bench/sections.py lists them"
         )
     if asked.missing and before is not None:
-        problems = [one for one in problems if (one[0], one[2].problem) not in measured(before)]
+        there = measured(before)
+        problems = [one for one in problems if (one[0], one[2].problem) not in there]
         print(f"{len(problems)} problems are missing", flush=True)
     # A record is published; the name of the machine that made it is not.
     origin = replace(origin_of(line), host="")

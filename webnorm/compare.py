@@ -100,7 +100,7 @@ class _Open:
     old: Array
     new: Array
     shares: bool
-    moved: float = 0.0
+    moved: float
 
 
 def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:

@@ -49,7 +49,8 @@ const SCALE = {{ 0.5 ** k }};
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
-{#- Text: 0 in the columns that do not exist. -#}
+{#- Text: 0 in the columns that do not exist. `where_live` is the same where all exist; without it an exported text is
+    shorter. -#}
 {% macro existing(value, j) -%}
 {{ value if whole else "where_live(" ~ value ~ ", Vec(), " ~ j ~ "u, thread)" }}
 {%- endmacro %}
