@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant("no barrier across subgroups", REDUCE, "        {{ barrier() }}\n        let count", "        let count", race=True),
     Mutant("two invocations that park in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]"),
     Mutant("parked steps left out of the variance", "lib/moments.wgsl", "        spreads += d * d;\n    }\n{% endfor %}", "    }\n{% endfor %}"),
-    Mutant("parked steps written as they are", "lib/moments.wgsl", '" * SCALE - scaled_mean)"', '" * SCALE)"'),
+    Mutant("parked steps written as they are", "lib/moments.wgsl", "else distance(again(j))", "else again(j)"),
     Mutant("the first partial alone of an uneven row", REDUCE, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;"),
     Mutant("no barrier across the subgroups of an uneven row", REDUCE, "        {{ barrier() }}\n        value = {{ type }}();", "        value = {{ type }}();", race=True),
     Mutant("an uneven row's partials not joined across lanes", REDUCE, "        }\n        value = {{ across }}(value);", "        }"),

@@ -54,6 +54,11 @@ const SCALE = {{ 0.5 ** k }};
 {% macro existing(value, j) -%}
 {{ value if whole else "where_live(" ~ value ~ ", Vec(), " ~ j ~ "u, thread)" }}
 {%- endmacro %}
+{#- Text: the difference of `value` from the mean, times SCALE. The product is exact, so that fma is asked for only
+    because NVIDIA's compiler, left to itself, took two operations: LayerNorm of bfloat16 was up to 9 % slower. -#}
+{% macro distance(value) -%}
+fma({{ value }}, Vec(SCALE), -scaled_mean)
+{%- endmacro %}
 {#- From registers `held`0, `held`1, ...; d0, d1, ... are then the differences from the mean times SCALE, a power
     of two (so that nothing is lost) that makes their squares small enough to be added up. Those of parked steps are
     not kept: `deviation_of` gives them again. `pivot` is text for a value of the row; types narrower than float32 can
@@ -75,17 +80,17 @@ const SCALE = {{ 0.5 ** k }};
     let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 {% endif %}
 
-    let scaled_mean = mean * SCALE;
+    let scaled_mean = Vec(mean * SCALE);
     var deviations = Vec();
     var spreads = Vec();
 {% for j in range(first_parked) %}
-    let d{{ j }} = {{ existing(held ~ j ~ " * SCALE - scaled_mean", j) }};
+    let d{{ j }} = {{ existing(distance(held ~ j), j) }};
     deviations += d{{ j }};
     spreads += d{{ j }} * d{{ j }};
 {% endfor %}
 {% for j in range(first_parked, steps) %}
     {
-        let d = {{ existing(again(j) ~ " * SCALE - scaled_mean", j) }};
+        let d = {{ existing(distance(again(j)), j) }};
         deviations += d;
         spreads += d * d;
     }
@@ -103,5 +108,5 @@ const SCALE = {{ 0.5 ** k }};
 {% endif %}
 {% endmacro %}
 {% macro deviation_of(j) -%}
-{{ "d" ~ j if j < first_parked else "(" ~ again(j) ~ " * SCALE - scaled_mean)" }}
+{{ "d" ~ j if j < first_parked else distance(again(j)) }}
 {%- endmacro %}

@@ -233,19 +233,19 @@ fn main(
     sum += where_live(h3 - pivot, Vec(), 3u, thread);
     let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
-    let scaled_mean = mean * SCALE;
+    let scaled_mean = Vec(mean * SCALE);
     var deviations = Vec();
     var spreads = Vec();
-    let d0 = where_live(h0 * SCALE - scaled_mean, Vec(), 0u, thread);
+    let d0 = where_live(fma(h0, Vec(SCALE), -scaled_mean), Vec(), 0u, thread);
     deviations += d0;
     spreads += d0 * d0;
-    let d1 = where_live(h1 * SCALE - scaled_mean, Vec(), 1u, thread);
+    let d1 = where_live(fma(h1, Vec(SCALE), -scaled_mean), Vec(), 1u, thread);
     deviations += d1;
     spreads += d1 * d1;
-    let d2 = where_live(h2 * SCALE - scaled_mean, Vec(), 2u, thread);
+    let d2 = where_live(fma(h2, Vec(SCALE), -scaled_mean), Vec(), 2u, thread);
     deviations += d2;
     spreads += d2 * d2;
-    let d3 = where_live(h3 * SCALE - scaled_mean, Vec(), 3u, thread);
+    let d3 = where_live(fma(h3, Vec(SCALE), -scaled_mean), Vec(), 3u, thread);
     deviations += d3;
     spreads += d3 * d3;
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);

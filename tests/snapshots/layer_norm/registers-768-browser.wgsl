@@ -261,16 +261,16 @@ fn main(
     sum += h2 - pivot;
     let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
-    let scaled_mean = mean * SCALE;
+    let scaled_mean = Vec(mean * SCALE);
     var deviations = Vec();
     var spreads = Vec();
-    let d0 = h0 * SCALE - scaled_mean;
+    let d0 = fma(h0, Vec(SCALE), -scaled_mean);
     deviations += d0;
     spreads += d0 * d0;
-    let d1 = h1 * SCALE - scaled_mean;
+    let d1 = fma(h1, Vec(SCALE), -scaled_mean);
     deviations += d1;
     spreads += d1 * d1;
-    let d2 = h2 * SCALE - scaled_mean;
+    let d2 = fma(h2, Vec(SCALE), -scaled_mean);
     deviations += d2;
     spreads += d2 * d2;
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);

@@ -444,13 +444,13 @@ fn main(
     sum += where_live(x1 - pivot, Vec(), 1u, thread);
     let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 
-    let scaled_mean = mean * SCALE;
+    let scaled_mean = Vec(mean * SCALE);
     var deviations = Vec();
     var spreads = Vec();
-    let d0 = where_live(x0 * SCALE - scaled_mean, Vec(), 0u, thread);
+    let d0 = where_live(fma(x0, Vec(SCALE), -scaled_mean), Vec(), 0u, thread);
     deviations += d0;
     spreads += d0 * d0;
-    let d1 = where_live(x1 * SCALE - scaled_mean, Vec(), 1u, thread);
+    let d1 = where_live(fma(x1, Vec(SCALE), -scaled_mean), Vec(), 1u, thread);
     deviations += d1;
     spreads += d1 * d1;
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
