@@ -61,7 +61,7 @@ def test_few_long_rows_are_split_and_many_rows_stay_in_registers() -> None:
         return variant.kernel.name
 
     assert chosen(2, 1 << 20) == "split_row"
-    assert chosen(64, 65536) == chosen(32, 131072) == chosen(16, 262144) == "split_row"
+    assert chosen(64, 65536) == chosen(32, 131072) == chosen(16, 262144) == chosen(96, 98304) == "split_row"
     # A workgroup for each row keeps up where there are enough of them, or rows are shorter.
     assert chosen(200, 65536) == chosen(64, 20480, BROWSER) == "workgroup_cache"
     assert chosen(4096, 4096) == "registers"

@@ -80,8 +80,11 @@ def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
 
 def _split(op: str, names: Names) -> Iterator[Constants]:
     if not op.endswith("_backward"):
-        # 64x65536 float32: 16 Vecs an invocation take 1.2 times as long; many rows of 65536: 63 %. 16x262144
-        # float16: 14.4 us with two Vecs, 13.7 with four.
+        # 64x65536 float32: 16 Vecs an invocation take 1.2 times as long; many rows of 65536: 63 %. float16 in
+        # us, with two Vecs, four, and four of which one access fetches two: 14.5, 13.8, 13.3 at 16x262144,
+        # 14.1, 13.5, 13.0 at 32x131072.
+        if names["itemsize"] == 2:
+            yield {"threads_per_row": 256, "part_steps": 4, "vector_width": 8}
         four = names["rows"] > 256 or names["itemsize"] == 2
         yield {"threads_per_row": 256, "part_steps": 4 if four else 2}
     else:
@@ -135,10 +138,10 @@ def order(op: str, names: Names) -> tuple[str, ...]:
         usual = (*long, "registers") if few and cols > 16384 else ("registers", *long)
         return (*_before_all_gradients(names), *usual)
     by_workgroups = ("workgroup_cache", "streaming")
-    if cols > 16384 and (rows < 16 or (rows <= 64 and cols * names["itemsize"] > 2**17)):
+    if cols > 16384 and (rows < 16 or (rows <= 96 and cols * names["itemsize"] > 2**17)):
         # A workgroup for each row leaves most of the card idle. In us, split_row, workgroup_cache and
         # streaming in float32: 9.2, 38, 46 at 8x131072; 18, 39, 47 at 32x131072; 17, 20, 27 at 64x65536; 18,
-        # 81, 87 at 16x262144.
+        # 81, 87 at 16x262144. float16 at 96x98304: 21 and 26.
         return ("split_row", *by_workgroups)
     if cols > 16384 and few:
         return ("registers", *by_workgroups) if names["itemsize"] == 2 else by_workgroups

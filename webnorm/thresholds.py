@@ -146,14 +146,13 @@ _RMS_2_BYTES = (
 # invocations, which decide and reduce less.
 _BFLOAT16 = (
     _FORWARD_2_BYTES[0],
-    Upto(256, _registers(4, 8, 8, 1), "90.4; 8 invocations: 88.6, 16: 83.4", _registers(8, 8, 8, 1)),
-    Upto(768, _registers(16, 2, 8, 0), "91.1; 32 invocations: 85.1"),
-    Upto(1024, _registers(16, 2, 8, 1), "90.5; 32 invocations: 87.9"),
-    Upto(2048, _registers(32, 1, 4, 1), "92.6; width 8: 89.1"),
-    Upto(4096, _registers(64, 1, 8, 0), "89.2; 128 invocations: 85.3, 256: 77.5", _registers(128, 1, 8, 0)),
-    Upto(6144, _registers(128, 1, 8, 0), "87.8 at 5120"),
-    Upto(8192, _registers(128, 1, 8, 0), "88.3; 256 invocations: 84.2", _registers(256, 1, 8, 0)),
-    Upto(16384, _registers(256, 1, 8, 1, 8), "78.1; without parking 75.4", _registers(512, 1, 8, 0)),
+    Upto(256, _registers(4, 8, 8, 1), "93.4; 8 invocations: 92.0", _registers(8, 8, 8, 1)),
+    Upto(768, _registers(16, 2, 8, 0), "93.9; 32 invocations: 87.5"),
+    Upto(1024, _registers(16, 2, 8, 1), "93.9; 32 invocations: 90.9"),
+    Upto(2048, _registers(32, 1, 8, 1), "94.2; width 4: 93.4"),
+    Upto(6144, _registers(128, 1, 8, 0), "92.8 at 4096, 92.0 at 5120; 64 invocations: 90.0 at 4096"),
+    Upto(8192, _registers(256, 1, 8, 0), "88.9; 128 invocations: 87.6"),
+    Upto(16384, _registers(512, 1, 8, 0), "78; 256, half of the row parked: 74.6; at 12288 10 % slower"),
     _FORWARD_2_BYTES[-1],
 )
 _RMS_BFLOAT16 = _with(
@@ -170,15 +169,20 @@ _RMS_BFLOAT16 = _with(
 # neighbouring columns, 96 % at 1023 columns, where whole chunks that are stored column by column reach 83 %.
 _ODD_4_BYTES = (
     Upto(1024, _registers(64, 1, 1, 1), "96"),
-    Upto(4096, _registers(256, 1, 1, 1), "92 at 4095"),
-    Upto(_ANY, _registers(512, 1, 1, 0), "89 at 5119"),
+    Upto(4096, _registers(256, 1, 1, 1), "90 at 4095"),
+    Upto(_ANY, _registers(512, 1, 1, 0), "90 at 5119"),
+)
+_RMS_ODD_4_BYTES = _with(
+    _ODD_4_BYTES,
+    Upto(8192, _registers(256, 1, 1, 1), "5 % faster than the above at 5119, 11 % at 7681"),
 )
 # float16: words, two rows to a workgroup that exchange the halves they share; with atomics on shared words
 # 51 % at 4095 columns.
 _ODD_2_BYTES = (
-    Upto(1024, _registers(32, 2, 2, 0), "82 at 1023"),
-    Upto(4096, _registers(128, 2, 2, 0), "71 at 4095"),
-    Upto(_ANY, _registers(256, 2, 2, 0), "67 at 5119"),
+    Upto(1024, _registers(32, 2, 2, 0), "83 at 1023"),
+    Upto(4096, _registers(128, 2, 2, 0), "73 at 4095"),
+    Upto(5120, _registers(128, 2, 2, 0), "67 at 5119; 256 invocations: 60"),
+    Upto(_ANY, _registers(256, 2, 2, 0), "7681: 512 invocations 45 % slower"),
 )
 # As many workgroups as keep a multiprocessor's registers full, and no more: each writes a record of sums.
 _BACKWARD_4_BYTES = (
@@ -257,7 +261,9 @@ def _table(op: str, names: Names) -> tuple[Upto, ...]:
             return _RMS_BACKWARD_2_BYTES if narrow else _RMS_BACKWARD_4_BYTES
         return _BACKWARD_2_BYTES if narrow else _BACKWARD_4_BYTES
     if names["cols"] % 4 and not (narrow and names["out_itemsize"] == 1):
-        return _ODD_2_BYTES if narrow else _ODD_4_BYTES
+        if narrow:
+            return _ODD_2_BYTES
+        return _RMS_ODD_4_BYTES if rms else _ODD_4_BYTES
     if narrow and not names["is_float16"]:
         return _RMS_BFLOAT16 if rms else _BFLOAT16
     if rms:
