@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnorm import results
+from webnorm import cli, results
 from webnorm.errors import WebnormError
 from webnorm.origin import Origin, commit_of, origin_of
 from webnorm.problem import Options, Problem
@@ -119,9 +120,10 @@ def test_an_origin_is_whole_or_absent(tmp_path: Path) -> None:
 
 def test_each_run_has_an_origin_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    one, other = (origin_of("webnorm bench --json here") for _ in range(2))
+    monkeypatch.setattr(sys, "argv", ["/bin/webnorm", "bench", "--json", "a b"])
+    one, other = (origin_of(cli._command_line()) for _ in range(2))
     assert one.run != other.run and len(one.run) == 32
-    assert one.command == "webnorm bench --json here"
+    assert one.command == "webnorm bench --json 'a b'"
     began = datetime.strptime(one.time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     assert timedelta() <= datetime.now(UTC) - began < timedelta(minutes=1)
 

@@ -267,6 +267,11 @@ def _progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]
         yield update
 
 
+def _command_line() -> str:
+    """The command as a shell would take it."""
+    return shlex.join(["webnorm", *sys.argv[1:]])
+
+
 def _outputs(*paths: Path | None) -> None:
     """Complain about an output that cannot be written before the work begins, not after."""
     from webnorm.results import check_writable
@@ -601,7 +606,7 @@ def check(
     if not expected:
         request.refuse_options()
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")
-    origin = origin_of(shlex.join(["webnorm", *sys.argv[1:]]))
+    origin = origin_of(_command_line())
     results: list[Result] = []
     description: dict[str, Any] = {}
     interrupted = False
@@ -762,7 +767,7 @@ def bench_command(
     rule = timing.QUICK if quick else timing.Rule()
     if budget is not None:
         rule = changed(rule, budget_s=budget)
-    origin = origin_of(shlex.join(["webnorm", *sys.argv[1:]]))
+    origin = origin_of(_command_line())
     finished: dict[int, list[Result]] = {}
     description: dict[str, Any] = {}
 

@@ -83,10 +83,11 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
         # 64x65536 float32: 16 Vecs an invocation take 1.2 times as long; many rows of 65536: 63 %. float16 in
         # us, with two Vecs, four, and four of which one access fetches two: 14.5, 13.8, 13.3 at 16x262144,
         # 14.1, 13.5, 13.0 at 32x131072.
-        if names["itemsize"] == 2:
-            yield {"threads_per_row": 256, "part_steps": 4, "vector_width": 8}
-        four = names["rows"] > 256 or names["itemsize"] == 2
-        yield {"threads_per_row": 256, "part_steps": 4 if four else 2}
+        narrow = names["itemsize"] == 2
+        usual = {"threads_per_row": 256, "part_steps": 4 if narrow or names["rows"] > 256 else 2}
+        if narrow:
+            yield {**usual, "vector_width": 8}
+        yield usual
     else:
         # Four rows' loads together: 64x65536 float32 34.0 us (36.9 one by one), float16 25.0 us (27.7);
         # 16x262144 46.0 us (49.5) and 36.1 us (39.0).

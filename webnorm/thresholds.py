@@ -180,8 +180,7 @@ _RMS_ODD_4_BYTES = _with(
 # 51 % at 4095 columns.
 _ODD_2_BYTES = (
     Upto(1024, _registers(32, 2, 2, 0), "83 at 1023"),
-    Upto(4096, _registers(128, 2, 2, 0), "73 at 4095"),
-    Upto(5120, _registers(128, 2, 2, 0), "67 at 5119; 256 invocations: 60"),
+    Upto(5120, _registers(128, 2, 2, 0), "73 at 4095, 67 at 5119; 256 invocations at 5119: 60"),
     Upto(_ANY, _registers(256, 2, 2, 0), "7681: 512 invocations 45 % slower"),
 )
 # As many workgroups as keep a multiprocessor's registers full, and no more: each writes a record of sums.
