@@ -41,8 +41,8 @@ def test_what_the_rules_name_first_runs_where_it_was_measured(op: str, cols: int
 
 
 @pytest.mark.parametrize("rows", [1, 16, 64, 4096])
-@pytest.mark.parametrize("cols", [20480, 65536, 262144])
-@pytest.mark.parametrize("op", NORMS)
+@pytest.mark.parametrize("cols", [20480, 32767, 65536, 262144])
+@pytest.mark.parametrize("op", OPS)
 def test_long_rows_have_kernels_that_exist(op: str, cols: int, rows: int) -> None:
     problem = problem_of(op, cols, "float32", rows)
     names = {**problem_names(problem), **GPU.names()}
@@ -52,22 +52,50 @@ def test_long_rows_have_kernels_that_exist(op: str, cols: int, rows: int) -> Non
             assert all(value in kernel.tune[axis] for axis, value in constants.items()), (name, constants)
 
 
-def test_few_long_rows_are_split_and_many_rows_stay_in_registers() -> None:
-    ladder = [kernel for kernel in KERNELS.values() if kernel.op.name == "layer_norm"]
+def chosen_for(op: str, rows: int, cols: int, dtype: str = "float32", traits: Traits = GPU) -> str:
+    ladder = [kernel for kernel in KERNELS.values() if kernel.op.name == op]
+    variant, _ = best_variant(ladder, problem_of(op, cols, dtype, rows), traits)
+    assert variant is not None
+    return variant.kernel.name
 
-    def chosen(rows: int, cols: int, traits: Traits = GPU) -> str:
-        variant, _ = best_variant(ladder, problem_of("layer_norm", cols, "float32", rows), traits)
-        assert variant is not None
-        return variant.kernel.name
 
-    assert chosen(2, 1 << 20) == "split_row"
-    assert chosen(64, 65536) == chosen(32, 131072) == chosen(16, 262144) == chosen(96, 98304) == "split_row"
+def test_few_long_rows_are_split_and_many_rows_have_a_workgroup_each() -> None:
+    for rows, cols in ((2, 1 << 20), (64, 65536), (32, 131072), (16, 262144), (96, 98304)):
+        assert chosen_for("layer_norm", rows, cols) == chosen_for("rms_norm", rows, cols) == "split_row"
     # A workgroup for each row keeps up where there are enough of them, or rows are shorter.
-    assert chosen(200, 65536) == chosen(64, 20480, BROWSER) == "workgroup_cache"
-    assert chosen(4096, 4096) == "registers"
-    assert chosen(4096, 20480, BROWSER) == "workgroup_cache"
+    assert chosen_for("layer_norm", 200, 65536) == chosen_for("layer_norm", 64, 20480) == "workgroup_cache"
+    assert (
+        chosen_for("layer_norm", 64, 40960, "float16") == chosen_for("layer_norm", 4096, 4096) == "registers"
+    )
+    # Past what it holds, it would read the rest twice more, however many rows there are.
+    assert (
+        chosen_for("rms_norm", 256, 262144, "bfloat16") == chosen_for("layer_norm", 9, 70000) == "split_row"
+    )
+    # A page's workgroups hold less.
+    assert chosen_for("layer_norm", 64, 20480, traits=BROWSER) == "split_row"
+    assert chosen_for("layer_norm", 4096, 20480, traits=BROWSER) == "workgroup_cache"
+    assert chosen_for("rms_norm", 512, 32768, "float16", BROWSER) == "split_row"
     # What was measured on a GPU says nothing of a CPU.
-    assert chosen(2, 1 << 20, SOFTWARE) == "naive"
+    assert chosen_for("layer_norm", 2, 1 << 20, traits=SOFTWARE) == "naive"
+
+
+def test_long_rows_that_no_vector_divides_are_split_sooner() -> None:
+    assert chosen_for("layer_norm", 1024, 40960) == "registers"
+    assert chosen_for("layer_norm", 1024, 40961) == chosen_for("layer_norm", 16, 20481) == "split_row"
+    assert chosen_for("layer_norm", 1024, 20481) == "registers"
+    assert chosen_for("layer_norm", 1024, 40961, "float16") == "registers"
+    # 64 columns for each of 1024 invocations is all that registers take.
+    assert chosen_for("rms_norm", 256, 65537, "float16") == "split_row"
+
+
+def test_long_rows_of_a_gradient_leave_registers() -> None:
+    assert chosen_for("layer_norm_backward", 4096, 16384) == "registers"
+    for rows, kernel in ((16, "split_row"), (512, "split_row"), (4096, "tiles")):
+        for dtype in ("float32", "float16"):
+            assert chosen_for("layer_norm_backward", rows, 32768, dtype) == kernel
+            assert chosen_for("rms_norm_backward", rows, 32768, dtype) == kernel
+    assert chosen_for("rms_norm_backward", 256, 20480) == "registers"
+    assert chosen_for("layer_norm_backward", 256, 20480) == "split_row"
 
 
 @pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])

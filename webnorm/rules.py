@@ -131,22 +131,61 @@ def order(op: str, names: Names) -> tuple[str, ...]:
     """Kernels of an op to be tried before all others, the best first."""
     if names["software"]:
         return ()
-    rows, cols = names["rows"], names["cols"]
-    few = rows <= 256
     if op.endswith("_backward"):
-        # Past what a workgroup holds the sums of, tiles has a workgroup for each row and needs many.
-        long = ("split_row", "tiles") if few else ("tiles", "split_row")
-        usual = (*long, "registers") if few and cols > 16384 else ("registers", *long)
-        return (*_before_all_gradients(names), *usual)
-    by_workgroups = ("workgroup_cache", "streaming")
-    if cols > 16384 and (rows < 16 or (rows <= 96 and cols * names["itemsize"] > 2**17)):
-        # A workgroup for each row leaves most of the card idle. In us, split_row, workgroup_cache and
-        # streaming in float32: 9.2, 38, 46 at 8x131072; 18, 39, 47 at 32x131072; 17, 20, 27 at 64x65536; 18,
-        # 81, 87 at 16x262144. float16 at 96x98304: 21 and 26.
-        return ("split_row", *by_workgroups)
-    if cols > 16384 and few:
-        return ("registers", *by_workgroups) if names["itemsize"] == 2 else by_workgroups
-    if cols > 49152:
-        # 1024x65536 float32: 63 % of the copy; workgroup_cache 60, registers 50.
-        return ("split_row", *by_workgroups)
-    return ("registers", *by_workgroups)
+        return (*_before_all_gradients(names), *_gradients(op, names))
+    if (op, names["itemsize"]) not in _FIRST:
+        return ()
+    if names["cols"] % 4:
+        return _forward_odd(op, names)
+    return tuple(dict.fromkeys((_forward(op, names), _CACHE, "streaming")))
+
+
+_REGISTERS, _CACHE, _SPLIT = "registers", "workgroup_cache", "split_row"
+# Up to how many columns which kernel is first where rows are enough to fill a card; beyond, split_row is.
+_FIRST = {
+    ("layer_norm", 4): ((12288, _REGISTERS), (28672, _CACHE), (40960, _REGISTERS), (65536, _CACHE)),
+    ("layer_norm", 2): ((18432, _REGISTERS), (24576, _CACHE), (65536, _REGISTERS)),
+    ("rms_norm", 4): ((16384, _REGISTERS), (24576, _CACHE), (40960, _REGISTERS), (65536, _CACHE)),
+    ("rms_norm", 2): ((65536, _REGISTERS),),
+}
+
+
+def _forward(op: str, names: Names) -> str:
+    rows, cols = names["rows"], names["cols"]
+    if cols <= 16384 and rows > 128:
+        return _REGISTERS
+    if _leaves_idle(op, names):
+        return _SPLIT
+    if cols > 16384 and names["max_invocations"] < 1024:
+        # The 256 invocations of a page hold 20480 columns of float16, fewer of float32. Beyond, a kernel that
+        # has a workgroup for each row takes 1.03 to 13 times as long.
+        return _CACHE if cols <= 20480 and rows > 512 else _SPLIT
+    return next((kernel for most, kernel in _FIRST[op, names["itemsize"]] if cols <= most), _SPLIT)
+
+
+def _forward_odd(op: str, names: Names) -> tuple[str, ...]:
+    """Rows that do not begin at a multiple of four columns, of which float32 is read one column at a time."""
+    rows, cols = names["rows"], names["cols"]
+    one_by_one = names["itemsize"] == 4 and (cols > 32768 or (cols > 16384 and rows <= 32))
+    split = one_by_one or _leaves_idle(op, names)
+    return (_SPLIT, "streaming") if split else (_REGISTERS, _SPLIT, "streaming")
+
+
+def _leaves_idle(op: str, names: Names) -> bool:
+    """Whether rows are so few and long that a workgroup for each leaves most of the card idle.
+
+    In us, split_row, workgroup_cache and streaming in LayerNorm float32: 9.2, 38, 46 at 8x131072; 18, 39, 47
+    at 32x131072; 17, 20, 27 at 64x65536; 18, 81, 87 at 16x262144.
+    """
+    start = (98304 if op == "rms_norm" else 65536) // names["itemsize"]
+    return 512 * names["rows"] <= names["cols"] - start
+
+
+def _gradients(op: str, names: Names) -> tuple[str, ...]:
+    rows, cols = names["rows"], names["cols"]
+    # Past what a workgroup holds the sums of, tiles has a workgroup for each row and needs many. In us, tiles
+    # and split_row in LayerNorm: 66 and 58 at 256x32768 float32, 102 and 99 at 512x32768 (registers 370), 224
+    # and 181 at 512x131072 float16.
+    long = (_SPLIT, "tiles") if rows <= max(256, cols // 64) else ("tiles", _SPLIT)
+    held = 20480 if op == "rms_norm_backward" and rows > 32 else 16384
+    return (*long, _REGISTERS) if cols > held else (_REGISTERS, *long)
