@@ -71,7 +71,11 @@ def test_few_long_rows_are_split_and_many_rows_have_a_workgroup_each() -> None:
     assert (
         chosen_for("rms_norm", 256, 262144, "bfloat16") == chosen_for("layer_norm", 9, 70000) == "split_row"
     )
+    # LayerNorm in float32 leaves registers first, while rows are few.
+    assert chosen_for("layer_norm", 64, 16384) == "workgroup_cache"
+    assert chosen_for("layer_norm", 4096, 16384) == chosen_for("rms_norm", 64, 16384) == "registers"
     # A page's workgroups hold less.
+    assert chosen_for("layer_norm", 64, 14336, traits=BROWSER) == "registers"
     assert chosen_for("layer_norm", 64, 20480, traits=BROWSER) == "split_row"
     assert chosen_for("layer_norm", 4096, 20480, traits=BROWSER) == "workgroup_cache"
     assert chosen_for("rms_norm", 512, 32768, "float16", BROWSER) == "split_row"

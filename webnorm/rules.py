@@ -152,14 +152,15 @@ _FIRST = {
 
 def _forward(op: str, names: Names) -> str:
     rows, cols = names["rows"], names["cols"]
-    if cols <= 16384 and rows > 128:
-        return _REGISTERS
     if _leaves_idle(op, names):
         return _SPLIT
-    if cols > 16384 and names["max_invocations"] < 1024:
+    if names["max_invocations"] < 1024:
         # The 256 invocations of a page hold 20480 columns of float16, fewer of float32. Beyond, a kernel that
         # has a workgroup for each row takes 1.03 to 13 times as long.
-        return _CACHE if cols <= 20480 and rows > 512 else _SPLIT
+        many = _CACHE if cols <= 20480 and rows > 512 else _SPLIT
+        return _REGISTERS if cols <= 16384 else many
+    if cols <= 16384 and rows > 128:
+        return _REGISTERS
     return next((kernel for most, kernel in _FIRST[op, names["itemsize"]] if cols <= most), _SPLIT)
 
 
