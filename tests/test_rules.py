@@ -52,11 +52,15 @@ def test_long_rows_have_kernels_that_exist(op: str, cols: int, rows: int) -> Non
             assert all(value in kernel.tune[axis] for axis, value in constants.items()), (name, constants)
 
 
-def chosen_for(op: str, rows: int, cols: int, dtype: str = "float32", traits: Traits = GPU) -> str:
+def best_for(problem: Problem, op: str, traits: Traits) -> Variant:
     ladder = [kernel for kernel in KERNELS.values() if kernel.op.name == op]
-    variant, _ = best_variant(ladder, problem_of(op, cols, dtype, rows), traits)
-    assert variant is not None
-    return variant.kernel.name
+    variant, _ = best_variant(ladder, problem, traits)
+    assert variant is not None and variant.refusal(problem, traits) is None
+    return variant
+
+
+def chosen_for(op: str, rows: int, cols: int, dtype: str = "float32", traits: Traits = GPU) -> str:
+    return best_for(problem_of(op, cols, dtype, rows), op, traits).kernel.name
 
 
 def test_few_long_rows_are_split_and_many_rows_have_a_workgroup_each() -> None:
@@ -104,15 +108,11 @@ def test_long_rows_of_a_gradient_leave_registers() -> None:
 
 @pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
 def test_a_gradient_of_few_elements_takes_one_dispatch(op: str) -> None:
-    ladder = [kernel for kernel in KERNELS.values() if kernel.op.name == op]
     page = replace(BROWSER, features=frozenset())
 
     def chosen(rows: int, cols: int, *changes: str, dtype: str = "float32", traits: Traits = GPU) -> Variant:
         options = OPS[op].defaults.changed(changes)
-        problem = replace(problem_of(op, cols, dtype, rows), options=options)
-        variant, _ = best_variant(ladder, problem, traits)
-        assert variant is not None and variant.refusal(problem, traits) is None
-        return variant
+        return best_for(replace(problem_of(op, cols, dtype, rows), options=options), op, traits)
 
     def measured(variant: Variant) -> tuple[int, ...]:
         axes = ("threads_per_row", "rows_per_workgroup", "column_chunks", "batch")

@@ -135,9 +135,10 @@ def order(op: str, names: Names) -> tuple[str, ...]:
         return (*_before_all_gradients(names), *_gradients(op, names))
     if (op, names["itemsize"]) not in _FIRST:
         return ()
-    if names["cols"] % 4:
-        return _forward_odd(op, names)
-    return tuple(dict.fromkeys((_forward(op, names), _CACHE, "streaming")))
+    odd = names["cols"] % 4 != 0
+    filling = _forward_odd(names) if odd else _forward(op, names)
+    best = _SPLIT if _leaves_idle(op, names) else filling
+    return tuple(dict.fromkeys((best, _SPLIT if odd else _CACHE, "streaming")))
 
 
 _REGISTERS, _CACHE, _SPLIT = "registers", "workgroup_cache", "split_row"
@@ -152,24 +153,21 @@ _FIRST = {
 
 def _forward(op: str, names: Names) -> str:
     rows, cols = names["rows"], names["cols"]
-    if _leaves_idle(op, names):
-        return _SPLIT
-    if names["max_invocations"] < 1024:
-        # The 256 invocations of a page hold 20480 columns of float16, fewer of float32. Beyond, a kernel that
-        # has a workgroup for each row takes 1.03 to 13 times as long.
-        many = _CACHE if cols <= 20480 and rows > 512 else _SPLIT
-        return _REGISTERS if cols <= 16384 else many
-    if cols <= 16384 and rows > 128:
+    page = names["max_invocations"] < 1024
+    if cols <= 16384 and (page or rows > 128):
         return _REGISTERS
+    if page:
+        # Its 256 invocations hold 20480 columns of float16, fewer of float32. Beyond, a kernel that has a
+        # workgroup for each row takes 1.03 to 13 times as long.
+        return _CACHE if cols <= 20480 and rows > 512 else _SPLIT
     return next((kernel for most, kernel in _FIRST[op, names["itemsize"]] if cols <= most), _SPLIT)
 
 
-def _forward_odd(op: str, names: Names) -> tuple[str, ...]:
-    """Rows that do not begin at a multiple of four columns, of which float32 is read one column at a time."""
+def _forward_odd(names: Names) -> str:
+    """For rows that do not begin at a multiple of four columns: float32 is read one column at a time."""
     rows, cols = names["rows"], names["cols"]
     one_by_one = names["itemsize"] == 4 and (cols > 32768 or (cols > 16384 and rows <= 32))
-    split = one_by_one or _leaves_idle(op, names)
-    return (_SPLIT, "streaming") if split else (_REGISTERS, _SPLIT, "streaming")
+    return _SPLIT if one_by_one else _REGISTERS
 
 
 def _leaves_idle(op: str, names: Names) -> bool:
