@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench.arguments import command, ops_and_dtypes, parser, run, shapes
-from webnorm import bench, export, lab, timing
+from webnorm import bench, export, timing
+from webnorm.board import Board
 from webnorm.bundle import CLASSES
 from webnorm.device import Device, find_adapter, open_device
 from webnorm.kernel import best_variant, discover
@@ -24,6 +25,7 @@ from webnorm.native import natively
 from webnorm.ops import OPS, Op, make_inputs
 from webnorm.plan import Plan
 from webnorm.problem import Problem
+from webnorm.proof import yardstick
 from webnorm.results import check_writable, write_text
 from webnorm.stopwatch import Stopwatch
 
@@ -48,7 +50,7 @@ def request(op: Op, cols: int, dtype: str) -> export.Request:
     return export.Request(op=op, cols=(cols,), kernels=kernels, dtype=dtype, options=options)
 
 
-def candidates(board: lab.Bench, op: Op, cols: int, dtype: str) -> Iterator[tuple[str, Plan]]:
+def candidates(board: Board, op: Op, cols: int, dtype: str) -> Iterator[tuple[str, Plan]]:
     """The copy, the native variant, and the exported texts that are not for software adapters."""
     traits = board.device.traits
     by_op = {name: [k for k in discover() if k.op.name == name] for name in ("copy", op.name)}
@@ -68,20 +70,20 @@ def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: in
     """Check every candidate against float64, then time them in turn."""
     problem: Problem = replace(request(op, cols, dtype).problem(cols), rows=rows)
     sets = bench.sets_for(op, problem, device.traits)
-    board = lab.Bench(device, problem, make_inputs(op, problem), (), sets)
+    board = Board(device, problem, make_inputs(op, problem), (), sets)
     stopwatch = Stopwatch(device)
     rule = timing.Rule(least=rounds, most=rounds, budget_s=600)
-    pace = lab.yardstick(board, stopwatch, rule.settle_s)
+    _, pace = yardstick(board, stopwatch, rule.settle_s)
     running = []
     for name, plan in candidates(board, op, cols, dtype):
         board.outputs(plan.shader.variant).poison()
         plan.run()
-        accuracy, _ = board.first_outcome(plan)
+        accuracy, _ = board.outcome(plan)
         if not accuracy.ok:
             sys.exit(f"{name}, {problem}: {accuracy.reason}")
         running.append((name, plan, accuracy.max_abs_error))
     pace.ready()
-    samplers = [stopwatch.sampler(plan)[0] for _, plan, _ in running]
+    samplers = [stopwatch.sampler(plan, board.turns)[0] for _, plan, _ in running]
     samples: list[list[float]] = [[] for _ in running]
     for _ in timing.take_turns(samplers, samples, rule, pace):
         pass

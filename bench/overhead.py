@@ -25,9 +25,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.arguments import positive, run
-from webnorm import functional, lab, timing
+from webnorm import functional, timing
 from webnorm.arrays import GpuArray, read
 from webnorm.auto import choose
+from webnorm.board import Board
 from webnorm.device import Device, find_adapter, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import discover
@@ -69,12 +70,12 @@ def call(op: Op, arrays: Mapping[str, Any], device: Device) -> Any:
     )
 
 
-def bound(device: Device, job: Job) -> tuple[lab.Bench, Plan]:
+def bound(device: Device, job: Job) -> tuple[Board, Plan]:
     """The problem's buffers, and a plan of the kernel that a call takes."""
     op = OPS[job.op]
     tunings, _ = applicable(Platform.of(device.adapter.description()))
     variant = choose(discover(), op, job.problem, device.traits, tunings).variant
-    board = lab.Bench(device, job.problem, make_inputs(op, job.problem), ())
+    board = Board(device, job.problem, make_inputs(op, job.problem), ())
     return board, board.prepare(variant)
 
 

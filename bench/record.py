@@ -45,6 +45,7 @@ from webnorm.presets import Task
 from webnorm.problem import STORAGE, Problem
 from webnorm.reference import Answers
 from webnorm.results import Calls, Report, Result, check_writable, read, to_csv, to_json, write_text
+from webnorm.trial import with_samples
 
 # How a record times: one caller's calls.
 CALLS: Calls = "one by one"
@@ -106,7 +107,7 @@ class Rival:
         if self.sampler is None:
             return self.result
         return replace(
-            lab.with_samples(self.result, self.samples, self.bytes),
+            with_samples(self.result, self.samples, self.bytes),
             dispatches_per_sample=self.sampler.runs,
             timing_method=self.sampler.method,
             cache="cold" if cold else "warm",
@@ -170,7 +171,7 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
     results[at] = replace(results[at], auto=auto.source)
     found = [results[index] for index in range(len(own))]
     found += [rival.measured(board.cold) for rival in rivals]
-    return bench.against_copy(found, traits)
+    return bench.against_copy(found)
 
 
 # --- files

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from webnorm import lab
 from webnorm.accuracy import Accuracy, assess
+from webnorm.board import Board
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant
@@ -28,7 +28,7 @@ def repeats(problem: Problem) -> int:
     return next(count for count in range(most, 0, -1) if problem.rows % count == 0)
 
 
-class RepeatedRows(lab.Bench):
+class RepeatedRows(Board):
     """Buffers of a problem whose rows are a block of rows again and again.
 
     The block is held against float64; all other rows have to be bit for bit like it, and a sum over rows as
@@ -46,12 +46,15 @@ class RepeatedRows(lab.Bench):
             for name, array in block.items()
         }
         super().__init__(device, problem, arrays, (), sets)
-        self.block = lab.Bench(device, block_problem, block, ())
+        self.block = Board(device, block_problem, block, ())
 
-    def answers(self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]]) -> Answers:
+    def answers(
+        self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int = 0
+    ) -> Answers:
         """The op's float64 answers for the block; sums over rows are those of all rows."""
         h = {"h": (outputs["h"][0][: self._rows], outputs["h"][1])} if "h" in outputs else {}
-        return {name: self._of_all(answer) for name, answer in self.block.answers(variant, h).items()}
+        answers = self.block.answers(variant, h, version)
+        return {name: self._of_all(answer) for name, answer in answers.items()}
 
     def _of_all(self, answer: Answer) -> Answer:
         if answer.summed is None:
@@ -59,19 +62,17 @@ class RepeatedRows(lab.Bench):
         count = self._count
         return Answer(answer.value * count, answer.unit * count, answer.shaky * count, answer.summed * count)
 
-    def first_outcome(self, plan: Plan) -> tuple[Accuracy, bytes]:
+    def judged(self, plan: Plan, got: Mapping[str, tuple[Array, bool]], version: int) -> Accuracy:
         """As a bench's; raises WebnormError where rows are unlike the block's."""
         variant = plan.shader.variant
-        outputs = self.outputs(variant)
-        got = outputs.read_all()
         block = dict(got)
-        for name, tensor in outputs.tensors.items():
+        for name, tensor in self.outputs(variant).tensors.items():
             if tensor.per_row:
                 array, intact = got[name]
                 if not self._alike(array):
                     raise WebnormError(f"{name}: rows that hold the same came out different")
                 block[name] = array[: self._rows], intact
-        return assess(block, self.answers(variant, block), plan.shader), lab.digest(got)
+        return assess(block, self.answers(variant, block, version), plan.shader)
 
     def _alike(self, array: Array) -> bool:
         words = array.reshape(self._count, -1).view(np.uint8)

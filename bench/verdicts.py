@@ -23,7 +23,6 @@ import numpy as np
 from bench.arguments import positive, run
 from webnorm import bench, results, runs
 from webnorm.compare import compare
-from webnorm.device import Traits, find_adapter
 from webnorm.errors import WebnormError
 from webnorm.results import Report, Result
 
@@ -82,12 +81,12 @@ def with_times_of(kernel: str, file: Report) -> Report:
     return replace(file, results=(*copies, changed, found_in(file, BESIDE[1])))
 
 
-def of_runs(found: Sequence[Report], count: int, traits: Traits) -> Iterator[Report]:
+def of_runs(found: Sequence[Report], count: int) -> Iterator[Report]:
     """The runs as files of `count` runs each; what is left over makes none."""
     for at in range(0, len(found) - count + 1, count):
         members = found[at : at + count]
         yield replace(
-            members[0], results=tuple(bench.merged([one.results for one in members], traits)), complete=True
+            members[0], results=tuple(bench.merged([one.results for one in members])), complete=True
         )
 
 
@@ -130,9 +129,8 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=6.0, help="seconds of timing in a run")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    traits = find_adapter(given.adapter).traits
     found = list(measure(given.out, given.files * given.runs, given.budget, given.adapter))
-    files = list(of_runs(found, given.runs, traits))
+    files = list(of_runs(found, given.runs))
     told = rates(files)
     print(f"{len(files)} files of {given.runs} runs of {given.budget:g} s, {ROWS}x{COLS}")
     print(f"copies: time new over old {min(told.drifts):.2f} to {max(told.drifts):.2f}")

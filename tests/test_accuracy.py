@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from lab import GPU, kernel_named
 from webnorm.accuracy import Accuracy, Tolerance, assess, rounded_to, tolerance
 from webnorm.kernel import Variant, default_variant
 from webnorm.ops import OPS
-from webnorm.problem import DTYPES, Array, Options, Problem
+from webnorm.problem import DTYPES, Array, Options, Problem, finfo
 from webnorm.reference import Answer
 from webnorm.render import Shader, render_shader
 
@@ -80,13 +82,50 @@ def test_errors_are_relative_where_y_is_large() -> None:
     assert not judge(got_with(1, 0, 0.00005)).ok
 
 
-def test_rows_without_an_answer_are_left_out_and_their_neighbours_are_not() -> None:
+def test_what_is_no_number_in_float64_has_to_be_none_here() -> None:
     expected = EXPECTED.copy()
     expected[0] = np.nan
+    expected[1, 0] = -np.inf
     unit = np.ones(1)
-    assert judge(got_with(0, 0, 7.0), expected=expected, unit=unit).ok
-    assert not judge(got_with(1, 0, 7.0), expected=expected, unit=unit).ok
-    assert not judge(got_with(1, 0, np.nan), expected=expected, unit=unit).ok
+    right = expected.astype(np.float32)
+    assert judge(right, expected=expected, unit=unit).ok
+    for row, col, value in ((0, 0, 42.0), (0, 1, np.inf), (1, 0, np.inf), (1, 0, np.nan), (1, 0, -3e38)):
+        wrong = right.copy()
+        wrong[row, col] = value
+        accuracy = judge(wrong, expected=expected, unit=unit)
+        assert not accuracy.ok and f"y[{row}, {col}]" in (accuracy.reason or "")
+        assert "unlike an answer that is not finite" in (accuracy.reason or "")
+    wrong = right.copy()
+    wrong[1, 2] = np.nan
+    assert not judge(wrong, expected=expected, unit=unit).ok
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_beyond_the_range_of_a_type_lies_infinity(dtype: str) -> None:
+    largest = float(finfo(dtype).max)
+    expected = np.array([[4.0 * largest, -4.0 * largest, 1.0]])
+    with np.errstate(over="ignore"):
+        assert judge(expected.astype(DTYPES[dtype]), expected=expected, dtype=dtype).ok
+    for value in (42.0, np.nan, -np.inf):
+        wrong = np.array([[value, -np.inf, 1.0]]).astype(DTYPES[dtype])
+        assert not judge(wrong, expected=expected, dtype=dtype).ok
+
+
+def test_int8_of_what_is_no_number_is_left_to_its_scale() -> None:
+    expected = np.array([[np.nan, np.nan, np.nan], [1.0, 2.0, 3.0]])
+    got = np.array([[7, 0, 0], [1, 2, 3]], np.int8)
+    assert judge(got, expected=expected, unit=np.ones(1), dtype="int8").ok
+
+
+def test_a_header_buys_no_more_than_the_problem_has() -> None:
+    """`serial_terms` of a billion let zeros pass."""
+    shader = shader_of("naive", Problem(rows=4, cols=768))
+    kernel = shader.variant.kernel
+    for claimed, terms in ((2 * 10**9, 768), (-5, 1), (100, 100)):
+        rules = replace(kernel.accuracy, serial_terms=claimed, column_terms=claimed)
+        variant = replace(shader.variant, kernel=replace(kernel, accuracy=rules))
+        allowed = tolerance(replace(shader, variant=variant))
+        assert allowed.base == pytest.approx(2e-6 * max(1, terms / 64))
 
 
 def test_a_copy_has_to_be_exact() -> None:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from webnorm import lab, parts
+from webnorm import board, parts
 from webnorm.ops import OPS, make_inputs
 from webnorm.presets import tasks
 
@@ -63,8 +63,8 @@ def test_answers_do_not_depend_on_the_parts(op: str, monkeypatch: pytest.MonkeyP
 
 def test_a_digest_covers_every_part(small_parts: None) -> None:
     x = np.zeros((5, 100), np.float32)
-    digests = [lab._digest({"y": x})]
+    digests = [board._digest({"y": x})]
     for at in ((0, 0), (2, 50), (4, 99)):
         x[at] = 1.0
-        digests.append(lab._digest({"y": x}))
+        digests.append(board._digest({"y": x}))
     assert len(set(digests)) == 4

@@ -14,7 +14,8 @@ import pytest
 from bench import overhead
 from lab import kernel_named
 from test_report import MIXED, line_of, text
-from webnorm import lab, profile, timing, tuning
+from webnorm import profile, timing, tuning
+from webnorm.board import Board
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import default_variant
@@ -22,6 +23,7 @@ from webnorm.ops import OPS, make_inputs
 from webnorm.problem import Options, Problem
 from webnorm.report import profile_table
 from webnorm.results import Result
+from webnorm.trial import try_variant
 from webnorm.worker import WorkerDied
 
 ROOT = Path(__file__).parents[1]
@@ -60,9 +62,9 @@ def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
 
 def test_the_first_use_is_taken_apart(device: Device) -> None:
     problem = Problem(rows=3, cols=36)
-    board = lab.Bench(device, problem, make_inputs(OPS["layer_norm"], problem), ())
+    board = Board(device, problem, make_inputs(OPS["layer_norm"], problem), ())
     variant = default_variant(kernel_named("two_pass"), problem, device.traits)
-    result, plan, _ = lab.try_variant(board, variant)
+    result, plan, _ = try_variant(board, variant)
     assert plan is not None
     for spent in (result.render_ns, result.compile_ns, result.pipeline_ns):
         assert spent and spent > 0

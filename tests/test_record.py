@@ -22,7 +22,7 @@ from bench.record_plot import plot
 from bench.record_tables import RECORDED, Summary, summaries, to_markdown
 from bench.sections import SECTIONS, Goal
 from lab import GPU
-from webnorm import lab
+from webnorm.board import Board
 from webnorm.device import Device, adapters
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, default_variant, discover, select
@@ -30,6 +30,7 @@ from webnorm.ops import OPS, make_inputs, plain
 from webnorm.presets import Task, tasks
 from webnorm.problem import Array, Problem
 from webnorm.results import Report, Result, read
+from webnorm.trial import try_variant
 
 ROOT = Path(__file__).parents[1]
 DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
@@ -464,9 +465,9 @@ def test_rows_that_repeat_are_held_against_float64_too(
     assert np.array_equal(board.arrays["x"][:16], board.arrays["x"][80:])
     (kernel,) = (one for one in discover() if one.op.name == op and one.name == "naive")
     variant = default_variant(kernel, problem, device.traits)
-    whole = lab.Bench(device, problem, board.arrays, ())
+    whole = Board(device, problem, board.arrays, ())
     for bench in (board, whole):
-        result, plan, _ = lab.try_variant(bench, variant)
+        result, plan, _ = try_variant(bench, variant)
         assert result.status == "pass" and plan is not None
 
     # What the block's rows do not show: a later row is wrong.
@@ -476,4 +477,4 @@ def test_rows_that_repeat_are_held_against_float64_too(
     plan.run()
     device.handle.queue.write_buffer(buffer, 4 * 64 * 90, np.array([7.0], np.float32))
     with pytest.raises(WebnormError, match="rows that hold the same came out different"):
-        board.first_outcome(plan)
+        board.outcome(plan)

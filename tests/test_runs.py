@@ -80,7 +80,7 @@ def result(samples: list[float], kernel: str = "naive", **changes: Any) -> Resul
 def test_samples_of_runs_stand_one_behind_the_other() -> None:
     first = [result([100.0, 200.0]), result([50.0, 90.0], "copy")]
     second = [result([300.0]), result([60.0], "copy")]
-    kernel, copy = bench.merged([first, second], CPU)
+    kernel, copy = bench.merged([first, second])
     assert (kernel.samples_ns, kernel.runs) == ((100.0, 200.0, 300.0), (2, 1))
     assert (kernel.median_ns, kernel.gbps) == (200.0, 3.0)
     assert kernel.p80_ns == pytest.approx(260.0)
@@ -91,20 +91,20 @@ def test_samples_of_runs_stand_one_behind_the_other() -> None:
 
 def test_one_run_is_as_it_was() -> None:
     alone = [result([1.0, 2.0], flags=("noisy",))]
-    assert bench.merged([alone], CPU) == alone
+    assert bench.merged([alone]) == alone
 
 
 def test_what_is_wrong_in_one_run_is_wrong() -> None:
     wrong = replace(result([1.0]), status="fail", reason="off by 3", median_ns=None, samples_ns=None)
-    (found,) = bench.merged([[result([1.0])], [wrong], [result([1.0])]], CPU)
+    (found,) = bench.merged([[result([1.0])], [wrong], [result([1.0])]])
     assert (found.status, found.samples_ns, found.reason) == ("fail", None, "in run 2 of 3: off by 3")
     assert bench.failed([found])
 
 
 def test_a_flag_of_one_run_in_three_does_not_stand() -> None:
     one, two = result([1.0] * 4), result([1.0] * 4, flags=("throttled",))
-    assert bench.merged([[one], [two], [one]], CPU)[0].flags == ()
-    assert bench.merged([[two], [two], [one]], CPU)[0].flags == ("throttled",)
+    assert bench.merged([[one], [two], [one]])[0].flags == ()
+    assert bench.merged([[two], [two], [one]])[0].flags == ("throttled",)
 
 
 def test_noisy_are_runs_that_disagree_beside_the_copy() -> None:
@@ -116,7 +116,7 @@ def test_noisy_are_runs_that_disagree_beside_the_copy() -> None:
             ]
             for run in ((("naive", own), ("copy", copy)) for own, copy in zip(scales, copies, strict=True))
         ]
-        return bench.merged(found, CPU)[0].flags
+        return bench.merged(found)[0].flags
 
     assert of((1, 2, 4), copies=(1, 2, 4)) == ()
     assert of((1, 2, 4), copies=(1, 1, 1)) == ("noisy",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Accuracy:
 
     The errors and `worst` are those of the op's main output, unless another one is wrong. They are against
     the answer before it is rounded to its storage type. `non_finite` counts NaN and Inf where a number was
-    expected; elements whose answer is not finite are left out.
+    expected. Where the answer is NaN or Inf, so has to be the result; but for int8, which has neither.
     """
 
     ok: bool
@@ -99,9 +99,11 @@ def tolerance(shader: Shader) -> Tolerance:
     op = shader.variant.kernel.op
     if op.exact:
         return Tolerance(0.0, 0.0, 0.0, 1.0, "a copy is exact")
-    rules = shader.variant.kernel.accuracy
+    rules, problem = shader.variant.kernel.accuracy, shader.problem
+    # No accumulator adds more terms than there are, whatever a header says.
     terms, columns = (
-        max(1, expression.evaluate(tree, shader.names)) for tree in (rules.serial_terms, rules.column_terms)
+        max(1, min(expression.evaluate(tree, {**shader.names, "rows": problem.rows}), most))
+        for tree, most in ((rules.serial_terms, problem.cols), (rules.column_terms, problem.rows))
     )
     rounded = bool(expression.evaluate(rules.rounded_mean, shader.names))
     factor = GRADIENT_FACTOR if op.backward else 1.0
@@ -135,7 +137,7 @@ def assess(
         got, guard_intact = outputs[tensor.name]
         answer = answers[tensor.name]
         if tensor.name == "stats":
-            got = _joined_stats(got, op.has_mean)
+            got, answer = _joined_stats(got, op.has_mean), _without_infinities(answer)
         dtype = tensor.dtype(problem)
         own = _tolerance_of_h(dtype, problem.options.residual_bias) if tensor.name == "h" else allowed
         found.append(_assess_output(tensor.name, got, answer, dtype, own, guard_intact))
@@ -151,12 +153,20 @@ def _tolerance_of_h(dtype: str, has_bias: bool) -> Tolerance:
 
 
 def _joined_stats(stats: Array, has_mean: bool) -> Array:
-    """The mean's two words added up."""
+    """The mean's two words added up; NaN for what is not finite, as the words of an infinite mean may be."""
     if not has_mean:
         return stats
     with np.errstate(invalid="ignore", over="ignore"):
         mean = stats[:, 0].astype(np.float64) + stats[:, 1]
-    return np.stack([mean, stats[:, 2]], axis=1)
+    return _finite_or_nan(np.stack([mean, stats[:, 2]], axis=1))
+
+
+def _without_infinities(answer: Answer) -> Answer:
+    return replace(answer, value=_finite_or_nan(answer.value))
+
+
+def _finite_or_nan(array: Array) -> Array:
+    return np.where(np.isfinite(array), array, np.nan)
 
 
 def _assess_output(
@@ -177,8 +187,9 @@ def _assess_output(
         lambda part: _compare_part(name, part.start, got[part], cut(part), dtype, allowed), rows, cols
     )
     non_finite = sum(part.non_finite for part in parts)
+    stray = sum(part.stray for part in parts)
     unequal = sum(part.unequal for part in parts)
-    largest = max(parts, key=lambda part: part.ratio, default=_Part(0.0, 0.0, 0.0, 0, 0, None))
+    largest = max(parts, key=lambda part: part.ratio, default=_Part(0.0, 0.0, 0.0, 0, 0, 0, None))
     worst = largest.worst
     reason = None
     if not guard_intact:
@@ -186,6 +197,10 @@ def _assess_output(
     elif non_finite:
         what = f"{non_finite} of {got.size} elements of {name}"
         reason = f"{what} are NaN or Inf or were never written, first {worst}"
+    elif stray:
+        reason = (
+            f"{stray} of {got.size} elements of {name} are unlike an answer that is not finite, first {worst}"
+        )
     elif not largest.ratio <= 1.0:
         reason = f"{worst} ({allowed.reason})"
     elif (
@@ -209,12 +224,15 @@ def _assess_output(
 
 @dataclass(frozen=True)
 class _Part:
-    """Errors of some rows; `ratio` is the largest error in units of its tolerance, at `worst`."""
+    """Errors of some rows; `ratio` is the largest error in units of its tolerance, at `worst`. `stray` counts
+    what should not have been finite, or of the other sign.
+    """
 
     ratio: float
     max_abs_error: float
     max_rel_error: float
     non_finite: int
+    stray: int
     unequal: int
     worst: Worst | None
 
@@ -235,22 +253,23 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
     """`_assess_output` for the rows from `first` on."""
     value = answer.value
     wide = got.astype(np.float64)
+    # What is no number in float64 has to be none here, and infinity has its sign; int8 has neither.
     counted = np.isfinite(value)
+    known = counted if dtype == "int8" else np.ones(value.shape, dtype=bool)
     unequal = 0
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(wide - value)
+        error[wide == value] = 0.0
         limit = _limit(answer, allowed)
+        nearest = rounded_to(value, dtype)
+        same = (wide == nearest) | (np.isnan(wide) & np.isnan(nearest))
         if dtype == "float32":
-            ratio = _in_units(error, limit)
+            ratio = np.where(same & ~np.isfinite(nearest), 0.0, _in_units(error, limit))
         else:
-            nearest = rounded_to(value, dtype)
-            # An answer beyond the type's range has no rounding that anyone agrees on.
-            counted &= np.isfinite(nearest)
             # What is the answer rounded is right whatever the tolerance, and that is nearly everything.
-            unlike = np.nonzero(counted & (wide != nearest))
+            unlike = np.nonzero(known & ~same)
             near, margin = value[unlike], limit[unlike]
             below, above = rounded_to(near - margin, dtype), rounded_to(near + margin, dtype)
-            counted[unlike] = np.isfinite(below) & np.isfinite(above)
             inside = (wide[unlike] >= below) & (wide[unlike] <= above)
             tolerated = _reach(near, below, above)
             ratio = np.zeros(value.shape)
@@ -260,12 +279,14 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
             )
             tie = _TIE * margin
             unequal = int((rounded_to(near - tie, dtype) == rounded_to(near + tie, dtype)).sum())
-        missing = counted & ~np.isfinite(wide)
-        error[missing] = np.inf
+        # Where the answer, rounded, is a number or lies beyond the type's range, NaN is none, nor infinity.
+        missing = counted & ~np.isfinite(wide) & ~same
+        stray = known & ~counted & ~same
+        error[missing | stray] = np.inf
         # A limit that is no number shows nothing, and nothing is shown of NaN.
-        ratio[np.isnan(ratio)] = np.inf
-        ratio[~counted] = 0.0
-        error[~counted] = 0.0
+        ratio[np.isnan(ratio) | missing | stray] = np.inf
+        ratio[~known | (same & ~counted)] = 0.0
+        error[~(counted | stray) | (same & ~np.isfinite(nearest))] = 0.0
         relative = error / np.maximum(1.0, np.abs(value))
         at = np.unravel_index(int(np.argmax(np.where(ratio > 0, ratio, error * 1e-300))), ratio.shape)
         worst_limit = limit[at]
@@ -285,8 +306,9 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
         max_abs_error=float(error.max(initial=0.0)),
         max_rel_error=float(relative[counted].max(initial=0.0)),
         non_finite=int(missing.sum()),
+        stray=int(stray.sum()),
         unequal=unequal,
-        worst=worst if counted[at] else None,
+        worst=worst if counted[at] or stray[at] else None,
     )
 
 

@@ -12,23 +12,24 @@ from typing import Any
 import numpy as np
 
 from webnorm import auto, lab, runs, timing
+from webnorm.board import LARGEST_CACHE
 from webnorm.device import Traits
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, chosen_variants
 from webnorm.ops import Op, plain
 from webnorm.presets import Task
 from webnorm.problem import Problem
+from webnorm.proof import SUSPICIOUS_PERCENT
 from webnorm.results import Calls, Result, best
+from webnorm.trial import blank_result, with_samples
 from webnorm.tuning import Tuning
-from webnorm.worker import Worker, WorkerDied
+from webnorm.worker import TaskFailed, Worker, WorkerDied
 
 # Buffers of all sets together: four times the largest cache, so that what a dispatch reads has been evicted
 # since the last time. Small problems take many sets: 64 of 128 rows of 768 float16 are 25 MB, which lie in an
 # H200's L2.
-COLD_BYTES = 4 * lab.LARGEST_CACHE
+COLD_BYTES = 4 * LARGEST_CACHE
 MOST_SETS = 1024
-# Nothing that reads x and writes y moves fewer bytes than a copy; 5 % is more than clocks and luck explain.
-SUSPICIOUS_PERCENT = 105.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress |
                     yield replace(event, run=number + 1)
                 else:
                     so_far.append(event)
-                    yield merged(so_far, traits)
+                    yield merged(so_far)
 
 
 def _run_task(
@@ -172,13 +173,13 @@ def measure(
                         yield Progress(task, f"timing, round {rounds}")
                     case lab.Found(index, result):
                         results[left[index]] = result
-        except WorkerDied as death:
+        except (WorkerDied, TaskFailed) as failure:
             # The others are tried again without the culprit.
-            results[at] = replace(lab.blank_result(asked[at], problem), reason=str(death))
-    yield against_copy([results[index] for index in range(len(asked))], traits)
+            results[at] = replace(blank_result(asked[at], problem), reason=str(failure))
+    yield against_copy([results[index] for index in range(len(asked))])
 
 
-def against_copy(results: Sequence[Result], traits: Traits) -> list[Result]:
+def against_copy(results: Sequence[Result]) -> list[Result]:
     """The results with their share of the best copy, and "suspicious" where that is too good."""
     fastest = max((r.gbps for r in results if r.roofline and r.gbps), default=None)
     if fastest is None:
@@ -187,21 +188,21 @@ def against_copy(results: Sequence[Result], traits: Traits) -> list[Result]:
     for result in results:
         if result.gbps:
             percent = 100 * result.gbps / fastest
-            suspicious = percent > SUSPICIOUS_PERCENT and not traits.software
+            suspicious = percent > SUSPICIOUS_PERCENT
             flags = (*result.flags, "suspicious") if suspicious else result.flags
             result = replace(result, percent_of_copy=percent, flags=flags)
         found.append(result)
     return found
 
 
-def merged(found: Sequence[Sequence[Result]], traits: Traits) -> list[Result]:
+def merged(found: Sequence[Sequence[Result]]) -> list[Result]:
     """A problem's results of several runs as one list: the samples of all runs, and the flags that stand.
 
     A variant that is wrong in one run is wrong.
     """
     if len(found) == 1:
         return list(found[0])
-    together = against_copy([_merged(members) for members in zip(*found, strict=True)], traits)
+    together = against_copy([_merged(members) for members in zip(*found, strict=True)])
     yardstick = best([one for one in together if one.roofline])
     return [_noted(one, yardstick) if one.timed else one for one in together]
 
@@ -216,7 +217,7 @@ def _merged(members: Sequence[Result]) -> Result:
     # One run that was disturbed is no fault of the whole; what most runs have is.
     raised = Counter(flag for one in members for flag in one.flags if flag != "suspicious")
     return replace(
-        lab.with_samples(members[0], samples, members[0].bytes),
+        with_samples(members[0], samples, members[0].bytes),
         runs=tuple(len(one.samples_ns or ()) for one in members),
         flags=tuple(flag for flag, count in raised.items() if 2 * count >= len(members)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,9 +19,13 @@ from webnorm.kernel import Kernel, Variant, chosen_variants
 from webnorm.ops import OPS, Op
 from webnorm.problem import DTYPES, STORAGE, Options, Problem
 from webnorm.results import Result
+from webnorm.trial import blank_result
 from webnorm.tuning import Tuning
-from webnorm.worker import Worker, WorkerDied
+from webnorm.worker import TaskFailed, Worker, WorkerDied
 
+# Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
+# lengths, and few workgroups that walk over all rows.
+WATCHED = ("normal", "cols-4095", "everything-float8-61", "everything-int8-61", "everything-backward-61")
 NORMS = tuple(name for name, op in OPS.items() if not op.exact)
 
 
@@ -39,7 +44,8 @@ def dtypes_named(text: str) -> tuple[str, ...]:
 class Request:
     """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'.
 
-    What auto chooses from `ladder` and `tunings` is checked too; an empty ladder leaves it out.
+    What auto chooses from `ladder` and `tunings` is checked too; an empty ladder leaves it out. The cases are
+    a `whole` corpus where nobody chose among them.
     """
 
     kernels: tuple[Kernel, ...]
@@ -51,6 +57,7 @@ class Request:
     every: bool = False
     ladder: tuple[Kernel, ...] = ()
     tunings: tuple[Tuning, ...] = ()
+    whole: bool = False
 
     @property
     def ops(self) -> list[Op]:
@@ -118,28 +125,76 @@ def own_case(path: Path) -> Case:
 
 
 def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
-    """Yield a result for each kernel, constants and case."""
+    """Yield a result for each kernel, constants and case; behind them one for each kernel that has refused
+    most of a whole corpus.
+    """
+    taken: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
     for case, problem, op in request.tasks:
-        arrays = case.draw(op, problem)
-        variants = request.variants(op, problem, traits)
-        next_index = 0
-        while next_index < len(variants):
-            left = variants[next_index:]
-            specs = tuple(lab.VariantSpec.of(variant) for variant in left)
-            job = lab.CheckJob(case.name, problem, arrays, specs, request.roots)
-            first, at = next_index, next_index
-            try:
-                for event in worker.stream(lab.check_variants, job):
-                    match event:
-                        case lab.Began(index):
-                            at = first + index
-                        case lab.Found(index, result):
-                            next_index = first + index + 1
-                            yield judged(result, left[index].kernel, case)
-            except WorkerDied as death:
-                blank = lab.blank_result(variants[at], problem, case.name)
-                yield replace(blank, reason=str(death))
-                next_index = at + 1
+        if case.for_gpus and traits.software:
+            continue
+        for given, variants in _given(request, op, problem, traits):
+            for result, kernel in _check(request, case, given, op, variants, worker):
+                (refused if result.status == "skip" else taken)[kernel.label] += 1
+                yield result
+    if request.whole:
+        for kernel in request.kernels:
+            if refused[kernel.label] > taken[kernel.label]:
+                yield _mostly_refused(kernel, taken[kernel.label], refused[kernel.label])
+
+
+def _given(
+    request: Request, op: Op, problem: Problem, traits: Traits
+) -> Iterator[tuple[Problem, list[Variant]]]:
+    """The problem with the variants it is checked with; those that refuse a gradient without saved statistics
+    get it with them.
+    """
+    variants = request.variants(op, problem, traits)
+    with_stats = replace(problem, options=replace(problem.options, saved_stats=True))
+    if not op.backward or with_stats == problem:
+        yield problem, variants
+        return
+    unwilling = [one for one in variants if one.refusal(problem, traits) is not None]
+    again = [
+        one
+        for one in request.variants(op, with_stats, traits)
+        if one.refusal(with_stats, traits) is None and one.kernel in [other.kernel for other in unwilling]
+    ]
+    moved = [one.kernel for one in again]
+    yield problem, [one for one in variants if one not in unwilling or one.kernel not in moved]
+    yield with_stats, again
+
+
+def _mostly_refused(kernel: Kernel, taken: int, refused: int) -> Result:
+    problem = Problem(rows=0, cols=1, options=kernel.op.defaults)
+    reason = f"refuses {refused} of {taken + refused} cases: what it gets right on the others proves little"
+    return replace(blank_result(Variant(kernel, {}), problem, "whole corpus"), status="fail", reason=reason)
+
+
+def _check(
+    request: Request, case: Case, problem: Problem, op: Op, variants: Sequence[Variant], worker: Worker
+) -> Iterator[tuple[Result, Kernel]]:
+    """A result for each variant on a case, with its kernel."""
+    arrays = case.draw(op, problem) if variants else {}
+    next_index = 0
+    while next_index < len(variants):
+        left = variants[next_index:]
+        specs = tuple(lab.VariantSpec.of(variant) for variant in left)
+        watch = case.name in WATCHED or not request.whole
+        job = lab.CheckJob(case.name, problem, arrays, specs, request.roots, case.narrow, watch)
+        first, at = next_index, next_index
+        try:
+            for event in worker.stream(lab.check_variants, job):
+                match event:
+                    case lab.Began(index):
+                        at = first + index
+                    case lab.Found(index, result):
+                        next_index = first + index + 1
+                        yield judged(result, left[index].kernel, case), left[index].kernel
+        except (WorkerDied, TaskFailed) as failure:
+            blank = blank_result(variants[at], problem, case.name)
+            yield replace(blank, reason=str(failure)), variants[at].kernel
+            next_index = at + 1
 
 
 def judged(result: Result, kernel: Kernel, case: Case) -> Result:

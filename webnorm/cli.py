@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from webnorm.verify import Package
 
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+# Seeds that nobody gave: short enough to be typed.
+_SEEDS = 10**6
 
 app = typer.Typer(
     name="webnorm",
@@ -537,6 +539,12 @@ def check(
     ] = "float32",
     option: OptionOption = None,
     case: Annotated[list[str] | None, typer.Option("--case", help="Only this case; repeatable.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", help="Repeats the draws of a run that printed it. Default: others each time.", min=0
+        ),
+    ] = None,
     input: Annotated[
         Path | None,
         typer.Option("--input", help="Check your own array, an .npy file, in place of the corpus."),
@@ -561,21 +569,25 @@ def check(
     """Hold every kernel against float64 on the inputs that broke other implementations.
 
     The corpus has cases for every option; --option asks for the same options in every case instead, and
-    --eps and --scale for the same values.
+    --eps and --scale for the same values. Numbers are drawn anew in every run, and so are some shapes and
+    options: the seed that is printed repeats them.
     """
+    import secrets
     from dataclasses import replace as changed
 
     from webnorm import check as checking
     from webnorm import overview, report
-    from webnorm.corpus import CASES, Changes
+    from webnorm.corpus import Changes, whole_corpus
     from webnorm.kernel import AUTO
     from webnorm.origin import origin_of
     from webnorm.results import Report
     from webnorm.worker import Worker
 
     console = _console(stderr=str(json) == "-")
+    seed = secrets.randbelow(_SEEDS) if seed is None else seed
+    corpus = whole_corpus(seed)
     if cases:
-        console.print(overview.corpus_table(CASES))
+        console.print(overview.corpus_table(corpus))
         return
     _outputs(json)
     home = _op_named(None if op == "all" else op)
@@ -585,11 +597,11 @@ def check(
     if named and not kernels:
         kernels = copies
     ladder = _kernels(None, ops, wgsl)[0] if kernel and AUTO in kernel else []
-    by_name = {one.name: one for one in CASES}
+    by_name = {one.name: one for one in corpus}
     for name in case or ():
         if name not in by_name:
             raise unknown("case", name, by_name)
-    chosen_cases = tuple(by_name[name] for name in case) if case else CASES
+    chosen_cases = tuple(by_name[name] for name in case) if case else corpus
     if input is not None:
         chosen_cases = (checking.own_case(input),)
     request = checking.Request(
@@ -601,6 +613,7 @@ def check(
         _constants(constant, kernels),
         all_constants,
         tuple(ladder),
+        whole=not case and input is None and option is None,
     )
     expected = request.count()
     if not expected:
@@ -623,6 +636,8 @@ def check(
             interrupted = True
     console.print(overview.device_line(description))
     console.print(report.check_table(results))
+    if input is None:
+        console.print(f"drawn with --seed {seed}")
     found = Report(device=description, results=tuple(results), complete=not interrupted, origin=origin)
     _write_report(found, json, None, None)
     if interrupted:

@@ -1,15 +1,17 @@
-"""The corpus of `check`: inputs that broke other implementations and edges of our own, with sources."""
+"""The corpus of `check`: inputs that broke other implementations, edges of our own, draws; with sources."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from webnorm.errors import WebnormError
-from webnorm.ops import Op, complete_inputs
-from webnorm.problem import DTYPES, Array, Options, Problem
+from webnorm.ops import OPS, Op, complete_inputs
+from webnorm.problem import DTYPES, FP8, STORAGE, Array, Options, Problem
 
 _PLAIN = Options(weight=False, bias=False)
 
@@ -23,13 +25,20 @@ class Changes:
     scale: float | None = None
 
 
+# What of a device is made small, so that rows are cut: a storage binding, or a dispatch's dimensions.
+Narrow = Literal["bindings", "dispatches"]
+
+
 @dataclass(frozen=True)
 class Case:
     """One input. `x` draws (rows, cols) in float64; `options` are added to those of the problem.
 
     `eps` None stands for the op's default. `given` holds the storage type of a user's own x, and is None
     where any will do. `breaks_one_pass`: E[x²] - E[x]² in float32 has to fail here, since the square of the
-    mean times the unit roundoff is as large as the variance, or larger.
+    mean times the unit roundoff is as large as the variance, or larger. `beside` is the standard deviation of
+    what an op reads beside x, of either sign and now and then 0; None leaves that to the op. `narrow` says
+    how rows are to be cut where the device would not need it. A case `for_gpus` is too large for a program on
+    the CPU. `seed` changes every draw.
     """
 
     name: str
@@ -41,6 +50,10 @@ class Case:
     scale: float = 1.0
     given: str | None = None
     breaks_one_pass: bool = False
+    beside: float | None = None
+    narrow: Narrow | None = None
+    for_gpus: bool = False
+    seed: int = 0
 
     def problem(self, op: Op, dtype: str = "float32", changes: Changes | None = None) -> Problem | None:
         """The case as a problem of an op; None where it has none, or the type cannot hold the case's x.
@@ -56,6 +69,7 @@ class Case:
             dtype=dtype,
             eps=eps,
             distribution="given",
+            seed=self.seed,
             scale=self.scale if changes.scale is None else changes.scale,
             options=self.options if changes.options is None else op.defaults.changed(changes.options),
         )
@@ -65,6 +79,8 @@ class Case:
             return None
         if self.given not in (None, dtype):
             return None
+        if dtype == "float32":
+            return problem
         with np.errstate(over="ignore"):
             drawn = self.x(self._rng())
             held = np.isfinite(drawn.astype(DTYPES[dtype])) | ~np.isfinite(drawn)
@@ -74,11 +90,29 @@ class Case:
         """The input arrays of the problem."""
         rng = self._rng()
         with np.errstate(over="ignore"):
-            x = np.broadcast_to(self.x(rng), self.shape).astype(DTYPES[problem.dtype])
-        return complete_inputs(op, problem, {"x": x}, rng)
+            arrays = {"x": np.broadcast_to(self.x(rng), self.shape).astype(DTYPES[problem.dtype])}
+        if self.beside is not None:
+            arrays |= _drawn_beside(op, problem, self.beside, rng)
+        return complete_inputs(op, problem, arrays, rng)
 
     def _rng(self) -> np.random.Generator:
-        return np.random.default_rng(len(self.name))
+        return np.random.default_rng([self.seed, *self.name.encode()])
+
+
+# The share of zeros among what is read beside x.
+_ZEROS = 0.05
+
+
+def _drawn_beside(op: Op, problem: Problem, size: float, rng: np.random.Generator) -> dict[str, Array]:
+    """What an op reads beside x and its statistics, normal and of this size, some of it 0."""
+    arrays = {}
+    for tensor in op.present(problem):
+        if tensor.access == "read" and tensor.name not in ("x", "stats"):
+            drawn = rng.standard_normal(tensor.shape(problem)) * size
+            drawn[rng.random(drawn.shape) < _ZEROS] = 0.0
+            with np.errstate(over="ignore"):
+                arrays[tensor.name] = drawn.astype(DTYPES[tensor.dtype(problem)])
+    return arrays
 
 
 def problems(
@@ -101,9 +135,9 @@ def _case(
     eps: float | None = None,
     scale: float = 1.0,
     options: Options = _PLAIN,
-    breaks_one_pass: bool = False,
+    **more: Any,
 ) -> Case:
-    return Case(name, source, shape, x, options, eps, scale, None, breaks_one_pass)
+    return Case(name, source, shape, x, options, eps, scale, **more)
 
 
 def _normal(
@@ -405,3 +439,130 @@ CASES: tuple[Case, ...] = (
     ),
     *OPTION_CASES,
 )
+
+# What an op promises beside values of x: the caller's eps, parameters of any sign and size, rows that are
+# cut, and sizes past those where indices or counts of 16 bits end.
+PROMISES: tuple[Case, ...] = (
+    *(
+        _case(
+            f"eps-{eps:g}",
+            "the caller's eps, where it weighs as much as the variance",
+            _normal(5, 64, math.sqrt(eps) or 1e-3),
+            (5, 64),
+            eps=eps,
+        )
+        for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-3, 0.1, 1.0, 100.0)
+    ),
+    *(
+        _case(
+            f"parameters-{size:g}{name}",
+            "parameters and gradients of either sign, some of them 0",
+            _normal(6, 200),
+            (6, 200),
+            options=options,
+            beside=size,
+        )
+        for size in (1.0, 1e-4, 1e3)
+        for name, options in (("", Options()), ("-zero-centered", Options(zero_centered_weight=True)))
+    ),
+    *(
+        _case(
+            f"{narrow}-{cols}{name}",
+            f"rows cut where a device's {narrow} are small, which this one's are not",
+            _normal(602, cols, mean=5.0),
+            (602, cols),
+            options=options,
+            narrow=narrow,
+        )
+        for narrow, cols in (("bindings", 61), ("bindings", 256), ("dispatches", 70))
+        for name, options in (
+            ("", Options()),
+            ("-residual", Options(residual=True, return_stats=True)),
+            ("-saved-stats", Options(saved_stats=True, dh=True)),
+        )
+    ),
+    _case("rows-131101", "more than 2^17 rows", _normal(131101, 33), (131101, 33), options=_BOTH),
+    _case("large", "8 million elements", _normal(521, 16411, mean=3.0), (521, 16411), options=_BOTH),
+    _case(
+        "larger",
+        "67 million elements: 2^28 bytes, more than a page's storage binding",
+        _normal(16411, 4099, mean=-2.0),
+        (16411, 4099),
+        options=_BOTH,
+        for_gpus=True,
+    ),
+)
+
+# Cases that are drawn, of norms and of their gradients each.
+_DRAWN = 4
+_MOST_DRAWN = 1 << 19
+
+
+def drawn_cases(seed: int, count: int = _DRAWN) -> tuple[Case, ...]:
+    """Cases of random shapes, values, options, eps and parameters, the same for the same seed."""
+    return tuple(
+        _drawn_case(f"drawn-{name}{number}", np.random.default_rng([seed, backward, number]), OPS[op], seed)
+        for backward, (name, op) in enumerate((("", "layer_norm"), ("backward-", "layer_norm_backward")))
+        for number in range(1, count + 1)
+    )
+
+
+def _drawn_case(name: str, rng: np.random.Generator, op: Op, seed: int) -> Case:
+    cols = round(2 ** rng.uniform(0, 13.5))
+    rows = max(1, min(round(2 ** rng.uniform(0, 10)), _MOST_DRAWN // cols))
+    size, mean = 10 ** rng.uniform(-3, 3), _one_of(rng, 0.0, 1.0, -1.0) * 10 ** rng.uniform(-2, 3)
+    options = _drawn_options(rng, op) if rng.random() < 0.5 else Options(bias=rng.random() < 0.5)
+    stray = _one_of(rng, None, None, None, np.nan, np.inf, -np.inf)
+    row, col = rng.integers(rows), rng.integers(cols)
+
+    def x(rng: np.random.Generator) -> Array:
+        drawn: Array = (rng.standard_normal((rows, cols)) + mean) * size
+        if stray is not None:
+            drawn[row, col] = stray
+        return drawn
+
+    return _case(
+        name,
+        "drawn: --seed repeats it",
+        x,
+        (rows, cols),
+        eps=10 ** rng.uniform(-12, 0) * (size**2 if rng.random() < 0.5 else 1.0),
+        scale=10 ** rng.uniform(-1, 1) if options.out_dtype in FP8 else 1.0,
+        options=options,
+        beside=10 ** rng.uniform(-1, 1),
+        narrow=_one_of(rng, "bindings", None) if rows >= _FEWEST_TO_CUT else None,
+        seed=seed,
+    )
+
+
+# Rows enough that slices of them have several workgroups.
+_FEWEST_TO_CUT = 256
+
+
+def _one_of(rng: np.random.Generator, *choices: Any) -> Any:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def _drawn_options(rng: np.random.Generator, op: Op) -> Options:
+    """Some of the options that an op has."""
+    chosen: dict[str, Any] = {name: rng.random() < 0.5 for name in op.options}
+    chosen["weight_dtype"] = _one_of(rng, None, *STORAGE)
+    chosen["max_workgroups"] = _one_of(rng, 0, 0, 1, 5)
+    if "out_dtype" in op.options:
+        chosen["out_dtype"] = _one_of(rng, None, *FP8, "int8", "float32")
+    if "residual" in op.options and not chosen["residual"]:
+        chosen["residual_bias"] = False
+    if not chosen["weight"]:
+        chosen["zero_centered_weight"] = False
+    return Options(**chosen)
+
+
+def whole_corpus(seed: int) -> tuple[Case, ...]:
+    """The fixed cases, with draws of this seed, and those that are drawn as a whole.
+
+    What has to break a formula is always the same: a few numbers may be lucky.
+    """
+    fixed = (*CASES, *PROMISES)
+    return tuple(case if case.breaks_one_pass else replace(case, seed=seed) for case in fixed) + drawn_cases(
+        seed
+    )

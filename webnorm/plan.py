@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import wgpu
 
+from webnorm.corpus import Narrow
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.ops import Op, Tensor
@@ -137,6 +138,29 @@ def check_memory(problem: Problem, op: Op, device: Device, sets: int = 1) -> Non
         )
 
 
+# Workgroups in each direction of a dispatch that is made small, and about how many slices make small
+# bindings.
+_NARROW_DISPATCH, _NARROW_SLICES = 16, 3
+
+
+def narrowed(device: Device, op: Op, problem: Problem, how: Narrow) -> dict[str, int]:
+    """The device's limits with bindings or dispatches so small that the problem's rows have to be cut."""
+    limits = dict(device.limits)
+    if how == "dispatches":
+        limits["max-compute-workgroups-per-dimension"] = _NARROW_DISPATCH
+        return limits
+    row = max(t.data_bytes(problem) // max(problem.rows, 1) for t in op.present(problem) if t.per_row)
+    rows = math.ceil(problem.rows / _NARROW_SLICES)
+    limits["max-storage-buffer-binding-size"] = (
+        rows * row + GUARD_BYTES + _ACCESS_BYTES + _alignment(device.limits)
+    )
+    return limits
+
+
+class CannotSlice(WebnormError):
+    """A kernel takes all rows in one dispatch, and they do not fit one."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """One pass, compiled, with its layout."""
@@ -203,17 +227,27 @@ def _bind_group_layout(device: Device, shader: Shader, step: Step, extra_binding
 
 
 class Inputs:
-    """A problem's input arrays on the device, in one or more sets of buffers with the same content.
+    """A problem's input arrays on the device, in one or more sets of buffers.
 
-    Several sets that are used in turn keep a GPU's cache from answering for its memory.
+    Several sets that are used in turn keep a GPU's cache from answering for its memory. Where there are
+    `others`, arrays of the same shapes, the second set and every second one from there on hold those, and the
+    sets are an even number.
     """
 
-    def __init__(self, device: Device, arrays: Mapping[str, Array], sets: int = 1) -> None:
-        self.device, self.sets = device, sets
+    def __init__(
+        self,
+        device: Device,
+        arrays: Mapping[str, Array],
+        sets: int = 1,
+        others: Mapping[str, Array] | None = None,
+    ) -> None:
+        self.device = device
+        self.sets = sets if others is None else sets + sets % 2
         self.buffers: dict[str, list[Any]] = {}
         for name, array in arrays.items():
-            first = _upload(device, array)
-            self.buffers[name] = [first] + [self._copy_of(first) for _ in range(sets - 1)]
+            firsts = [_upload(device, array)] + ([] if others is None else [_upload(device, others[name])])
+            copies = (self._copy_of(firsts[at % len(firsts)]) for at in range(len(firsts), self.sets))
+            self.buffers[name] = [*firsts, *copies]
 
     def _copy_of(self, buffer: Any) -> Any:
         copy = self.device.create_buffer(buffer.size)
@@ -272,10 +306,11 @@ class Outputs:
         guard = raw[math.ceil(tensor.data_bytes(self.problem) / 4) * 4 :]
         return as_array(raw, tensor, self.problem), bool(np.all(guard.view(np.uint32) == POISON))
 
-    def sized(self) -> list[tuple[list[Any], int]]:
-        """Every output's buffers, one for each set, and its bytes without the guard."""
+    def sized(self, sets: Sequence[int]) -> list[tuple[list[Any], int]]:
+        """Every output's buffers of some sets, and its bytes without the guard."""
         return [
-            (self.buffers[name], tensor.data_bytes(self.problem)) for name, tensor in self.tensors.items()
+            ([self.buffers[name][at] for at in sets], tensor.data_bytes(self.problem))
+            for name, tensor in self.tensors.items()
         ]
 
     def read_all(self, index: int = 0) -> dict[str, tuple[Array, bool]]:
@@ -326,17 +361,24 @@ class Schedule:
     device, only wgpu's own object.
     """
 
-    def __init__(self, device: Device, shader: Shader, pipelines: Sequence[Pipeline]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        shader: Shader,
+        pipelines: Sequence[Pipeline],
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
         self.shader, self.handle = shader, device.handle
+        limits = limits or device.limits
         problem = shader.problem
         self.names = tuple(binding.name for binding in shader.bindings)
         self.outputs = tuple(
             Output(t.name, t.shape(problem), DTYPES[t.dtype(problem)], t.data_bytes(problem))
             for t in shader.variant.kernel.op.outputs(problem)
         )
-        self._slices = slices(shader, problem, device.limits)
+        self._slices = slices(shader, problem, limits)
         if len(self._slices) > 1 and not shader.variant.kernel.takes_slices:
-            raise WebnormError(
+            raise CannotSlice(
                 f"{shader.variant} takes all rows in one dispatch; on this device {problem} takes "
                 f"{len(self._slices)}: expected fewer rows, or another kernel"
             )
@@ -344,19 +386,17 @@ class Schedule:
         # those of another began.
         self._most_rows = max((part.rows for part in self._slices), default=0)
         self.scratch = {
-            binding.name: self._scratch_bytes(binding, device.limits)
+            binding.name: self._scratch_bytes(binding, limits)
             for binding in shader.bindings
             if binding.records is not None
         }
         self._shared = [binding for binding in shader.bindings if len(binding.tensors) > 1]
         self.packed = {binding.name: binding.stride * len(binding.tensors) for binding in self._shared}
         self.beside = {**self.scratch, **self.packed}
-        self._alignment = _alignment(device.limits)
-        step = device.limits["min-uniform-buffer-offset-alignment"]
+        self._alignment = _alignment(limits)
+        step = limits["min-uniform-buffer-offset-alignment"]
         self._words_bytes = math.ceil(4 * len(shader.params) / step) * step
-        self.dispatches = tuple(
-            self._lay_out(pipelines, device.limits["max-compute-workgroups-per-dimension"])
-        )
+        self.dispatches = tuple(self._lay_out(pipelines, limits["max-compute-workgroups-per-dimension"]))
         # The words of each slice, and behind them those of the passes of the whole call.
         parts = [self._words(at) for at in range(len(self._slices))]
         self._uniform_words = np.array([*parts, self._words(None)], np.uint32)
@@ -484,7 +524,12 @@ class Plan:
     """A schedule with buffers bound to it, ready to encode.
 
     `inputs` and `outputs` map tensors to buffers, one for each set; they may be shared with other plans.
-    `extra` are buffers bound whole behind the shader's own.
+    `extra` are buffers bound whole behind the shader's own. `limits` take the place of the device's, where
+    rows are to be cut although it has room.
+
+    Dispatches are numbered, and take the sets of outputs in turn. Where there are two sets of inputs or more,
+    outputs are written from one set and then from the next, so that with two versions of the inputs
+    (Inputs' `others`) what lies in them is never what a dispatch has to put there.
     """
 
     def __init__(
@@ -495,39 +540,54 @@ class Plan:
         outputs: Mapping[str, Sequence[Any]],
         pipelines: Sequence[Pipeline],
         extra: Sequence[Any] = (),
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self.device, self.shader = device, shader
         self.buffers = {**inputs, **outputs}
-        self.sets = max((len(buffers) for buffers in inputs.values()), default=1)
-        self._schedule = schedule = Schedule(device, shader, pipelines)
+        self.sets = max((len(buffers) for buffers in (outputs or inputs).values()), default=1)
+        self.input_sets = max((len(buffers) for buffers in inputs.values()), default=1)
+        self._schedule = schedule = Schedule(device, shader, pipelines, limits)
         schedule.set_scalars(shader.problem)
-        scratch = {name: device.create_buffer(size) for name, size in schedule.scratch.items()}
-        for buffer in scratch.values():
+        self.scratch = {name: device.create_buffer(size) for name, size in schedule.scratch.items()}
+        for buffer in self.scratch.values():
             # A call's scratch holds what others left there: a kernel that counts on zeros is to be seen.
             _fill(device, buffer, 0, POISON)
-        self._bound = [
+        read = [
             {
-                **{name: buffers[index] for name, buffers in self.buffers.items()},
+                **{name: buffers[at] for name, buffers in inputs.items()},
                 **{name: device.create_buffer(size) for name, size in schedule.packed.items()},
-                **scratch,
+                **self.scratch,
             }
-            for index in range(self.sets)
+            for at in range(self.input_sets)
         ]
-        self._groups = [schedule.bind(buffers, extra) for buffers in self._bound]
         encoder = device.handle.create_command_encoder()
-        for buffers in self._bound:
+        for buffers in read:
             schedule.pack(encoder, buffers)
         device.handle.queue.submit([encoder.finish()])
+        self._groups = [
+            schedule.bind(
+                {
+                    **read[self.input_set(index)],
+                    **{name: buffers[index % self.sets] for name, buffers in outputs.items()},
+                },
+                extra,
+            )
+            for index in range(self.sets * min(self.input_sets, 2))
+        ]
+
+    def input_set(self, index: int) -> int:
+        """The set of inputs that the dispatch of this number takes; it writes set `index` modulo `sets`."""
+        return (index % self.sets + index // self.sets % 2) % self.input_sets
 
     def encode(self, compute: Any, index: int = 0) -> None:
-        """Put the plan's dispatches on one set of buffers into a compute pass."""
-        self._schedule.encode(compute, self._groups[index % self.sets])
+        """Put the dispatches of this number into a compute pass."""
+        self._schedule.encode(compute, self._groups[index % len(self._groups)])
 
-    def run(self) -> None:
-        """Compute every set once."""
+    def run(self, first: int = 0) -> None:
+        """Write every set of outputs once, with the dispatches from this number on."""
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
-        for index in range(self.sets):
+        for index in range(first, first + self.sets):
             self.encode(compute, index)
         compute.end()
         self.device.handle.queue.submit([encoder.finish()])

@@ -20,7 +20,7 @@ from webnorm.plan import buffer_bytes, check_memory, write
 from webnorm.problem import DTYPES, Problem
 from webnorm.results import Result, best
 from webnorm.stopwatch import WARM_UP_RUNS, Stopwatch
-from webnorm.worker import Worker, WorkerDied
+from webnorm.worker import TaskFailed, Worker, WorkerDied
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,6 @@ def profiled(results: Sequence[Result], worker: Worker, rule: timing.Rule) -> li
     job = TransferJob(fastest.op, fastest.problem, rule, kernel)
     try:
         *_, found = worker.stream(time_transfers, job)
-    except WorkerDied as death:
-        raise WebnormError(f"profiling {fastest.op} {fastest.problem} failed: {death}") from death
+    except (WorkerDied, TaskFailed) as failure:
+        raise WebnormError(f"profiling {fastest.op} {fastest.problem} failed: {failure}") from failure
     return [replace(result, **vars(found)) if result is fastest else result for result in results]

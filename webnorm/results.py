@@ -37,6 +37,7 @@ class Result:
     Times are nanoseconds per dispatch, `gbps` is `bytes` (the op's minimum) over the median.
     `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
+    `watched` tells whether its use of workgroup memory was watched for races, and could be.
     `flags` holds remarks such as "noisy", "throttled" and "suspicious". `auto` marks the variant that
     kernel="auto" takes for this problem, and says what named it.
     `runs` is how many of the samples each run gave, None for one run. Results of one problem in one run were
@@ -61,6 +62,7 @@ class Result:
     worst: str | None = None
     non_finite: int | None = None
     deterministic: bool | None = None
+    watched: bool | None = None
     median_ns: float | None = None
     p20_ns: float | None = None
     p80_ns: float | None = None
@@ -267,6 +269,7 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "worst": _text,
     "non_finite": _integer,
     "deterministic": _flag,
+    "watched": _flag,
     "median_ns": _number,
     "p20_ns": _number,
     "p80_ns": _number,

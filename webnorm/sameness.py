@@ -56,21 +56,37 @@ class Sameness:
         """Whether each tensor's buffers, of equal size, are alike. The int is its bytes of data: what is left
         of the word that they end in does not count, whatever follows does.
         """
-        device = self._device
-        device.handle.queue.write_buffer(self._different, 0, np.zeros(1, np.uint32))
-        encoder = device.handle.create_command_encoder()
+        comparison = self.between(tensors)
+        self.forget()
+        encoder = self._device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
-        compute.set_pipeline(self._pipeline)
-        most = device.limits["max-compute-workgroups-per-dimension"]
-        for buffers, data_bytes in tensors:
-            for begin, size, params in self._ranges(buffers[0].size, data_bytes):
-                count = min(math.ceil(size / 4 / _INVOCATIONS), most)
-                for other in buffers[1:]:
-                    compute.set_bind_group(0, self._group(params, buffers[0], other, begin, size))
-                    compute.dispatch_workgroups(count)
+        comparison.encode(compute)
         compute.end()
-        device.handle.queue.submit([encoder.finish()])
-        return not np.frombuffer(device.handle.queue.read_buffer(self._different), np.uint32).any()
+        self._device.handle.queue.submit([encoder.finish()])
+        return not self.found_differences()
+
+    def between(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> Comparison:
+        """The comparison that `of` makes, to be encoded as often as need be between other dispatches."""
+        most = self._device.limits["max-compute-workgroups-per-dimension"]
+        return Comparison(
+            self._pipeline,
+            [
+                (self._group(params, buffers[0], other, begin, size), math.ceil(size / 4 / _INVOCATIONS))
+                for buffers, data_bytes in tensors
+                for begin, size, params in self._ranges(buffers[0].size, data_bytes)
+                for other in buffers[1:]
+            ],
+            most,
+        )
+
+    def forget(self) -> None:
+        """Let comparisons begin anew."""
+        self._device.handle.queue.write_buffer(self._different, 0, np.zeros(1, np.uint32))
+
+    def found_differences(self) -> bool:
+        """Whether any comparison that was submitted since `forget` found buffers that differ."""
+        words = np.frombuffer(self._device.handle.queue.read_buffer(self._different), np.uint32)
+        return bool(words.any())
 
     def _ranges(self, whole: int, data_bytes: int) -> Iterator[tuple[int, int, Any]]:
         """Where bindings of a buffer begin, how long they are, and their uniform."""
@@ -97,3 +113,17 @@ class Sameness:
             layout=self._layout,
             entries=[{"binding": index, "resource": resource} for index, resource in enumerate(bound)],
         )
+
+
+class Comparison:
+    """Dispatches that compare buffers, ready to encode; what they find is added to what others found."""
+
+    def __init__(self, pipeline: Any, groups: Sequence[tuple[Any, int]], most: int) -> None:
+        self._pipeline, self._groups, self._most = pipeline, groups, most
+
+    def encode(self, compute: Any) -> None:
+        """Put them into a compute pass."""
+        compute.set_pipeline(self._pipeline)
+        for group, count in self._groups:
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(min(count, self._most))

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import wgpu
 
 from webnorm import lab, timing
+from webnorm.board import Board
 from webnorm.device import Device
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
@@ -23,8 +24,10 @@ from webnorm.kernel import Variant, load
 from webnorm.ops import OPS, make_inputs
 from webnorm.plan import check_memory
 from webnorm.problem import Problem
+from webnorm.proof import yardstick
 from webnorm.render import render_shader
 from webnorm.stopwatch import Stopwatch
+from webnorm.trial import try_variant
 
 # A kernel's first variant has the constants that its header chooses: three times the time of another kernel's
 # is more than other constants make up for.
@@ -251,7 +254,7 @@ def search_variants(device: Device, job: SearchJob) -> Iterator[Any]:
     candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.candidates]
     op = OPS[job.candidates[0].op]
     check_memory(job.problem, op, device, job.sets)
-    bench = lab.Bench(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
+    bench = Board(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
     yield from explore(candidates, _OnDevice(bench, candidates), _Budget(job.budget_s))
 
 
@@ -272,10 +275,10 @@ class _Budget:
 class _OnDevice:
     """Trials with a Bench's buffers."""
 
-    def __init__(self, bench: lab.Bench, candidates: Sequence[Variant]) -> None:
+    def __init__(self, bench: Board, candidates: Sequence[Variant]) -> None:
         self.bench, self.candidates = bench, candidates
         self.stopwatch = Stopwatch(bench.device)
-        self.pace = lab.yardstick(bench, self.stopwatch, timing.Rule().settle_s)
+        _, self.pace = yardstick(bench, self.stopwatch, timing.Rule().settle_s)
         self.samplers: dict[int, timing.Sampler] = {}
 
     def fingerprint(self, index: int) -> Hashable:
@@ -306,7 +309,7 @@ class _OnDevice:
             raise WebnormError(f"wgpu refused to run it: {read_report(str(error))[1]}") from error
 
     def fault(self, index: int) -> str | None:
-        result, plan, _ = lab.try_variant(self.bench, self.candidates[index])
+        result, plan, _ = try_variant(self.bench, self.candidates[index])
         return None if plan is not None else result.reason or "it is wrong"
 
     def release(self, index: int) -> None:

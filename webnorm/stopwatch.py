@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import wgpu
 
 from webnorm.device import Device
-from webnorm.plan import Plan
 from webnorm.timing import Method, Reading, Sampler, elapsed
 
 # A sample is long enough for its clock: timestamps tick in nanoseconds but a pass costs a few microseconds
@@ -18,6 +16,31 @@ from webnorm.timing import Method, Reading, Sampler, elapsed
 SAMPLE_NS = {"timestamp": 1e6, "wall clock": 2e7}
 MOST_DISPATCHES = 1024
 WARM_UP_RUNS = 3
+
+
+class Dispatches(Protocol):
+    """What is timed: anything that puts the dispatches of a number into a compute pass, such as a Plan."""
+
+    def encode(self, compute: Any, index: int = 0) -> None:
+        """Put the dispatches of this number into a pass."""
+
+
+class Turns:
+    """Numbers for dispatches, given out in order. Plans that write the same sets of buffers share them, so
+    that no dispatch finds in a set what it has to put there (see Plan).
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def take(self, count: int) -> range:
+        """The next numbers."""
+        begin, self._next = self._next, self._next + count
+        return range(begin, self._next)
+
+    def begin_round(self, sets: int) -> None:
+        """Pass over numbers so that the next one is that of the first set."""
+        self._next = -(-self._next // sets) * sets
 
 
 class _Slot(NamedTuple):
@@ -37,30 +60,24 @@ class Stopwatch:
         self._fence = device.create_buffer(16)
         self._free: list[_Slot] = []
 
-    def time(self, plan: Plan, dispatches: int) -> float:
-        """Nanoseconds per dispatch of the plan, over `dispatches` in a row that take the sets in turn."""
-        return self.submit(plan, range(dispatches))()
+    def time(self, plan: Dispatches, dispatches: range) -> float:
+        """Nanoseconds per dispatch of the plan, over those of these numbers, which tell their sets."""
+        return self.submit(plan, dispatches)()
 
-    def submit(self, plan: Plan, dispatches: range) -> Reading:
+    def submit(self, plan: Dispatches, dispatches: range) -> Reading:
         """As `time`, in two steps: the sample is under way, and what is returned waits for it and reads it.
-        The range has the number of each dispatch, which says what set it takes.
 
         By the wall clock a sample is taken at once, since what runs beside it would count, too.
         """
         return (self._by_timestamps if self.method == "timestamp" else self._by_wall_clock)(plan, dispatches)
 
-    def sampler(self, plan: Plan) -> tuple[Sampler, int]:
+    def sampler(self, plan: Dispatches, turns: Turns | None = None) -> tuple[Sampler, int]:
         """Samples of a plan, long enough for the clock, and how many dispatches each has. A sample goes on
-        with the sets of buffers where the last one stopped.
+        with the sets of buffers where the last one stopped that took its numbers from these turns.
         """
-        dispatches = self.dispatches(plan)
-        begins = itertools.count(0, dispatches)
-
-        def sample() -> Reading:
-            begin = next(begins)
-            return self.submit(plan, range(begin, begin + dispatches))
-
-        return sample, dispatches
+        own = turns or Turns()
+        dispatches = self.dispatches(plan, own)
+        return lambda: self.submit(plan, own.take(dispatches)), dispatches
 
     def wait(self) -> None:
         """Return when all that was submitted or written is done: a read comes behind it.
@@ -69,12 +86,12 @@ class Stopwatch:
         """
         self.device.handle.queue.read_buffer(self._fence)
 
-    def dispatches(self, plan: Plan) -> int:
+    def dispatches(self, plan: Dispatches, turns: Turns) -> int:
         """Warm up, then say how many dispatches make a sample long enough for the clock."""
-        once = min(self.time(plan, 1) for _ in range(WARM_UP_RUNS))
+        once = min(self.time(plan, turns.take(1)) for _ in range(WARM_UP_RUNS))
         return min(math.ceil(SAMPLE_NS[self.method] / max(once, 1.0)), MOST_DISPATCHES)
 
-    def _by_timestamps(self, plan: Plan, dispatches: range) -> Reading:
+    def _by_timestamps(self, plan: Dispatches, dispatches: range) -> Reading:
         slot = self._free.pop() if self._free else self._slot()
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass(
@@ -101,7 +118,7 @@ class Stopwatch:
 
         return read
 
-    def _by_wall_clock(self, plan: Plan, dispatches: range) -> Reading:
+    def _by_wall_clock(self, plan: Dispatches, dispatches: range) -> Reading:
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
         for index in dispatches:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from webnorm.runs import median_interval
+
 Method = Literal["timestamp", "wall clock"]
 # What a sampler gives: it waits for the sample that is under way, and returns nanoseconds per dispatch.
 Reading = Callable[[], float]
@@ -33,6 +35,8 @@ AGREEING = 0.01
 AS_BEFORE = 1.02
 # Halves of fewer samples say nothing.
 _LEAST_HALF = 3
+# Ratios of single samples: slow moments of the machine spoil two of five.
+_FEWEST_RATIOS, _MOST_RATIOS = 5, 15
 # An H200 that idled for half a second had lost nothing, one that idled for seconds two thirds of its clock.
 PAUSE_S = 0.1
 # Standard errors of a median, in units of (p80 - p20) / sqrt(samples): 1.25 of 1.68 standard deviations.
@@ -136,6 +140,21 @@ def enough(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> bool
     return rounds >= rule.least and all(
         statistics(own[:rounds]).spread / math.sqrt(rounds) <= rule.spread for own in samples
     )
+
+
+def more_than(ratios: Sequence[float], limit: float) -> bool | None:
+    """Whether a ratio of times, of which these are samples, is above a limit; None while they do not tell.
+
+    It is where the median is, and the interval of the median is clear of the lower half of what is beyond 1.
+    """
+    if len(ratios) < _FEWEST_RATIOS:
+        return None
+    middle = (1 + limit) / 2
+    if float(np.median(ratios)) < middle:
+        return False
+    if len(ratios) < _MOST_RATIOS:
+        return None
+    return float(np.median(ratios)) > limit and median_interval(np.array(ratios))[0] > middle
 
 
 def agree(samples: Sequence[float]) -> bool:

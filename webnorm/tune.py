@@ -14,7 +14,7 @@ from webnorm.presets import Preset, Task, check_rows, quick_tasks, tasks
 from webnorm.problem import DTYPES
 from webnorm.results import Result, best
 from webnorm.tuning import LARGE_BYTES, Choice
-from webnorm.worker import Worker, WorkerDied
+from webnorm.worker import TaskFailed, Worker, WorkerDied
 
 OPS = ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
 DTYPES_TUNED = ("float32", "float16")
@@ -198,13 +198,13 @@ def _search(
                     dropped[left[index]] = reason
                 case search.Finalists(indices, tried):
                     finalists = search.Finalists(tuple(left[index] for index in indices), tried)
-    except WorkerDied as death:
+    except (WorkerDied, TaskFailed) as failure:
         # Of another kernel than the rules' nothing more is tried: each death costs all that was found.
         culprit = asked[at].kernel
         given_up = culprit is not asked[0].kernel
         for index in left:
             if index == at or (given_up and asked[index].kernel is culprit):
-                dropped[index] = str(death)
+                dropped[index] = str(failure)
         return None
     return finalists
 

@@ -32,6 +32,14 @@ class WorkerDied(Exception):
     """The child crashed or was killed for its silence; the message says which in one line."""
 
 
+class TaskFailed(Exception):
+    """A task ended with an unforeseen exception, told in one line; `details` is its traceback."""
+
+    def __init__(self, message: str, details: str) -> None:
+        super().__init__(message)
+        self.details = details
+
+
 @dataclass(frozen=True)
 class _Event:
     value: Any
@@ -83,7 +91,7 @@ class Worker:
                 case _Failed(text, True):
                     raise WebnormError(text)
                 case _Failed(text, False):
-                    raise RuntimeError(f"in the worker process:\n{text}")
+                    raise TaskFailed(text.strip().splitlines()[-1], text)
                 case None:
                     return
 

@@ -10,28 +10,41 @@
 // accesses = "4 if software else 1"
 // [derive]
 // subgroups = 0
-// words_per_access = "4 if cols * itemsize % 16 == 0 else 1"
-// per_workgroup = "workgroup_size * accesses * words_per_access"
+// per_workgroup = "workgroup_size * accesses * 4"
 // [[require]]
 // rule = "workgroup_size <= max_invocations"
 // why = "more invocations per workgroup than the adapter has"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
-// workgroup_count = "ceil_div(ceil_div(rows * cols * itemsize, 4) + 1, per_workgroup)"
+// workgroup_count = "ceil_div(ceil_div(rows * cols * itemsize, 4) + 4, per_workgroup)"
 // ///
 
 // Every workgroup moves one run of memory, `accesses` loads in flight per invocation before the first
-// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves words,
-// whatever they hold; a word that two slices share is written by both, with the same bits.
+// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves four
+// words at a time, whatever they hold, and of the last four those that are the rows' own; words that a slice shares
+// with the one before are written by both, with the same bits.
 {% from "lib/cost.wgsl" import tally with context %}
-{% set access = "vec4<u32>" if words_per_access == 4 else "u32" %}
-{% set per_access = 4 * words_per_access // itemsize %}
+{% set whole = cols * itemsize % 16 == 0 %}
+{% set per_word = 4 // itemsize %}
+{% set per_access = 4 * per_word %}
 {% include "lib/params.wgsl" %}
-@group(0) @binding(1) var<storage, read> x: array<{{ access }}>;
-@group(0) @binding(2) var<storage, read_write> y: array<{{ access }}>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<vec4<u32>>;
 {% if count_cost %}
 @group(0) @binding(3) var<storage, read_write> cost: array<atomic<u32>>;
+{% endif %}
+{% if not whole %}
+
+fn store(at: u32, value: vec4<u32>, words: u32) {
+    if (at * 4u + 4u <= words) {
+        y[at] = value;
+        return;
+    }
+    for (var word = 0u; at * 4u + word < words; word++) {
+        y[at][word] = value[word];
+    }
+}
 {% endif %}
 
 @compute @workgroup_size({{ workgroup_size }})
@@ -40,7 +53,12 @@ fn main(
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let start = params.x_start / {{ per_access }}u;
-    let end = (params.x_start + params.rows * {{ cols }}u + {{ per_access - 1 }}u) / {{ per_access }}u;
+{% if whole %}
+    let end = (params.x_start + params.rows * {{ cols }}u) / {{ per_access }}u;
+{% else %}
+    let words = (params.x_start + params.rows * {{ cols }}u + {{ per_word - 1 }}u) / {{ per_word }}u;
+    let end = (words + 3u) / 4u;
+{% endif %}
     let first = start + workgroup * {{ workgroup_size * accesses }}u + invocation;
 {% for k in range(accesses) %}
     let at{{ k }} = first + {{ k * workgroup_size }}u;
@@ -48,7 +66,7 @@ fn main(
 {% endfor %}
 {% for k in range(accesses) %}
     if (at{{ k }} < end) {
-        y[at{{ k }}] = value{{ k }};
+        {{ "y[at" ~ k ~ "] = value" ~ k ~ ";" if whole else "store(at" ~ k ~ ", value" ~ k ~ ", words);" }}
         {{ tally("row_reads", per_access ~ "u") }}
         {{ tally("writes", per_access ~ "u") }}
     }

@@ -11,12 +11,12 @@
 {% set unpivoted = pivot is defined and pivot is none %}
 {% if hi_lo_mean %}
     let low = deviation / f32(COLS);
-    // Past float32's range, infinity less infinity would be no number, and max() would make it 0.
+    // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
 {% if unpivoted %}
     let alike = spread - low * low < 0.5 * spread;
     let variance = select(select(spread - low * low, spread, spread > 1e38), 0.0, alike);
 {% else %}
-    let variance = select(max(spread - low * low, 0.0), spread, spread > 1e38);
+    let variance = select(spread, max(spread - low * low, 0.0), spread <= 1e38);
 {% endif %}
     let rstd = inverseSqrt(variance + params.eps);
 {% else %}

@@ -1,6 +1,7 @@
 // Every workgroup moves one run of memory, `accesses` loads in flight per invocation before the first
-// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves words,
-// whatever they hold; a word that two slices share is written by both, with the same bits.
+// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves four
+// words at a time, whatever they hold, and of the last four those that are the rows' own; words that a slice shares
+// with the one before are written by both, with the same bits.
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
     rows: u32,
@@ -10,8 +11,18 @@ struct Params {
     y_start: u32,
 }
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<u32>;
-@group(0) @binding(2) var<storage, read_write> y: array<u32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<vec4<u32>>;
+
+fn store(at: u32, value: vec4<u32>, words: u32) {
+    if (at * 4u + 4u <= words) {
+        y[at] = value;
+        return;
+    }
+    for (var word = 0u; at * 4u + word < words; word++) {
+        y[at][word] = value[word];
+    }
+}
 
 @compute @workgroup_size(256)
 fn main(
@@ -20,12 +31,13 @@ fn main(
     @builtin(local_invocation_index) invocation: u32,
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let start = params.x_start / 1u;
-    let end = (params.x_start + params.rows * 199u + 0u) / 1u;
+    let start = params.x_start / 4u;
+    let words = (params.x_start + params.rows * 199u + 0u) / 1u;
+    let end = (words + 3u) / 4u;
     let first = start + workgroup * 256u + invocation;
     let at0 = first + 0u;
     let value0 = x[min(at0, end - 1u)];
     if (at0 < end) {
-        y[at0] = value0;
+        store(at0, value0, words);
     }
 }

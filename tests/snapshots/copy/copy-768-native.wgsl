@@ -1,6 +1,7 @@
 // Every workgroup moves one run of memory, `accesses` loads in flight per invocation before the first
-// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves words,
-// whatever they hold; a word that two slices share is written by both, with the same bits.
+// store. A copy is what a norm would cost if arithmetic were free, so it is timed beside every norm. It moves four
+// words at a time, whatever they hold, and of the last four those that are the rows' own; words that a slice shares
+// with the one before are written by both, with the same bits.
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
     rows: u32,
@@ -21,7 +22,7 @@ fn main(
 ) {
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let start = params.x_start / 4u;
-    let end = (params.x_start + params.rows * 768u + 3u) / 4u;
+    let end = (params.x_start + params.rows * 768u) / 4u;
     let first = start + workgroup * 256u + invocation;
     let at0 = first + 0u;
     let value0 = x[min(at0, end - 1u)];

@@ -1,0 +1,206 @@
+"""Whether what was timed did the work: outputs after timed dispatches, dispatches that find nothing of their
+own, and no more bytes than a copy moves.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from webnorm import runs, timing
+from webnorm.board import Board, Golden, run_pass
+from webnorm.kernel import default_variant, load, wgsl_root
+from webnorm.ops import OPS, make_inputs, plain
+from webnorm.plan import Plan
+from webnorm.problem import Array, Problem
+from webnorm.results import Result
+from webnorm.spoil import Spoiled
+from webnorm.stopwatch import Stopwatch
+from webnorm.trial import UNSTEADY, with_accuracy
+
+# A processor raises its clock within milliseconds.
+SOFTWARE_SETTLES_S = 0.1
+# A dispatch that finds nothing of its own may take so many times as long as the others: noise, and what
+# caches make of buffers that were just written.
+MOST_SLOWER = 1.3
+# Dispatches that are timed by themselves for each sample of many.
+_ALONE = 5
+# More of a copy than that is more than clocks and luck explain.
+SUSPICIOUS_PERCENT = 105.0
+_FEW_SETS, _EMPTY_SAMPLES = 8, 9
+
+
+@dataclass
+class Running:
+    """A variant that is right: how to run it, the bits of its outputs (None where a sieve vouches for it),
+    and how it is sampled.
+    """
+
+    index: int
+    result: Result
+    plan: Plan
+    golden: Golden | None
+    sampler: timing.Sampler
+    dispatches: int
+    samples: list[float]
+
+
+def proved(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running, usual: float) -> Result:
+    """The result of a variant after its timed runs, which have to be runs that did all the work.
+
+    First a sample like the others, but of a length that no one could know, which counts like the others:
+    every set of buffers must then hold the right bits. Then dispatches that are each the first on its set
+    since all was spoiled: their bits must be right, and they must take about as long, `usual` times at most.
+    """
+    plan = one.plan
+    least = max(one.dispatches, board.sets)
+    dispatches = board.turns.take(least + random.randrange(least))
+    pace.ready()
+    one.samples.append(stopwatch.time(plan, dispatches))
+    pace.worked()
+    if one.golden is not None and not board.holds(plan, one.golden, dispatches):
+        return _strayed(board, one, dispatches)
+    found = first_time(board, stopwatch, pace, plan, one.dispatches, usual)
+    if one.golden is not None and not board.holds(plan, one.golden, found.dispatches):
+        return _strayed(board, one, found.dispatches)
+    if found.slower:
+        reason = (
+            f"on buffers that hold nothing of its own a dispatch takes {found.ratio:.3g} times as long as in "
+            "the samples: those leave out work that earlier dispatches have done"
+        )
+        return replace(one.result, status="fail", reason=reason)
+    return one.result
+
+
+def faster_than_copying(board: Board, stopwatch: Stopwatch, running: Sequence[Running]) -> dict[int, str]:
+    """Those that are faster than the bytes they have to move can be, and what is said of them.
+
+    The bound is what the best copy takes for as many bytes, beside what an empty dispatch takes; it is passed
+    where round by round there is no doubt of it.
+    """
+    copies = [one for one in running if one.result.roofline]
+    if not copies:
+        return {}
+    copy = min(copies, key=lambda one: timing.statistics(one.samples).median)
+    size = OPS["copy"].minimum_bytes(plain(board.problem))
+
+    def rates(one: Running, empty: float) -> Array:
+        """How many times as fast as the bound allows, round by round."""
+        share = one.plan.shader.variant.kernel.op.minimum_bytes(board.problem) / size
+        possible = empty + (np.array(copy.samples) - empty) * share
+        ratios: Array = possible / np.array(one.samples)
+        return ratios
+
+    suspects = [
+        one
+        for one in running
+        if size and not one.result.roofline and 100 * np.median(rates(one, 0.0)) > SUSPICIOUS_PERCENT
+    ]
+    if not suspects:
+        return {}
+    empty = _empty_ns(board, stopwatch)
+    found = {}
+    for one in suspects:
+        low, _ = runs.median_interval(rates(one, empty))
+        low = low if math.isfinite(low) else float(rates(one, empty).min())
+        if 100 * low > SUSPICIOUS_PERCENT:
+            percent = 100 * float(np.median(rates(one, 0.0)))
+            found[one.index] = (
+                f"{percent:.0f} % of copy: nothing is faster for long that reads and writes each byte once; "
+                "work was left out, or something else slowed the copy down"
+            )
+    return found
+
+
+def _empty_ns(board: Board, stopwatch: Stopwatch) -> float:
+    """Nanoseconds of a dispatch that has next to nothing to do."""
+    problem = Problem(rows=1, cols=16, dtype=board.problem.dtype)
+    copy = OPS["copy"]
+    tiny = Board(
+        board.device, problem, make_inputs(copy, problem), (), min(board.sets, _FEW_SETS), board.calls
+    )
+    (plan, dispatches), _ = yardstick(tiny, stopwatch, 0.0)
+    samples = [stopwatch.time(plan, tiny.turns.take(dispatches)) for _ in range(_EMPTY_SAMPLES)]
+    return timing.statistics(samples).median
+
+
+class FirstTime(NamedTuple):
+    """How many times as long as in a sample a dispatch takes on spoiled buffers, whether that is too many,
+    and the dispatches that were the last to do so.
+    """
+
+    ratio: float
+    slower: bool
+    dispatches: range
+
+
+def first_time(
+    board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int, usual: float = 1.0
+) -> FirstTime:
+    """Time dispatches that are each the first on its set of buffers since everything was spoiled, in turn
+    with samples of so many. `usual` is what a ratio may be without anything being remembered.
+    """
+    ratios: list[float] = []
+    for ratio, last in _first_times(board, stopwatch, pace, plan, dispatches):
+        ratios.append(ratio / usual)
+        slower = timing.more_than(ratios, MOST_SLOWER)
+        if slower is not None:
+            return FirstTime(float(np.median(ratios)) * usual, slower, last)
+    raise AssertionError("_first_times does not end")
+
+
+def _first_times(
+    board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int
+) -> Iterator[tuple[float, range]]:
+    """Again and again the time of such a dispatch over that of one in a sample, and which they were.
+
+    With one set a dispatch is timed by itself, if the clock can. Else the sample holds what spoils, too,
+    which is timed without the dispatches beside it.
+    """
+    sets = board.sets
+    noise, scratch = board.spoil(plan), board.spoil(plan, outputs=False)
+    each = scratch if board.calls == "one by one" else None
+    alone, together = Spoiled(noise, each, sets), Spoiled(noise, each, sets, plan)
+    count = -(-dispatches // sets) * sets
+    board.turns.begin_round(sets)
+    while True:
+        pace.ready()
+        under_way = [stopwatch.submit(plan, board.turns.take(count))]
+        if sets == 1 and stopwatch.method == "timestamp":
+            for _ in range(_ALONE):
+                run_pass(board.device, noise.encode)
+                last = board.turns.take(1)
+                under_way.append(stopwatch.submit(plan, last))
+            sample, *single = (reading() for reading in under_way)
+            ratio = float(np.median(single)) / sample
+        else:
+            under_way.append(stopwatch.submit(alone, board.turns.take(count)))
+            last = board.turns.take(count)
+            under_way.append(stopwatch.submit(together, last))
+            sample, spoiling, both = (reading() for reading in under_way)
+            ratio = (both - spoiling) / sample
+        pace.worked()
+        yield ratio, last
+
+
+def _strayed(board: Board, one: Running, dispatches: range) -> Result:
+    """The result of a variant whose timed dispatches left other bits than the first, with its errors."""
+    at = (dispatches.stop - 1) % board.sets
+    accuracy, _ = board.outcome(one.plan, board.version(one.plan, dispatches.stop - 1), at)
+    result = replace(with_accuracy(one.result, accuracy), status="fail", deterministic=False)
+    return replace(result, reason=result.reason or UNSTEADY)
+
+
+def yardstick(board: Board, stopwatch: Stopwatch, settle_s: float) -> tuple[tuple[Plan, int], timing.Pace]:
+    """A copy of the problem as it runs by default, with the dispatches of its samples, and its pace."""
+    copy = load(wgsl_root() / "copy" / "copy.wgsl")
+    traits = board.device.traits
+    plan = board.prepare(default_variant(copy, plain(board.problem), traits))
+    sampler, dispatches = stopwatch.sampler(plan, board.turns)
+    settle_s = min(settle_s, SOFTWARE_SETTLES_S) if traits.software else settle_s
+    return (plan, dispatches), timing.Pace(sampler, settle_s)

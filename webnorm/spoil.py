@@ -1,0 +1,165 @@
+"""Writing over what a kernel could remember of the dispatch before: outputs, scratch, workgroup memory.
+
+A kernel that finds its answers where it left them can do without computing them; whoever calls it has other
+arrays each time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import wgpu
+
+from webnorm.device import Device
+from webnorm.problem import DTYPES, Array
+
+_INVOCATIONS = 256
+# Numbers such as a norm gives, of which there are enough not to look like one row.
+_NUMBERS = 4099
+# No one's who draws inputs: noise that begins as x does would be taken for what belongs to x.
+_SEED = (0x5701, 0x11)
+# So many workgroups fill the memory of every core, whichever the device gives them; a software adapter has
+# one for each thread.
+_WORKGROUPS, _SOFTWARE_WORKGROUPS = 1024, 32
+_FILL = f"""
+@group(0) @binding(0) var<storage, read> numbers: array<u32>;
+@group(0) @binding(1) var<storage, read_write> remembered: array<u32>;
+
+@compute @workgroup_size({_INVOCATIONS})
+fn main(
+    @builtin(global_invocation_id) id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+) {{
+    for (var at = id.x; at < arrayLength(&remembered); at += {_INVOCATIONS}u * workgroups.x) {{
+        remembered[at] = numbers[at % arrayLength(&numbers)];
+    }}
+}}
+"""
+
+
+def _memory_text(words: int) -> str:
+    """Fills workgroup memory with NaN. It is read again, so that no compiler leaves the writes out."""
+    return f"""
+@group(0) @binding(0) var<storage, read> numbers: array<u32>;
+@group(0) @binding(1) var<storage, read_write> remembered: array<u32>;
+var<workgroup> memory: array<u32, {words}>;
+
+@compute @workgroup_size({_INVOCATIONS})
+fn main(@builtin(local_invocation_index) place: u32) {{
+    for (var at = place; at < {words}u; at += {_INVOCATIONS}u) {{ memory[at] = 0x7fc00000u | numbers[0]; }}
+    workgroupBarrier();
+    remembered[place % arrayLength(&remembered)] = memory[{words - 1}u - place];
+}}
+"""
+
+
+class Remembered(NamedTuple):
+    """A buffer that a kernel may write, its bytes of data without a guard, and the type of its elements."""
+
+    buffer: Any
+    data_bytes: int
+    dtype: str
+
+
+class Spoiler:
+    """Puts other numbers into buffers and workgroup memory of one device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, handle = device, device.handle
+        self._layout = handle.create_bind_group_layout(
+            entries=[
+                {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+                for index, kind in enumerate(("read-only-storage", "storage"))
+            ]
+        )
+        self._fill = self._pipeline(_FILL)
+        self._memory = self._pipeline(_memory_text(device.traits.workgroup_storage // 4))
+        self._numbers: dict[str, Any] = {}
+        zeros = handle.create_buffer_with_data(data=np.zeros(4, np.uint32), usage=wgpu.BufferUsage.STORAGE)
+        kept = device.create_buffer(4 * _INVOCATIONS)
+        self._memory_group = self._group(zeros, kept, 0, kept.size)
+        software = device.traits.software
+        self._workgroups = _SOFTWARE_WORKGROUPS if software else _WORKGROUPS
+
+    def over(self, remembered: Sequence[Remembered]) -> Spoil:
+        """What spoils these buffers, guards excepted, and then all workgroup memory."""
+        most = self._device.limits["max-storage-buffer-binding-size"]
+        step = self._device.limits["min-storage-buffer-offset-alignment"]
+        most = most // step * step
+        dispatches = []
+        for buffer, data_bytes, dtype in remembered:
+            size = math.ceil(data_bytes / 4) * 4
+            for begin in range(0, size, most):
+                own = min(most, size - begin)
+                count = min(math.ceil(own / 4 / _INVOCATIONS), 4 * self._workgroups)
+                group = self._group(self._numbers_as(dtype), buffer, begin, own)
+                dispatches.append((self._fill, group, count))
+        dispatches.append((self._memory, self._memory_group, self._workgroups))
+        return Spoil(dispatches)
+
+    def _numbers_as(self, dtype: str) -> Any:
+        """A buffer of numbers of a type."""
+        if dtype not in self._numbers:
+            numbers: Array = np.random.default_rng(_SEED).standard_normal(_NUMBERS * 4)
+            if dtype == "int8":
+                numbers = np.rint(40 * numbers).clip(-127, 127)
+            data = numbers.astype(DTYPES[dtype]).view(np.uint8)[: 4 * _NUMBERS]
+            usage = wgpu.BufferUsage.STORAGE
+            self._numbers[dtype] = self._device.handle.create_buffer_with_data(data=data, usage=usage)
+        return self._numbers[dtype]
+
+    def _pipeline(self, text: str) -> Any:
+        handle = self._device.handle
+        return handle.create_compute_pipeline(
+            layout=handle.create_pipeline_layout(bind_group_layouts=[self._layout]),
+            compute={"module": handle.create_shader_module(code=text), "entry_point": "main"},
+        )
+
+    def _group(self, numbers: Any, buffer: Any, begin: int, size: int) -> Any:
+        return self._device.handle.create_bind_group(
+            layout=self._layout,
+            entries=[
+                {"binding": 0, "resource": {"buffer": numbers, "offset": 0, "size": numbers.size}},
+                {"binding": 1, "resource": {"buffer": buffer, "offset": begin, "size": size}},
+            ],
+        )
+
+
+class Spoil:
+    """Dispatches that spoil some buffers and workgroup memory, ready to encode."""
+
+    def __init__(self, dispatches: Sequence[tuple[Any, Any, int]]) -> None:
+        self._dispatches = dispatches
+
+    def encode(self, compute: Any) -> None:
+        """Put them into a compute pass."""
+        for pipeline, group, count in self._dispatches:
+            compute.set_pipeline(pipeline)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(count)
+
+    def __add__(self, other: Spoil) -> Spoil:
+        return Spoil([*self._dispatches, *other._dispatches])
+
+
+class Spoiled:
+    """Dispatches of a plan, each the first on its set of outputs since that was spoiled; without a plan what
+    spoils them alone, to be timed beside.
+
+    `noise` goes over everything before the first of `sets` dispatches, `each` comes before every one.
+    """
+
+    def __init__(self, noise: Spoil, each: Spoil | None, sets: int, plan: Any = None) -> None:
+        self._noise, self._each, self._sets, self._plan = noise, each, sets, plan
+
+    def encode(self, compute: Any, index: int = 0) -> None:
+        """Put the dispatches of this number into a compute pass."""
+        if index % self._sets == 0:
+            self._noise.encode(compute)
+        elif self._each is not None:
+            self._each.encode(compute)
+        if self._plan is not None:
+            self._plan.encode(compute, index)
