@@ -19,7 +19,7 @@ from webnorm.kernel import default_variant
 from webnorm.ops import OPS, make_inputs, plain
 from webnorm.plan import Plan, compile_shader
 from webnorm.problem import Problem
-from webnorm.proof import SUSPICIOUS_PERCENT, FirstTime
+from webnorm.proof import SUSPICIOUS_PERCENT
 from webnorm.render import render_shader
 from webnorm.results import Calls, Result, drift_remarks
 from webnorm.stopwatch import Dispatches, Stopwatch
@@ -396,8 +396,8 @@ def test_figures_beside_copies_that_drifted_are_flagged(
         return lambda: took
 
     monkeypatch.setattr(Stopwatch, "submit", moving)
-    monkeypatch.setattr(lab, "proved", lambda board, stopwatch, pace, one, usual: one.result)
-    monkeypatch.setattr(lab, "first_time", lambda *_: FirstTime(1.0, False, range(1)))
+    monkeypatch.setattr(lab, "proved", lambda board, stopwatch, pace, one, usual_ns: one.result)
+    monkeypatch.setattr(lab, "usual_extra", lambda *_: 0.0)
     job = lab.TimingJob(problem, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
     found = [event.result for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
     assert [("drifting" in one.flags) for one in found] == [flagged] * 2

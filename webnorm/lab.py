@@ -15,7 +15,7 @@ from webnorm.kernel import Variant, load
 from webnorm.ops import OPS, make_inputs
 from webnorm.plan import Plan, check_memory, narrowed
 from webnorm.problem import Array, Problem
-from webnorm.proof import Running, faster_than_copying, first_time, proved, yardstick
+from webnorm.proof import Running, faster_than_copying, proved, usual_extra, yardstick
 from webnorm.results import Calls, Result
 from webnorm.stopwatch import Stopwatch
 from webnorm.trial import broken, try_variant, with_samples
@@ -121,12 +121,11 @@ def time_side_by_side(
     # What the copies went through, everything did.
     copies = [one.samples for one in running if one.result.roofline]
     drifted = bool(copies) and timing.drifting(min(copies, key=lambda own: timing.statistics(own).median))
-    # What caches make of spoiled buffers, they make of the copy's, which remembers nothing.
-    usual = max(1.0, first_time(board, stopwatch, pace, *copying).ratio)
+    usual_ns = usual_extra(board, stopwatch, pace, *copying)
     too_fast = faster_than_copying(board, stopwatch, running)
     for one in running:
         yield Began(one.index)
-        result = proved(board, stopwatch, pace, one, usual)
+        result = proved(board, stopwatch, pace, one, usual_ns)
         if one.index in too_fast and result.status == "pass":
             result = replace(result, status="fail", reason=too_fast[one.index])
         if result.status == "pass":

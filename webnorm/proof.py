@@ -28,8 +28,13 @@ SOFTWARE_SETTLES_S = 0.1
 # A dispatch that finds nothing of its own may take so many times as long as the others: noise, and what
 # caches make of buffers that were just written.
 MOST_SLOWER = 1.3
-# Dispatches that are timed by themselves for each sample of many.
-_ALONE = 5
+# Dispatches that are timed by themselves for each sample of many, at most.
+_ALONE = 16
+# A pass of one dispatch takes longer than its share of a pass of many; of several kernels the one more, the
+# other less, but not so many times as much.
+_USUAL_EXTRA = 2.0
+# What it takes to wake the threads of a program on the CPU, more or less.
+_WAKING_NS = 5e4
 # More of a copy than that is more than clocks and luck explain.
 SUSPICIOUS_PERCENT = 105.0
 _FEW_SETS, _EMPTY_SAMPLES = 8, 9
@@ -50,12 +55,12 @@ class Running:
     samples: list[float]
 
 
-def proved(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running, usual: float) -> Result:
+def proved(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running, usual_ns: float) -> Result:
     """The result of a variant after its timed runs, which have to be runs that did all the work.
 
     First a sample like the others, but of a length that no one could know, which counts like the others:
     every set of buffers must then hold the right bits. Then dispatches that are each the first on its set
-    since all was spoiled: their bits must be right, and they must take about as long, `usual` times at most.
+    since all was spoiled: their bits must be right, and they must take about as long, but for `usual_ns`.
     """
     plan = one.plan
     least = max(one.dispatches, board.sets)
@@ -65,7 +70,7 @@ def proved(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running, 
     pace.worked()
     if one.golden is not None and not board.holds(plan, one.golden, dispatches):
         return _strayed(board, one, dispatches)
-    found = first_time(board, stopwatch, pace, plan, one.dispatches, usual)
+    found = first_time(board, stopwatch, pace, plan, one.dispatches, usual_ns)
     if one.golden is not None and not board.holds(plan, one.golden, found.dispatches):
         return _strayed(board, one, found.dispatches)
     if found.slower:
@@ -75,6 +80,14 @@ def proved(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running, 
         )
         return replace(one.result, status="fail", reason=reason)
     return one.result
+
+
+def usual_extra(board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int) -> float:
+    """Nanoseconds that a dispatch may take longer on spoiled buffers: what a copy does, which remembers
+    nothing.
+    """
+    extra = _USUAL_EXTRA * max(0.0, first_time(board, stopwatch, pace, plan, dispatches).extra_ns)
+    return extra + _WAKING_NS if board.device.traits.software else extra
 
 
 def faster_than_copying(board: Board, stopwatch: Stopwatch, running: Sequence[Running]) -> dict[int, str]:
@@ -130,34 +143,37 @@ def _empty_ns(board: Board, stopwatch: Stopwatch) -> float:
 
 
 class FirstTime(NamedTuple):
-    """How many times as long as in a sample a dispatch takes on spoiled buffers, whether that is too many,
-    and the dispatches that were the last to do so.
+    """What a dispatch on spoiled buffers takes beside one of a sample: nanoseconds more, how many times as
+    long once those that are usual are taken off, whether that is too many; and the last such dispatches.
     """
 
+    extra_ns: float
     ratio: float
     slower: bool
     dispatches: range
 
 
 def first_time(
-    board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int, usual: float = 1.0
+    board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int, usual_ns: float = 0.0
 ) -> FirstTime:
     """Time dispatches that are each the first on its set of buffers since everything was spoiled, in turn
-    with samples of so many. `usual` is what a ratio may be without anything being remembered.
+    with samples of so many. `usual_ns` is what one may take longer without anything being remembered.
     """
+    extra: list[float] = []
     ratios: list[float] = []
-    for ratio, last in _first_times(board, stopwatch, pace, plan, dispatches):
-        ratios.append(ratio / usual)
+    for first, sample, last in _first_times(board, stopwatch, pace, plan, dispatches):
+        extra.append(first - sample)
+        ratios.append((first - usual_ns) / sample)
         slower = timing.more_than(ratios, MOST_SLOWER)
         if slower is not None:
-            return FirstTime(float(np.median(ratios)) * usual, slower, last)
+            return FirstTime(float(np.median(extra)), float(np.median(ratios)), slower, last)
     raise AssertionError("_first_times does not end")
 
 
 def _first_times(
     board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int
-) -> Iterator[tuple[float, range]]:
-    """Again and again the time of such a dispatch over that of one in a sample, and which they were.
+) -> Iterator[tuple[float, float, range]]:
+    """Again and again the time of such a dispatch, that of one in a sample, and which the first were.
 
     With one set a dispatch is timed by itself, if the clock can. Else the sample holds what spoils, too,
     which is timed without the dispatches beside it.
@@ -172,20 +188,20 @@ def _first_times(
         pace.ready()
         under_way = [stopwatch.submit(plan, board.turns.take(count))]
         if sets == 1 and stopwatch.method == "timestamp":
-            for _ in range(_ALONE):
+            for _ in range(min(dispatches, _ALONE)):
                 run_pass(board.device, noise.encode)
                 last = board.turns.take(1)
                 under_way.append(stopwatch.submit(plan, last))
             sample, *single = (reading() for reading in under_way)
-            ratio = float(np.median(single)) / sample
+            first = float(np.median(single))
         else:
             under_way.append(stopwatch.submit(alone, board.turns.take(count)))
             last = board.turns.take(count)
             under_way.append(stopwatch.submit(together, last))
             sample, spoiling, both = (reading() for reading in under_way)
-            ratio = (both - spoiling) / sample
+            first = both - spoiling
         pace.worked()
-        yield ratio, last
+        yield first, sample, last
 
 
 def _strayed(board: Board, one: Running, dispatches: range) -> Result:
