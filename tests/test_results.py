@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnorm import cli, results
+from webnorm import cli, files, results
 from webnorm.errors import WebnormError
 from webnorm.origin import Origin, commit_of, origin_of
 from webnorm.problem import Options, Problem
@@ -79,7 +79,7 @@ def as_data(report: Report = REPORT) -> Any:
 
 def test_json_comes_back_as_it_went(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    results.write_text(path, results.to_json(REPORT))
+    files.write_text(path, results.to_json(REPORT))
     assert results.read(path) == REPORT
 
 
@@ -424,7 +424,7 @@ def test_times_have_units(nanoseconds: float | None, text: str) -> None:
 def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("old")
-    results.write_text(path, "new\n")
+    files.write_text(path, "new\n")
     assert path.read_bytes() == b"new\n"
     assert os.listdir(tmp_path) == ["out.txt"]
 
@@ -432,7 +432,7 @@ def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> No
 def test_a_write_that_breaks_off_leaves_the_old_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), results.replacing(path) as beside:
+    with pytest.raises(KeyboardInterrupt), files.replacing(path) as beside:
         beside.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
@@ -441,7 +441,7 @@ def test_a_write_that_breaks_off_leaves_the_old_file_alone(tmp_path: Path) -> No
 
 def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "usual").touch()
-    results.write_text(tmp_path / "written", "")
+    files.write_text(tmp_path / "written", "")
     assert (tmp_path / "written").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
@@ -451,7 +451,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
         link.symlink_to(tmp_path / "real")
     except OSError:
         pytest.skip("this system lets us make no links")
-    results.write_text(link, "text")
+    files.write_text(link, "text")
     assert link.is_symlink() and (tmp_path / "real").read_text() == "text"
 
 
@@ -468,7 +468,7 @@ def unwritable(tmp_path: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["no folder", "a folder", "under a file", "a name too long"])
 def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
     path = unwritable(tmp_path, kind)
-    for attempt in (results.check_writable, lambda path: results.write_text(path, "text")):
+    for attempt in (files.check_writable, lambda path: files.write_text(path, "text")):
         with pytest.raises(WebnormError, match="cannot write"):
             attempt(path)
     assert os.listdir(tmp_path) == ["file"]
@@ -477,15 +477,15 @@ def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kin
 @pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="no device file to write to")
 def test_a_device_is_not_replaced_by_a_file() -> None:
     with pytest.raises(WebnormError, match="not a plain file"):
-        results.write_text(Path(os.devnull), "text")
+        files.write_text(Path(os.devnull), "text")
     assert Path(os.devnull).is_char_device()
 
 
 def test_checking_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    results.check_writable(path)
+    files.check_writable(path)
     assert os.listdir(tmp_path) == []
     path.write_text("old")
-    results.check_writable(path)
+    files.check_writable(path)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["out.json"]

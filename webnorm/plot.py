@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from webnorm import system
 from webnorm.errors import WebnormError
+from webnorm.files import replacing
 from webnorm.problem import Problem
-from webnorm.results import Report, Result, best, replacing, shape
+from webnorm.results import Report, Result, best, shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
