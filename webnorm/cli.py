@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from webnorm.verify import Package
 
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
-# The longest time that may be waited for: what the operating system's clocks take, and more than anyone means.
+# The longest time that may be waited for: the clocks of operating systems take it, and nobody means more.
 _MOST_SECONDS = 1e6
 
 app = typer.Typer(

@@ -31,6 +31,8 @@ Source = Literal["tuning", "rules"]
 
 # Nanoseconds. What lies beyond is no measurement, and its ratios could leave float64's range.
 _SHORTEST_NS, _LONGEST_NS = 1e-9, 1e21
+# GB/s that no memory has.
+MOST_GBPS = 1e12
 # Rows and columns beyond this float64 does not count, and no device has.
 _MOST_SIZE = 1 << 53
 # Characters of a name, and of a reason or a command.
