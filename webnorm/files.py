@@ -32,17 +32,24 @@ _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """What is in a plain file; OSError for anything else, such as /dev/zero or a pipe without a writer."""
+    """What is in a plain file; OSError for anything else, as `check_plain` has it."""
+    check_plain(path, most)
+    with path.open("rb") as file:
+        return file.read(most)
+
+
+def check_plain(path: Path, most: int) -> None:
+    """Raise OSError for what is no plain file, such as /dev/zero or a pipe without a writer, or too large."""
     try:
         status = path.stat()
     except ValueError as error:
         raise OSError(errno.EINVAL, f"it is no name of a file: {error}") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no plain file")
     if status.st_size > most:
         raise OSError(errno.EFBIG, f"it has {status.st_size} bytes; expected {most} at most")
-    with path.open("rb") as file:
-        return file.read(most)
 
 
 def read_json(path: Path, most: int = MOST_BYTES) -> Any:
