@@ -43,7 +43,9 @@ def commit_of(folder: Path) -> str | None:
     # A package installed inside somebody else's checkout is not that checkout.
     if not (folder / ".git").exists():
         return None
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    # Whoever works there at the same time has the use of git's lock, and finds none left.
+    git = ["git", "--no-optional-locks", "-C", str(folder)]
+    command = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

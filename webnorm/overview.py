@@ -141,8 +141,8 @@ def shader_diff(old: Shader, new: Shader) -> str:
     lines = difflib.unified_diff(
         shader_text(old).splitlines(),
         shader_text(new).splitlines(),
-        str(old.variant),
-        str(new.variant),
+        one_line(str(old.variant)),
+        one_line(str(new.variant)),
         lineterm="",
     )
     return "\n".join(lines)

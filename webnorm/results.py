@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -640,11 +641,12 @@ def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...
 
 
 def _escape(text: str) -> str:
-    text = one_line(" ".join(text.split()))
+    text = one_line(" ".join(word for word in re.split("[ \t\n]+", text) if word))
     # An underscore inside a word is plain text in GitHub's Markdown, and names are full of them.
-    for special in "\\|*<`[":
+    for special in "\\|*<`":
         text = text.replace(special, "\\" + special)
-    return text
+    # Brackets are plain, too, where no link follows.
+    return text.replace("](", "]\\(")
 
 
 def _joined(values: Mapping[str, Any]) -> str:
