@@ -1,4 +1,4 @@
-"""How much is tried where inputs are drawn at random."""
+"""How long a fuzzer runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from hypothesis import HealthCheck, settings
 
 
 def examples(n: int) -> settings:
-    """Settings for `n` examples, times the factor in $WEBNORM_FUZZ."""
+    """Settings for so many examples, times what the environment's WEBNORM_FUZZ says."""
     scale = int(os.environ.get("WEBNORM_FUZZ", "1"))
     return settings(max_examples=n * scale, deadline=None, suppress_health_check=list(HealthCheck))

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import commands
@@ -53,6 +53,8 @@ WORDS = st.sampled_from(
         "threads_per_row=8,",
         "threads_per_row=" + "9" * 30,
         "max_workgroups=" + "9" * 40,
+        "max_workgroups=" + "9" * 5000,
+        "²",
         "out_dtype=int8",
         "residual",
         "float16",
@@ -134,8 +136,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@examples(150)
+@examples(50)
 @given(arguments=asked())
+@example(arguments=["doctor", "--adapter", "9" * 5000])
+@example(arguments=["list", "--adapter", "²"])
+@example(arguments=["show", "naive", "--option", "max_workgroups=" + "9" * 5000])
+@example(arguments=["bench", "--time-limit", "inf"])
+@example(arguments=["bench", "--seed", "9" * 40])
+@example(arguments=["tune", "--list", "--out", "nul\0in a name"])
+@example(arguments=["compare", "deep.json", "results.json"])
+@example(arguments=["compare", "pipe.json", "results.json"])
+@example(arguments=["compare", "/dev/zero", "results.json"])
+@example(arguments=["check", "--input", "/dev/zero"])
+@example(arguments=["compare", "results.json", "results.json", "--fail-slower", "nan"])
 def test_any_arguments(arguments: list[str], folder: Path, device: Device) -> None:
     with patch.object(commands, "_Shared", NoWorker):
         done = commands.webnorm(arguments, folder)

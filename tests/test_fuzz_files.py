@@ -198,7 +198,7 @@ def read_results(content: bytes, folder: Path) -> None:
         attempt(lambda: compare(results.read(whole), read))
 
 
-@examples(150)
+@examples(80)
 @given(text=mutated(RESULTS))
 def test_a_tree_that_is_no_longer_a_report(text: str, folder: Path) -> None:
     read_results(text.encode(), folder)
@@ -213,7 +213,7 @@ def test_bytes_that_are_no_longer_a_report(content: bytes, folder: Path) -> None
 TIMES = st.sampled_from([1e-9, 1e-3, 1.0, 900.0, 1e6, 9e20]) | st.floats()
 
 
-@examples(60)
+@examples(40)
 @given(
     medians=st.lists(TIMES, min_size=4, max_size=4),
     samples=st.lists(st.lists(TIMES, min_size=9, max_size=9), min_size=4, max_size=4),
@@ -253,7 +253,7 @@ def test_times_of_any_size(
 WORDS = NASTY.filter(lambda one: isinstance(one, str) and len(one) < 99) | st.text(max_size=9)
 
 
-@examples(40)
+@examples(20)
 @given(words=st.lists(WORDS, min_size=9, max_size=9))
 def test_words_of_any_kind(words: list[str], folder: Path) -> None:
     made = [
@@ -275,7 +275,7 @@ def test_words_of_any_kind(words: list[str], folder: Path) -> None:
     held_against(read, read)
 
 
-@examples(8)
+@examples(6)
 @given(
     medians=st.lists(TIMES, min_size=3, max_size=3),
     rates=st.lists(st.floats(), min_size=3, max_size=3),
@@ -319,7 +319,7 @@ def read_tuning(content: bytes, folder: Path) -> None:
     attempt(lambda: tuning.forget(path))
 
 
-@examples(100)
+@examples(60)
 @given(data=st.data())
 def test_a_tree_that_is_no_longer_a_tuning(data: st.DataObject, tuning_text: str, folder: Path) -> None:
     read_tuning(data.draw(mutated(tuning_text)).encode(), folder)

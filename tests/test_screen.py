@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import sys
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 import broken
+import webnorm as webnorm_package
 from commands import webnorm
 from test_fuzz_files import COPIES, fit
 from test_results import REPORT, timed
@@ -190,3 +192,15 @@ def test_a_tuning_of_hostile_words(tmp_path: Path, device: Device) -> None:
     assert fit((done.stdout + done.stderr).replace("\n", ""))
     assert r"\x1b]0;x\x07[/]" in done.stdout and r"with driver \x1b]0;x\x07[/]" in done.stderr
     assert "[/] a.json" in done.stderr
+
+
+def test_nothing_is_printed_past_the_screen_and_the_streams() -> None:
+    """Else it would be shown as it is: markup, control characters and all."""
+    package = Path(webnorm_package.__file__).parent
+    past = []
+    for path in sorted(package.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
+            if (name == "print" and path.name != "streams.py") or name == "Console":
+                past.append(f"{path.name}: {name}")
+    assert past == []

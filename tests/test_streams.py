@@ -71,10 +71,8 @@ def test_a_closed_stream_does_not_end_in_the_users_file(tmp_path: Path, device: 
     assert path.read_text().startswith('{"schema": 1') and path.read_text().endswith("]}\n")
 
 
-@pytest.mark.parametrize("arguments", [["show", "registers"], ["check", "--cases"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["show", "naive"], ["--help"]], ids=" ".join)
 def test_nobody_reads_on(arguments: list[str]) -> None:
-    done = webnorm(arguments, "| true")
-    assert done.stderr == ""
     command = [sys.executable, "-m", "webnorm", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None

@@ -736,7 +736,7 @@ def bench_command(
     scale: ScaleOption = 1.0,
     distribution: Annotated[str, typer.Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
     eps: EpsOption = None,
-    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the inputs.", max=2**64 - 1)] = 0,
     no_weight: NoWeightOption = False,
     no_bias: NoBiasOption = False,
     constant: ConstantOption = None,
