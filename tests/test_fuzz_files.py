@@ -7,6 +7,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -111,14 +112,14 @@ def mutated(draw: st.DrawFn, text: str) -> str:
         holder, key = found[draw(st.integers(0, len(found) - 1))]
         match draw(st.sampled_from(["replace", "replace", "replace", "drop", "move", "double"])):
             case "replace":
-                holder[key] = draw(VALUES)
+                holder[key] = deepcopy(draw(VALUES))
             case "drop":
                 del holder[key]
             case "move":
                 other, name = found[draw(st.integers(0, len(found) - 1))]
-                holder[key] = json.loads(json.dumps(other[name]))
+                holder[key] = deepcopy(other[name])
             case "double" if isinstance(holder, list):
-                holder.append(json.loads(json.dumps(holder[key])))
+                holder.append(deepcopy(holder[key]))
     return json.dumps(data)
 
 
