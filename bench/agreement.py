@@ -26,9 +26,10 @@ from bench.contenders import COPIES
 from bench.numerics import DOCS, between_markers
 from webnorm.device import AdapterInfo, find_adapter, open_device
 from webnorm.errors import WebnormError
+from webnorm.files import write_text
 from webnorm.ops import OPS
 from webnorm.presets import Task, tasks
-from webnorm.results import Result, best, read, time_text, write_text
+from webnorm.results import Result, best, read, time_text
 
 PAGE = DOCS / "measuring.md"
 # Large, small, few long rows; forward and backward.

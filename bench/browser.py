@@ -20,13 +20,13 @@ from webnorm import bench, export, timing
 from webnorm.board import Board
 from webnorm.bundle import CLASSES
 from webnorm.device import Device, find_adapter, open_device
+from webnorm.files import check_writable, write_text
 from webnorm.kernel import best_variant, discover
 from webnorm.native import natively
 from webnorm.ops import OPS, Op, make_inputs
 from webnorm.plan import Plan
 from webnorm.problem import Problem
 from webnorm.proof import yardstick
-from webnorm.results import check_writable, write_text
 from webnorm.stopwatch import Stopwatch
 
 _SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))

@@ -25,10 +25,10 @@ from webnorm import (
     select,
 )
 from webnorm.device import Device
+from webnorm.files import write_text
 from webnorm.kernel import Kernel, default_variant
 from webnorm.ops import complete_inputs
 from webnorm.reference import normalise
-from webnorm.results import write_text
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROWS, COLS = 16, 4096

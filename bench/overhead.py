@@ -31,11 +31,12 @@ from webnorm.auto import choose
 from webnorm.board import Board
 from webnorm.device import Device, find_adapter, open_device
 from webnorm.errors import WebnormError
+from webnorm.files import check_writable, write_text
 from webnorm.kernel import discover
 from webnorm.ops import OPS, Op, make_inputs
 from webnorm.plan import Plan, write
 from webnorm.problem import DTYPES, STORAGE, Problem
-from webnorm.results import check_writable, time_text, write_text
+from webnorm.results import time_text
 from webnorm.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.tuning import Platform, applicable
 from webnorm.worker import Worker, WorkerDied

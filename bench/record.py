@@ -37,6 +37,7 @@ from webnorm import bench, lab, timing
 from webnorm.auto import Chosen, choose
 from webnorm.device import AdapterInfo, Device, Traits, adapters, find_adapter, open_device
 from webnorm.errors import WebnormError
+from webnorm.files import check_writable, write_text
 from webnorm.kernel import Variant, best_variant, default_variant, discover
 from webnorm.ops import OPS, plain
 from webnorm.origin import origin_of
@@ -44,7 +45,7 @@ from webnorm.plan import check_memory
 from webnorm.presets import Task
 from webnorm.problem import STORAGE, Problem
 from webnorm.reference import Answers
-from webnorm.results import Calls, Report, Result, check_writable, read, to_csv, to_json, write_text
+from webnorm.results import Calls, Report, Result, read, to_csv, to_json
 from webnorm.trial import with_samples
 
 # How a record times: one caller's calls.

@@ -10,8 +10,9 @@ from typing import Any
 from bench.contenders import COPIES, NAMES
 from bench.record_tables import Summary, summaries
 from bench.sections import SECTIONS
+from webnorm.files import replacing
 from webnorm.plot import COLOURS, MARKERS
-from webnorm.results import Report, replacing
+from webnorm.results import Report
 
 _OWN = "webnorm"
 _COPY = "best copy"

@@ -320,15 +320,19 @@ def test_tune_records_what_auto_follows(
     stale = webnorm(["tune", "--list"], tmp_path)
     assert "rms_norm, 8x48" in stale.stdout and "does not hold here: it is stale" in stale.stderr
     path.write_text("no JSON")
-    for arguments in (bench, ["tune", "--list"]):
+    for arguments in (["tune", "--list"], TUNE):
         refused = webnorm(arguments, tmp_path)
         assert refused.returncode == 2 and "webnorm tune --forget" in refused.stderr
         assert refused.stderr.count("\n") == 1
-    # A kernel that is named needs no tuning.
-    named = webnorm([*bench[:-1], "naive"], tmp_path)
-    assert named.returncode == 0 and "naive" in named.stdout and "auto" not in named.stdout
-    assert named.stderr.startswith("webnorm: auto's choice is not marked: the tuning")
-    assert named.stderr.count("\n") == 1
+    # What does not write it goes on without it.
+    check = ["check", "--op", "rms_norm", "-k", "auto", "--case", "rows-1"]
+    for arguments in (bench, show, check, [*bench[:-1], "naive"]):
+        told = webnorm(arguments, tmp_path)
+        assert told.returncode == 0 and told.stdout
+        assert told.stderr.startswith(f"webnorm: the tuning {path} is broken: ")
+        assert told.stderr.endswith("--forget`; until then it is ignored\n") and told.stderr.count("\n") == 1
+    assert "by rules" in webnorm(bench, tmp_path).stdout
+    assert path.read_text() == "no JSON"
     assert webnorm(["tune", "--forget"], tmp_path).stdout == f"removed {path}\n"
     assert not path.exists()
 

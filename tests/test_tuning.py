@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import warnings
 from dataclasses import replace
@@ -84,7 +85,22 @@ def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "threads_per_row is True",
         ),
         (lambda data: entry(data, speedup="2"), "speedup is '2'; expected float"),
-        (lambda data: entry(data, speedup=math.nan), "speedup is nan; expected a finite number above 0"),
+        (lambda data: entry(data, speedup=math.nan), "NaN is no JSON number"),
+        (lambda data: entry(data, speedup=0), "speedup is 0; expected a finite number above 0"),
+        (lambda data: without(data, "speedup"), "speedup is missing; expected float"),
+        (lambda data: without(data, "kernel"), "kernel is missing; expected str"),
+        (lambda data: without(data, "constants"), "constants is None; expected an object"),
+        (lambda data: entry(data, tried=-1), r"tried is -1; expected 0 to 2\^53"),
+        (lambda data: entry(data, tried=10**400), "an integer of 401 digits"),
+        (
+            lambda data: entry(data, kernel="k" * 10**6),
+            "kernel has 1000000 characters; expected 1000 at most",
+        ),
+        (lambda data: problem(data, rows=10**30), r"rows is 1000000000000000000000000000000; expected 0 to"),
+        (lambda data: json.dumps(data).replace('"date"', '"schema": 1, "date"'), "'schema' is there twice"),
+        (lambda data: "[" * 200_000, "more than 32 lists and objects lie within one another"),
+        (lambda data: "[" * 900 + "]" * 900, "more than 32 lists and objects lie within one another"),
+        (lambda data: '{"schema": 1e999}', "1e999 is more than float64 holds"),
         (lambda data: entry(data, percent_of_copy=-1), "percent_of_copy is -1; expected a finite number"),
         (lambda data: entry(data, op="layernorm"), "unknown op 'layernorm'; did you mean 'layer_norm'"),
         (lambda data: problem(data, cols=64.5), "cols is 64.5; expected int"),
@@ -108,11 +124,13 @@ def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
     tuning.write(tuned(), path)
     data = broken(json.loads(path.read_text()))
     path.write_text(data if isinstance(data, str) else json.dumps(data))
-    for look in (lambda: tuning.applicable(PLATFORM), lambda: tuning.resume(path, PLATFORM)):
-        with pytest.raises(WebnormError, match=complaint) as error:
-            look()
-        assert str(path) in str(error.value) and "\n" not in str(error.value)
-        assert str(error.value).endswith("; delete the file, or run `webnorm tune --forget`")
+    with pytest.raises(WebnormError, match=complaint) as error:
+        tuning.resume(path, PLATFORM)
+    said = str(error.value)
+    assert str(path) in said and "\n" not in said and len(said) < 2100
+    assert said.endswith("; delete the file, or run `webnorm tune --forget`")
+    # What is only looked at is no reason to stop.
+    assert tuning.applicable(PLATFORM) == ((), f"{said}; until then it is ignored")
 
 
 def test_options_of_another_version_are_stale_not_broken(folder: Path) -> None:
@@ -125,6 +143,13 @@ def test_options_of_another_version_are_stale_not_broken(folder: Path) -> None:
 
 def entry(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**data, "choices": [{**data["choices"][0], **changes}]}
+
+
+def without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {
+        **data,
+        "choices": [{name: data["choices"][0][name] for name in data["choices"][0] if name != key}],
+    }
 
 
 def problem(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -286,6 +311,39 @@ def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Devic
         functional.layer_norm(x[:1], 64, device=opened)
         functional.layer_norm(x, 64, kernel="naive", device=webnorm.open_device(device.adapter))
 
-    tuning.path_of(platform).write_text("{")
-    with pytest.raises(WebnormError, match="tune --forget"):
-        functional.layer_norm(x, 64, device=webnorm.open_device(device.adapter))
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+@pytest.mark.parametrize("text", ["{", "[" * 200_000, None, "a folder", "a pipe"])
+def test_calls_do_without_a_broken_one_and_are_told_once(
+    text: str | None, folder: Path, device: Device
+) -> None:
+    x = np.random.default_rng(0).standard_normal((4, 64), dtype=np.float32)
+    platform = Platform.of(device.adapter.description())
+    path = tuning.path_of(platform)
+    tuning.write(tuned(platform=platform), path)
+    if text is None:
+        path.write_text(path.read_text().replace("speedup", "speed"))
+    elif text.startswith("a "):
+        path.unlink()
+        path.mkdir() if text == "a folder" else os.mkfifo(path)
+    else:
+        path.write_text(text)
+    opened = webnorm.open_device(device.adapter)
+    with pytest.warns(UserWarning, match=re.escape(str(path))) as told:
+        y = functional.layer_norm(x, 64, device=opened)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        functional.layer_norm(x[:1], 64, device=opened)
+    assert np.allclose(y.mean(axis=1), 0, atol=1e-5)
+
+
+def test_a_user_without_a_home_has_no_tunings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("WEBNORM_TUNINGS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    _, note = tuning.applicable(PLATFORM)
+    assert note is not None and note.startswith("this user has no home folder; name a folder")

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from webnorm import lab
 from webnorm.auto import choose
 from webnorm.corpus import CASES, Case, Changes, problems
 from webnorm.device import Traits
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import unknown
 from webnorm.kernel import Kernel, Variant, chosen_variants
+from webnorm.npy import read_rows
 from webnorm.ops import OPS, Op
-from webnorm.problem import DTYPES, STORAGE, Options, Problem
+from webnorm.problem import STORAGE, Options, Problem
 from webnorm.results import Result
 from webnorm.trial import blank_result
 from webnorm.tuning import Tuning
@@ -101,19 +100,9 @@ class Request:
 def own_case(path: Path) -> Case:
     """A case of the user's own: an array (..., cols) in an .npy file, without weight and bias.
 
-    Raises WebnormError for a file that cannot be read, a dtype that is no storage type, or no dimension.
+    Raises WebnormError for a file that holds no such array (see read_rows).
     """
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is no .npy file"
-        raise WebnormError(f"{path}: cannot read the array: {reason}") from error
-    if not isinstance(array, np.ndarray) or array.ndim < 1 or array.shape[-1] < 1:
-        raise WebnormError(f"{path}: expected an array of one or more dimensions and one column or more")
-    dtype = next((name for name in STORAGE if DTYPES[name] == array.dtype), None)
-    if dtype is None:
-        raise WebnormError(f"{path}: dtype is {array.dtype}; expected {', '.join(STORAGE)}")
-    x = np.ascontiguousarray(array.reshape(-1, array.shape[-1]))
+    x, dtype = read_rows(path)
     return Case(
         name=path.name,
         source=str(path),

@@ -8,14 +8,17 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from webnorm import __version__
+from webnorm import __version__, streams
 from webnorm.errors import WebnormError, unknown
+from webnorm.streams import complain, emit, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 # Seeds that nobody gave: short enough to be typed.
 _SEEDS = 10**6
+# The longest time that may be waited for: the clocks of operating systems take it, and nobody means more.
+_MOST_SECONDS = 1e6
 
 app = typer.Typer(
     name="webnorm",
@@ -50,6 +55,10 @@ app = typer.Typer(
 )
 
 
+# What typer raises for arguments that it does not understand; it exports a kind of it alone.
+_UsageError: Any = typer.BadParameter.__base__
+
+
 class _Interrupted(Exception):
     """Ctrl-C, after what was finished has been shown and written. Typer would swallow a KeyboardInterrupt."""
 
@@ -59,20 +68,53 @@ def run() -> NoReturn:
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
-        app([argument for argument in arguments if argument != "--debug"], standalone_mode=True)
-        sys.exit(OK)
-    except WebnormError as error:
+        streams.prepare()
+        status = _answered([argument for argument in arguments if argument != "--debug"])
+        sys.stdout.flush()
+    except (WebnormError, OSError, MemoryError) as error:
         if debug:
             raise
-        print(f"webnorm: {error}", file=sys.stderr)
-        sys.exit(BAD_USAGE)
+        complain(_told(error))
+        status = BAD_USAGE
     except _Interrupted:
-        print("webnorm: interrupted; what was finished is kept", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # `webnorm show ... | head` is no mistake; nothing more can be written, not even at exit.
-        sys.stdout = None
-        sys.exit(OK)
+        complain("interrupted; what was finished is kept")
+        status = INTERRUPTED
+    except streams.NobodyReads:
+        # `webnorm show ... | head` is no mistake.
+        status = OK
+    sys.exit(status)
+
+
+def _answered(arguments: list[str]) -> int:
+    """The exit status of a command that ran to its end; WebnormError for arguments that typer refuses."""
+    try:
+        status = app(arguments, prog_name="webnorm", standalone_mode=False)
+    except _UsageError as error:
+        if not arguments:
+            # Typer's way to show the help.
+            say(str(error))
+            return BAD_USAGE
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "webnorm"
+        said = [error.format_message().rstrip("."), *_given(error, arguments), f"see {command} --help"]
+        raise WebnormError("; ".join(said)) from error
+    return status if isinstance(status, int) else OK
+
+
+def _given(error: Any, arguments: Sequence[str]) -> list[str]:
+    """What was given for the option that an error of typer's is about; typer does not say."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    given = [value for word, value in pairwise((*arguments, "")) if word in names]
+    given += [word.partition("=")[2] for word in arguments if word.partition("=")[0] in names and "=" in word]
+    return [f"it is {given[-1]!r}"] if given else []
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this"
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return str(error)
 
 
 # --- options that several commands share -----------------------------------------------------------
@@ -144,13 +186,19 @@ AllowSkippedOption = Annotated[
     bool, typer.Option("--allow-skipped", help="Exit 0 even where everything was skipped.")
 ]
 TimeLimitOption = Annotated[
-    float, typer.Option("--time-limit", help="Seconds of silence after which a kernel is given up.", min=0.1)
+    float,
+    typer.Option(
+        "--time-limit",
+        help="Seconds of silence after which a kernel is given up.",
+        min=0.1,
+        max=_MOST_SECONDS,
+    ),
 ]
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"webnorm {__version__}")
+        say(f"webnorm {__version__}")
         raise typer.Exit
 
 
@@ -168,9 +216,9 @@ def _main(
 
 
 def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
+    from webnorm.screen import Screen
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    return Screen(stderr=stderr)
 
 
 def _integers(text: str | None, option: str) -> tuple[int, ...] | None:
@@ -245,6 +293,8 @@ def _progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]
     """
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from webnorm.printable import one_line
+
     console = _console(stderr=True)
     with Progress(
         SpinnerColumn(),
@@ -263,7 +313,7 @@ def _progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]
             if text is None:
                 progress.stop()
             else:
-                progress.update(task, description=text, completed=share)
+                progress.update(task, description=one_line(text), completed=share)
                 progress.start()
 
         yield update
@@ -276,7 +326,7 @@ def _command_line() -> str:
 
 def _outputs(*paths: Path | None) -> None:
     """Complain about an output that cannot be written before the work begins, not after."""
-    from webnorm.results import check_writable
+    from webnorm.files import check_writable
 
     for path in paths:
         if path is not None and str(path) != "-":
@@ -284,15 +334,27 @@ def _outputs(*paths: Path | None) -> None:
 
 
 def _write_report(report: Report, json: Path | None, csv: Path | None, markdown: Path | None) -> None:
-    from webnorm import results
+    """Write the files that are asked for; where one fails, the others first, then what - asks for."""
+    from webnorm import files, results
 
-    for path, text in ((json, results.to_json), (csv, results.to_csv), (markdown, results.to_markdown)):
-        if path is None:
-            continue
-        if str(path) == "-":
-            print(text(report))
-        else:
-            results.write_text(path, text(report))
+    asked = ((json, results.to_json), (csv, results.to_csv), (markdown, results.to_markdown))
+    named = [(path, text) for path, text in asked if path is not None]
+    _each(
+        *(partial(files.write_text, path, text(report)) for path, text in named if str(path) != "-"),
+        *(partial(emit, text(report)) for path, text in named if str(path) == "-"),
+    )
+
+
+def _each(*steps: Callable[[], object]) -> None:
+    """Take every step; then WebnormError, of one line, for those that failed."""
+    failed = []
+    for step in steps:
+        try:
+            step()
+        except WebnormError as error:
+            failed.append(str(error))
+    if failed:
+        raise WebnormError("; ".join(dict.fromkeys(failed)))
 
 
 # --- commands --------------------------------------------------------------------------------------
@@ -332,23 +394,23 @@ def doctor(
         if not all(one.optional for one in missing):
             raise typer.Exit(BAD_USAGE)
     if browser:
-        console.print(f"browser: {browsing.find()}", markup=False, soft_wrap=True)
-        console.print(f"Tint: webgpu {tint.WEBGPU} in {tint.folder()}", markup=False, soft_wrap=True)
+        console.print(f"browser: {browsing.find()}", soft_wrap=True)
+        console.print(f"Tint: webgpu {tint.WEBGPU} in {tint.folder()}", soft_wrap=True)
     if mend and driver is not None and driver not in failed:
         _look_again()
     elif mend:
-        console.print(f"{'going on with' if failed else 'adapter:'} {used}", markup=False, soft_wrap=True)
+        console.print(f"{'going on with' if failed else 'adapter:'} {used}", soft_wrap=True)
     elif used is not None:
         _show_adapter(console, found, used)
 
 
 def _show_missing(console: Console, missing: Sequence[Mend], command: str) -> None:
     for one in missing:
-        console.print(one.missing, style="bold yellow", markup=False, soft_wrap=True)
+        console.print(one.missing, style="bold yellow", soft_wrap=True)
         for words in one.commands:
-            console.print("  " + " ".join(words), markup=False, soft_wrap=True)
+            console.print("  " + " ".join(words), soft_wrap=True)
     if any(one.commands for one in missing):
-        console.print(f"`{command}` runs these commands.", markup=False, soft_wrap=True)
+        console.print(f"`{command}` runs these commands.", soft_wrap=True)
     console.print()
 
 
@@ -357,14 +419,14 @@ def _mended(console: Console, missing: Sequence[Mend]) -> dict[Mend, str]:
     from webnorm import system
 
     def say(text: str) -> None:
-        console.print(text, style="bold yellow", markup=False, soft_wrap=True)
+        console.print(text, style="bold yellow", soft_wrap=True)
 
     failed = {}
     for one in missing:
         if one.runs:
             say(one.missing)
         try:
-            system.run_mend(one, lambda line: console.print(f"+ {line}", markup=False, soft_wrap=True))
+            system.run_mend(one, lambda line: console.print(f"+ {line}", soft_wrap=True))
         except WebnormError as error:
             failed[one] = str(error)
             if one.optional:
@@ -384,7 +446,7 @@ def _show_adapter(console: Console, found: Sequence[AdapterInfo], chosen: Adapte
             description, _ = device_of(worker)
     except WorkerDied as death:
         raise WebnormError(f"{chosen}: opening it failed: {death}") from death
-    console.print(f"[bold]{chosen.name}[/]")
+    console.print(chosen.name, style="bold")
     console.print(device_facts(description))
 
 
@@ -502,7 +564,7 @@ def show(
     if console.is_terminal:
         console.print(overview.highlighted(text, "diff" if diff else "wgsl"))
     else:
-        print(text)
+        emit(text)
 
 
 def _show_cost(
@@ -637,7 +699,7 @@ def check(
     console.print(overview.device_line(description))
     console.print(report.check_table(results))
     if input is None:
-        console.print(f"drawn with --seed {seed}")
+        console.print(f"drawn with --seed {seed}", markup=False)
     found = Report(device=description, results=tuple(results), complete=not interrupted, origin=origin)
     _write_report(found, json, None, None)
     if interrupted:
@@ -650,10 +712,7 @@ def _status(results: Sequence[Result], allow_skipped: bool, done: str) -> int:
     from webnorm import bench
 
     if not allow_skipped and not bench.ran(results):
-        print(
-            f"webnorm: nothing was {done}: everything was skipped (--allow-skipped admits that)",
-            file=sys.stderr,
-        )
+        complain(f"nothing was {done}: everything was skipped (--allow-skipped admits that)")
         return WRONG
     return WRONG if bench.failed(results) else OK
 
@@ -669,12 +728,12 @@ def _opened(worker: Any) -> tuple[dict[str, Any], Traits]:
 
 
 def _tunings(description: Mapping[str, Any]) -> tuple[Tuning, ...]:
-    """The recorded tunings for a device; a line on stderr tells of one that does not hold."""
+    """The recorded tunings for a device; a line on stderr tells of one that does not hold, or is broken."""
     from webnorm.tuning import Platform, applicable
 
     found, note = applicable(Platform.of(description))
     if note is not None:
-        print(f"webnorm: {note}", file=sys.stderr)
+        complain(note)
     return found
 
 
@@ -692,7 +751,7 @@ def bench_command(
     scale: ScaleOption = 1.0,
     distribution: Annotated[str, typer.Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
     eps: EpsOption = None,
-    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the inputs.", max=2**64 - 1)] = 0,
     no_weight: NoWeightOption = False,
     no_bias: NoBiasOption = False,
     constant: ConstantOption = None,
@@ -701,7 +760,10 @@ def bench_command(
         bool, typer.Option("--quick", help="One small shape, few samples: does it work?")
     ] = False,
     budget: Annotated[
-        float | None, typer.Option("--budget", help="Seconds of timing per shape and run, at most.", min=0.01)
+        float | None,
+        typer.Option(
+            "--budget", help="Seconds of timing per shape and run, at most.", min=0.01, max=_MOST_SECONDS
+        ),
     ] = None,
     runs: Annotated[
         int,
@@ -791,7 +853,9 @@ def bench_command(
         return Report(device=description, results=found, complete=complete, origin=origin)
 
     def save() -> None:
-        _write_report(report(), *(None if str(p) == "-" else p for p in (json, csv, markdown)))
+        # A full disk may have room again; the last attempt tells.
+        with suppress(WebnormError):
+            _write_report(report(), *(None if str(p) == "-" else p for p in (json, csv, markdown)))
 
     def show(number: int) -> None:
         console.print()
@@ -807,16 +871,6 @@ def bench_command(
             update(None, None)
             console.print(overview.device_line(description))
             tasks = asked(traits, quick)
-            with_auto = not kernel or AUTO in kernel
-            ladder = discover(wgsl or ())
-            try:
-                tunings = _tunings(description)
-            except WebnormError as error:
-                if with_auto:
-                    raise
-                # What was named needs no tuning.
-                print(f"webnorm: auto's choice is not marked: {error}", file=sys.stderr)
-                ladder, tunings = [], ()
             request = bench.Request(
                 tasks,
                 tuple(kernels),
@@ -825,9 +879,9 @@ def bench_command(
                 tuple(wgsl or ()),
                 _constants(constant, [*kernels, *copies]),
                 all_constants,
-                ladder=tuple(ladder),
-                tunings=tunings,
-                with_auto=with_auto,
+                ladder=tuple(discover(wgsl or ())),
+                tunings=_tunings(description),
+                with_auto=not kernel or AUTO in kernel,
                 runs=runs,
                 calls="at once" if at_once else "one by one",
             )
@@ -855,9 +909,8 @@ def bench_command(
             interrupted = True
     for number in sorted(finished)[shown:]:
         show(number)
-    _write_report(report(not interrupted), json, csv, markdown)
-    if plot is not None and finished:
-        plotting.plot(report(), plot)
+    drawn = [partial(plotting.plot, report(), plot)] if plot is not None and finished else []
+    _each(*drawn, partial(_write_report, report(not interrupted), json, csv, markdown))
     if interrupted:
         raise _Interrupted
     raise typer.Exit(_status(report().results, allow_skipped, "timed"))
@@ -922,6 +975,7 @@ def tune_command(
             "--budget",
             help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
             min=0.1,
+            max=_MOST_SECONDS,
         ),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Tune what is recorded already, too.")] = False,
@@ -956,14 +1010,14 @@ def tune_command(
     platform = tuning.Platform.of(info.description())
     path = out or tuning.path_of(platform)
     if forget:
-        print(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
+        say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
         return
     if show_recorded:
         _show_tuning(console, path, platform)
         return
     recorded, note = tuning.resume(path, platform)
     if note is not None:
-        print(f"webnorm: {note}", file=sys.stderr)
+        complain(note)
 
     options = _option_pairs(option, no_weight, no_bias)
     dtypes = check.dtypes_named(dtype) if dtype else ()
@@ -982,6 +1036,12 @@ def tune_command(
     request = tune.Request(left, tuple(discover()), budget or (6.0 if quick else 20.0))
     number = 0
     interrupted = False
+    unsaved: list[tuning.Choice] = []
+
+    def waiting() -> None:
+        update(None, None)
+        complain(f"waiting for another process that is writing {path}")
+
     with Worker(adapter, time_limit) as worker, _progress("opening the adapter") as update:
         try:
             description, traits = _opened(worker)
@@ -993,17 +1053,20 @@ def tune_command(
                     continue
                 number += 1
                 if event.choice is not None:
-                    recorded = recorded.having(event.choice)
-                    tuning.write(recorded, path)
+                    unsaved.append(event.choice)
+                    # Where this fails the choice is shown all the same, and the next attempt tells.
+                    with suppress(WebnormError):
+                        recorded = tuning.record(unsaved, path, platform, waiting)
+                        unsaved.clear()
                 update(None, None)
-                console.print(overview.tuned_lines(event), markup=False, soft_wrap=True)
+                console.print(overview.tuned_lines(event), soft_wrap=True)
         except KeyboardInterrupt:
             interrupted = True
+    if unsaved:
+        recorded = tuning.record(unsaved, path, platform, waiting)
     if recorded.choices:
         count = len(recorded.choices)
-        console.print(
-            f"{count} {'choice is' if count == 1 else 'choices are'} in {path}", markup=False, soft_wrap=True
-        )
+        console.print(f"{count} {'choice is' if count == 1 else 'choices are'} in {path}", soft_wrap=True)
     if interrupted:
         raise _Interrupted
 
@@ -1013,12 +1076,12 @@ def _show_tuning(console: Console, path: Path, platform: Platform) -> None:
     from webnorm import overview, tuning
 
     if not path.exists():
-        console.print(f"nothing is recorded: there is no {path}", markup=False, soft_wrap=True)
+        console.print(f"nothing is recorded: there is no {path}", soft_wrap=True)
         return
     recorded = tuning.read(path)
     objection = recorded.objection(platform)
     if objection is not None:
-        print(f"webnorm: the tuning {path} does not hold here: {objection}", file=sys.stderr)
+        complain(f"the tuning {path} does not hold here: {objection}")
     console.print(overview.tuning_table(recorded))
 
 
@@ -1105,10 +1168,10 @@ def export_command(
             )
             files = exporting.package(request, update)
     exporting.write(files, out)
-    print(exporting.farewell(files, out))
+    say(exporting.farewell(files, out))
     wrong = exporting.wrong(files)
     for line in wrong:
-        print(f"webnorm: {line}", file=sys.stderr)
+        complain(line)
     raise typer.Exit(WRONG if wrong else OK)
 
 
@@ -1130,7 +1193,12 @@ def verify_command(
     ] = None,
     time_limit: Annotated[
         float,
-        typer.Option("--time-limit", help="Seconds the browser has for starting, and for the page.", min=0.1),
+        typer.Option(
+            "--time-limit",
+            help="Seconds the browser has for starting, and for the page.",
+            min=0.1,
+            max=_MOST_SECONDS,
+        ),
     ] = 120.0,
 ) -> None:
     """Prove an export: its files, its shaders in Chrome's compiler, its answers and times in a browser.
@@ -1197,10 +1265,10 @@ def _ask_tint(console: Console, package: Package) -> bool:
 
 def _judge_visit(console: Console, package: Package, visit: Visit, screenshot: Path | None) -> bool:
     """Whether a browser found every shader right that it ran."""
-    from webnorm import report, results, verify
+    from webnorm import files, report, verify
 
     if screenshot is not None and visit.screenshot is not None:
-        with results.replacing(screenshot) as beside:
+        with files.replacing(screenshot) as beside:
             beside.write_bytes(visit.screenshot)
     seen = verify.judged(package, visit)
     right = sum(line.browser.verdict == "pass" for line in seen.lines)
@@ -1214,7 +1282,7 @@ def _judge_visit(console: Console, package: Package, visit: Visit, screenshot: P
     console.print()
     console.print(report.verify_table(seen))
     for complaint in seen.complaints:
-        console.print(complaint, style="red", markup=False, soft_wrap=True)
+        console.print(complaint, style="red", soft_wrap=True)
     return not seen.complaints
 
 
@@ -1263,6 +1331,6 @@ def compare_command(
         return
     against = objections(verdicts, fail_slower, allow_missing=allow_missing, fail_unclear=fail_unclear)
     for line in against or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
-        console.print(f"webnorm: {line}", markup=False, soft_wrap=True)
-    console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear", markup=False)
+        console.print(f"webnorm: {line}", soft_wrap=True)
+    console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear")
     raise typer.Exit(WRONG if against else OK)

@@ -245,11 +245,10 @@ def _judge(old: _Side | None, new: _Side | None) -> Comparison | _Open:
     ):
         if was != now:
             return replace(blank, reason=f"{what} was {was!r} and is {now!r}")
-    samples = before.samples_ns or (), after.samples_ns or ()
-    if not all(len(one) and all(0 < sample < math.inf for sample in one) for one in samples):
+    if not (before.sampled and after.sampled):
         return replace(blank, reason="a sample is not a positive, finite time, or there are none")
     # Equal lists are one recording and not two: chance does not repeat a list of nanoseconds.
-    if samples[0] == samples[1]:
+    if before.samples_ns == after.samples_ns:
         return replace(
             blank, verdict="SAME", ratio=1.0, low=1.0, high=1.0, reason="the samples are identical"
         )
@@ -299,13 +298,18 @@ def _doubt(results: tuple[Result, Result], copies: tuple[Result, Result] | None)
 
 
 def _concluded(one: _Open, confidence: float) -> Comparison:
-    shift, low, high = (math.exp(bound) for bound in runs.difference(one.old, one.new, confidence))
+    shift, low, high = map(_ratio, runs.difference(one.old, one.new, confidence))
     found = replace(one.comparison, ratio=shift, low=low, high=high, verdict=_verdict(shift, low, high))
     # What slows a copy down slows nothing else down by just as much.
     if found.verdict in ("FASTER", "SLOWER") and abs(math.log(shift)) <= abs(one.moved):
         reason = f"the copy itself takes {100 * math.expm1(one.moved):+.0f} %, which is more"
         return replace(found, verdict="UNCLEAR", reason=reason)
     return found
+
+
+def _ratio(logarithm: float) -> float:
+    # The interval of a few runs that are far apart goes beyond float64.
+    return math.exp(min(logarithm, 700.0))
 
 
 def _verdict(ratio: float, low: float, high: float) -> Verdict:
@@ -342,6 +346,6 @@ def _drift(pairs: Sequence[tuple[_Side | None, _Side | None]]) -> Drift | None:
         return drift
     # Each run has seen all problems: their mean in a run is one figure.
     old, new = (np.mean([pair[side] for pair in levels], axis=0) for side in (0, 1))
-    _, low, high = (math.exp(bound) for bound in runs.difference(old, new, runs.CONFIDENCE))
+    _, low, high = map(_ratio, runs.difference(old, new, runs.CONFIDENCE))
     spread = math.sqrt((old.var(ddof=1) + new.var(ddof=1)) / 2)
     return replace(drift, low=low, high=high, spread=math.expm1(spread))

@@ -170,10 +170,11 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
         )
     if choice is None:
         return found[0]
-    if choice.isdigit() and int(choice) < len(found):
-        return found[int(choice)]
-    for adapter in found:
-        if choice.lower() in str(adapter).lower() and not choice.isdigit():
+    for at, adapter in enumerate(found):
+        if choice.isdecimal():
+            if choice == str(at):
+                return adapter
+        elif choice.lower() in str(adapter).lower():
             return adapter
     listing = "; ".join(f"{adapter.index}: {adapter}" for adapter in found)
     raise WebnormError(f"no adapter {choice!r}; there is {listing}")

@@ -23,6 +23,7 @@ from webnorm import __version__
 from webnorm.bundle import LAB_CLASSES, SCHEMA, Bundle, automatic, carry, named, opening_comment
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError, unknown
+from webnorm.files import read_bytes, read_json
 from webnorm.kernel import AUTO, Kernel, discover, select, wgsl_root
 from webnorm.native import try_natively
 from webnorm.ops import OPS, Op
@@ -481,6 +482,8 @@ def wrong(files: Files) -> list[str]:
 
 def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> None:
     """Raise WebnormError for a folder that cannot be written, or holds something else than such an export."""
+    if "\0" in str(folder):
+        raise WebnormError(f"--out {folder}: holds a NUL; expected the name of a folder")
     try:
         parent = next((one for one in folder.absolute().parents if one.exists()), None)
         if parent is not None and not parent.is_dir():
@@ -496,12 +499,12 @@ def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> Non
                 "write into it (files of other names stay)"
             )
     except OSError as error:
-        raise WebnormError(f"--out {folder}: cannot be read: {error.strerror}") from error
+        raise WebnormError(f"--out {folder}: cannot be read: {error.strerror or error}") from error
 
 
 def _is_export(folder: Path, lab: bool) -> bool:
     try:
-        data = json.loads((folder / (_LAB_INDEX if lab else _MANIFEST)).read_text(encoding="utf-8"))
+        data = read_json(folder / (_LAB_INDEX if lab else _MANIFEST))
     except (OSError, ValueError):
         return False
     return isinstance(data, dict) and "webnorm" in data and "schema" in data
@@ -527,7 +530,7 @@ def write(files: Files, folder: Path) -> None:
             else:
                 os.rename(staging / "new", target)
     except OSError as error:
-        raise WebnormError(f"--out {folder}: cannot be written: {error.strerror}") from error
+        raise WebnormError(f"--out {folder}: cannot be written: {error.strerror or error}") from error
 
 
 def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
@@ -552,13 +555,13 @@ def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
 def _left(folder: Path) -> Iterator[str]:
     """Files of the export that is there, as far as they are as it wrote them."""
     try:
-        listed = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))["files"]
+        listed = read_json(folder / _MANIFEST)["files"]
         for name, digest in listed.items():
             path = folder / name
             inside = path.resolve().is_relative_to(folder) and path.is_file()
-            if inside and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+            if inside and hashlib.sha256(read_bytes(path)).hexdigest() == digest:
                 yield name
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError):
         return
 
 

@@ -43,9 +43,14 @@ def commit_of(folder: Path) -> str | None:
     # A package installed inside somebody else's checkout is not that checkout.
     if not (folder / ".git").exists():
         return None
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    # Not `git describe --dirty`: it takes the lock of the index from whoever works there, and leaves it if it
+    # is killed.
+    git = ["git", "--no-optional-locks", "-C", str(folder)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
+        commit, changed = (
+            subprocess.run([*git, *words], capture_output=True, text=True, timeout=10, check=True).stdout
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return commit.strip() + ("-dirty" if changed else "")

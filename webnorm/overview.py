@@ -18,9 +18,11 @@ from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, default_variant, format_constants
 from webnorm.ops import Op
 from webnorm.presets import PRESETS
+from webnorm.printable import one_line
 from webnorm.problem import Problem
 from webnorm.render import Shader
-from webnorm.results import NOTHING, constants_text, device_text
+from webnorm.results import NOTHING, constants_text, device_text, percent_text
+from webnorm.screen import plain
 from webnorm.tune import Tuned
 from webnorm.tuning import Tuning
 
@@ -38,10 +40,10 @@ def adapter_table(found: Sequence[AdapterInfo], used: AdapterInfo) -> Table:
     for adapter in found:
         table.add_row(
             "used" if adapter.index == used.index else str(adapter.index),
-            Text(adapter.name),
-            adapter.backend,
-            adapter.type,
-            Text(adapter.driver),
+            plain(adapter.name),
+            plain(adapter.backend),
+            plain(adapter.type),
+            plain(adapter.driver),
             ", ".join(sorted(adapter.features)),
         )
     return table
@@ -87,19 +89,19 @@ def kernel_table(
         if previous is not None and previous != kernel.op:
             table.add_section()
         previous = kernel.op
-        name = Text(
-            kernel.name if kernel.op.name == kernel.name else f"{kernel.op.name}/\n  {kernel.name}", "bold"
-        )
-        about = Text.assemble(kernel.summary, "\n", (kernel.differs, "dim"))
+        name = plain(kernel.name, "bold")
+        if kernel.op.name != kernel.name:
+            name = Text(f"{kernel.op.name}/\n  ", "bold").append(name)
+        about = Text.assemble(plain(kernel.summary), "\n", plain(kernel.differs, "dim"))
         if kernel.unstable:
-            about.append(f"\nunstable: {kernel.unstable}", style="yellow")
+            about.append("\n").append(plain(f"unstable: {kernel.unstable}", "yellow"))
         table.add_row(name, about, _needs(kernel), _runs(kernel, traits, problems[kernel.op.name]))
     return table
 
 
-def _needs(kernel: Kernel) -> str:
+def _needs(kernel: Kernel) -> Text:
     needs = [name if tree == 1 else f"{name} (optional)" for name, tree in kernel.features.items()]
-    return ", ".join(needs) or "-"
+    return plain(", ".join(needs) or "-")
 
 
 def _typical(op: Op, dtype: str, options: Sequence[str]) -> Problem | None:
@@ -117,14 +119,14 @@ def _runs(kernel: Kernel, traits: Traits | None, problem: Problem | None) -> Tex
     if traits is None or problem is None:
         return Text("no adapter", style="yellow")
     refusal = default_variant(kernel, problem, traits).refusal(problem, traits)
-    return Text("yes", style="green") if refusal is None else Text(f"no: {refusal}", style="red")
+    return Text("yes", style="green") if refusal is None else plain(f"no: {refusal}", "red")
 
 
 def shader_text(shader: Shader) -> str:
     """The WGSL behind a comment that says what it is."""
     variant = shader.variant
     return (
-        f"// {variant.kernel.label} for {shader.problem}, target {shader.target}\n"
+        f"// {one_line(variant.kernel.label)} for {shader.problem}, target {shader.target}\n"
         f"// {format_constants(variant.constants)}\n{shader.text}"
     )
 
@@ -139,8 +141,8 @@ def shader_diff(old: Shader, new: Shader) -> str:
     lines = difflib.unified_diff(
         shader_text(old).splitlines(),
         shader_text(new).splitlines(),
-        str(old.variant),
-        str(new.variant),
+        one_line(str(old.variant)),
+        one_line(str(new.variant)),
         lineterm="",
     )
     return "\n".join(lines)
@@ -155,7 +157,7 @@ def cost_table(costs: Mapping[str, Cost]) -> RenderableType:
     table = Table(pad_edge=False)
     table.add_column("counted by running")
     for name in costs:
-        table.add_column(Text(name), justify="right")
+        table.add_column(plain(name), justify="right")
     rows: dict[str, Callable[[Cost], str]] = {
         "reads of rows per element": lambda cost: cell(cost.row_reads),
         "reads of parameters per element": lambda cost: cell(cost.parameter_reads),
@@ -180,7 +182,7 @@ def _values(cost: Cost) -> tuple[float | None, ...]:
 
 def device_line(description: Mapping[str, Any]) -> RenderableType:
     """The device, and what a software adapter's figures are worth."""
-    line = Text(device_text(description), style="bold") if description else Text("no device")
+    line = plain(device_text(description), "bold") if description else Text("no device")
     if description.get("type") == "CPU":
         line.append(
             "\na software adapter: it ranks kernels by its own rules, which are not a GPU's", style="yellow"
@@ -197,7 +199,7 @@ def corpus_table(cases: Sequence[Case]) -> Table:
         unstable = " (one_pass has to fail)" if case.breaks_one_pass else ""
         rows, cols = case.shape
         shape = f"{rows}x{cols}" + (f", {case.options}" if str(case.options) else "")
-        table.add_row(Text(case.name), shape, Text(case.source + unstable))
+        table.add_row(plain(case.name), shape, plain(case.source + unstable))
     return table
 
 
@@ -207,7 +209,7 @@ def tuning_table(tuning: Tuning) -> Table:
     table = Table(
         box=None,
         pad_edge=False,
-        title=f"{recorded.adapter} ({recorded.backend}, {recorded.driver}), {tuning.date}",
+        title=plain(f"{recorded.adapter} ({recorded.backend}, {recorded.driver}), {tuning.date}"),
         title_justify="left",
     )
     for heading in ("problem", "kernel"):
@@ -216,10 +218,10 @@ def tuning_table(tuning: Tuning) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for one in tuning.choices:
         table.add_row(
-            Text(f"{one.op}, {one.problem}"),
-            Text(f"{one.kernel} {constants_text(one.constants)}"),
-            NOTHING if one.speedup is None else f"{one.speedup:.2f} x",
-            NOTHING if one.percent_of_copy is None else f"{one.percent_of_copy:.0f}",
+            plain(f"{one.op}, {one.problem}"),
+            plain(f"{one.kernel} {constants_text(one.constants)}"),
+            NOTHING if one.speedup is None else f"{one.speedup:{'.2f' if one.speedup < 1e6 else '.3g'}} x",
+            percent_text(one.percent_of_copy),
             str(one.tried),
         )
     return table
@@ -228,7 +230,7 @@ def tuning_table(tuning: Tuning) -> Table:
 def tuned_lines(tuned: Tuned) -> str:
     """What came of tuning one task: the choice and what it gained, then what was dropped, a line each."""
     choice = tuned.choice
-    dropped = [f"  dropped: {reason}" for reason in tuned.dropped]
+    dropped = [one_line(f"  dropped: {reason}") for reason in tuned.dropped]
     if choice is None:
         return "\n".join([f"{tuned.task}: no variant is right", *dropped])
     named = f"{choice.kernel} {constants_text(choice.constants)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -12,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from webnorm import system
 from webnorm.errors import WebnormError
+from webnorm.files import replacing
+from webnorm.printable import one_line, shortened
 from webnorm.problem import Problem
-from webnorm.results import Report, Result, best, replacing, shape
+from webnorm.results import MOST_GBPS, Report, Result, best, shape, usable
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 # Okabe and Ito's palette, told apart by the colour-blind (https://jfly.uni-koeln.de/color/), without black,
@@ -27,6 +31,10 @@ _ROOFLINE = "#333333"
 _PANELS_ACROSS = 3
 # Labels that fit on one axis; a longer sweep keeps matplotlib's own ticks.
 _MOST_TICKS = 10
+# Axes cannot tell less from 0.
+_LEAST_GBPS = 1e-9
+# Characters of a label: a longer one would leave no room for the picture.
+_MOST_LABEL = 60
 
 
 @dataclass(frozen=True)
@@ -85,15 +93,22 @@ def plot(report: Report, path: Path) -> None:
     down = math.ceil(len(panels) / across)
     legend_lines = math.ceil((len(styles) + 1) / (3 * across))
     # Text stays text (searchable, small), and equal reports give equal files.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "webnorm"}):
+    # A name is no formula, whatever its dollar signs enclose.
+    with (
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "webnorm", "text.parse_math": False}),
+        warnings.catch_warnings(),
+    ):
+        # Of glyphs that its font lacks, in names of any script.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure = Figure(
             figsize=(max(7.0, 4.6 * across), 3.8 * down + 0.7 + 0.25 * legend_lines), layout="constrained"
         )
         grid = figure.subplots(down, across, squeeze=False)
         axes = list(grid.flat)
+        handles: dict[str, Artist] = {}
         for panel, ax in zip(panels, axes, strict=False):
             if len(panel.cols) > 1:
-                _draw_lines(ax, panel, styles)
+                handles |= _draw_lines(ax, panel, styles)
             else:
                 _draw_bars(ax, panel)
             ax.set_title(_panel_title(panel), fontsize=10)
@@ -101,11 +116,6 @@ def plot(report: Report, path: Path) -> None:
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
         # Bars carry their names themselves.
-        handles = {
-            label: handle
-            for ax in axes
-            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
-        }
         if handles:
             figure.legend(
                 list(handles.values()),
@@ -124,14 +134,14 @@ def plot(report: Report, path: Path) -> None:
 
 def _panels(results: Sequence[Result]) -> list[_Panel]:
     """In order of appearance, rows ascending within an op; copies alone make panels of their own."""
-    usable = [result for result in results if result.timed and _point(result)]
+    drawable = [result for result in results if result.timed and _point(result)]
     copies: dict[tuple[int, int, str], list[Result]] = {}
-    for result in usable:
+    for result in drawable:
         if result.roofline:
             copies.setdefault(shape(result.problem), []).append(result)
-    others = [result for result in usable if not result.roofline]
+    others = [result for result in drawable if not result.roofline]
     found: dict[tuple[str, Problem], dict[str, dict[int, list[Result]]]] = {}
-    for result in others or usable:
+    for result in others or drawable:
         family = replace(result.problem, cols=1)
         lines = found.setdefault((result.op, family), {})
         lines.setdefault(result.kernel, {}).setdefault(result.problem.cols, []).append(result)
@@ -155,11 +165,12 @@ def _best_points(by_cols: Mapping[int, Sequence[Result]]) -> dict[int, _Point]:
 
 def _point(result: Result) -> _Point | None:
     gbps, median = result.gbps, result.median_ns
-    if gbps is None or median is None or not 0 < gbps < math.inf:
+    if gbps is None or median is None or not _LEAST_GBPS < gbps < MOST_GBPS:
         return None
 
     def at(time: float | None) -> float:
-        return gbps * median / time if time is not None and 0 < time < math.inf else gbps
+        found = gbps * median / time if time is not None and usable((time,)) else gbps
+        return found if _LEAST_GBPS < found < MOST_GBPS else gbps
 
     return _Point(gbps, at(result.p80_ns), at(result.p20_ns))
 
@@ -172,31 +183,26 @@ def _styles(panels: Sequence[_Panel]) -> dict[str, tuple[str, str]]:
     }
 
 
-def _draw_lines(ax: Axes, panel: _Panel, styles: Mapping[str, tuple[str, str]]) -> None:
+def _draw_lines(ax: Axes, panel: _Panel, styles: Mapping[str, tuple[str, str]]) -> dict[str, Artist]:
+    """What the legend has to explain: matplotlib's own search leaves out names that begin with `_`."""
+    drawn: dict[str, Artist] = {}
     for kernel, line in panel.lines.items():
         colour, marker = styles[kernel]
         cols, points = list(line), list(line.values())
         ax.fill_between(
             cols, [p.low for p in points], [p.high for p in points], color=colour, alpha=0.15, linewidth=0
         )
-        ax.plot(
-            cols,
-            [p.gbps for p in points],
-            color=colour,
-            marker=marker,
-            markersize=5,
-            linewidth=1.6,
-            label=kernel,
+        (drawn[_label(kernel)],) = ax.plot(
+            cols, [p.gbps for p in points], color=colour, marker=marker, markersize=5, linewidth=1.6
         )
     if panel.copy:
-        ax.plot(
+        (drawn["copy (roofline)"],) = ax.plot(
             list(panel.copy),
             [p.gbps for p in panel.copy.values()],
             color=_ROOFLINE,
             linestyle="--",
             marker="_" if len(panel.copy) == 1 else "",
             linewidth=1.4,
-            label="copy (roofline)",
         )
     if len(panel.cols) > 3:
         ax.set_xscale("log", base=2)
@@ -208,10 +214,11 @@ def _draw_lines(ax: Axes, panel: _Panel, styles: Mapping[str, tuple[str, str]]) 
     ax.set_ylabel("GB/s")
     ax.set_ylim(bottom=0)
     ax.grid(axis="y", alpha=0.3)
+    return drawn
 
 
 def _draw_bars(ax: Axes, panel: _Panel) -> None:
-    bars = {kernel: point for kernel, line in panel.lines.items() for point in line.values()}
+    bars = {_label(kernel): point for kernel, line in panel.lines.items() for point in line.values()}
     names = sorted(bars, key=lambda kernel: bars[kernel].gbps)
     points = [bars[name] for name in names]
     spread = [[max(0.0, p.gbps - p.low) for p in points], [max(0.0, p.high - p.gbps) for p in points]]
@@ -247,9 +254,13 @@ def _panel_title(panel: _Panel) -> str:
     # What the problem says of itself after its sizes and dtype, such as "no bias".
     _, _, extras = str(panel.family).partition(panel.family.dtype)
     drawn = "" if panel.family.distribution == "normal" else f", {panel.family.distribution}"
-    return f"{panel.op}, rows {panel.family.rows}{one}{extras}{drawn}"
+    return f"{_label(panel.op)}, rows {panel.family.rows}{one}{extras}{drawn}"
 
 
 def _title(report: Report, panels: Sequence[_Panel]) -> str:
     dtypes = ", ".join(dict.fromkeys(panel.family.dtype for panel in panels))
-    return f"{report.device.get('adapter', 'unknown device')}, {dtypes}"
+    return f"{_label(str(report.device.get('adapter', 'unknown device')))}, {dtypes}"
+
+
+def _label(name: str) -> str:
+    return shortened(one_line(name), _MOST_LABEL)

@@ -22,6 +22,8 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
 }
 DTYPE_NAMES: Mapping[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
+# More than any count here takes; Python refuses to read some thousands of them.
+_MOST_DIGITS = 15
 # Below it a float32 has an inverse that is one too, and no denormal.
 _LARGEST = 2.0**126
 # What x and the parameters may be stored as; all arithmetic is float32.
@@ -95,8 +97,10 @@ class Options:
             elif not text:
                 raise WebnormError(f"option {name} needs a value: {name}=VALUE")
             elif isinstance(known[name], int):
-                if not text.isdecimal():
-                    raise WebnormError(f"option {name} is {text!r}; expected a whole number")
+                if not text.isdecimal() or len(text) > _MOST_DIGITS:
+                    raise WebnormError(
+                        f"option {name} is {text!r}; expected a whole number of {_MOST_DIGITS} digits at most"
+                    )
                 values[name] = int(text)
             else:
                 values[name] = text

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from webnorm.compare import Drift, Verdicts
+from webnorm.printable import one_line, printable
 from webnorm.results import (
+    MOST_GBPS,
     NOTHING,
     NUMERIC,
     Result,
@@ -23,9 +26,11 @@ from webnorm.results import (
     error_text,
     layout,
     notes,
+    percent_text,
     time_text,
     verdict,
 )
+from webnorm.screen import plain
 
 if TYPE_CHECKING:
     from webnorm.tint import Verdict
@@ -63,7 +68,7 @@ def bench_table(results: Sequence[Result], title: str) -> Table:
         justify: JustifyMethod = "right" if column in NUMERIC else "left"
         table.add_column(heading, justify=justify, no_wrap=not wraps, overflow="fold")
     for result, cells in shown.rows:
-        by_column = dict(zip(shown.columns, map(Text, cells), strict=True))
+        by_column = dict(zip(shown.columns, map(plain, cells), strict=True))
         by_column["kernel"] = _variant(by_column["kernel"].plain, result.constants)
         by_column["verdict"].stylize(_STYLES[verdict(result)])
         dim = result.status in ("skip", "error")
@@ -102,11 +107,11 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
         table.add_column(heading, justify="right", no_wrap=True)
     for stage, spent, size in stages:
         if spent and size is not None:
-            rate, share = f"{size / spent:.4g}", f"{100 * spent / whole:.0f}"
+            rate, share = f"{size / spent:.4g}", percent_text(100 * spent / whole if whole else None)
             table.add_row(stage, time_text(spent), f"{size / 1e6:.4g}", rate, share)
     # Not the table's title and caption: those are no wider than the table.
     title = Text("where the time goes with ").append(_variant(result.kernel, result.constants))
-    return Group(title, table, Text("\n".join(remarks)))
+    return Group(title, table, _lines(remarks))
 
 
 def check_table(results: Sequence[Result]) -> Table:
@@ -129,7 +134,7 @@ def check_table(results: Sequence[Result]) -> Table:
     for (op, kernel), members in kernels.items():
         if op != previous:
             # A line of its own: the names of ops are long, and the worst case needs the room.
-            table.add_row(Text(op, "bold", overflow="ignore"))
+            table.add_row(Text(one_line(op), "bold", overflow="ignore"))
             previous = op
         counts = Counter(map(verdict, members))
         wrong = counts["FAIL"] + counts["error"]
@@ -137,7 +142,7 @@ def check_table(results: Sequence[Result]) -> Table:
         # Nothing ran: there is no worst.
         shown = worst.status in ("pass", "fail")
         table.add_row(
-            f"  {kernel}",
+            plain(f"  {kernel}"),
             Text(str(counts["pass"]), "green" if counts["pass"] else ""),
             Text(str(wrong), "bold red" if wrong else ""),
             Text(str(counts["expected failure"]), "yellow" if counts["expected failure"] else ""),
@@ -150,8 +155,8 @@ def check_table(results: Sequence[Result]) -> Table:
 
 def _worst(result: Result) -> Text:
     """The case, and the element of it that is worst: index, got, expected, error."""
-    text = Text(f"{result.case}, {result.problem.dtype}" if result.case else str(result.problem))
-    return text.append(f"\n{result.worst}", "dim") if result.worst else text
+    text = plain(f"{result.case}, {result.problem.dtype}" if result.case else str(result.problem))
+    return text.append("\n").append(plain(result.worst, "dim")) if result.worst else text
 
 
 def compare_table(verdicts: Verdicts) -> RenderableType:
@@ -171,16 +176,22 @@ def compare_table(verdicts: Verdicts) -> RenderableType:
     table.add_column("interval", justify="right")
     table.add_column("verdict")
     for one in found:
-        bounds = NOTHING if one.low is None or one.high is None else f"{one.low:.3f} to {one.high:.3f}"
+        bounds = f"{_ratio(one.low)} to {_ratio(one.high)}" if one.low is not None else NOTHING
         table.add_row(
-            Text(f"{one.op} {one.problem}{f', {one.case}' if one.case else ''}"),
+            plain(f"{one.op} {one.problem}{f', {one.case}' if one.case else ''}"),
             _variant(one.kernel, one.constants),
-            NOTHING if one.ratio is None else f"{one.ratio:.3f}",
+            _ratio(one.ratio),
             bounds,
             Text(one.verdict, _STYLES.get(one.verdict, "dim")),
         )
     # Not the table's title and caption: those are no wider than the table.
-    return Group(Text(drift_text(verdicts.drift), "bold"), table, Text("\n".join(remarks)))
+    return Group(Text(drift_text(verdicts.drift), "bold"), table, _lines(remarks))
+
+
+def _ratio(ratio: float | None) -> str:
+    if ratio is None:
+        return NOTHING
+    return f"{ratio:.3f}" if ratio < 1e6 else f"{ratio:.3g}"
 
 
 def drift_text(drift: Drift | None) -> str:
@@ -199,13 +210,13 @@ def drift_text(drift: Drift | None) -> str:
 
 
 def _change(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
+    return f"{100 * (ratio - 1):+.1f} %" if ratio < 1e6 else f"{100 * ratio:+.3g} %"
 
 
 def step_line(passed: bool | None, text: str) -> Text:
     """One step of `verify`: whether it passed, None if it could not be taken, and what it looked at."""
     verdict = "skip" if passed is None else "pass" if passed else "FAIL"
-    return Text.assemble((verdict, _STYLES[verdict]), f"  {text}")
+    return Text.assemble((verdict, _STYLES[verdict]), "  ", plain(text))
 
 
 def refusal_lines(package: Package, refused: Sequence[Verdict]) -> Text:
@@ -215,8 +226,8 @@ def refusal_lines(package: Package, refused: Sequence[Verdict]) -> Text:
     for one in refused:
         for said in one.messages:
             place = (files[one.name], *(str(n) for n in (said.line, said.column) if n))
-            lines.append(f"{':'.join(place)}: {said.severity}: {said.text}")
-    return Text("\n".join(lines))
+            lines.append(f"{one_line(':'.join(place))}: {said.severity}: {said.text}")
+    return Text(printable("\n".join(lines)))
 
 
 def verify_table(seen: Seen) -> RenderableType:
@@ -243,16 +254,16 @@ def verify_table(seen: Seen) -> RenderableType:
     for line in seen.lines:
         sides = (line.native, line.browser)
         table.add_row(
-            Text(line.name),
+            plain(line.name),
             "yes" if line.chosen else "",
             *(error_text(side.max_abs_error) for side in sides),
             *(_side_verdict(side.verdict) for side in sides),
             NOTHING if line.gbps is None else f"{line.gbps:.3g}",
-            NOTHING if line.percent_of_copy is None else f"{line.percent_of_copy:.0f}",
+            percent_text(line.percent_of_copy),
             style="bold" if line.chosen else "dim" if line.browser.verdict == "skip" else None,
         )
     # Not the table's title and caption: those are no wider than the table.
-    return Group(Text(_seen_by(seen), "bold"), table, Text("\n".join(remarks)))
+    return Group(plain(_seen_by(seen), "bold"), table, _lines(remarks))
 
 
 def _side_verdict(verdict: str) -> Text:
@@ -284,7 +295,7 @@ class _BarChart:
         many = len(self.groups) > 1
         for title, members in self.groups:
             if many:
-                yield Text(title, "bold")
+                yield plain(title, "bold")
             yield from _bars(members, options.max_width, options.ascii_only)
 
 
@@ -303,25 +314,27 @@ def _bars(results: Sequence[Result], width: int, ascii_only: bool) -> list[Text]
         lines.insert(0, roofline)
 
     full = max(map(_gbps, lines))
-    names = max(len(line.kernel) for line in lines)
+    shown = [one_line(line.kernel) for line in lines]
+    names = max(map(cell_len, shown))
     labels = [
         f"{_gbps(line):.4g} GB/s" + (f" {100 * _gbps(line) / _gbps(roofline):4.0f} %" if roofline else "")
         for line in lines
     ]
     room = max(8, width - names - max(map(len, labels)) - 3)
     block, mark = ("#", "|") if ascii_only else ("█", "│")
-    at = round(room * _gbps(roofline) / full) - 1 if roofline else None
+    at = max(0, round(room * _gbps(roofline) / full) - 1) if roofline else None
     drawn = []
-    for line, label in zip(lines, labels, strict=True):
+    for line, name, label in zip(lines, shown, labels, strict=True):
         filled = max(1, round(room * _gbps(line) / full))
         cells = [block] * filled + [" "] * (room - filled)
         if at is not None:
             cells[at] = mark
         colour = "bright_black" if line is roofline else "cyan"
         text = Text(no_wrap=True, overflow="crop")
-        text.append(f"{line.kernel:<{names}} ").append("".join(cells), colour)
+        text.append(f"{name}{' ' * (names - cell_len(name))} ").append("".join(cells), colour)
         if at is not None:
-            text.stylize("bold", names + 1 + at, names + 2 + at)
+            mark_at = len(text) - room + at
+            text.stylize("bold", mark_at, mark_at + 1)
         drawn.append(text.append(f" {label}"))
     if at is not None:
         foot = f"copy = 100 % {mark}".rjust(names + 2 + at)
@@ -330,9 +343,8 @@ def _bars(results: Sequence[Result], width: int, ascii_only: bool) -> list[Text]
 
 
 def _gbps(result: Result) -> float:
-    """GB/s of a timed result, or 0: a NaN would make every bar a NaN."""
-    known = result.gbps is not None and math.isfinite(result.gbps)
-    return result.gbps if known and result.gbps is not None else 0.0
+    """GB/s of a timed result, or 0 for what is no rate: a NaN would make every bar a NaN."""
+    return result.gbps if result.gbps is not None and 0 < result.gbps < MOST_GBPS else 0.0
 
 
 def _badness(result: Result) -> tuple[int, bool, float]:
@@ -348,14 +360,18 @@ def _badness(result: Result) -> tuple[int, bool, float]:
 
 
 def _variant(kernel: str, constants: Mapping[str, int]) -> Text:
-    return Text(kernel).append(f" {constants_text(constants)}".rstrip(), "dim")
+    return plain(kernel).append(one_line(f" {constants_text(constants)}".rstrip()), "dim")
+
+
+def _lines(remarks: Sequence[str]) -> Text:
+    return Text("\n".join(map(one_line, remarks)))
 
 
 def _table(title: str | None, remarks: Sequence[str]) -> Table:
     return Table(
-        title=Text(title) if title else None,
+        title=plain(title) if title else None,
         title_justify="left",
-        caption=Text("\n".join(remarks)) if remarks else None,
+        caption=_lines(remarks) if remarks else None,
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,

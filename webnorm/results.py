@@ -1,4 +1,4 @@
-"""Results of `check` and `bench`, the file they are kept in, and the text they are shown as."""
+"""Results of `check` and `bench`, the JSON they are kept in, and the text they are shown as."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import csv
 import io
 import json
 import math
-import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from webnorm import __version__, runs
+from webnorm import __version__, files, runs
 from webnorm.errors import WebnormError
 from webnorm.origin import Origin
+from webnorm.printable import one_line, shortened
 from webnorm.problem import Array, Problem
 from webnorm.timing import Method, drift
 
@@ -28,6 +29,20 @@ Status = Literal["pass", "fail", "skip", "error"]
 Cache = Literal["cold", "warm"]
 Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
+
+# Nanoseconds. What lies beyond is no measurement, and its ratios could leave float64's range.
+_SHORTEST_NS, _LONGEST_NS = 1e-9, 1e21
+# GB/s that no memory has.
+MOST_GBPS = 1e12
+# Rows and columns beyond this float64 does not count, and no device has.
+_MOST_SIZE = 1 << 53
+# Characters of a name, and of a reason or a command.
+_MOST_NAME, _MOST_TEXT = 1_000, 50_000
+
+
+def usable(times: Sequence[float]) -> bool:
+    """Whether these are times that can be divided by one another: NaN, infinity, 0 and 1e300 ns are not."""
+    return all(_SHORTEST_NS < time < _LONGEST_NS for time in times)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +104,8 @@ class Result:
 
     @property
     def timed(self) -> bool:
-        """Whether this is a right answer with a usable time: NaN, infinity and 0 ns are none."""
-        return self.status == "pass" and self.median_ns is not None and 0 < self.median_ns < math.inf
+        """Whether this is a right answer with a usable time."""
+        return self.status == "pass" and self.median_ns is not None and usable((self.median_ns,))
 
     @property
     def samples_by_run(self) -> list[Array]:
@@ -98,12 +113,18 @@ class Result:
         return runs.by_run(self.samples_ns or (), self.runs)
 
     def beside(self, other: Result) -> bool:
-        """Whether the two have samples of the same rounds of the same runs."""
+        """Whether the two have samples, all of them usable, of the same rounds of the same runs."""
         mine, others = (
             [len(samples) for samples in one.samples_by_run] if one.samples_ns else []
             for one in (self, other)
         )
-        return mine == others and all(mine) and bool(mine)
+        same = mine == others and all(mine) and bool(mine)
+        return same and self.sampled and other.sampled
+
+    @cached_property
+    def sampled(self) -> bool:
+        """Whether there are samples, all of them usable."""
+        return bool(self.samples_ns) and usable(self.samples_ns or ())
 
     @property
     def roofline(self) -> bool:
@@ -137,13 +158,15 @@ def to_json(report: Report) -> str:
     head |= {name: value for name, value in about.items() if value is not None}
     head["device"] = _strict(report.device)
     lines = ",\n".join(json.dumps(_as_json(result), allow_nan=False) for result in report.results)
-    return f'{json.dumps(head, allow_nan=False)[:-1]}, "results": [\n{lines}\n]}}\n'
+    text = f'{json.dumps(head, allow_nan=False)[:-1]}, "results": [\n{lines}\n]}}\n'
+    # The one control character that the library leaves as it is.
+    return text.replace("\x7f", r"\u007f")
 
 
 def read(path: Path) -> Report:
     """The report kept in a JSON file; WebnormError where that cannot be read or understood."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        data = files.read_json(path)
     except OSError as error:
         raise WebnormError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
@@ -154,11 +177,13 @@ def read(path: Path) -> Report:
     _need(data, ("webnorm", "device", "results"), f"{path}")
     if not isinstance(data["device"], dict) or not isinstance(data["results"], list):
         raise WebnormError(f"device is not an object or results is not a list: {path}")
+    for key in _SHOWN_OF_DEVICE:
+        _known(data["device"], key, _name, f"device of {path}")
     results = (_from_json(entry, f"results[{at}] of {path}") for at, entry in enumerate(data["results"]))
     return Report(
         device=data["device"],
         results=tuple(results),
-        webnorm=str(data["webnorm"]),
+        webnorm=_known(data, "webnorm", _name, f"{path}"),
         complete=_known(data, "complete", _flag, f"{path}"),
         origin=_origin(data, f"{path}"),
     )
@@ -175,15 +200,13 @@ def _as_json(result: Result) -> dict[str, Any]:
 def _strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, str):
+        return shortened(value, _MOST_TEXT)
     if isinstance(value, Mapping):
         return {name: _strict(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_strict(entry) for entry in value]
     return value
-
-
-def _refuse_constant(literal: str) -> NoReturn:
-    raise ValueError(f"{literal} is no JSON number")
 
 
 def _need(data: Any, keys: Sequence[str], where: str) -> None:
@@ -209,8 +232,8 @@ def _known(data: Mapping[str, Any], name: str, convert: Callable[[Any], Any], wh
     """The value of a key, None where the file does not have it."""
     try:
         return convert(data[name]) if name in data else None
-    except (TypeError, ValueError, AttributeError, KeyError, WebnormError) as error:
-        raise WebnormError(f"{name} is not understood: {error}: {where}") from error
+    except (TypeError, ValueError, AttributeError, KeyError, OverflowError, WebnormError) as error:
+        raise WebnormError(f"{name} is not understood: {shortened(str(error), 500)}: {where}") from error
 
 
 def _origin(data: Mapping[str, Any], where: str) -> Origin | None:
@@ -251,23 +274,49 @@ def _count(value: Any) -> int:
     return int(value)
 
 
-_text, _integer, _flag = _exactly(str), _exactly(int), _exactly(bool)
+def _size(value: Any) -> int:
+    if not 0 <= _integer(value) <= _MOST_SIZE:
+        raise ValueError(f"{value}; expected 0 to 2^53")
+    return int(value)
+
+
+def _problem(value: Any) -> Problem:
+    problem = Problem.from_json(value)
+    _size(problem.rows)
+    _size(problem.cols)
+    _size(problem.options.max_workgroups)
+    return problem
+
+
+def _no_longer_than(most: int) -> Callable[[Any], str]:
+    def convert(value: Any) -> str:
+        if len(_string(value)) > most:
+            raise ValueError(f"{len(value)} characters; expected {most} at most")
+        return str(value)
+
+    return convert
+
+
+_string, _integer, _flag = _exactly(str), _exactly(int), _exactly(bool)
+# What `to_json` shortens has a few words more.
+_name, _text = _no_longer_than(_MOST_NAME), _no_longer_than(_MOST_TEXT + 100)
+_SHOWN_OF_DEVICE = ("adapter", "vendor", "backend", "type", "driver", "wgpu")
 _REQUIRED = ("op", "kernel", "constants", "problem", "status")
 _PROBLEM_REQUIRED = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
 _CONVERT: Mapping[str, Callable[[Any], Any]] = {
-    "op": _text,
-    "kernel": _text,
-    "constants": lambda value: {name: _integer(constant) for name, constant in value.items()},
-    "problem": Problem.from_json,
+    "op": _name,
+    "kernel": _name,
+    "constants": lambda value: {_name(name): _integer(constant) for name, constant in value.items()},
+    "problem": _problem,
     "status": _one_of(get_args(Status)),
     "reason": _text,
     "expected": _flag,
-    "case": _text,
+    "case": _name,
     "max_abs_error": _number,
     "max_rel_error": _number,
     "tolerance": _number,
     "worst": _text,
-    "non_finite": _integer,
+    "non_finite": _size,
     "deterministic": _flag,
     "watched": _flag,
     "median_ns": _number,
@@ -275,71 +324,25 @@ _CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "p80_ns": _number,
     "samples_ns": lambda value: tuple(map(_number, value)),
     "runs": lambda value: tuple(map(_count, value)),
-    "dispatches_per_sample": _integer,
+    "dispatches_per_sample": _size,
     "timing_method": _one_of(get_args(Method)),
     "cache": _one_of(get_args(Cache)),
     "calls": _one_of(get_args(Calls)),
-    "bytes": _integer,
+    "bytes": _size,
     "gbps": _number,
     "percent_of_copy": _number,
-    "flags": lambda value: tuple(map(_text, value)),
+    "flags": lambda value: tuple(map(_name, value)),
     "auto": _one_of(get_args(Source)),
     "render_ns": _number,
     "compile_ns": _number,
     "pipeline_ns": _number,
     "upload_ns": _number,
     "download_ns": _number,
-    "upload_bytes": _integer,
-    "download_bytes": _integer,
+    "upload_bytes": _size,
+    "download_bytes": _size,
     "call_ns": _number,
     "resident_call_ns": _number,
 }
-
-
-# --- Files
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a name beside `path` to write to; what was written there becomes `path` when the block ends well.
-
-    WebnormError where that is impossible; after any error `path` is what it was, and nothing else is left.
-    """
-    with _beside(path) as (beside, target):
-        yield beside
-        os.replace(beside, target)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all; WebnormError where it cannot be written."""
-    with replacing(path) as beside:
-        beside.write_text(text, encoding="utf-8", newline="\n")
-
-
-def check_writable(path: Path) -> None:
-    """Raise WebnormError now if `write_text` could not write there later; `path` itself is not touched."""
-    with _beside(path) as (beside, _):
-        beside.touch()
-
-
-@contextmanager
-def _beside(path: Path) -> Iterator[tuple[Path, Path]]:
-    beside = None
-    try:
-        # A link stays a link: what it points to is replaced.
-        target = path.resolve()
-        if target.exists() and not target.is_file():
-            # Replacing would turn a device such as /dev/null into a plain file.
-            raise WebnormError(f"cannot write {path}: it is there and is not a plain file")
-        # Not tempfile: its files are readable by their owner only, and would stay so once renamed.
-        beside = target.with_name(f".{target.name}.{os.getpid()}.part")
-        yield beside, target
-    except OSError as error:
-        raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        if beside is not None:
-            with suppress(OSError):
-                beside.unlink()
 
 
 # --- Rows of text, the same in the terminal and in Markdown
@@ -408,8 +411,10 @@ def level(result: Result, copy: Result | None) -> float:
     """A result's time as a multiple of a copy's, round by round where they stand in the same ones; without a
     copy its median.
     """
-    if copy is None or copy.median_ns is None or not (result.timed and result.beside(copy)):
-        return _median(result) / (copy.median_ns or 1.0 if copy else 1.0)
+    if copy is None or copy.median_ns is None or not copy.timed:
+        return _median(result)
+    if not (result.timed and result.beside(copy)):
+        return _median(result) / copy.median_ns
     return float(np.median(np.divide(result.samples_ns or (), copy.samples_ns or ())))
 
 
@@ -468,8 +473,10 @@ def layout(results: Sequence[Result]) -> Layout:
 def drift_remarks(results: Sequence[Result]) -> list[str]:
     """By how much the best copy became slower while everything was timed, in the worst of its runs."""
     copy = best([result for result in results if result.roofline])
-    drifts = [drift(own.tolist()) for own in copy.samples_by_run if len(own) > 1] if copy else []
-    if not drifts or copy is None:
+    if copy is None or not copy.sampled:
+        return []
+    drifts = [drift(own.tolist()) for own in copy.samples_by_run if len(own) > 1]
+    if not drifts:
         return []
     most = max(drifts, key=abs)
     return [f"{copy.kernel} at the end of the run: {100 * most:+.1f} % of its time at the beginning"]
@@ -538,7 +545,14 @@ def _spread_text(result: Result) -> str:
     """Half the distance of the 20th and the 80th percentile, in percent of the median."""
     if not result.timed or result.median_ns is None or result.p20_ns is None or result.p80_ns is None:
         return NOTHING
-    return f"{50 * (result.p80_ns - result.p20_ns) / result.median_ns:.0f}"
+    return percent_text(50 * (result.p80_ns - result.p20_ns) / result.median_ns)
+
+
+def percent_text(percent: float | None) -> str:
+    """A share in percent, without decimals."""
+    if percent is None:
+        return NOTHING
+    return f"{percent:.0f}" if abs(percent) < 1e6 else f"{percent:.3g}"
 
 
 def error_text(error: float | None) -> str:
@@ -558,7 +572,7 @@ def device_text(device: Mapping[str, Any]) -> str:
 
 def to_markdown(report: Report) -> str:
     """The device and a table per op and problem, with the columns of the terminal's table."""
-    parts = [f"Device: {_escape(device_text(report.device))}. webnorm {report.webnorm}."]
+    parts = [f"Device: {_escape(device_text(report.device))}. webnorm {_escape(report.webnorm)}."]
     for title, members in by_problem(report.results):
         table = layout(members)
         rules = ("---:" if column in NUMERIC else "---" for column in table.columns)
@@ -622,7 +636,7 @@ def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...
         time_text(result.median_ns),
         _spread_text(result),
         NOTHING if result.gbps is None else f"{result.gbps:.4g}",
-        NOTHING if result.percent_of_copy is None else f"{result.percent_of_copy:.0f}",
+        percent_text(result.percent_of_copy),
         error_text(result.max_abs_error),
         verdict(result),
         ", ".join(remarks),
@@ -630,10 +644,12 @@ def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...
 
 
 def _escape(text: str) -> str:
+    text = one_line(" ".join(word for word in re.split("[ \t\n]+", text) if word))
     # An underscore inside a word is plain text in GitHub's Markdown, and names are full of them.
     for special in "\\|*<`":
         text = text.replace(special, "\\" + special)
-    return " ".join(text.split())
+    # Brackets are plain, too, where no link follows.
+    return text.replace("](", "]\\(")
 
 
 def _joined(values: Mapping[str, Any]) -> str:

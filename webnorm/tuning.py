@@ -10,20 +10,25 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from webnorm import __version__, cache
+from webnorm import __version__, cache, files
 from webnorm.errors import WebnormError, unknown
 from webnorm.ops import OPS, Op
+from webnorm.printable import shortened
 from webnorm.problem import DTYPES, Problem
-from webnorm.results import check_writable, write_text
 
 SCHEMA = 1
 PACKAGED = Path(__file__).parent / "tunings"
+# Some thousands of choices; a call from Python reads it.
+_MOST_BYTES = 8 << 20
+_MOST_NAME = 1_000
+# Rows and columns that float64 does not count have no device.
+_MOST_SIZE = 1 << 53
 # What a choice for other rows is worth: within a factor of 2 there are as many rows per workgroup, give or
 # take one; and an x of this size keeps any device busy, so that more rows change nothing but the time.
 ROWS_FACTOR = 2.0
@@ -151,27 +156,46 @@ def _forgetting(path: Path) -> str:
 
 
 def applicable(platform: Platform) -> tuple[tuple[Tuning, ...], str | None]:
-    """The tunings to use on a platform, the user's first, and a word on the user's where it is ignored.
+    """The tunings to use on a platform, the user's first, and a word on what is ignored: stale, broken...
 
-    One that comes with webnorm was recorded for this version and may be of another driver. Raises
-    WebnormError for a broken file.
+    One that comes with webnorm was recorded for this version and may be of another driver.
     """
     found = []
-    note = None
-    path = path_of(platform)
-    if path.exists():
-        own = read(path)
-        objection = own.objection(platform)
-        if objection is None:
-            found.append(own)
-        else:
-            note = f"the tuning {path} is ignored: {objection}; {_forgetting(path)} removes it"
-            if own.platform.device == platform.device:
-                note += ", `webnorm tune` records a new one"
+    notes = []
+    try:
+        own, objection = _own(platform)
+        found += [own] if own else []
+    except WebnormError as error:
+        objection = f"{error}; until then it is ignored"
+    notes += [objection] if objection else []
     packaged = PACKAGED / platform.file_name
-    if packaged.exists():
-        found.append(read(packaged))
-    return tuple(found), note
+    try:
+        found += [read(packaged)] if _exists(packaged) else []
+    except WebnormError as error:
+        notes.append(str(error))
+    return tuple(found), "; ".join(notes) or None
+
+
+def _own(platform: Platform) -> tuple[Tuning | None, str | None]:
+    """The user's tuning for a platform, or why what there is does not hold."""
+    path = path_of(platform)
+    if not _exists(path):
+        return None, None
+    own = read(path)
+    objection = own.objection(platform)
+    if objection is None:
+        return own, None
+    note = f"the tuning {path} is ignored: {objection}; {_forgetting(path)} removes it"
+    if own.platform.device == platform.device:
+        note += ", `webnorm tune` records a new one"
+    return None, note
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise WebnormError(f"cannot read the tuning {path}: {error.strerror or error}") from error
 
 
 def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
@@ -181,7 +205,7 @@ def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
     is not to be overwritten.
     """
     fresh = Tuning(platform=platform, date=_today())
-    if not path.exists():
+    if not _exists(path):
         return fresh, None
     recorded = read(path)
     objection = recorded.objection(platform)
@@ -194,6 +218,23 @@ def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
     return fresh, f"the tuning {path} is not gone on with: {objection}"
 
 
+def record(
+    choices: Sequence[Choice], path: Path, platform: Platform, waiting: Callable[[], None] = lambda: None
+) -> Tuning:
+    """Add choices to what is in a file at this moment, others having no turn meanwhile; returns all of it.
+
+    `waiting` is called where another process keeps this one waiting. Raises WebnormError as `resume` does,
+    and where the file cannot be written.
+    """
+    prepare(path)
+    with files.turn(path, waiting):
+        recorded, _ = resume(path, platform)
+        for choice in choices:
+            recorded = recorded.having(choice)
+        write(recorded, path)
+    return recorded
+
+
 def _today() -> str:
     return datetime.date.today().isoformat()
 
@@ -204,14 +245,14 @@ def _today() -> str:
 def read(path: Path) -> Tuning:
     """The tuning in a file; raises WebnormError that says what is wrong with it and how to remove it."""
     try:
-        data = _object(json.loads(path.read_text(encoding="utf-8")), "the file")
+        data = _object(files.read_json(path, _MOST_BYTES), "the file")
         if data.get("schema") != SCHEMA:
             raise ValueError(f"schema is {data.get('schema')!r}; expected {SCHEMA}")
         described = _object(data.get("platform"), "platform")
         platform = Platform(**{one.name: _value(described, one.name, str) for one in fields(Platform)})
         return Tuning(platform=platform, date=_value(data, "date", str), choices=_choices(data, platform))
     except OSError as error:
-        raise WebnormError(f"cannot read the tuning {path}: {error.strerror}") from error
+        raise WebnormError(f"cannot read the tuning {path}: {error.strerror or error}") from error
     except (ValueError, WebnormError) as error:
         if not _removable(path):
             raise WebnormError(
@@ -229,31 +270,36 @@ def write(tuning: Tuning, path: Path) -> None:
         json.dumps({**vars(choice), "problem": choice.problem.as_json()}) for choice in tuning.choices
     )
     prepare(path)
-    write_text(path, f'{head[:-1]}, "choices": [\n{lines}\n]}}\n')
+    files.write_text(path, f'{head[:-1]}, "choices": [\n{lines}\n]}}\n')
 
 
 def prepare(path: Path) -> None:
     """Make the folder of a tuning file; WebnormError now if the file could not be written later."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WebnormError(f"cannot make the folder {path.parent}: {error.strerror}") from error
-    check_writable(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise WebnormError(f"cannot make the folder {path.parent}: {reason}") from error
+    files.check_writable(path)
 
 
 def forget(path: Path) -> bool:
     """Remove a tuning file; whether there was one. WebnormError for a file that may be something else."""
+    if not _exists(path):
+        return False
+    if not _removable(path):
+        raise WebnormError(
+            f"{path} is not removed: it is no tuning; expected a file that `webnorm tune` wrote, "
+            "delete it yourself if it was one"
+        )
     try:
-        if path.exists() and not _removable(path):
-            raise WebnormError(
-                f"{path} is not removed: it is no tuning; expected a file that `webnorm tune` wrote, "
-                "delete it yourself if it was one"
-            )
-        path.unlink()
+        # Who has read it is about to write it again.
+        with files.turn(path):
+            path.unlink()
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise WebnormError(f"cannot remove the tuning {path}: {error.strerror}") from error
+        raise WebnormError(f"cannot remove the tuning {path}: {error.strerror or error}") from error
     return True
 
 
@@ -262,7 +308,7 @@ def _removable(path: Path) -> bool:
     if path.suffix == ".json" and path.parent.resolve() == _folder().resolve():
         return True
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = files.read_json(path, _MOST_BYTES)
     except (OSError, ValueError):
         return False
     return isinstance(data, dict) and {"schema", "platform", "choices"} <= set(data)
@@ -270,14 +316,28 @@ def _removable(path: Path) -> bool:
 
 def _object(value: object, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{name} is {value!r}; expected an object")
+        raise ValueError(f"{name} is {_shown(value)}; expected an object")
     return value
 
 
 def _value(data: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    if type(data.get(name)) not in kinds:
-        raise ValueError(f"{name} is {data.get(name)!r}; expected {kinds[0].__name__}")
-    return data[name]
+    if name not in data:
+        raise ValueError(f"{name} is missing; expected {kinds[0].__name__}")
+    value = data[name]
+    if type(value) not in kinds:
+        raise ValueError(f"{name} is {_shown(value)}; expected {kinds[0].__name__}")
+    if isinstance(value, str) and len(value) > _MOST_NAME:
+        raise ValueError(f"{name} has {len(value)} characters; expected {_MOST_NAME} at most")
+    return value
+
+
+def _shown(value: object) -> str:
+    return shortened(repr(value), 200)
+
+
+def _size(name: str, value: int) -> None:
+    if not 0 <= value <= _MOST_SIZE:
+        raise ValueError(f"{name} is {value}; expected 0 to 2^53")
 
 
 def _ratio(data: Mapping[str, Any], name: str) -> float | None:
@@ -291,7 +351,7 @@ def _choices(data: Mapping[str, Any], platform: Platform) -> tuple[Choice, ...]:
     choices = data.get("choices")
     try:
         if not isinstance(choices, list):
-            raise ValueError(f"choices is {choices!r}; expected a list")
+            raise ValueError(f"choices is {_shown(choices)}; expected a list")
         return tuple(_choice(_object(one, f"choices[{at}]")) for at, one in enumerate(choices))
     except (ValueError, WebnormError):
         # Another version may have other options: then this is stale, not broken.
@@ -305,11 +365,15 @@ def _choice(data: Mapping[str, Any]) -> Choice:
     try:
         problem = Problem.from_json(given)
     except (TypeError, KeyError) as error:
-        raise ValueError(f"a problem is not understood: {error}") from error
+        raise ValueError(f"a problem is not understood: {shortened(str(error), 200)}") from error
+    for name, size in (("rows", problem.rows), ("cols", problem.cols)):
+        _size(name, size)
     constants = _object(data.get("constants"), "constants")
     op = _value(data, "op", str)
     if op not in OPS:
         raise unknown("op", op, OPS)
+    tried = _value(data, "tried", int)
+    _size("tried", tried)
     return Choice(
         op=op,
         problem=problem,
@@ -317,5 +381,5 @@ def _choice(data: Mapping[str, Any]) -> Choice:
         constants={name: _value(constants, name, int) for name in constants},
         speedup=_ratio(data, "speedup"),
         percent_of_copy=_ratio(data, "percent_of_copy"),
-        tried=_value(data, "tried", int),
+        tried=tried,
     )

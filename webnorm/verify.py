@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webnorm import tint
+from webnorm import files, tint
 from webnorm.browser import PAGE, Browser, Visit
 from webnorm.bundle import SCHEMA
 from webnorm.errors import WebnormError
@@ -24,6 +24,7 @@ _AGAIN = "export again"
 _NUMBER = (int, float, str, type(None))
 _TEXT = (str, type(None))
 MANIFEST = "manifest.json"
+_VERDICTS = ("pass", "fail", "skip")
 _KINDS = {
     bool: "true or false",
     dict: "an object",
@@ -180,7 +181,7 @@ def read_package(folder: Path) -> Package:
     expected = {**manifest["files"], **{one["file"]: one["sha256"] for one in _with_files(manifest)}}
     for name, digest in expected.items():
         path = folder / name
-        if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
+        if not _inside(folder, path):
             raise WebnormError(f"{folder / MANIFEST}: {name!r} lies outside of the folder; {_AGAIN}")
         found = hashlib.sha256(_read(path)).hexdigest()
         if found != digest:
@@ -188,6 +189,14 @@ def read_package(folder: Path) -> Package:
     for path in (folder / "index.js", folder / PAGE):
         _read(path)
     return Package(folder, manifest, _texts(folder / "index.js", manifest) if shutil.which("node") else {})
+
+
+def _inside(folder: Path, path: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):
+        # No file has such a name, or its links lead in a circle.
+        return False
 
 
 def _texts(index: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -214,7 +223,7 @@ def _with_files(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        manifest: dict[str, Any] = files.read_json(path)
     except NotADirectoryError:
         raise WebnormError(f"{folder}: expected the folder of an export, not a file") from None
     except FileNotFoundError:
@@ -225,8 +234,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             ) from None
         raise WebnormError(f"{folder}: no such folder; expected one that `webnorm export OP` wrote") from None
     except OSError as error:
-        raise WebnormError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+        raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
         raise WebnormError(f"{path}: not JSON ({error}); {_AGAIN}") from error
     _check_form(manifest, {"schema": int}, str(path))
     if manifest["schema"] != SCHEMA:
@@ -244,6 +253,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         if "verdict" in one["native"]:
             where = f"{one['name']}.native"
             _check_form(one["native"], _NATIVE, str(path), where)
+            if one["native"]["verdict"] not in _VERDICTS:
+                got = json.dumps(one["native"]["verdict"])[:40]
+                raise WebnormError(
+                    f"{path}: {where}.verdict is {got}; expected {', '.join(_VERDICTS)}: {_AGAIN}"
+                )
             for name, vector in one["native"]["vectors"].items():
                 _check_form(vector, {"verdict": str}, str(path), f"{where}.vectors.{name}")
     return manifest
@@ -253,11 +267,11 @@ def _read(path: Path) -> bytes:
     try:
         if path.exists() and not path.is_file():
             raise WebnormError(f"{path}: expected a file; {_AGAIN}")
-        return path.read_bytes()
+        return files.read_bytes(path)
     except FileNotFoundError:
         raise WebnormError(f"{path}: the file is missing; {_AGAIN}") from None
     except OSError as error:
-        raise WebnormError(f"{path}: cannot be read: {error.strerror}") from error
+        raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _damaged(path: Path, digest: str | None, expected: str, what: str = "") -> WebnormError:
@@ -330,6 +344,8 @@ def judged(package: Package, visit: Visit) -> Seen:
     if isinstance(report, dict) and report.get("error"):
         raise WebnormError(f"{PAGE} could not check: {report['error']}")
     _check_form(report, _REPORT, f"the report of {PAGE}")
+    for cols, name in report["chosen"].items():
+        _check_form(name, _TEXT, f"the report of {PAGE}", f"chosen.{cols}")
     reported = {one["name"]: one for one in report["shaders"]}
     names = {
         cols: [one["name"] for one in package.manifest["vectors"] if one["cols"] == cols]
@@ -391,8 +407,8 @@ def _line(
         chosen=chosen.get(str(entry["cols"])) == entry["name"],
         native=native,
         browser=browser,
-        gbps=timing.get("gbps"),
-        percent_of_copy=timing.get("percent_of_copy"),
+        gbps=_number(timing.get("gbps")),
+        percent_of_copy=_number(timing.get("percent_of_copy")),
         complaints=tuple(complaints),
     )
 
@@ -405,8 +421,8 @@ def _native(entry: Mapping[str, Any]) -> tuple[Side, dict[str, str]]:
     return Side(entry["verdict"], _number(entry.get("max_abs_error"))), vectors
 
 
-def _number(value: float | str | None) -> float | None:
+def _number(value: Any) -> float | None:
     try:
         return None if value is None else float(value)
-    except ValueError:
+    except (TypeError, ValueError, OverflowError):
         return math.nan

@@ -1,0 +1,380 @@
+"""Files are read if they are sane, written whole or not at all, and changed by one process at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import webnorm
+from test_tuning import PLATFORM, choice
+from webnorm import bench, files, tune, tuning
+from webnorm.device import Device
+from webnorm.errors import WebnormError
+from webnorm.presets import tasks
+from webnorm.problem import Problem
+
+# --- reading
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[" * 200_000, "more than 32 lists and objects lie within one another"),
+        ("[" * 40 + "]" * 40, "more than 32 lists and objects lie within one another"),
+        ('{"a":' * 33 + "1" + "}" * 33, "more than 32 lists and objects lie within one another"),
+        (f"1{'0' * 400}", "an integer of 401 digits; expected less than 2^128"),
+        (f"-1{'0' * 5000}", "an integer of 5001 digits"),
+        ("1e400", "1e400 is more than float64 holds"),
+        ("NaN", "NaN is no JSON number"),
+        ('{"a": 1, "b": 2, "a": 3}', "key 'a' is there twice"),
+        ("\0", "Expecting value"),
+    ],
+)
+def test_what_is_no_sane_json(text: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(ValueError) as refused:
+        files.read_json(path)
+    assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ['{"a": [1.5, {"b": null}]}', f"{2**64}", "[" * 32 + "]" * 32, '"\\ud800"'])
+def test_sane_json(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    assert files.read_json(path) == json.loads(text)
+
+
+def test_only_plain_files_of_a_sane_size_are_read(tmp_path: Path) -> None:
+    pipe, huge = tmp_path / "pipe", tmp_path / "huge"
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no pipes with names")
+    os.mkfifo(pipe)
+    with huge.open("wb") as file:
+        file.truncate(1 << 40)
+    for path, complaint in (
+        (pipe, "it is no plain file"),
+        (Path("/dev/zero"), "it is no plain file"),
+        (tmp_path, "Is a directory"),
+        (huge, "it has 1099511627776 bytes; expected 67108864 at most"),
+        (tmp_path / "a\0b", "it is no name of a file"),
+        (tmp_path / "absent", "No such file"),
+    ):
+        with pytest.raises(OSError) as refused:
+            files.read_bytes(path)
+        assert complaint in str(refused.value)
+
+
+# --- writing
+
+
+def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    files.write_text(path, "new\n")
+    assert path.read_bytes() == b"new\n"
+    assert os.listdir(tmp_path) == ["out.txt"]
+
+
+def test_a_write_that_breaks_off_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), files.replacing(path) as beside:
+        beside.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["out.txt"]
+
+
+def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    files.write_text(tmp_path / "written", "")
+    assert (tmp_path / "written").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    try:
+        link.symlink_to(tmp_path / "real")
+    except OSError:
+        pytest.skip("this system lets us make no links")
+    files.write_text(link, "text")
+    assert link.is_symlink() and (tmp_path / "real").read_text() == "text"
+
+
+def unwritable(tmp_path: Path, kind: str) -> Path:
+    (tmp_path / "file").touch()
+    return {
+        "no folder": tmp_path / "absent" / "out.json",
+        "a folder": tmp_path,
+        "under a file": tmp_path / "file" / "out.json",
+        "a name too long": tmp_path / ("x" * 5000),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["no folder", "a folder", "under a file", "a name too long"])
+def test_an_unwritable_path_is_told_before_and_after_the_run(tmp_path: Path, kind: str) -> None:
+    path = unwritable(tmp_path, kind)
+    for attempt in (files.check_writable, lambda path: files.write_text(path, "text")):
+        with pytest.raises(WebnormError, match="cannot write"):
+            attempt(path)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="no device file to write to")
+def test_a_device_is_not_replaced_by_a_file() -> None:
+    with pytest.raises(WebnormError, match="not a plain file"):
+        files.write_text(Path(os.devnull), "text")
+    assert Path(os.devnull).is_char_device()
+
+
+def test_checking_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    files.check_writable(path)
+    assert os.listdir(tmp_path) == []
+    path.write_text("old")
+    files.check_writable(path)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["out.json"]
+
+
+def test_a_link_laid_where_the_new_file_is_prepared_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webnorm.files.secrets.token_hex", lambda count: "0")
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (tmp_path / ".out.json.0.part").symlink_to(precious)
+    with pytest.raises(WebnormError, match=r"cannot write .*out\.json: File exists"):
+        files.write_text(tmp_path / "out.json", "text")
+    assert precious.read_text() == "precious"
+
+
+def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 250)
+    files.write_text(path, "\ud800")
+    assert path.read_bytes() == rb"\ud800"
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file grows beyond a few bytes."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+SMALL = ["--rows", "8", "--cols", "48", "--budget", "0.1"]
+SAVING: list[tuple[list[str], str]] = [
+    (
+        ["bench", *SMALL, "-k", "naive", "--json", "out.json", "--csv", "b.csv", "--plot", "c.svg"],
+        "naive",
+    ),
+    (["check", "-k", "naive", "--case", "rows-1", "--json", "out.json"], "rows-1, float32"),
+    (["tune", "--op", "rms_norm", "--dtype", "float32", *SMALL, "--out", "out.json"], "variants tried"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "found"), SAVING, ids=["bench", "check", "tune"])
+def test_a_full_disk_costs_the_file_and_not_the_table(
+    arguments: list[str], found: str, tmp_path: Path, device: Device
+) -> None:
+    with full_disk():
+        done = webnorm(arguments, tmp_path)
+    assert done.returncode == 2
+    assert found in done.stdout
+    assert done.stderr.count("\n") == 1 and "cannot write out.json: File too large" in done.stderr
+    assert os.listdir(tmp_path) == []
+    if arguments[0] == "bench":
+        # Each file is tried.
+        assert all(f"cannot write {name}" in done.stderr for name in ("b.csv", "c.svg"))
+
+
+def test_what_was_there_stays_where_the_disk_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    with full_disk(), pytest.raises(WebnormError, match=r"cannot write .*out\.json: File too large"):
+        files.write_text(path, "new" * 100)
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["out.json"]
+
+
+def test_a_folder_that_goes_meanwhile_costs_the_file_and_not_the_table(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = bench.run
+
+    def run(*arguments: Any) -> Iterator[Any]:
+        for event in real(*arguments):
+            shutil.rmtree(tmp_path / "gone", ignore_errors=True)
+            yield event
+
+    monkeypatch.setattr(bench, "run", run)
+    (tmp_path / "gone").mkdir()
+    files_asked = ["--json", "gone/out.json", "--markdown", "kept.md"]
+    done = webnorm(["bench", *SMALL, "-k", "naive", *files_asked], tmp_path)
+    assert done.returncode == 2 and "naive" in done.stdout
+    assert done.stderr == "webnorm: cannot write gone/out.json: No such file or directory\n"
+    assert "naive" in (tmp_path / "kept.md").read_text()
+
+
+# --- taking turns
+
+RECORDS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from dataclasses import replace
+from test_tuning import PLATFORM, choice
+from webnorm import tuning
+from webnorm.problem import Problem
+print("ready", flush=True)
+sys.stdin.readline()
+for rows in range(8):
+    one = choice(Problem(rows=100 * int(sys.argv[3]) + rows + 1, cols=64))
+    tuning.record([one], Path(sys.argv[1]), PLATFORM)
+"""
+HOLDS = """
+import sys
+from pathlib import Path
+from webnorm import files
+with files.turn(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    """A process that has said a word and waits for a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline()
+    return process
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.json"
+    writers = [start(RECORDS, str(path), str(Path(__file__).parent), str(n)) for n in range(3)]
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    for writer in writers:
+        _, errors = writer.communicate(timeout=60)
+        assert writer.returncode == 0, errors
+    rows = {one.problem.rows for one in tuning.read(path).choices}
+    assert rows == {100 * n + row + 1 for n in range(3) for row in range(8)}
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_turn_ends_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.json"
+    holder = start(HOLDS, str(path))
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate(timeout=60)
+    assert os.listdir(tmp_path) == [".tuning.json.lock"]
+    began = time.monotonic()
+    tuning.record([choice()], path, PLATFORM)
+    assert time.monotonic() - began < 1
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_who_waits_is_told_and_does_not_wait_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(files, "MOST_WAIT_S", 0.3)
+    path = tmp_path / "tuning.json"
+    told: list[str] = []
+    holder = start(HOLDS, str(path))
+    with pytest.raises(WebnormError, match=r"tuning\.json: another process has been writing it for 0\.3 s"):
+        tuning.record([choice()], path, PLATFORM, lambda: told.append("told"))
+    assert told == ["told"] and not path.exists()
+    holder.communicate("\n", timeout=60)
+    tuning.record([choice()], path, PLATFORM, lambda: told.append("again"))
+    assert told == ["told"] and os.listdir(tmp_path) == [path.name]
+
+
+def test_a_file_system_without_locks_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object, **__: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("webnorm.files.FileLock.acquire", no_locks)
+    path = tmp_path / "tuning.json"
+    tuning.record([choice()], path, PLATFORM)
+    assert len(tuning.read(path).choices) == 1
+
+
+def choosing(
+    monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[int], object], count: int
+) -> Sequence[tuning.Choice]:
+    """Make `webnorm tune` find a choice for each task at once, `meanwhile` before each."""
+    found = tasks("rms_norm", [(rows + 1, 48) for rows in range(count)])
+    choices = [choice(task.problem, op="rms_norm") for task in found]
+
+    def run(*_: object) -> Iterator[tune.Tuned]:
+        for at, task in enumerate(found):
+            meanwhile(at)
+            rules: Any = "the rules' choice"
+            yield tune.Tuned(task, choices[at], rules, ())
+
+    monkeypatch.setattr(tune, "run", run)
+    return choices
+
+
+TUNE = ["tune", "--op", "rms_norm", "--rows", "1,2,3", "--cols", "48", "--out", "out.json"]
+
+
+def test_a_tuning_goes_into_what_is_in_the_file_by_then(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.json"
+    platform = tuning.Platform.of(device.adapter.description())
+    others = [choice(Problem(rows=rows, cols=64)) for rows in (10, 20, 30)]
+    mine = choosing(monkeypatch, lambda at: tuning.record([others[at]], path, platform), 3)
+    done = webnorm(TUNE, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"6 choices are in {path.name}" in done.stdout
+    assert {one.key for one in tuning.read(path).choices} == {one.key for one in (*others, *mine)}
+
+
+def test_what_could_not_be_saved_goes_into_the_file_later(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.json"
+    platform = tuning.Platform.of(device.adapter.description())
+    tuning.record([choice()], path, platform)
+    whole = path.read_text()
+
+    def meanwhile(at: int) -> None:
+        path.write_text("{" if at < 2 else whole)
+
+    mine = choosing(monkeypatch, meanwhile, 3)
+    done = webnorm(TUNE, tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+    assert {one.key for one in tuning.read(path).choices} == {one.key for one in (choice(), *mine)}
+    # To the end it is not understood, and is not overwritten.
+    choosing(monkeypatch, lambda at: path.write_text("{"), 3)
+    done = webnorm([*TUNE, "--again"], tmp_path)
+    assert done.returncode == 2 and done.stdout.count("rms_norm, ") == 3
+    assert done.stderr.count("\n") == 1 and "out.json is no tuning, or broken" in done.stderr
+    assert path.read_text() == "{"

@@ -1,0 +1,207 @@
+"""Small files: read whole if they are sane, written whole or not at all, changed by one process at a time."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from filelock import FileLock, Timeout
+
+from webnorm.errors import WebnormError
+
+# More than this has no file that webnorm wrote; Python needs many times as much memory to hold it.
+MOST_BYTES = 64 << 20
+# Objects and lists within one another, and the largest integer: both are far beyond what webnorm writes.
+_DEEPEST = 32
+_LARGEST = 1 << 128
+# Seconds until a wait for another process is told of, and until it is given up.
+PATIENCE_S, MOST_WAIT_S = 3.0, 30.0
+# File systems without locks.
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
+
+
+# --- reading
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """What is in a plain file; OSError for anything else, as `check_plain` has it."""
+    check_plain(path, most)
+    with path.open("rb") as file:
+        return file.read(most)
+
+
+def check_plain(path: Path, most: int) -> None:
+    """Raise OSError for what is no plain file, such as /dev/zero or a pipe without a writer, or too large."""
+    try:
+        status = path.stat()
+    except ValueError as error:
+        raise OSError(errno.EINVAL, f"it is no name of a file: {error}") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is no plain file")
+    if status.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {status.st_size} bytes; expected {most} at most")
+
+
+def read_json(path: Path, most: int = MOST_BYTES) -> Any:
+    """The JSON in a plain file; OSError where that cannot be read, ValueError where it is no sane JSON."""
+    text = read_bytes(path, most).decode("utf-8")
+    try:
+        data = json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_bounded,
+            object_pairs_hook=_without_twins,
+        )
+    except RecursionError:
+        data = None
+        deep = True
+    else:
+        deep = _deeper(data, _DEEPEST)
+    if deep:
+        raise ValueError(f"more than {_DEEPEST} lists and objects lie within one another")
+    return data
+
+
+def _refuse_constant(literal: str) -> NoReturn:
+    raise ValueError(f"{literal} is no JSON number")
+
+
+def _finite(literal: str) -> float:
+    value = float(literal)
+    if not math.isfinite(value):
+        raise ValueError(f"{literal[:20]} is more than float64 holds")
+    return value
+
+
+def _bounded(literal: str) -> int:
+    # Python itself refuses to read some thousands of digits.
+    if len(literal) > 40 or abs(value := int(literal)) >= _LARGEST:
+        raise ValueError(f"an integer of {len(literal.lstrip('-'))} digits; expected less than 2^128")
+    return value
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twin = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twin!r} is there twice")
+    return found
+
+
+def _deeper(data: Any, most: int) -> bool:
+    """Whether there are more than so many lists and objects within one another."""
+    level = [data]
+    for _ in range(most + 1):
+        level = [one for one in level if isinstance(one, dict | list)]
+        if not level:
+            return False
+        level = [one for holder in level for one in (holder.values() if isinstance(holder, dict) else holder)]
+    return True
+
+
+# --- writing
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a file beside `path` to write to; it becomes `path` when the block ends well.
+
+    WebnormError where that is impossible; after any error `path` is what it was, and nothing else is left.
+    """
+    with _beside(path) as (beside, target):
+        yield beside
+        os.replace(beside, target)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all; WebnormError where it cannot be written."""
+    with replacing(path) as beside:
+        # Names of files may hold what UTF-8 does not.
+        beside.write_bytes(text.encode("utf-8", "backslashreplace"))
+
+
+def check_writable(path: Path) -> None:
+    """Raise WebnormError now if `write_text` could not write there later; `path` itself is not touched."""
+    with _beside(path):
+        pass
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[tuple[Path, Path]]:
+    target = _target(path)
+    # Not tempfile: its files are readable by their owner only, and would stay so once renamed.
+    beside = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
+    try:
+        # A file of its own: a link that somebody laid there is not followed.
+        beside.touch(exist_ok=False)
+        yield beside, target
+    except OSError as error:
+        raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            beside.unlink()
+
+
+def _target(path: Path) -> Path:
+    """The file to replace: a link stays a link, what it points to is replaced."""
+    try:
+        target = path.resolve()
+        if target.exists() and not target.is_file():
+            # Replacing would turn a device such as /dev/null into a plain file.
+            raise WebnormError(f"cannot write {path}: it is there and is not a plain file")
+    except OSError as error:
+        raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+    except (ValueError, RuntimeError) as error:
+        # A name that holds a NUL; links that lead in a circle.
+        raise WebnormError(f"cannot write {path}: {error}") from error
+    return target
+
+
+# --- taking turns
+
+
+@contextmanager
+def turn(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold off other processes that want their turn with `path`, in a folder that is there.
+
+    A process that ends, however it ends, has no turn any more. `waiting` is called where another's takes
+    seconds; WebnormError where it takes much longer. A file system without locks knows no turns.
+    """
+    target = _target(path)
+    beside = target.with_name(f".{target.name[:40]}.lock")
+    lock = FileLock(beside, fallback_to_soft=False)
+    held = True
+    try:
+        try:
+            lock.acquire(timeout=PATIENCE_S)
+        except Timeout:
+            waiting()
+            lock.acquire(timeout=MOST_WAIT_S - PATIENCE_S)
+    except Timeout:
+        raise WebnormError(
+            f"cannot write {path}: another process has been writing it for {MOST_WAIT_S:g} s"
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+        held = False
+    try:
+        yield
+    finally:
+        if held:
+            # While it is held: who opened it meanwhile sees that it is gone, and opens another.
+            with suppress(OSError):
+                beside.unlink()
+            lock.release()
