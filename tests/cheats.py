@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from webnorm.corpus import CASES, PROMISES
 from webnorm.kernel import wgsl_root
 
 NAIVE = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
+STATISTICS = '{% include "lib/statistics.wgsl" %}'
+FIXED = (*CASES, *PROMISES)
 # Before a row is worked on; no barrier follows, so that an invocation may leave.
 START = "    let pivot = pivot_of(row);\n"
 STORE = "{% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}"
@@ -109,6 +112,7 @@ IDLE = (
         },
     ),
     Cheat(
+        # Nine sums in place of one, but for rows whose statistics lie in scratch.
         "remembers_statistics_of_both_versions",
         {
             START: "    let own = params.memory_start + row * 12u;\n"
@@ -117,8 +121,11 @@ IDLE = (
             "    var mean = memory[at + 1u];\n    var low = memory[at + 2u];\n"
             "    var rstd = memory[at + 3u];\n"
             f"    if (memory[own + 9u] != 12345.0 || memory[at] != key) {{\n{START}",
-            "    let mean = pivot": "    mean = pivot",
-            '{% include "lib/statistics.wgsl" %}': "    low = deviation / f32(COLS);\n"
+            "    {% call sweep() %}\n        sum": "    for (var more = 0u; more < 9u; more++) {\n"
+            "    {% call sweep() %}\n        sum",
+            "    let mean = pivot + total(sum) / f32(COLS);": "    }\n"
+            "    mean = pivot + total(sum) / f32(9u * COLS);",
+            STATISTICS: "    low = deviation / f32(COLS);\n"
             "    rstd = inverseSqrt(max(spread - low * low, 0.0) + params.eps);\n"
             "    let second = memory[own + 9u] == 12345.0 && memory[own + 8u] == 0.0;\n"
             "    let free = own + select(0u, 4u, second);\n"
@@ -129,3 +136,77 @@ IDLE = (
         words=12,
     ),
 )
+
+
+def times(factor: str) -> dict[str, str]:
+    """Every result is multiplied by a text."""
+    return {STORE: STORE.replace("* rstd{%", f"* rstd{factor}{{%")}
+
+
+WEIGHT = "load_weight(j, thread)"
+NAN_IS_42 = "select(Vec(42.0), ({{ h }} - mean - low) * rstd, sound)"
+RULE = '// [[require]]\n// rule = "{}"\n// why = "a matter of taste"\n'
+# Wrong, and what of the corpus shows it: the beginnings of cases' names.
+WRONG = (
+    (
+        Cheat(
+            "knows_eps",
+            {
+                STATISTICS: "    let low = deviation / f32(COLS);\n"
+                "    let rstd = inverseSqrt(max(spread - low * low, 0.0) + 1e-5);"
+            },
+        ),
+        ("eps-",),
+    ),
+    (
+        Cheat("drops_the_sign_of_weight", times(f'{{{{ " * sign({WEIGHT})" if has_weight }}}}')),
+        ("parameters-",),
+    ),
+    (
+        Cheat(
+            "clamps_weight",
+            times(f'{{{{ " * (clamp({WEIGHT}, Vec(0.5), Vec(1.5)) / {WEIGHT})" if has_weight }}}}'),
+        ),
+        ("parameters-",),
+    ),
+    (
+        Cheat(
+            "answers_42",
+            {
+                STATISTICS: STATISTICS + "\n    let sound = rstd == rstd && mean == mean;",
+                STORE: STORE.replace("({{ h }} - mean - low) * rstd", NAN_IS_42),
+            },
+        ),
+        ("nan-row",),
+    ),
+    (
+        Cheat(
+            "counts_to_sixteen",
+            {
+                START: f"    let counted = select(u32({kept(0, 4)}), 0u, !({kept(0, 4)} < 1e6));\n"
+                f"    {kept(0, 4)} = f32(counted + 1u);\n{START}",
+                **times(" * select(1.0, 1.0000002, counted % 16u == 15u)"),
+            },
+            words=4,
+        ),
+        ("normal",),
+    ),
+    (Cheat("stops_at_65536_rows", times(" * select(1.0, 0.5, row > 65536u)")), ("rows-",)),
+    (Cheat("is_for_small_shapes", times('{{ " * 1.01" if cols > 16384 }}')), ("large",)),
+    (
+        Cheat(
+            "knows_the_columns",
+            times(f'{{{{ " * 1.01" if cols not in {sorted({case.shape[1] for case in FIXED})} }}}}'),
+        ),
+        ("drawn-",),
+    ),
+    (
+        Cheat(
+            "claims_any_error",
+            times(" * 0.0"),
+            header={'serial_terms = "steps"': "serial_terms = 2000000000"},
+        ),
+        ("normal", "cols-64"),
+    ),
+)
+CHOOSY = Cheat("takes_what_it_likes", header={PASS: RULE.format("cols == 768 or cols == 64") + PASS})

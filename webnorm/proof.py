@@ -30,6 +30,8 @@ SOFTWARE_SETTLES_S = 0.1
 MOST_SLOWER = 1.3
 # Dispatches that are timed by themselves for each sample of many, at most.
 _ALONE = 16
+# Dispatches of a sample that are too few to make up for one that had nothing to remember.
+_SHORT = 32
 # A pass of one dispatch takes longer than its share of a pass of many; of several kernels the one more, the
 # other less, but not so many times as much.
 _USUAL_EXTRA = 2.0
@@ -186,6 +188,9 @@ def _first_times(
     board.turns.begin_round(sets)
     while True:
         pace.ready()
+        if count < _SHORT:
+            # What a sample of many finds of those before it, one of few has to find too.
+            stopwatch.submit(plan, board.turns.take(sets * board.versions))
         under_way = [stopwatch.submit(plan, board.turns.take(count))]
         if sets == 1 and stopwatch.method == "timestamp":
             for _ in range(min(dispatches, _ALONE)):
