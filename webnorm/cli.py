@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from webnorm.browser import Visit
     from webnorm.device import AdapterInfo, Traits
-    from webnorm.kernel import Kernel
+    from webnorm.kernel import Broken, Kernel
     from webnorm.ops import Op
     from webnorm.presets import Task
     from webnorm.render import Shader
@@ -407,15 +407,28 @@ def list_kernels(
 
     Asked with --dtype and --option it says so for such a problem, and leaves out the ops that have none.
     """
-    from webnorm.kernel import discover
     from webnorm.ops import OPS
     from webnorm.overview import kernel_table
 
     if op is not None and op not in OPS:
         raise unknown("op", op, OPS)
-    kernels = [kernel for kernel in discover(wgsl or ()) if op in (None, kernel.op.name)]
+    found, broken = _survey(wgsl)
+    kernels = [kernel for kernel in found if op in (None, kernel.op.name)]
     traits = _traits_or_none(adapter)
     _console().print(kernel_table(kernels, traits, dtype or "float32", option or ()))
+    _tell_broken(one for one in broken if op in (None, one.op.name))
+
+
+def _survey(roots: Sequence[Path] | None) -> tuple[list[Kernel], list[Broken]]:
+    from webnorm.kernel import survey
+
+    return survey(roots or ())
+
+
+def _tell_broken(broken: Iterable[Broken]) -> None:
+    """A line for each file of the user's that is no kernel; the others are of use all the same."""
+    for one in broken:
+        print(f"webnorm: left out: {one.reason}", file=sys.stderr)
 
 
 def _traits_or_none(adapter: str | None) -> Traits | None:
@@ -458,17 +471,18 @@ def show(
     from webnorm import overview
     from webnorm.auto import choose
     from webnorm.device import BROWSER
-    from webnorm.kernel import AUTO, chosen_variants, discover, select
+    from webnorm.kernel import AUTO, chosen_variants, select
     from webnorm.problem import Problem
     from webnorm.render import TARGETS, render_shader
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
-    found = discover(wgsl or ())
+    found, broken = _survey(wgsl)
     home = _op_named(op)
     names = [name for name in (kernel, diff) if name is not None]
     named = _but_auto(names, constant) or ()
-    asked = {name: select(found, name, home.name, also=(AUTO, "copy")) for name in named}
+    asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
+    _tell_broken(broken)
     info = _adapter_or_none(adapter) if target == "native" else None
     traits = BROWSER if info is None else info.traits
     # A page runs on other adapters than this one, of which no tuning tells.
