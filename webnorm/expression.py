@@ -127,12 +127,13 @@ def _shown(tree: Tree) -> str:
     if not isinstance(tree, list):
         return str(tree)
     operator, *operands = tree
-    parts = [f"({_shown(part)})" if isinstance(part, list) else str(part) for part in operands]
-    if operator == "if":
-        return f"{parts[1]} if {parts[0]} else {parts[2]}"
     if operator in _FUNCTIONS:
-        return f"{operator}({', '.join(_shown(part) for part in operands)})"
-    return f" {operator} ".join(parts)
+        return f"{operator}({', '.join(map(_shown, operands))})"
+    simple = [not isinstance(part, list) or part[0] in _FUNCTIONS for part in operands]
+    parts = [
+        _shown(part) if alone else f"({_shown(part)})" for part, alone in zip(operands, simple, strict=True)
+    ]
+    return f"{parts[1]} if {parts[0]} else {parts[2]}" if operator == "if" else f" {operator} ".join(parts)
 
 
 def _tree(node: nodes.Node, quoted: str) -> Tree:

@@ -432,7 +432,10 @@ class _Rules:
         known = dict(values)
         derived = []
         for name, tree in self.derived:
-            simple = expression.simplify(tree, known)
+            try:
+                simple = expression.simplify(tree, known)
+            except WebnormError as error:
+                raise WebnormError(f"derived {name}: {error}") from error
             if isinstance(simple, int):
                 known[name] = simple
             else:
@@ -853,6 +856,7 @@ def survey(extra: Sequence[Path] = ()) -> tuple[list[Kernel], list[Broken]]:
     for root in (wgsl_root(), *extra):
         for path in _kernel_files(root):
             key = path.parent.name, path.stem
+            found.pop(key, None)
             try:
                 found[key] = load(path)
             except Exception as error:

@@ -111,9 +111,7 @@ def _bindings(
     for one in kernel.scratch:
         words = kernel.value(f"words of {one.name}", one.words, names, least=0)
         if words > MOST_WORDS:
-            raise kernel.mistake(
-                f"words of {one.name}", f"a record has {words}; expected at most {MOST_WORDS}"
-            )
+            raise kernel.mistake(f"words of {one.name}", f"{words}; expected at most {MOST_WORDS}")
         if words > 0:
             scratch.append((one, words))
     most = max(
