@@ -135,6 +135,11 @@ OPERATORS = [
 _leaves = st.sampled_from([*NAMES, *NUMBERS[:7], "", "(", "x.y", "x[0]", "none", "'a'", "\x1b", "\u202e"])
 
 
+def repeated(text: str, times: int) -> str:
+    """The text so many times, or as often as makes a file that is too large: repetitions stand in others."""
+    return text * min(times, 1 + (1 << 16) // len(text))
+
+
 def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
         st.tuples(inner, st.sampled_from(OPERATORS), inner).map(" ".join),
@@ -145,7 +150,7 @@ def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
             "{0[0]}({0[1]}, {0[2]})".format
         ),
         st.tuples(inner, st.integers(1, 300)).map(
-            lambda pair: (f"({pair[0]} * " * pair[1]) + "2" + ")" * pair[1]
+            lambda pair: repeated(f"({pair[0]} * ", pair[1]) + "2" + ")" * pair[1]
         ),
     )
 
@@ -166,7 +171,7 @@ values = st.recursive(
         st.lists(inner, max_size=4).map(lambda parts: f"[{', '.join(parts)}]"),
         inner.map("{{a = {}}}".format),
         st.tuples(st.integers(1, 3000), inner).map(lambda pair: "[" * pair[0] + pair[1] + "]" * pair[0]),
-        st.tuples(st.integers(1, 200), inner).map(lambda pair: f"[{', '.join([pair[1]] * pair[0])}]"),
+        st.tuples(st.integers(1, 200), inner).map(lambda pair: f"[{repeated(pair[1] + ', ', pair[0])}]"),
     ),
     max_leaves=6,
 )
