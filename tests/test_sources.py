@@ -115,6 +115,22 @@ def test_a_link_within_the_folder_is_followed(home: Path) -> None:
     assert render_shader(default_variant(kernel, SIMPLE, GPU), SIMPLE, "native", GPU).text == "fine\n"
 
 
+def test_a_path_with_dots_behind_a_link(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shader_of(home, '{% include "lib/part.wgsl" %}', {"part.wgsl": "text"})
+    (home.parent / "far" / "away").mkdir(parents=True)
+    monkeypatch.chdir(link(home.parent / "far" / "away" / "link", home / "lib", folder=True))
+    for name in (
+        "../layer_norm/mine.wgsl",
+        "../layer_norm/../layer_norm/mine.wgsl",
+        f"{home}/lib/../layer_norm/mine.wgsl",
+    ):
+        kernel = load(Path(name))
+        assert render_shader(default_variant(kernel, SIMPLE, GPU), SIMPLE, "native", GPU).text == "text\n"
+    (home.parent / "outside" / "k.wgsl").write_text(HEADER)
+    link(home / "rms_norm", home.parent / "outside", folder=True)
+    assert "lies outside" in refusal(lambda: load(Path("../rms_norm/k.wgsl")))
+
+
 def test_a_link_that_is_turned_round_is_noticed(home: Path) -> None:
     (home / "lib" / "real.wgsl").write_text("text")
     part = link(home / "lib" / "part.wgsl", Path("real.wgsl"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import keyword
 import math
-import os
 import re
 import reprlib
 import tomllib
@@ -522,7 +521,8 @@ def home(path: Path) -> tuple[Path, str]:
 
     It is the folder above that of the op, as with --wgsl, or the file's own where that is no op.
     """
-    folder = Path(os.path.abspath(path)).parent
+    # Not resolved: a link in the place of an op's folder may lead out, too.
+    folder = path.absolute().parent
     if folder.name not in OPS:
         folder = folder.resolve()
     return folder.parent if folder.name in OPS else folder, folder.name
