@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webnorm.errors import WebnormError
-from webnorm.expression import check_names, evaluate, names, parse, simplify
+from webnorm.expression import LARGEST, check_names, evaluate, names, parse, shown, simplify
 
 VALUES = {"rows": 7, "cols": 768, "a": 3, "b": 0}
 
@@ -79,6 +79,68 @@ def test_refused_in_one_line_that_quotes_it(text: str) -> None:
         parse(text)
     assert repr(text) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 100_000 + "1" + ")" * 100_000,
+        "(" * 900 + "1" + ")" * 900,
+        "not " * 400 + "1",
+        "-" * 1900 + "1",
+        "1 if 1 else " * 150 + "1",
+        "+".join("1" * 990),
+        "+".join("1" * 60),
+        "max(" * 60 + "1" + ", 1)" * 60,
+        "1 < (" * 12 + "1" + ") < 1" * 12,
+        "9" * 1000,
+        "9" * 100_000,
+        "a" * 100_000,
+        "'" + "x" * 1900 + "'",
+        "a " * 900,
+        "max(" + "1," * 600 + "1)",
+    ],
+)
+def test_what_is_too_large_is_refused_in_one_short_line(text: str) -> None:
+    with pytest.raises(WebnormError) as caught:
+        check_names(parse(text), VALUES, text)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("text", ["\x1b", "a\n\x1b[31m", "\u202e", "'\x1b'", "a\x1b", "1 \x00"])
+def test_a_mistake_is_told_without_control_characters(text: str) -> None:
+    with pytest.raises(WebnormError) as caught:
+        parse(text)
+    assert str(caught.value).isprintable()
+
+
+def test_values_have_a_bound() -> None:
+    values = {"s": 2}
+    tree = parse("s * s")
+    assert LARGEST == 2**63
+    for _ in range(5):
+        values["s"] = evaluate(tree, values)
+    with pytest.raises(
+        WebnormError, match=r"^s \* s is beyond the largest number that expressions know, 2\*\*63$"
+    ):
+        for _ in range(34):
+            values["s"] = evaluate(tree, values)
+    with pytest.raises(WebnormError, match="is beyond the largest number"):
+        simplify(tree, {"s": 2**40})
+    assert evaluate(parse("-s * s"), {"s": 2**31}) == -(2**62)
+    with pytest.raises(WebnormError, match="a number of 65 bits is beyond"):
+        parse(2**64)
+
+
+def test_how_a_tree_is_shown() -> None:
+    for text in (
+        "(a + 1) * max(rows, 2)",
+        "a if (b and rows) else (3 if (a < 4) else 5)",
+        "ceil_div(a - 1, b)",
+    ):
+        assert shown(parse(text)) == text
+    assert len(shown(parse(" + ".join(["rows"] * 40)))) < 150
 
 
 def test_names() -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jinja2.bccache import Bucket, BytecodeCache
-from jinja2.sandbox import SandboxedEnvironment
 
 from lab import KERNELS, needs, option_problems, rows_of, run_shader, spoil_workgroup_memory, suited
-from webnorm import render
+from webnorm import render, templates
 from webnorm.corpus import CASES
 from webnorm.device import Device, Traits
 from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
@@ -283,9 +282,10 @@ COMPILED = Compiled()
 
 
 @pytest.fixture(autouse=True)
-def shared_snippets(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = partial(SandboxedEnvironment, bytecode_cache=COMPILED)
-    monkeypatch.setattr(render, "SandboxedEnvironment", environment)
+def shared_snippets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environment = partial(templates.TemplateEnvironment, bytecode_cache=COMPILED)
+    monkeypatch.setattr(templates, "TemplateEnvironment", environment)
+    monkeypatch.setattr(render, "trusted_roots", [tmp_path.resolve()])
 
 
 @cache

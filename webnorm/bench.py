@@ -15,13 +15,13 @@ from webnorm import auto, lab, runs, timing
 from webnorm.board import LARGEST_CACHE
 from webnorm.device import Traits
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, Variant, chosen_variants
+from webnorm.kernel import Broken, Kernel, Variant, chosen_variants, each_chosen
 from webnorm.ops import Op, plain
 from webnorm.presets import Task
 from webnorm.problem import Problem
 from webnorm.proof import SUSPICIOUS_PERCENT
 from webnorm.results import Calls, Result, best
-from webnorm.trial import blank_result, with_samples
+from webnorm.trial import blank_result, unreadable, with_samples
 from webnorm.tuning import Tuning
 from webnorm.worker import TaskFailed, Worker, WorkerDied
 
@@ -53,6 +53,7 @@ class Request:
     with_auto: bool = False
     runs: int = 1
     calls: Calls = "one by one"
+    broken: tuple[Broken, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,18 @@ def copies_of(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> li
     ]
 
 
-def variants(request: Request, task: Task, traits: Traits, chosen: auto.Chosen | None) -> list[Variant]:
-    """The variants that a task is run with: the copies, the kernels asked for, and what auto chose."""
-    found = copies_of(request.copies, task.problem, traits)
-    for kernel in request.kernels:
-        if kernel.op is task.op:
-            found += chosen_variants(kernel, task.problem, traits, request.chosen, request.every)
+def variants(
+    request: Request, task: Task, traits: Traits, chosen: auto.Chosen | None
+) -> tuple[list[Variant], list[Broken]]:
+    """The variants that a task is run with: the copies, the kernels asked for, and what auto chose; and the
+    kernels of its op that are broken.
+    """
+    copies = copies_of(request.copies, task.problem, traits)
+    own, broken = each_chosen(request.kernels, task.op, task.problem, traits, request.chosen, request.every)
+    found = copies + own
     if request.with_auto and chosen is not None and chosen.variant not in found:
         found.append(chosen.variant)
-    return found
+    return found, [*broken, *(one for one in request.broken if one.op is task.op)]
 
 
 def auto_choice(request: Request, task: Task, traits: Traits) -> auto.Chosen | None:
@@ -129,12 +133,30 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress |
 def _run_task(
     request: Request, task: Task, worker: Worker, traits: Traits
 ) -> Iterator[Progress | list[Result]]:
+    """One task; a mistake in it is told of each of its kernels, and raised where there is no other task."""
+    try:
+        yield from _run_sound_task(request, task, worker, traits)
+    except WebnormError as error:
+        if len(request.tasks) == 1:
+            raise
+        kernels = [kernel for kernel in request.kernels if kernel.op is task.op]
+        yield [
+            unreadable(Broken(task.op, kernel.name, kernel.path, str(error)), task.problem)
+            for kernel in kernels
+        ]
+
+
+def _run_sound_task(
+    request: Request, task: Task, worker: Worker, traits: Traits
+) -> Iterator[Progress | list[Result]]:
     chosen = auto_choice(request, task, traits)
-    asked = variants(request, task, traits, chosen)
+    asked, broken = variants(request, task, traits, chosen)
     for event in measure(task, asked, request.rule, request.roots, worker, traits, request.calls):
-        if isinstance(event, list) and chosen is not None and chosen.variant in asked:
-            at = asked.index(chosen.variant)
-            event[at] = replace(event[at], auto=chosen.source)
+        if isinstance(event, list):
+            if chosen is not None and chosen.variant in asked:
+                at = asked.index(chosen.variant)
+                event[at] = replace(event[at], auto=chosen.source)
+            event += [unreadable(one, task.problem) for one in broken]
         yield event
 
 

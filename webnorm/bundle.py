@@ -184,15 +184,26 @@ def _tensor_entry(tensor: Tensor, problem: Problem) -> dict[str, Any]:
     }
 
 
-_DECLARED = re.compile(r"var<storage, \w+> (\w+): (array<(.+)>);")
+_DECLARED = re.compile(r"var<storage, \w+> (\w+): (array<([^;\n]{1,80})>);")
 _ELEMENT_BYTES = {"vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8, "f16": 2}
 
 
 def _shader_entry(one: Carried) -> dict[str, Any]:
-    shader = one.shader
-    kernel = shader.variant.kernel
+    kernel = one.shader.variant.kernel
+    try:
+        return _entry(one, one.shader, kernel)
+    except WebnormError as error:
+        raise kernel.mistake("cannot be exported", error) from error
+
+
+def _entry(one: Carried, shader: Shader, kernel: Kernel) -> dict[str, Any]:
     known = {name: value for name, value in shader.names.items() if name != "rows"}
     types = {match[1]: (match[2], match[3]) for match in _DECLARED.finditer(shader.text)}
+    for binding in shader.bindings:
+        if binding.name not in types:
+            raise WebnormError(
+                f"the text does not declare the buffer {binding.name} as lib/interface.wgsl does"
+            )
     widest = max(step.workgroup_size for step in shader.steps)
     rules = kernel.accuracy
     entry: dict[str, Any] = {

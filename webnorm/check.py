@@ -13,12 +13,12 @@ from webnorm.auto import choose
 from webnorm.corpus import CASES, Case, Changes, problems
 from webnorm.device import Traits
 from webnorm.errors import unknown
-from webnorm.kernel import Kernel, Variant, chosen_variants
+from webnorm.kernel import Broken, Kernel, Variant, each_chosen
 from webnorm.npy import read_rows
 from webnorm.ops import OPS, Op
 from webnorm.problem import STORAGE, Options, Problem
 from webnorm.results import Result
-from webnorm.trial import blank_result
+from webnorm.trial import blank_result, unreadable
 from webnorm.tuning import Tuning
 from webnorm.worker import TaskFailed, Worker, WorkerDied
 
@@ -44,7 +44,7 @@ class Request:
     """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'.
 
     What auto chooses from `ladder` and `tunings` is checked too; an empty ladder leaves it out. The cases are
-    a `whole` corpus where nobody chose among them.
+    a `whole` corpus where nobody chose among them. What is `broken` was asked for, too.
     """
 
     kernels: tuple[Kernel, ...]
@@ -57,6 +57,7 @@ class Request:
     ladder: tuple[Kernel, ...] = ()
     tunings: tuple[Tuning, ...] = ()
     whole: bool = False
+    broken: tuple[Broken, ...] = ()
 
     @property
     def ops(self) -> list[Op]:
@@ -78,18 +79,13 @@ class Request:
             sum(kernel.op is op for kernel in self.kernels) + bool(self.ladder) for _, _, op in self.tasks
         )
 
-    def variants(self, op: Op, problem: Problem, traits: Traits) -> list[Variant]:
-        """What a task is checked with."""
-        found = [
-            variant
-            for kernel in self.kernels
-            if kernel.op is op
-            for variant in chosen_variants(kernel, problem, traits, self.chosen or {}, self.every)
-        ]
+    def variants(self, op: Op, problem: Problem, traits: Traits) -> tuple[list[Variant], list[Broken]]:
+        """What a task is checked with, and the kernels that make no sense of it."""
+        found, broken = each_chosen(self.kernels, op, problem, traits, self.chosen or {}, self.every)
         if self.ladder:
             chosen = choose(self.ladder, op, problem, traits, self.tunings).variant
             found += [chosen] if chosen not in found else []
-        return found
+        return found, broken
 
     def refuse_options(self) -> None:
         """Raise WebnormError for options that the kernels' ops lack, where these are why there is no task."""
@@ -122,10 +118,16 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
     for case, problem, op in request.tasks:
         if case.for_gpus and traits.software:
             continue
-        for given, variants in _given(request, op, problem, traits):
+        found, broken = request.variants(op, problem, traits)
+        for given, variants in _given(request, op, problem, found, traits):
             for result, kernel in _check(request, case, given, op, variants, worker):
                 (refused if result.status == "skip" else taken)[kernel.label] += 1
                 yield result
+        for one in broken:
+            taken[one.label] += 1
+            yield unreadable(one, problem, case.name)
+    for one in request.broken:
+        yield unreadable(one, Problem(rows=0, cols=1, options=one.op.defaults))
     if request.whole:
         for kernel in request.kernels:
             if refused[kernel.label] > taken[kernel.label]:
@@ -133,24 +135,26 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
 
 
 def _given(
-    request: Request, op: Op, problem: Problem, traits: Traits
+    request: Request, op: Op, problem: Problem, variants: list[Variant], traits: Traits
 ) -> Iterator[tuple[Problem, list[Variant]]]:
     """The problem with the variants it is checked with; those that refuse a gradient without saved statistics
     get it with them.
     """
-    variants = request.variants(op, problem, traits)
     with_stats = replace(problem, options=replace(problem.options, saved_stats=True))
     if not op.backward or with_stats == problem:
         yield problem, variants
         return
-    unwilling = [one for one in variants if one.refusal(problem, traits) is not None]
+    unwilling = {one.kernel.label for one in variants if one.refusal(problem, traits) is not None}
     again = [
         one
-        for one in request.variants(op, with_stats, traits)
-        if one.refusal(with_stats, traits) is None and one.kernel in [other.kernel for other in unwilling]
+        for one in (request.variants(op, with_stats, traits)[0] if unwilling else ())
+        if one.kernel.label in unwilling and one.refusal(with_stats, traits) is None
     ]
-    moved = [one.kernel for one in again]
-    yield problem, [one for one in variants if one not in unwilling or one.kernel not in moved]
+    moved = {one.kernel.label for one in again}
+    yield (
+        problem,
+        [one for one in variants if one.kernel.label not in moved or one.refusal(problem, traits) is None],
+    )
     yield with_stats, again
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from webnorm.browser import Visit
     from webnorm.device import AdapterInfo, Traits
-    from webnorm.kernel import Kernel
+    from webnorm.kernel import Broken, Kernel
     from webnorm.ops import Op
     from webnorm.presets import Task
     from webnorm.render import Shader
@@ -246,15 +246,17 @@ def _constants(pairs: Sequence[str] | None, kernels: Sequence[Kernel]) -> dict[s
 
 def _kernels(
     names: Sequence[str] | None, ops: Sequence[str], roots: Sequence[Path] | None
-) -> tuple[list[Kernel], list[Kernel]]:
-    """The kernels asked for, and those of the copy that they are measured against."""
-    from webnorm.kernel import discover, select_for
+) -> tuple[list[Kernel], list[Kernel], list[Broken]]:
+    """The kernels asked for, those of the copy that they are measured against, and what of both is broken."""
+    from webnorm.kernel import select_each
 
-    found = discover(roots or ())
-    chosen = select_for(found, names, ops)
-    return [kernel for kernel in chosen if not kernel.op.exact], [
-        kernel for kernel in found if kernel.op.exact
-    ]
+    found, broken = _survey(roots)
+    chosen, failed = select_each(found, broken, names, ops)
+    return (
+        [kernel for kernel in chosen if not kernel.op.exact],
+        [kernel for kernel in found if kernel.op.exact],
+        failed,
+    )
 
 
 def _but_auto(
@@ -471,15 +473,28 @@ def list_kernels(
 
     Asked with --dtype and --option it says so for such a problem, and leaves out the ops that have none.
     """
-    from webnorm.kernel import discover
     from webnorm.ops import OPS
     from webnorm.overview import kernel_table
 
     if op is not None and op not in OPS:
         raise unknown("op", op, OPS)
-    kernels = [kernel for kernel in discover(wgsl or ()) if op in (None, kernel.op.name)]
+    found, broken = _survey(wgsl)
+    kernels = [kernel for kernel in found if op in (None, kernel.op.name)]
     traits = _traits_or_none(adapter)
     _console().print(kernel_table(kernels, traits, dtype or "float32", option or ()))
+    _tell_broken(one for one in broken if op in (None, one.op.name))
+
+
+def _survey(roots: Sequence[Path] | None) -> tuple[list[Kernel], list[Broken]]:
+    from webnorm.kernel import survey
+
+    return survey(roots or ())
+
+
+def _tell_broken(broken: Iterable[Broken]) -> None:
+    """A line for each file of the user's that is no kernel; the others are of use all the same."""
+    for one in broken:
+        complain(f"left out: {one.reason}")
 
 
 def _traits_or_none(adapter: str | None) -> Traits | None:
@@ -522,17 +537,18 @@ def show(
     from webnorm import overview
     from webnorm.auto import choose
     from webnorm.device import BROWSER
-    from webnorm.kernel import AUTO, chosen_variants, discover, select
+    from webnorm.kernel import AUTO, chosen_variants, select
     from webnorm.problem import Problem
     from webnorm.render import TARGETS, render_shader
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
-    found = discover(wgsl or ())
+    found, broken = _survey(wgsl)
     home = _op_named(op)
     names = [name for name in (kernel, diff) if name is not None]
     named = _but_auto(names, constant) or ()
-    asked = {name: select(found, name, home.name, also=(AUTO, "copy")) for name in named}
+    asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
+    _tell_broken(broken)
     info = _adapter_or_none(adapter) if target == "native" else None
     traits = BROWSER if info is None else info.traits
     # A page runs on other adapters than this one, of which no tuning tells.
@@ -655,7 +671,7 @@ def check(
     home = _op_named(None if op == "all" else op)
     ops = checking.NORMS if op == "all" else (home.name,)
     named = _but_auto(kernel, constant, all_constants)
-    kernels, copies = _kernels(named, ops, wgsl)
+    kernels, copies, broken = _kernels(named, ops, wgsl)
     if named and not kernels:
         kernels = copies
     ladder = _kernels(None, ops, wgsl)[0] if kernel and AUTO in kernel else []
@@ -676,6 +692,7 @@ def check(
         all_constants,
         tuple(ladder),
         whole=not case and input is None and option is None,
+        broken=tuple(broken),
     )
     expected = request.count()
     if not expected:
@@ -814,7 +831,7 @@ def bench_command(
     from webnorm import plot as plotting
     from webnorm import profile as profiling
     from webnorm import report as show_report
-    from webnorm.kernel import AUTO, discover
+    from webnorm.kernel import AUTO
     from webnorm.origin import origin_of
     from webnorm.results import Report
     from webnorm.worker import Worker
@@ -840,7 +857,7 @@ def bench_command(
     ops = (
         (home.name,) if preset is None else tuple(dict.fromkeys(task.op.name for task in asked(None, quick)))
     )
-    kernels, copies = _kernels(_but_auto(kernel, constant, all_constants), ops, wgsl)
+    kernels, copies, broken = _kernels(_but_auto(kernel, constant, all_constants), ops, wgsl)
     rule = timing.QUICK if quick else timing.Rule()
     if budget is not None:
         rule = changed(rule, budget_s=budget)
@@ -879,11 +896,12 @@ def bench_command(
                 tuple(wgsl or ()),
                 _constants(constant, [*kernels, *copies]),
                 all_constants,
-                ladder=tuple(discover(wgsl or ())),
+                ladder=tuple(_survey(wgsl)[0]),
                 tunings=_tunings(description),
                 with_auto=not kernel or AUTO in kernel,
                 runs=runs,
                 calls="at once" if at_once else "one by one",
+                broken=tuple(broken),
             )
             done = 0
             for event in bench.run(request, worker, traits):

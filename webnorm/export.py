@@ -102,7 +102,8 @@ class Request:
     def foreign(self) -> bool:
         """Whether a text may come from a file of the user's: it may hang a device or panic the compiler."""
         own = wgsl_root().resolve()
-        return any(not one.path.resolve().is_relative_to(own) for one in (*self.kernels, self.kernel) if one)
+        paths = [*self.roots, *(one.path for one in (*self.kernels, self.kernel) if one)]
+        return any(not path.resolve().is_relative_to(own) for path in paths)
 
     def problem(self, cols: int) -> Problem:
         """The problem for a number of columns."""

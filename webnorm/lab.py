@@ -11,14 +11,14 @@ from webnorm import timing
 from webnorm.board import Board, Golden
 from webnorm.corpus import Narrow
 from webnorm.device import Device
-from webnorm.kernel import Variant, load
+from webnorm.kernel import Broken, Variant, load
 from webnorm.ops import OPS, make_inputs
 from webnorm.plan import Plan, check_memory, narrowed
 from webnorm.problem import Array, Problem
 from webnorm.proof import Running, faster_than_copying, proved, usual_extra, yardstick
 from webnorm.results import Calls, Result
 from webnorm.stopwatch import Stopwatch
-from webnorm.trial import broken, try_variant, with_samples
+from webnorm.trial import broken, told, try_variant, unreadable, with_samples
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,15 @@ def time_side_by_side(
     for index, spec in enumerate(variants):
         yield Began(index)
         golden: Golden | None
+        try:
+            variant = spec.variant()
+        except Exception as error:
+            yield Found(index, _unreadable(spec, board.problem, error))
+            continue
         if sieve is None or index in whole:
-            result, plan, golden = try_variant(board, spec.variant(), watch=sieve is None)
+            result, plan, golden = try_variant(board, variant, watch=sieve is None)
         else:
-            result, plan, golden = *_sieved(board, spec.variant(), sieve), None
+            result, plan, golden = *_sieved(board, variant, sieve), None
         if plan is None:
             yield Found(index, result)
         else:
@@ -133,6 +138,11 @@ def time_side_by_side(
             remarks = tuple(flag for flag, holds in raised if holds)
             result = _measured(board, stopwatch.method, result, one, remarks)
         yield Found(one.index, result)
+
+
+def _unreadable(spec: VariantSpec, problem: Problem, error: Exception) -> Result:
+    """The result of a kernel whose file could be read before, and no longer can."""
+    return unreadable(Broken(OPS[spec.op], spec.path.stem, spec.path, told(error)), problem)
 
 
 def _sieved(board: Board, variant: Variant, sieve: Board) -> tuple[Result, Plan | None]:
@@ -185,7 +195,12 @@ def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
     board = Board(device, job.problem, job.arrays, job.roots, limits=limits)
     for index, spec in enumerate(job.variants):
         yield Began(index)
-        yield Found(index, try_variant(board, spec.variant(), job.case, job.watch)[0])
+        try:
+            variant = spec.variant()
+        except Exception as error:
+            yield Found(index, _unreadable(spec, job.problem, error))
+            continue
+        yield Found(index, try_variant(board, variant, job.case, job.watch)[0])
 
 
 def describe(device: Device, job: None) -> Iterator[Any]:

@@ -118,7 +118,10 @@ def _typical(op: Op, dtype: str, options: Sequence[str]) -> Problem | None:
 def _runs(kernel: Kernel, traits: Traits | None, problem: Problem | None) -> Text:
     if traits is None or problem is None:
         return Text("no adapter", style="yellow")
-    refusal = default_variant(kernel, problem, traits).refusal(problem, traits)
+    try:
+        refusal = default_variant(kernel, problem, traits).refusal(problem, traits)
+    except WebnormError as error:
+        refusal = str(error)
     return Text("yes", style="green") if refusal is None else plain(f"no: {refusal}", "red")
 
 

@@ -8,7 +8,8 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -190,7 +191,8 @@ def _first_times(
         pace.ready()
         if count < _SHORT:
             # What a sample of many finds of those before it, one of few has to find too.
-            stopwatch.submit(plan, board.turns.take(sets * board.versions))
+            before = board.turns.take(sets * board.versions)
+            run_pass(board.device, partial(_encode_all, plan, before))
         under_way = [stopwatch.submit(plan, board.turns.take(count))]
         if sets == 1 and stopwatch.method == "timestamp":
             for _ in range(min(dispatches, _ALONE)):
@@ -207,6 +209,11 @@ def _first_times(
             first = both - spoiling
         pace.worked()
         yield first, sample, last
+
+
+def _encode_all(plan: Plan, dispatches: range, compute: Any) -> None:
+    for index in dispatches:
+        plan.encode(compute, index)
 
 
 def _strayed(board: Board, one: Running, dispatches: range) -> Result:

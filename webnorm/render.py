@@ -2,97 +2,40 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import (
-    BaseLoader,
-    Environment,
-    StrictUndefined,
-    TemplateError,
-    TemplateNotFound,
-    TemplateSyntaxError,
-)
-from jinja2.ext import Extension
-from jinja2.lexer import Token, TokenStream
-from jinja2.sandbox import SandboxedEnvironment
-
-from webnorm import expression
+from webnorm import confined, expression, templates
 from webnorm.device import Traits
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
-from webnorm.kernel import Per, Variant, wgsl_root, without_header
+from webnorm.kernel import Per, Variant, home, wgsl_root
 from webnorm.ops import Tensor
 from webnorm.problem import DTYPES, Problem
+from webnorm.sources import Stamp, one_line, stamp
+from webnorm.templates import Binding as Binding
+from webnorm.templates import Rendering, View
 
 Target = Literal["native", "browser"]
 TARGETS: tuple[Target, ...] = ("native", "browser")
 
-# A marker stands before each line of template text and is taken out again after rendering. The two
-# characters are noncharacters of Unicode: no WGSL holds them.
-_MARK_OPEN, _MARK_CLOSE = "\ufdd0", "\ufdd1"
-_MARK = re.compile(f"{_MARK_OPEN}([^{_MARK_CLOSE}]*):(\\d+){_MARK_CLOSE}")
-# The marker that a line's first visible character stands behind.
-_FIRST_TEXT = re.compile(_MARK.pattern + f"\\s*(?=[^\\s{_MARK_OPEN}])")
-
-
 # Storage buffers that WebGPU grants every pass ("Limits", maxStorageBuffersPerShaderStage).
 MOST_BUFFERS = 8
+# Floats of a scratch buffer's record: no binding holds more.
+MOST_WORDS = 1 << 30
+# What the snippets count with, where a header has it.
+_COUNTS = ("steps", "threads_per_row", "rows_per_workgroup", "vector_width", "workgroup_size")
 # What an `enable` directive calls a feature. naga has subgroups without asking and refuses the directive.
 _ENABLE = {"subgroups": "subgroups", "shader-f16": "f16"}
 _PARAMETERS = "parameters"
 
-
-@dataclass(frozen=True)
-class Binding:
-    """One storage binding of a shader, in group 0; binding 0 is the uniform `params`.
-
-    `width` counts elements of a row, or of the whole where it is not `per_row`; `wide` tells that these are
-    the problem's columns. `tensors` names what lies in it, one behind the other, each from a multiple of 16
-    bytes on; nothing for a scratch buffer, whose `records` have `width` floats each.
-    """
-
-    index: int
-    name: str
-    access: Literal["read", "read_write"]
-    per_row: bool
-    dtype: str
-    width: int
-    wide: bool = False
-    tensors: tuple[str, ...] = ()
-    records: expression.Tree | None = None
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return DTYPES[self.dtype].itemsize
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row, or of each tensor where it has no rows."""
-        return self.width * self.itemsize
-
-    @property
-    def stride(self) -> int:
-        """Bytes from one of its tensors to the next."""
-        return -(-self.row_bytes // 16) * 16
-
-
-@dataclass(frozen=True)
-class View:
-    """A tensor as a template sees it: in which buffer, from which byte on."""
-
-    name: str
-    buffer: str
-    base: int
-    access: str
-    per_row: bool
-    dtype: str
-    wide: bool
+# Folders beside webnorm's own, by paths without links, whose templates are rendered in this process with
+# no bounds of time and memory. A program may name some that it trusts as its own text; no file can.
+trusted_roots: list[Path] = []
 
 
 @dataclass(frozen=True)
@@ -128,13 +71,17 @@ class Shader:
     workgroup_bytes: int
 
     def workgroup_count(self, step: Step, rows: int) -> int:
-        """Workgroups that a slice of `rows` rows takes."""
-        return expression.evaluate(step.workgroup_count, {**self.names, "rows": rows})
+        """Workgroups that a slice of `rows` rows takes; raises WebnormError for less than none."""
+        what = f"workgroup_count of pass {step.entry_point}"
+        return self.variant.kernel.value(what, step.workgroup_count, {**self.names, "rows": rows}, least=0)
 
     def records(self, binding: Binding, rows: int) -> int:
-        """Records of a scratch buffer where the largest slice has `rows` rows."""
+        """Records of a scratch buffer where the largest slice has `rows` rows; raises WebnormError for less
+        than none.
+        """
         assert binding.records is not None
-        return expression.evaluate(binding.records, {**self.names, "rows": rows})
+        what = f"records of {binding.name}"
+        return self.variant.kernel.value(what, binding.records, {**self.names, "rows": rows}, least=0)
 
     def located(self, message: str) -> str:
         """A compiler's message in one line, with the template's file and line and the text quoted."""
@@ -142,125 +89,13 @@ class Shader:
         if line is None or not 1 <= line <= len(self.origins):
             return f"{display_path(str(self.variant.kernel.path.resolve()))}: {complaint}"
         file, number = self.origins[line - 1]
-        return f"{file}:{number}: {complaint}: {self.text.splitlines()[line - 1].strip()}"
-
-
-class _LineMarks(Extension):
-    """Puts a marker before each line of template text, and each piece of one, as the lexer hands it over."""
-
-    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
-        for token in stream:
-            if token.type == "data":
-                marked = "\n".join(
-                    f"{_MARK_OPEN}{stream.name}:{token.lineno + offset}{_MARK_CLOSE}{text}"
-                    for offset, text in enumerate(token.value.split("\n"))
-                )
-                token = Token(token.lineno, "data", marked)
-            yield token
-
-
-class _Loader(BaseLoader):
-    """Finds snippets in the user's folders first, then in webnorm's, and takes headers off.
-
-    Of what it has read, `shown` is the file as messages name it, and `blank` the numbers of its empty lines.
-    """
-
-    def __init__(self, roots: Sequence[Path]) -> None:
-        self.roots = roots
-        self.shown: dict[str, str] = {"": ""}
-        self.blank: dict[str, frozenset[int]] = {"": frozenset()}
-
-    def find(self, template: str) -> Path:
-        """The file of a template; raises TemplateNotFound without one."""
-        path = Path(template)
-        candidates = [path] if path.is_absolute() else [root / template for root in self.roots]
-        for candidate in candidates:
-            if candidate.is_file():
-                return candidate.resolve()
-        raise TemplateNotFound(template)
-
-    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Any]:
-        path = self.find(template)
-        changed = path.stat().st_mtime_ns
-        source = path.read_text(encoding="utf-8")
-        if Path(template).is_absolute():
-            source = without_header(source, path)
-        lines = enumerate(source.splitlines(), 1)
-        self.shown[template] = display_path(str(path))
-        self.blank[template] = frozenset(number for number, line in lines if not line.strip())
-        return source, str(path), lambda: path.is_file() and path.stat().st_mtime_ns == changed
-
-
-_WORKGROUP_VARIABLE = re.compile(
-    r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*(?:array\s*<\s*([\w<>]+?)\s*,\s*(\d+)u?\s*>|([\w<>]+))\s*;"
-)
-_ALIAS = re.compile(r"alias\s+(\w+)\s*=\s*([\w<>]+)\s*;")
-_FUNCTION = re.compile(r"^fn\s+(\w+)", re.MULTILINE)
-_TYPE_BYTES = {"vec2<f32>": 8, "vec3<f32>": 16, "vec4<f32>": 16}
-
-
-def _workgroup_bytes(text: str, entry_points: Iterable[str]) -> int:
-    """Bytes of workgroup memory of the entry point that uses most, as WebGPU counts them.
-
-    Each variable is rounded up to 16; WGSL lays a vec3 out as a vec4.
-    """
-    aliases = dict(_ALIAS.findall(text))
-    sizes: dict[str, int] = {}
-    for name, element, count, single in _WORKGROUP_VARIABLE.findall(text):
-        size = _TYPE_BYTES.get(aliases.get(element or single, element or single), 4) * int(count or 1)
-        sizes[name] = -(-size // 16) * 16
-    functions = _FUNCTION.split(_WORKGROUP_VARIABLE.sub("", text))
-    words = {
-        name: set(re.findall(r"\w+", body))
-        for name, body in zip(functions[1::2], functions[2::2], strict=True)
-    }
-
-    def used(name: str, seen: set[str]) -> set[str]:
-        seen.add(name)
-        for other in words.get(name, set()) - seen:
-            used(other, seen)
-        return seen
-
-    return max(sum(sizes.get(name, 0) for name in used(entry, set())) for entry in entry_points)
-
-
-def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Take the markers out; leave out lines that held nothing but template tags."""
-    lines: list[str] = []
-    origins: list[tuple[str, int]] = []
-    for line in marked.split("\n"):
-        match = _FIRST_TEXT.search(line) or _MARK.search(line)
-        text = _MARK.sub("", line).rstrip()
-        origin = (match[1], int(match[2])) if match else (origins[-1] if origins else ("", 0))
-        if not text:
-            file, number = origin
-            if not lines or not lines[-1] or number not in loader.blank[file]:
-                continue
-        lines.append(text)
-        origins.append(origin)
-    while lines and not lines[-1]:
-        lines.pop()
-        origins.pop()
-    return "\n".join(lines) + "\n", tuple((loader.shown[file], number) for file, number in origins)
+        quoted = one_line(self.text.splitlines()[line - 1].strip(), 200)
+        return f"{file}:{number}: {complaint}: {quoted}"
 
 
 def display_path(file: str) -> str:
     """A template's file as messages name it: from `wgsl/` on for webnorm's own."""
-    path = Path(file)
-    root = wgsl_root().resolve()
-    if not path.is_absolute():
-        return str(Path(root.name) / path)
-    return str(path.relative_to(root.parent)) if path.is_relative_to(root.parent) else str(path)
-
-
-@lru_cache(maxsize=16)
-def _environment(roots: tuple[Path, ...]) -> tuple[Environment, _Loader]:
-    """Templates are parsed once for each search path, and again when their file changes."""
-    loader = _Loader(roots)
-    environment = SandboxedEnvironment(
-        loader=loader, undefined=StrictUndefined, extensions=[_LineMarks], keep_trailing_newline=True
-    )
-    return environment, loader
+    return templates.display_path(file, str(wgsl_root().resolve()))
 
 
 def _bindings(
@@ -272,7 +107,13 @@ def _bindings(
     """
     kernel = variant.kernel
     present = kernel.op.present(problem)
-    scratch = [(one, words) for one in kernel.scratch if (words := expression.evaluate(one.words, names)) > 0]
+    scratch = []
+    for one in kernel.scratch:
+        words = kernel.value(f"words of {one.name}", one.words, names, least=0)
+        if words > MOST_WORDS:
+            raise kernel.mistake(f"words of {one.name}", f"{words}; expected at most {MOST_WORDS}")
+        if words > 0:
+            scratch.append((one, words))
     most = max(
         sum(
             step.bindings is None or name in step.bindings
@@ -292,6 +133,7 @@ def _bindings(
             access=first.access,
             per_row=first.per_row,
             dtype=first.dtype(problem),
+            itemsize=DTYPES[first.dtype(problem)].itemsize,
             width=problem.cols if first.width is None else first.width,
             wide=first.width is None,
             tensors=tuple(tensor.name for tensor in tensors),
@@ -310,7 +152,14 @@ def _bindings(
     for one, words in scratch:
         bindings.append(
             Binding(
-                len(bindings) + 1, one.name, "read_write", one.per_row, "float32", words, records=one.records
+                len(bindings) + 1,
+                one.name,
+                "read_write",
+                one.per_row,
+                "float32",
+                4,
+                words,
+                records=one.records,
             )
         )
     return tuple(bindings), tuple(views)
@@ -326,10 +175,12 @@ def _steps(
         if bound:
             yield Step(entry_point, 1, 1, "call", bound)
     for step in kernel.passes:
-        if expression.evaluate(step.when, names):
+        where = f"of pass {step.entry_point}"
+        if kernel.value(f"when {where}", step.when, names):
+            kernel.value(f"iterations {where}", step.iterations, names, least=0)
             yield Step(
                 step.entry_point,
-                expression.evaluate(step.workgroup_size, names),
+                kernel.value(f"workgroup_size {where}", step.workgroup_size, names, least=1),
                 step.workgroup_count,
                 step.per,
                 tuple(
@@ -369,19 +220,21 @@ def render_shader(
     the helpers with counters (see webnorm.cost). Raises WebnormError with the template's file and line.
     """
     kernel = variant.kernel
-    names = variant.names(problem, traits)
     kernel.op.check(problem)
+    names = variant.names(problem, traits)
+    _check_counts(variant, names)
     bindings, views = _bindings(variant, problem, names)
     params = _params(bindings)
     features = variant.features(problem, traits)
     steps = tuple(_steps(variant, problem, names, bindings))
+    if not steps:
+        raise kernel.mistake("[[pass]]", f"every pass is left out for {problem}")
     for step in steps:
         if target == "browser" and len(step.bindings) > MOST_BUFFERS:
             raise WebnormError(
                 f"{variant}: pass {step.entry_point} binds {len(step.bindings)} storage buffers; "
                 f"a page can count on {MOST_BUFFERS}"
             )
-    environment, loader = _environment((*roots, kernel.path.resolve().parent.parent, wgsl_root()))
     context: dict[str, Any] = {name: value for name, value in names.items() if name != "rows"}
     context.update(
         buffers=bindings,
@@ -395,39 +248,71 @@ def render_shader(
         features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
         count_cost=count_cost,
     )
-    try:
-        marked = environment.get_template(str(kernel.path.resolve())).render(context)
-    except TemplateSyntaxError as error:
-        place = display_path(error.filename or str(kernel.path.resolve()))
-        raise WebnormError(f"{place}:{error.lineno}: {error.message}") from error
-    except TemplateNotFound as error:
-        raise WebnormError(
-            f"{_template_line(error, kernel.path)}: includes {error.name!r}, which is in none of its folders"
-        ) from error
-    except (TemplateError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        raise WebnormError(f"{_template_line(error, kernel.path)}: {error}") from error
-    text, origins = _strip_marks(marked, loader)
+    rendering = _rendering(kernel.path, roots, context, [step.entry_point for step in steps])
     return Shader(
         variant=variant,
         problem=problem,
         target=target,
-        text=text,
-        origins=origins,
+        text=rendering.text,
+        origins=rendering.origins,
         bindings=bindings,
         steps=steps,
         params=params,
         names=names,
         features=features,
-        workgroup_bytes=_workgroup_bytes(text, [step.entry_point for step in steps]),
+        workgroup_bytes=rendering.workgroup_bytes,
     )
 
 
-def _template_line(error: BaseException, fallback: Path) -> str:
-    """The template's file and line that an error came through: Jinja puts them in the traceback."""
-    place = display_path(str(fallback.resolve()))
-    frame = error.__traceback__
-    while frame is not None:
-        if frame.tb_frame.f_code.co_filename.endswith(".wgsl"):
-            place = f"{display_path(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}"
-        frame = frame.tb_next
-    return place
+def _check_counts(variant: Variant, names: Mapping[str, int]) -> None:
+    """Raise WebnormError for numbers of a header that no problem makes sense of."""
+    kernel = variant.kernel
+    for name in _COUNTS:
+        if names.get(name, 1) < 1:
+            raise kernel.mistake(f"derived {name}", f"it is {names[name]}; expected 1 or more")
+    rules = kernel.accuracy
+    for name, tree in (("serial_terms", rules.serial_terms), ("column_terms", rules.column_terms)):
+        kernel.value(name, tree, names, least=0)
+    kernel.value("rounded_mean", rules.rounded_mean, names)
+
+
+def _rendering(
+    path: Path, roots: Sequence[Path], context: Mapping[str, Any], entry_points: Sequence[str]
+) -> Rendering:
+    """The text: made in this process where all of it is webnorm's own, else in the confined one."""
+    own = wgsl_root().resolve()
+    real = path.resolve()
+    folders = [*(root.resolve() for root in roots), home(path)[0].resolve(), own]
+    request = templates.Request(str(real), tuple(map(str, folders)), str(own), context, tuple(entry_points))
+    is_own = all(
+        any(folder.is_relative_to(root) for root in (own, *trusted_roots)) for folder in (real, *folders)
+    )
+    rendering = templates.render(request) if is_own else confined.render(request)
+    if real in _made_of:
+        number, files = _made_of[real]
+        if any(rendering.files.get(file, known) != known for file, known in files.items()):
+            number = next(_revisions)
+        _made_of[real] = (number, {**files, **rendering.files})
+    return rendering
+
+
+# For the kernels that `revision` was asked about: what it said last, and the files that the text was made of.
+_made_of: OrderedDict[Path, tuple[int, Mapping[str, Stamp]]] = OrderedDict()
+_revisions = itertools.count()
+_MOST_FOLLOWED = 256
+
+
+def revision(path: Path) -> int:
+    """A number for what a kernel's file and its snippets hold, which changes when one of them has changed
+    since it was last rendered.
+
+    It costs a look at each place that a snippet was looked for in, and none at what the files hold.
+    """
+    real = path.resolve()
+    number, files = _made_of.get(real, (None, {}))
+    if number is None or any(stamp(file) != known for file, known in files.items()):
+        number = next(_revisions)
+        _made_of[real] = (number, {})
+        while len(_made_of) > _MOST_FOLLOWED:
+            _made_of.popitem(last=False)
+    return number

@@ -14,7 +14,7 @@ from webnorm.accuracy import Accuracy
 from webnorm.board import Board, Golden, run_pass
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
-from webnorm.kernel import Variant
+from webnorm.kernel import Broken, Variant
 from webnorm.plan import CannotSlice, Plan
 from webnorm.problem import Problem
 from webnorm.races import Unwatchable, race
@@ -31,6 +31,19 @@ def blank_result(variant: Variant, problem: Problem, case: str | None = None) ->
         constants=dict(variant.constants),
         problem=problem,
         status="error",
+        case=case,
+    )
+
+
+def unreadable(broken: Broken, problem: Problem, case: str | None = None) -> Result:
+    """The result of a kernel's file that is none."""
+    return Result(
+        op=broken.op.name,
+        kernel=broken.name,
+        constants={},
+        problem=problem,
+        status="error",
+        reason=broken.reason,
         case=case,
     )
 
@@ -127,6 +140,8 @@ def broken(board: Board, variant: Variant, result: Result, error: Exception) -> 
 
 
 def told(error: BaseException) -> str:
-    """An unforeseen exception in one line."""
+    """An exception in one line; a mistake of the user's has nothing but its message."""
     text = " ".join(str(error).split())
+    if isinstance(error, WebnormError):
+        return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

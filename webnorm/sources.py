@@ -1,0 +1,138 @@
+"""Files of kernels and snippets: read whole, within bounds and inside their folder; headers taken off."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from webnorm.errors import WebnormError
+
+# Ten times webnorm's whole library.
+MOST_BYTES = 1 << 20
+# What no kernel's text may hold: control characters but tab and the ends of lines, what Unicode and WGSL take
+# for the end of a line and people do not see, characters that turn the direction of what follows, halves of
+# characters, and the two that mark where a line came from (see webnorm.templates).
+FORBIDDEN = re.compile(
+    "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff\\ufdd0\\ufdd1]"
+)
+_OPEN, _CLOSE = "// /// webnorm", "// ///"
+_LONGEST_MESSAGE = 600
+
+# What tells a file from itself at another time: device, number, when it was written, size; None without one.
+Stamp = tuple[int, int, int, int] | None
+
+
+class Unreadable(Exception):
+    """Why a file is not read, in a few words, and the line that is to blame where there is one."""
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.line = reason, line
+
+
+def stamp(path: str) -> Stamp:
+    """The stamp of what is at a path."""
+    try:
+        return _stamp(os.stat(path))
+    except (OSError, ValueError):
+        return None
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def read(path: str | Path, root: str | Path) -> tuple[str, str, Stamp]:
+    """A file's text, where it lies without links, and its stamp.
+
+    Raises Unreadable for what lies outside of `root`, is no regular file or is too large, before any of it is
+    read, and for what is no plain text.
+    """
+    try:
+        real = os.path.realpath(path, strict=True)
+        if not Path(real).is_relative_to(os.path.realpath(root)):
+            raise Unreadable(f"it lies outside of {root}")
+        _require_regular(os.stat(real))
+        with open(real, "rb", opener=_unblocked) as file:
+            status = os.fstat(file.fileno())
+            _require_regular(status)
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise Unreadable(error.strerror or type(error).__name__) from error
+    except ValueError as error:
+        raise Unreadable("it is no name of a file") from error
+    if len(data) > MOST_BYTES:
+        raise Unreadable(_too_large(len(data)))
+    return _decoded(data), real, _stamp(status)
+
+
+def _unblocked(path: str, flags: int) -> int:
+    """Open what was a regular file a moment ago: no pipe that waits for a writer, no link."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+
+
+def _require_regular(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise Unreadable("it is a folder")
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable("it is no regular file")
+    if status.st_size > MOST_BYTES:
+        raise Unreadable(_too_large(status.st_size))
+
+
+def _too_large(size: int) -> str:
+    return f"it has {size} bytes or more; expected at most {MOST_BYTES}"
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Unreadable("not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    found = FORBIDDEN.search(text)
+    if found:
+        raise Unreadable(f"it holds {code_point(found[0])}", text.count("\n", 0, found.start()) + 1)
+    return text
+
+
+def code_point(character: str) -> str:
+    """A character that must not be shown, as a message names it."""
+    return f"the character U+{ord(character):04X}"
+
+
+def one_line(text: str, most: int = _LONGEST_MESSAGE) -> str:
+    """A message's text in one line that a terminal shows as it is, cut off where it is longer than `most`."""
+    text = text if len(text) <= most else f"{text[: most - 3]}..."
+    return FORBIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", re.sub(r"[\t\n\r]+", " ", text))
+
+
+def split_header(source: str, path: Path) -> tuple[int, str]:
+    """The header's TOML and the number of the line that opens it; raises WebnormError without one."""
+    lines = source.splitlines()
+    try:
+        start = lines.index(_OPEN)
+        end = lines.index(_CLOSE, start + 1)
+    except ValueError:
+        raise WebnormError(
+            f"{path}:1: no header: expected a line {_OPEN!r} and after it a line {_CLOSE!r}"
+        ) from None
+    toml = []
+    for number, line in enumerate(lines[start + 1 : end], start + 2):
+        if line != "//" and not line.startswith("// "):
+            raise WebnormError(
+                f"{path}:{number}: a header line starts with '// ', got {one_line(line, 80)!r}"
+            )
+        toml.append(line[3:])
+    return start + 1, "\n".join(toml)
+
+
+def without_header(source: str, path: Path) -> str:
+    """The template's body with the header's lines left blank, so that line numbers stay true."""
+    start, toml = split_header(source, path)
+    lines = source.splitlines()
+    count = len(toml.splitlines()) + 2
+    lines[start - 1 : start - 1 + count] = [""] * count
+    return "\n".join(lines) + "\n"
