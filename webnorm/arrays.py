@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
@@ -27,10 +26,11 @@ _SEQUENCE = (tuple, Sequence)
 class Storage:
     """A buffer of a pool, which goes back there when no array needs it any more."""
 
-    def __init__(self, pool: session.BufferPool, buffer: Any) -> None:
+    __slots__ = ("__weakref__", "buffer")
+
+    def __init__(self, pool: session.BufferPool, device: Device, buffer: Any) -> None:
         self.buffer = buffer
-        # Not __del__: in a cycle of garbage the buffer would be garbage too, which wgpu releases.
-        weakref.finalize(self, pool.give_back, buffer).atexit = False
+        pool.lend(self, device.gate, buffer)
 
 
 class GpuArray:
@@ -54,19 +54,20 @@ class GpuArray:
         that is larger than the device's buffers.
         """
         check_type("array", array, device_arrays=False)
-        with session.lock:
-            found = cls.empty(array.shape, array.dtype, device or session.default_device())
+        device = device or session.default_device()
+        with device.gate:
+            found = cls.empty(array.shape, array.dtype, device)
             if array.size:
-                write(found.device, found.buffer, array)
-        return found
+                write(device, found.buffer, array)
+            return found
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> GpuArray:
         """An array with room for its elements, which are what was there before."""
-        with session.lock:
+        with device.gate:
             pool = session.session_of(device).pool
             buffer = pool.take(device, math.prod(shape) * dtype.itemsize)
-        return cls(device, shape, dtype, Storage(pool, buffer))
+            return cls(device, shape, dtype, Storage(pool, device, buffer))
 
     @property
     def buffer(self) -> Any:
@@ -125,9 +126,10 @@ class GpuArray:
 
     def split(self, sizes: Sequence[int]) -> list[GpuArray]:
         """Copies of the first elements, of the next and so on, one-dimensional; all on whole words."""
-        handle, itemsize = self.device.handle, self.dtype.itemsize
+        itemsize = self.dtype.itemsize
         found = []
-        with session.lock:
+        with self.device.gate:
+            handle = self.device.handle
             encoder = handle.create_command_encoder()
             begin = 0
             for size in sizes:
@@ -136,7 +138,8 @@ class GpuArray:
                 encoder.copy_buffer_to_buffer(self.buffer, begin, found[-1].buffer, 0, nbytes)
                 begin += nbytes
             handle.queue.submit([encoder.finish()])
-        return found
+            del encoder
+            return found
 
     def __len__(self) -> int:
         if not self.shape:
@@ -165,8 +168,8 @@ def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list
     if not pieces:
         return found
     size = min(_STAGED_BYTES, sum(piece.room for piece in pieces))
-    handle = device.handle
-    with session.lock:
+    with device.gate:
+        handle = device.handle
         pool = session.session_of(device).staging
         staging = pool.take(device, size)
         for batch in _batches(pieces):
@@ -182,7 +185,7 @@ def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list
                 piece.target[:] = mapped[at : at + piece.target.size]
             del mapped
             staging.unmap()
-        # Not after an error or Ctrl-C: a buffer that is still being mapped is of no use to the next call.
+        # Not after an error: a buffer that is still being mapped is of no use to the next call.
         pool.give_back(staging)
     return found
 
