@@ -11,7 +11,7 @@ import numpy as np
 from webnorm import session
 from webnorm.arrays import GpuArray, Storage, read
 from webnorm.device import Device
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, one_line
 from webnorm.ops import Op, Tensor
 from webnorm.plan import Schedule, write
 from webnorm.problem import DTYPES, Array, Problem
@@ -35,7 +35,10 @@ def compute(
     """
     device = _device_of(arrays, device)
     if problem.rows == 0:
-        empty = {tensor.name: _without_rows(tensor, problem) for tensor in op.outputs(problem)}
+        try:
+            empty = {tensor.name: _without_rows(tensor, problem) for tensor in op.outputs(problem)}
+        except (MemoryError, ValueError) as error:
+            raise WebnormError(f"{problem}: {one_line(str(error))}") from error
         if not keep:
             return {**empty}
         return {name: GpuArray.from_numpy(array, device) for name, array in empty.items()}

@@ -188,7 +188,7 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
             if choice.lower() in str(adapter).lower():
                 return adapter
     listing = "; ".join(f"{adapter.index}: {adapter}" for adapter in found)
-    raise WebnormError(f"no adapter {choice!r}; there is {listing}")
+    raise WebnormError(f"no adapter {shown(choice)}; there is {listing}")
 
 
 _devices: WeakSet[Device] = WeakSet()
@@ -211,6 +211,17 @@ class Device:
         native = set(handle.features)
         features = frozenset(web for web, own in _NATIVE_FEATURE.items() if own in native)
         self.traits = _traits(features, self.limits, adapter.type)
+
+    def __copy__(self) -> Device:
+        """Itself: there is one such device."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Device:
+        """Itself: there is one such device."""
+        return self
+
+    def __reduce__(self) -> Any:
+        raise WebnormError("a device belongs to its process; expected webnorm.open_device in the other one")
 
     @cached_property
     def timestamps(self) -> bool:
@@ -307,7 +318,7 @@ def _checked_limits(adapter: AdapterInfo, limits: Mapping[str, int]) -> Mapping[
     own = adapter.limits
     for name, value in limits.items():
         if name not in own:
-            raise unknown("limit", str(name), own)
+            raise unknown("limit", name if isinstance(name, str) else shown(name), own)
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 1 << 63:
             raise WebnormError(f"limit {name} is {shown(value)}; expected an int of 0 or more")
     return {name: int(value) for name, value in limits.items()}

@@ -6,26 +6,41 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
+# A longer name than that is no slip of the pen; a longer list of those that there are helps nobody.
+_LONGEST = 100
+_MOST_LISTED = 600
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 60
+_SHORT.maxstring = _SHORT.maxother = _LONGEST
+_SHORT.maxtuple = _SHORT.maxlist = 8
 _SHORT.maxlevel = 2
 
 
 class WebnormError(Exception):
     """A mistake of the caller's, told in one line: the value, what was expected, and where."""
 
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> WebnormError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "there is: " + ", ".join(names)
-    return WebnormError(f"unknown {kind} {name!r}; {hint}")
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if len(name) <= _LONGEST else []
+    listed = ", ".join(names)
+    if len(listed) > _MOST_LISTED:
+        listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
+    hint = f"did you mean {near[0]!r}?" if near else f"there is: {listed}"
+    return WebnormError(f"unknown {kind} {shown(name)}; {hint}")
+
+
+def printable(text: str) -> str:
+    """Foreign text without what would move a terminal's cursor, or more."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def one_line(text: str) -> str:
-    """Foreign text as a message may hold it: a line without control characters."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    """Foreign text, which may have several lines, as one."""
+    return " ".join(printable(text).split())
 
 
 def shown(value: object) -> str:
