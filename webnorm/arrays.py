@@ -119,12 +119,12 @@ class GpuArray:
 
         Raises WebnormError for a shape of another size.
         """
-        if len(shape) == 1 and isinstance(shape[0], tuple) and shape[0] == self.shape:
-            return self
         given = shape[0] if len(shape) == 1 else shape
         found = ints(given)
         if found is None:
             raise WebnormError(f"cannot reshape to {shown(given)}; expected ints")
+        if found == self.shape:
+            return self
         wanted = list(found)
         if wanted.count(-1) == 1:
             known = -math.prod(wanted)
@@ -283,6 +283,8 @@ def check_device(device: object) -> None:
 
 def ints(given: object) -> tuple[int, ...] | None:
     """An int, or a sequence of them, as a tuple; None for anything else, a bool and bytes included."""
+    if type(given) is tuple and set(map(type, given)) == {int}:
+        return given
     listed: Any = (given,) if isinstance(given, int | np.integer) else given
     if not isinstance(listed, _LISTS) or isinstance(listed, str | bytes | bytearray):
         return None

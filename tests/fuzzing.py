@@ -1,0 +1,18 @@
+"""How much the fuzzers draw: WEBNORM_FUZZ multiplies it, and has them draw something else each time."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+
+def examples(n: int) -> settings:
+    """Settings for a fuzzer of `n` examples in the suite."""
+    scale = int(os.environ.get("WEBNORM_FUZZ", "1"))
+    return settings(
+        max_examples=n * scale,
+        deadline=None,
+        derandomize=scale == 1,
+        suppress_health_check=list(HealthCheck),
+    )
