@@ -43,7 +43,6 @@ class _Shared(Worker):
             end()
             return super()._start()
         _Shared._left = None
-        self._stderr.unlink()
         self._process, self._connection, self._stderr = left._process, left._connection, left._stderr
         return self._connection
 

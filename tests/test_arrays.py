@@ -8,6 +8,7 @@ import mmap
 import subprocess
 import sys
 import threading
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ import wgpu
 import webnorm
 from webnorm import arrays, session
 from webnorm.device import Device, open_device
-from webnorm.plan import GUARD_BYTES
+from webnorm.plan import GUARD_BYTES, Pipeline, compile_shader
 from webnorm.problem import DTYPES, Array
+from webnorm.render import Shader
 
 pytestmark = pytest.mark.opengl
 
@@ -265,10 +267,12 @@ def test_a_buffer_that_comes_back_while_another_is_taken(device: Device) -> None
     """The garbage collector may run in the middle of `take`: it must not wait for what it interrupts."""
     pool = session.BufferPool(most_bytes=100_000)
     buffer = pool.take(device, 1000)
-    with pool._lock:
-        pool.give_back(buffer)
+    holder = arrays.Storage(pool, device, buffer)
+    with device.gate:
+        del holder
         assert pool.bytes == 0
     assert pool.take(device, 1000) is buffer
+    assert not pool._lent
 
 
 @pytest.mark.parametrize("most_bytes", [0, 1 << 28])
@@ -319,11 +323,10 @@ def test_the_most_recent_values_are_kept() -> None:
 
 def test_a_device_takes_its_session_along(device: Device) -> None:
     own = open_device(device.adapter)
-    webnorm.layer_norm(normal(6, 40), 40, device=own)
-    before = len(session._sessions)
+    webnorm.layer_norm(webnorm.GpuArray.from_numpy(normal(6, 40), own), 40)
+    mine = weakref.ref(session.session_of(own))
     del own
-    gc.collect()
-    assert len(session._sessions) == before - 1
+    assert mine() is None
 
 
 def test_a_float8_y_is_an_array_of_ml_dtypes(device: Device) -> None:
@@ -365,7 +368,37 @@ def test_what_is_kept_has_bounds(device: Device, monkeypatch: pytest.MonkeyPatch
             answer = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))
             for array in arrays:
                 np.testing.assert_allclose(webnorm.rms_norm(array, cols).numpy(), answer, rtol=1e-5)
-    assert (len(mine.schedules), len(mine.bindings), len(mine.programs)) == (2, 3, 1)
+    # The program of the other number of columns took its schedules and their bind groups along.
+    assert (len(mine.schedules), len(mine.bindings), len(mine.programs)) == (1, 2, 1)
+
+
+def test_what_is_not_kept_is_freed(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pipelines take megabytes: neither schedules nor bind groups may keep those of a program that went."""
+    own = open_device(device.adapter)
+    monkeypatch.setattr(session.session_of(own).programs, "most", 3)
+    before = objects()
+    kinds = ("ShaderModule", "ComputePipeline", "PipelineLayout", "BindGroupLayout", "BindGroup")
+    for cols in range(8, 24):
+        for rows in (1, 2):
+            webnorm.layer_norm(normal(rows, cols), cols, device=own)
+    grown = {kind: objects()[kind] - before[kind] for kind in kinds}
+    assert grown["ComputePipeline"] == grown["BindGroupLayout"] == 3
+    assert max(grown["ShaderModule"], grown["PipelineLayout"]) <= 3 and grown["BindGroup"] <= 6
+
+
+def test_a_program_in_use_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = open_device(device.adapter)
+    monkeypatch.setattr(session.session_of(own).programs, "most", 2)
+    compiled: list[int] = []
+
+    def counted(device: Device, shader: Shader) -> list[Pipeline]:
+        compiled.append(shader.problem.cols)
+        return compile_shader(device, shader)
+
+    monkeypatch.setattr(session, "compile_shader", counted)
+    for cols in (8, 9, 8, 10, 8, 11, 8):
+        webnorm.layer_norm(normal(1, cols), cols, device=own)
+    assert compiled == [8, 9, 10, 11]
 
 
 def test_calls_that_share_a_schedule_differ_in_eps_and_scale(device: Device) -> None:

@@ -102,7 +102,8 @@ def test_default_eps(device: Device) -> None:
 def shader_of(op: str, problem: Problem) -> Shader:
     """The shader that a call computes the problem with."""
     device = session.default_device()
-    schedule = session.session_of(device).schedule(device, OPS[op], None, problem)
+    mine = session.session_of(device)
+    schedule = mine.schedule(device, mine.wanted(device, OPS[op], None, problem))
     return replace(schedule.shader, problem=problem)
 
 

@@ -298,7 +298,8 @@ def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Devic
     for kernel in (None, "auto"):
         opened = webnorm.open_device(device.adapter)
         functional.layer_norm(x, 64, kernel=kernel, device=opened)
-        schedule = session.session_of(opened).schedule(opened, NORM, kernel, problem)
+        mine = session.session_of(opened)
+        schedule = mine.schedule(opened, mine.wanted(opened, NORM, kernel, problem))
         assert schedule.shader.variant.kernel.name == "two_pass"
         assert schedule.shader.variant.constants["threads_per_row"] == 16
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
+import pickle
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import broken
 from webnorm import bench, check, timing
+from webnorm.channel import Channel
 from webnorm.corpus import CASES
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import discover, select
 from webnorm.presets import tasks
 from webnorm.results import Result
-from webnorm.worker import Worker, WorkerDied
+from webnorm.worker import TaskFailed, Worker, WorkerDied
 
 RULE = timing.Rule(least=2, most=2, budget_s=1.0)
 
@@ -64,11 +78,12 @@ def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> N
 
 def test_a_bug_and_a_mistake_in_the_worker(device: Device) -> None:
     with Worker() as worker:
-        with pytest.raises(RuntimeError, match="in the worker process"):
+        with pytest.raises(TaskFailed, match=r"^ZeroDivisionError$") as caught:
             list(worker.stream(_bug, None))
+        assert "in _bug" in caught.value.details
         with pytest.raises(WebnormError, match="a mistake"):
             list(worker.stream(_mistake, None))
-        with pytest.raises(WebnormError, match="not enough memory"):
+        with pytest.raises(TaskFailed, match=r"^MemoryError: 763 GiB$"):
             list(worker.stream(_too_much, None))
         assert list(worker.stream(_fine, 3)) == [0, 1, 2]
 
@@ -88,6 +103,288 @@ def test_no_such_adapter(device: Device) -> None:
         pytest.raises(WebnormError, match="no adapter 'no-such-adapter'; there is 0: "),
     ):
         list(worker.stream(_fine, 1))
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Worker]:
+    """Tasks that need no device of their own meet one child after the other."""
+    with Worker() as worker:
+        yield worker
+
+
+class Foreign:
+    """A value whose own code fails, where it is told to."""
+
+    def __init__(self, fails: str) -> None:
+        self.fails = fails
+
+    def __getstate__(self) -> dict[str, str]:
+        if self.fails == "pickled":
+            raise ValueError("two\nlines \x1b[31m")
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self.__dict__ = state
+        if self.fails == "read":
+            raise SystemError("not here")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("an event that cannot be pickled", "ValueError: two lines"),
+        ("an event that cannot be read", "an event cannot be read: SystemError: not here"),
+        ("a lambda", "PicklingError|AttributeError"),
+        ("an exit", "SystemExit: 3"),
+        ("the end of a file", "EOFError"),
+        ("an interrupt", "KeyboardInterrupt"),
+        ("deep recursion", "RecursionError: maximum recursion depth exceeded"),
+        ("no words", "Unspeakable"),
+        ("several lines", "OSError: one two"),
+        ("no generator", "TypeError: 'NoneType' object is not iterable"),
+    ],
+)
+def test_whatever_fails_in_a_task_is_told_in_a_line(shared: Worker, name: str, message: str) -> None:
+    with pytest.raises(TaskFailed) as caught:
+        list(shared.stream(_fails, name))
+    assert re.match(message, str(caught.value)), str(caught.value)
+    assert str(caught.value).isprintable() and "Traceback" in caught.value.details
+    assert pickle.loads(pickle.dumps(caught.value)).details == caught.value.details
+    assert list(shared.stream(_fine, 2)) == [0, 1]
+
+
+@pytest.mark.parametrize("job", [lambda: 1, threading.Lock(), Foreign("pickled")])
+def test_a_job_that_cannot_be_sent(shared: Worker, job: object) -> None:
+    with pytest.raises(TaskFailed, match=r"^the task cannot be sent: [^\n]+$"):
+        list(shared.stream(_fine, job))
+    assert list(shared.stream(_fine, 1)) == [0]
+
+
+def test_a_job_that_cannot_be_read(shared: Worker) -> None:
+    with pytest.raises(TaskFailed, match=r"^SystemError: not here$"):
+        list(shared.stream(_fine, Foreign("read")))
+    assert list(shared.stream(_fine, 1)) == [0]
+
+
+def test_large_messages(shared: Worker) -> None:
+    job = b"x" * (64 << 20)
+    assert [len(event) for event in shared.stream(_echo, job)] == [64 << 20]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dies in a message", "the process crashed with SIGKILL"),
+        ("says more than it sends", "no sign of life for 2 s: stopped"),
+        ("leaves", "the process ended with exit status 7"),
+        ("reads nothing", "no sign of life for 2 s: stopped"),
+        ("is stopped by the system", "no sign of life for 2 s: stopped"),
+    ],
+)
+def test_a_child_that_breaks_off(shared: Worker, name: str, message: str) -> None:
+    job = name, b"x" * (8 << 20)
+    list(shared.stream(_fine, 1))
+    shared.time_limit_s = 2.0
+    began = time.monotonic()
+    try:
+        if name == "reads nothing":
+            assert shared._process is not None
+            os.kill(shared._process.pid, signal.SIGSTOP)
+        with pytest.raises(WorkerDied) as caught:
+            list(shared.stream(_breaks_off, job))
+    finally:
+        shared.time_limit_s = 60.0
+    assert str(caught.value) == message and time.monotonic() - began < 20
+    assert list(shared.stream(_fine, 2)) == [0, 1]
+
+
+def test_who_leaves_off_meets_no_old_events(shared: Worker) -> None:
+    left = shared.stream(_fine, 5)
+    assert next(left) == 0
+    assert list(shared.stream(_fine, 2)) == [0, 1]
+    with pytest.raises(WorkerDied, match="another task"):
+        next(left)
+    left = shared.stream(_fine, 5)
+    assert next(left) == 0
+    del left
+    assert list(shared.stream(_fine, 2)) == [0, 1]
+
+
+SCRIPT = """
+import sys
+from webnorm import lab
+from webnorm.worker import Worker
+
+def own(device, job):
+    yield job
+
+def run():
+    with Worker() as worker:
+        task, job = (lab.describe, None) if "lab" in sys.argv else (own, 5)
+        print(len(list(worker.stream(task, job))))
+
+{guard}
+    run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "task", "said"),
+    [
+        ("if True:", "lab", "1"),
+        ('if __name__ == "__main__":', "own", "1"),
+        ("if True:", "own", 'it to start a worker below `if __name__ == "__main__":` only'),
+    ],
+)
+def test_a_script_without_a_main_guard(
+    tmp_path: Path, device: Device, guard: str, task: str, said: str
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("{guard}", guard))
+    done = subprocess.run([sys.executable, script, task], capture_output=True, text=True, timeout=60)
+    assert done.returncode == (0 if said == "1" else 1), done.stderr
+    assert (done.stdout + done.stderr).splitlines()[-1].endswith(said)
+
+
+def test_a_daemonic_process(device: Device) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_in_a_daemon, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    assert ours.recv() == [0, 1, 2]
+    process.join()
+
+
+def test_a_folder_of_the_same_name_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Device
+) -> None:
+    for name in ("webnorm", "pickle"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    with Worker() as worker:
+        assert list(worker.stream(_fine, 1)) == [0]
+
+
+def _left(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir() if "webnorm" in entry.name]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not list descriptors")
+def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def open_now() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    with Worker() as first:
+        first._start()
+    before = open_now()
+    for turn in range(200):
+        with Worker() as worker:
+            worker._start()
+            assert worker._process is not None
+            if turn % 3 == 0:
+                os.kill(worker._process.pid, signal.SIGKILL)
+    for _ in range(200):
+        Worker()
+    assert open_now() == before and not _left(tmp_path)
+
+
+def test_a_parent_that_is_killed_leaves_nothing(tmp_path: Path, device: Device) -> None:
+    script = """
+import test_worker, time
+from webnorm.worker import Worker
+
+worker = Worker()
+for pid in worker.stream(test_worker._forever, None):
+    print(pid, flush=True)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, env=environment, cwd=Path(__file__).parent
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    until = time.monotonic() + 20
+    while time.monotonic() < until and _alive(child):
+        time.sleep(0.05)
+    assert not _alive(child) and not _left(tmp_path)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def _in_a_daemon(connection: Any) -> None:
+    with Worker() as worker:
+        connection.send(list(worker.stream(_fine, 3)))
+
+
+def _fails(device: object, name: str):  # type: ignore[no-untyped-def]
+    match name:
+        case "an event that cannot be pickled":
+            yield Foreign("pickled")
+        case "an event that cannot be read":
+            yield Foreign("read")
+        case "a lambda":
+            yield lambda: 1
+        case "an exit":
+            sys.exit(3)
+        case "the end of a file":
+            raise EOFError
+        case "an interrupt":
+            raise KeyboardInterrupt
+        case "deep recursion":
+            yield from _fails(device, name)
+        case "no words":
+            raise Unspeakable
+        case "several lines":
+            raise OSError("one\ntwo")
+        case "no generator":
+            yield from None  # type: ignore[misc]
+
+
+def _echo(device: object, job: object):  # type: ignore[no-untyped-def]
+    yield job
+
+
+def _breaks_off(device: object, job: tuple[str, bytes]):  # type: ignore[no-untyped-def]
+    match job[0]:
+        case "dies in a message":
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            _write(b"x" * 4096)
+            time.sleep(60)
+        case "says more than it sends":
+            _write(b"x" * 4096)
+            time.sleep(60)
+        case "leaves":
+            os._exit(7)
+        case "is stopped by the system":
+            os.kill(os.getpid(), signal.SIGSTOP)
+    yield
+
+
+def _write(part: bytes) -> None:
+    """Send a message that is longer than what there is of it."""
+    ours = next(one for one in gc.get_objects() if isinstance(one, Channel))
+    ours._socket.sendall(struct.pack("!Q", 1 << 20) + part)
+
+
+def _forever(device: object, job: object):  # type: ignore[no-untyped-def]
+    yield os.getpid()
+    time.sleep(600)
 
 
 def _bug(device: object, job: object):  # type: ignore[no-untyped-def]

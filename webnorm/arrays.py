@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
@@ -13,24 +12,28 @@ import numpy as np
 
 from webnorm import session
 from webnorm.device import Device
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, shown
 from webnorm.plan import write
+from webnorm.printable import one_line
 from webnorm.problem import DTYPE_NAMES, DTYPES, Array
 
 # What is read at a time: copying it takes milliseconds, the wait a fraction of one, and no large array lies
 # in memory twice. Any WebGPU device has a buffer of that size.
 _STAGED_BYTES = 1 << 26
 # A tuple is known at once; to ask the abstract class takes several times as long.
-_SEQUENCE = (tuple, Sequence)
+_LISTS = (tuple, Sequence, np.ndarray)
+# NumPy's own limit.
+_MOST_DIMENSIONS = 64
 
 
 class Storage:
     """A buffer of a pool, which goes back there when no array needs it any more."""
 
-    def __init__(self, pool: session.BufferPool, buffer: Any) -> None:
+    __slots__ = ("__weakref__", "buffer")
+
+    def __init__(self, pool: session.BufferPool, device: Device, buffer: Any) -> None:
         self.buffer = buffer
-        # Not __del__: in a cycle of garbage the buffer would be garbage too, which wgpu releases.
-        weakref.finalize(self, pool.give_back, buffer).atexit = False
+        pool.lend(self, device.gate, buffer)
 
 
 class GpuArray:
@@ -50,23 +53,25 @@ class GpuArray:
     def from_numpy(cls, array: Array, device: Device | None = None) -> GpuArray:
         """Copy a NumPy array to a device; None is the one that calls share.
 
-        Raises WebnormError for anything else than a NumPy array of one of the types above, and for one
-        that is larger than the device's buffers.
+        Raises WebnormError for anything else than a NumPy array of one of the types above, for one that is
+        larger than the device's buffers, and for what is no device.
         """
         check_type("array", array, device_arrays=False)
-        with session.lock:
-            found = cls.empty(array.shape, array.dtype, device or session.default_device())
+        check_device(device)
+        device = device or session.default_device()
+        with device.gate:
+            found = cls._empty(array.shape, array.dtype, device)
             if array.size:
-                write(found.device, found.buffer, array)
-        return found
+                write(device, found.buffer, array)
+            return found
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> GpuArray:
+    def _empty(cls, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> GpuArray:
         """An array with room for its elements, which are what was there before."""
-        with session.lock:
+        with device.gate:
             pool = session.session_of(device).pool
             buffer = pool.take(device, math.prod(shape) * dtype.itemsize)
-        return cls(device, shape, dtype, Storage(pool, buffer))
+            return cls(device, shape, dtype, Storage(pool, device, buffer))
 
     @property
     def buffer(self) -> Any:
@@ -99,44 +104,62 @@ class GpuArray:
         found = self.numpy()
         return found if dtype is None else found.astype(dtype)
 
+    def __copy__(self) -> GpuArray:
+        """Itself, since its elements do not change."""
+        return self
+
     def __deepcopy__(self, memo: dict[int, Any]) -> GpuArray:
         """Itself, since its elements do not change."""
         return self
+
+    def __reduce__(self) -> Any:
+        raise WebnormError("a GpuArray lies on a device of this process; expected its numpy() to be pickled")
 
     def reshape(self, *shape: SupportsIndex | Sequence[int]) -> GpuArray:
         """The same elements in another shape, in C order; one dimension may be -1. Nothing is copied.
 
         Raises WebnormError for a shape of another size.
         """
-        if len(shape) == 1 and isinstance(shape[0], tuple) and shape[0] == self.shape:
+        given = shape[0] if len(shape) == 1 else shape
+        found = ints(given)
+        if found is None:
+            raise WebnormError(f"cannot reshape to {shown(given)}; expected ints")
+        if found == self.shape:
             return self
-        given = shape[0] if len(shape) == 1 and isinstance(shape[0], _SEQUENCE) else shape
-        try:
-            wanted = list(map(operator.index, given))  # type: ignore[arg-type]
-        except TypeError:
-            raise WebnormError(f"cannot reshape to {given!r}; expected ints") from None
+        wanted = list(found)
         if wanted.count(-1) == 1:
             known = -math.prod(wanted)
             if known > 0:
                 wanted[wanted.index(-1)] = self.size // known
         if math.prod(wanted) != self.size or min(wanted, default=0) < 0:
-            raise WebnormError(f"cannot reshape {self.shape} to {tuple(given)}: the sizes differ")
+            raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: the sizes differ")
         return GpuArray(self.device, tuple(wanted), self.dtype, self._storage)
 
     def split(self, sizes: Sequence[int]) -> list[GpuArray]:
-        """Copies of the first elements, of the next and so on, one-dimensional; all on whole words."""
-        handle, itemsize = self.device.handle, self.dtype.itemsize
+        """Copies of the first elements, of the next and so on, one-dimensional.
+
+        Raises WebnormError for sizes that are more than there is, or that are not whole words of 4 bytes.
+        """
+        itemsize = self.dtype.itemsize
+        whole = ints(sizes)
+        if whole is None or min(whole, default=0) < 0 or sum(whole) > self.size:
+            raise WebnormError(f"sizes is {shown(sizes)}; expected ints of {self.size} in all, or less")
+        if any(size * itemsize % 4 for size in whole):
+            raise WebnormError(f"sizes is {shown(sizes)}; expected whole words of 4 bytes in {self.dtype}")
         found = []
-        with session.lock:
+        with self.device.gate:
+            handle = self.device.handle
             encoder = handle.create_command_encoder()
             begin = 0
-            for size in sizes:
-                found.append(GpuArray.empty((size,), self.dtype, self.device))
+            for size in whole:
+                found.append(GpuArray._empty((size,), self.dtype, self.device))
                 nbytes = size * itemsize
-                encoder.copy_buffer_to_buffer(self.buffer, begin, found[-1].buffer, 0, nbytes)
+                if nbytes:
+                    encoder.copy_buffer_to_buffer(self.buffer, begin, found[-1].buffer, 0, nbytes)
                 begin += nbytes
             handle.queue.submit([encoder.finish()])
-        return found
+            del encoder
+            return found
 
     def __len__(self) -> int:
         if not self.shape:
@@ -156,7 +179,10 @@ def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list
     Small ones come with one submission and one wait. `encoder` holds commands that come before; it is
     submitted with the first copies.
     """
-    found = [np.empty(shape, dtype) for _, shape, dtype in sources]
+    try:
+        found = [np.empty(shape, dtype) for _, shape, dtype in sources]
+    except MemoryError as error:
+        raise WebnormError(f"what is read finds no room: {one_line(str(error))}") from error
     pieces = [
         _Piece(source[0], begin, array.reshape(-1).view(np.uint8)[begin : begin + _STAGED_BYTES])
         for array, source in zip(found, sources, strict=True)
@@ -165,8 +191,8 @@ def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list
     if not pieces:
         return found
     size = min(_STAGED_BYTES, sum(piece.room for piece in pieces))
-    handle = device.handle
-    with session.lock:
+    with device.gate:
+        handle = device.handle
         pool = session.session_of(device).staging
         staging = pool.take(device, size)
         for batch in _batches(pieces):
@@ -182,7 +208,7 @@ def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list
                 piece.target[:] = mapped[at : at + piece.target.size]
             del mapped
             staging.unmap()
-        # Not after an error or Ctrl-C: a buffer that is still being mapped is of no use to the next call.
+        # Not after an error: a buffer that is still being mapped is of no use to the next call.
         pool.give_back(staging)
     return found
 
@@ -223,17 +249,50 @@ def _batches(pieces: Sequence[_Piece]) -> Iterator[list[tuple[int, _Piece]]]:
 _ANY_KIND = (np.ndarray, GpuArray)
 
 
-def check_type(
-    name: str, array: object, device_arrays: bool = True, known: Sequence[str] = tuple(DTYPES)
-) -> None:
-    """Raise WebnormError for what is no array, or one of another type than those known."""
+def check_kind(name: str, array: object, device_arrays: bool = True) -> None:
+    """Raise WebnormError for what is no array."""
     if not isinstance(array, _ANY_KIND if device_arrays else np.ndarray):
         wanted = "a NumPy array or a GpuArray" if device_arrays else "a NumPy array"
         raise WebnormError(f"{name} is a {type(array).__name__}; expected {wanted}")
     if isinstance(array, np.ma.MaskedArray):
         raise WebnormError(f"{name} is a masked array; expected one without a mask: {name}.filled(value)")
-    if DTYPE_NAMES.get(array.dtype) not in known:
+
+
+def check_type(
+    name: str, array: object, device_arrays: bool = True, known: Sequence[str] = tuple(DTYPES)
+) -> None:
+    """Raise WebnormError for what is no array, or one of another type than those known."""
+    check_kind(name, array, device_arrays)
+    dtype = array.dtype  # type: ignore[attr-defined]
+    if DTYPE_NAMES.get(dtype) not in known:
         raise WebnormError(
-            f"{name} has dtype {array.dtype}; expected {', '.join(known)}: "
+            f"{name} has dtype {dtype_text(dtype)}; expected {', '.join(known)}: "
             f"cast it, as with {name}.astype(np.float32)"
         )
+
+
+def dtype_text(dtype: np.dtype[Any]) -> str:
+    """A dtype as a message shows it."""
+    return str(dtype) if dtype.names is None else "of a record"
+
+
+def check_device(device: object) -> None:
+    """Raise WebnormError for what is no device."""
+    if device is not None and not isinstance(device, Device):
+        raise WebnormError(f"device is a {type(device).__name__}; expected one from webnorm.open_device")
+
+
+def ints(given: object) -> tuple[int, ...] | None:
+    """An int, or a sequence of them, as a tuple; None for anything else, a bool and bytes included."""
+    if type(given) is tuple and set(map(type, given)) == {int}:
+        return given
+    listed: Any = (given,) if isinstance(given, int | np.integer) else given
+    if not isinstance(listed, _LISTS) or isinstance(listed, str | bytes | bytearray):
+        return None
+    if np.ndim(listed) != 1 if isinstance(listed, np.ndarray) else len(listed) > _MOST_DIMENSIONS:
+        return None
+    try:
+        found = tuple(map(operator.index, listed))
+    except TypeError:
+        return None
+    return None if any(isinstance(one, bool) for one in listed) else found

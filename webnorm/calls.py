@@ -13,7 +13,8 @@ from webnorm.arrays import GpuArray, Storage, read
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.ops import Op, Tensor
-from webnorm.plan import write
+from webnorm.plan import Schedule, write
+from webnorm.printable import one_line
 from webnorm.problem import DTYPES, Array, Problem
 
 AnyArray = Array | GpuArray
@@ -31,40 +32,55 @@ def compute(
     """Every output of an op by name, in the shape that the op gives it.
 
     `arrays` are the inputs by name, in any shape with the elements in order. `keep` leaves the outputs on
-    the device. Raises WebnormError for arrays on different devices, and as `Session.schedule` does.
+    the device. Raises WebnormError for arrays on different devices, and as `Session.wanted` does.
     """
     device = _device_of(arrays, device)
     if problem.rows == 0:
-        empty = {tensor.name: _without_rows(tensor, problem) for tensor in op.outputs(problem)}
+        try:
+            empty = {tensor.name: _without_rows(tensor, problem) for tensor in op.outputs(problem)}
+        except (MemoryError, ValueError) as error:
+            raise WebnormError(f"{problem}: {one_line(str(error))}") from error
         if not keep:
             return {**empty}
         return {name: GpuArray.from_numpy(array, device) for name, array in empty.items()}
     device = device or session.default_device()
-    with session.lock:
-        found = session.session_of(device)
-        schedule = found.schedule(device, op, kernel, problem)
-        schedule.set_scalars(problem)
-        with _Loan(found.pool, device) as loan:
-            buffers = {
-                name: array.buffer if isinstance(array, GpuArray) else loan.copy(array)
-                for name, array in arrays.items()
-            }
-            outputs: dict[str, GpuArray] = {}
-            for name, shape, dtype, nbytes in schedule.outputs:
-                buffers[name] = buffer = found.pool.take(device, nbytes)
-                outputs[name] = GpuArray(device, shape, dtype, Storage(found.pool, buffer))
-            for name, nbytes in schedule.beside.items():
-                buffers[name] = loan.take(nbytes)
-            encoder = device.handle.create_command_encoder()
-            schedule.pack(encoder, buffers)
-            compute_pass = encoder.begin_compute_pass()
-            schedule.encode(compute_pass, found.groups(schedule, buffers))
-            compute_pass.end()
-            if keep:
-                device.handle.queue.submit([encoder.finish()])
-                return {**outputs}
-            sources = [(array.buffer, array.shape, array.dtype) for array in outputs.values()]
-            return dict(zip(outputs, read(device, sources, encoder), strict=True))
+    found = session.session_of(device)
+    wanted = found.wanted(device, op, kernel, problem)
+    with device.gate:
+        return _run(device, found, found.schedule(device, wanted), problem, arrays, keep)
+
+
+def _run(
+    device: Device,
+    shared: session.Session,
+    schedule: Schedule,
+    problem: Problem,
+    arrays: Mapping[str, AnyArray],
+    keep: bool,
+) -> dict[str, AnyArray]:
+    """A function of its own, so that wgpu's objects in it end inside the gate."""
+    schedule.set_scalars(problem)
+    with _Loan(shared.pool, device) as loan:
+        buffers = {
+            name: array.buffer if isinstance(array, GpuArray) else loan.copy(array)
+            for name, array in arrays.items()
+        }
+        outputs: dict[str, GpuArray] = {}
+        for name, shape, dtype, nbytes in schedule.outputs:
+            buffers[name] = buffer = shared.pool.take(device, nbytes)
+            outputs[name] = GpuArray(device, shape, dtype, Storage(shared.pool, device, buffer))
+        for name, nbytes in schedule.beside.items():
+            buffers[name] = loan.take(nbytes)
+        encoder = device.handle.create_command_encoder()
+        schedule.pack(encoder, buffers)
+        compute_pass = encoder.begin_compute_pass()
+        schedule.encode(compute_pass, shared.groups(schedule, buffers))
+        compute_pass.end()
+        if keep:
+            device.handle.queue.submit([encoder.finish()])
+            return {**outputs}
+        sources = [(array.buffer, array.shape, array.dtype) for array in outputs.values()]
+        return dict(zip(outputs, read(device, sources, encoder), strict=True))
 
 
 def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, shown, unknown
+from webnorm.printable import one_line
 
 # wgpu complains on stderr when this is unset, although nothing here opens a window.
 os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
 
 import wgpu
+
+from webnorm.gate import Gate, forked, uses_wgpu
 
 # WebGPU's name of a feature -> wgpu-native's. wgpu accepts unknown names without a word.
 _NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
@@ -29,6 +35,9 @@ ADAPTER_VARIABLE = "WEBNORM_ADAPTER"
 
 # Buffers that shaders work on, and that can be copied from and to.
 STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+
+# For what belongs to no device yet: listing adapters and opening.
+opening = Gate(shuts=False)
 
 
 @dataclass(frozen=True)
@@ -121,15 +130,14 @@ def _handles() -> Sequence[Any]:
     (wgpu-hal 29). Devices of two listings take it from each other, since wgpu-py polls each in a thread of
     its own, and wgpu aborts the process. Devices of one listing wait for each other.
     """
+    uses_wgpu()
     return tuple(wgpu.gpu.enumerate_adapters_sync())
 
 
 def adapters() -> list[AdapterInfo]:
     """Every adapter that wgpu finds, the preferred one first: GPUs before software, Vulkan before OpenGL."""
-    found = []
-    for handle in _handles():
-        info = handle.info
-        found.append((_rank(info), handle, info))
+    with opening:
+        found = [(_rank(handle.info), handle, handle.info) for handle in _handles()]
     found.sort(key=lambda entry: entry[0])
     return [
         AdapterInfo(
@@ -162,6 +170,8 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
 
     None is what $WEBNORM_ADAPTER says, or else the preferred one. Raises WebnormError where there is none.
     """
+    if not isinstance(choice, str | None):
+        raise WebnormError(f"adapter is {shown(choice)}; expected its index or part of its name, as text")
     choice = chosen_name(choice)
     found = adapters()
     if not found:
@@ -170,31 +180,55 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
         )
     if choice is None:
         return found[0]
-    for at, adapter in enumerate(found):
-        if choice.isdecimal():
-            if choice == str(at):
+    if choice.isdecimal():
+        at = int(choice) if len(choice) <= 9 else len(found)
+        if at < len(found):
+            return found[at]
+    else:
+        for adapter in found:
+            if choice.lower() in str(adapter).lower():
                 return adapter
-        elif choice.lower() in str(adapter).lower():
-            return adapter
     listing = "; ".join(f"{adapter.index}: {adapter}" for adapter in found)
-    raise WebnormError(f"no adapter {choice!r}; there is {listing}")
+    raise WebnormError(f"no adapter {shown(choice)}; there is {listing}")
+
+
+_devices: WeakSet[Device] = WeakSet()
 
 
 class Device:
-    """An open device. `handle` is wgpu's own object; `limits` are those in force."""
+    """An open device. `handle` is wgpu's own object; `limits` are those in force.
+
+    What calls do with it happens inside `gate`. `session` is what they share, and theirs.
+    """
+
+    session: Any = None
 
     def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
         self.adapter = adapter
         self.handle = handle
+        self.gate = Gate()
+        _devices.add(self)
         self.limits: Mapping[str, int] = dict(handle.limits)
         native = set(handle.features)
         features = frozenset(web for web, own in _NATIVE_FEATURE.items() if own in native)
         self.traits = _traits(features, self.limits, adapter.type)
 
+    def __copy__(self) -> Device:
+        """Itself: there is one such device."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Device:
+        """Itself: there is one such device."""
+        return self
+
+    def __reduce__(self) -> Any:
+        raise WebnormError("a device belongs to its process; expected webnorm.open_device in the other one")
+
     @cached_property
     def timestamps(self) -> bool:
         """Whether timestamp queries work: the feature is there and two of them differ."""
-        return _TIMESTAMPS in self.handle.features and _probe_timestamps(self.handle)
+        with self.gate:
+            return _TIMESTAMPS in self.handle.features and _probe_timestamps(self.handle)
 
     @cached_property
     def timestamp_period(self) -> float:
@@ -207,7 +241,8 @@ class Device:
     @cached_property
     def subgroup_size(self) -> int | None:
         """Invocations per subgroup, read from a shader that ran; None without subgroups."""
-        return _probe_subgroup_size(self.handle) if "subgroups" in self.traits.features else None
+        with self.gate:
+            return _probe_subgroup_size(self.handle) if "subgroups" in self.traits.features else None
 
     @cached_property
     def memory(self) -> int | None:
@@ -252,18 +287,73 @@ def open_device(
 
     `limits` lowers some of them (names as "max-buffer-size") and `without` leaves features out, to
     stand for a lesser adapter.
+
+    Raises WebnormError for what is no adapter, a limit that the adapter lacks or is above its own, or no
+    adapter at all.
     """
-    adapter = adapter or find_adapter()
-    wanted = adapter.features - without
-    native = [_NATIVE_FEATURE.get(name, name) for name in sorted(wanted)]
-    handle = adapter.handle.request_device_sync(
-        required_features=native, required_limits={**adapter.limits, **(limits or {})}
-    )
-    missing = set(native) - set(handle.features)
-    if missing:
-        raise WebnormError(f"{adapter}: the device came without {', '.join(sorted(missing))}")
-    _poll_only_when_asked(handle)
-    return Device(adapter, handle)
+    adapter = find_adapter() if adapter is None else adapter
+    if not isinstance(adapter, AdapterInfo):
+        raise WebnormError(f"adapter is {shown(adapter)}; expected one from webnorm.find_adapter")
+    given = _checked_limits(adapter, {} if limits is None else limits)
+    if not isinstance(without, frozenset | set | tuple | list) or set(map(type, without)) - {str}:
+        raise WebnormError(f"without is {shown(without)}; expected a set of features' names")
+    native = [_NATIVE_FEATURE.get(name, name) for name in sorted(adapter.features - set(without))]
+    with opening:
+        try:
+            handle = adapter.handle.request_device_sync(
+                required_features=native, required_limits={**adapter.limits, **given}
+            )
+        except RuntimeError as error:
+            text = one_line(str(error))
+            raise WebnormError(f"{adapter}: cannot open the device: {text}") from error
+        missing = set(native) - set(handle.features)
+        if missing:
+            raise WebnormError(f"{adapter}: the device came without {', '.join(sorted(missing))}")
+        _poll_only_when_asked(handle)
+        return Device(adapter, handle)
+
+
+def _checked_limits(adapter: AdapterInfo, limits: Mapping[str, int]) -> Mapping[str, int]:
+    if not isinstance(limits, Mapping):
+        raise WebnormError(f"limits is {shown(limits)}; expected a mapping of limits' names to numbers")
+    own = adapter.limits
+    for name, value in limits.items():
+        if name not in own:
+            raise unknown("limit", name if isinstance(name, str) else shown(name), own)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 1 << 63:
+            raise WebnormError(f"limit {name} is {shown(value)}; expected an int of 0 or more")
+    return {name: int(value) for name, value in limits.items()}
+
+
+class _Forked:
+    """What a device of the process that this one was forked from has for a handle: each use says why not."""
+
+    def __getattr__(self, name: str) -> Any:
+        opening.check()
+        raise AttributeError(name)
+
+
+def _after_fork() -> None:
+    """In the child: what the parent opened refuses, and is not released: that would wait for lost threads."""
+    if not forked():
+        return
+    for device in list(_devices):
+        # Its thread is not here, and what wakes it may be locked.
+        device.handle._poller = None
+        device.handle = _Forked()
+    # wgpu-py releases nothing without its library, as at the interpreter's end.
+    api: Any = sys.modules.get("wgpu.backends.wgpu_native._api")
+    if api is not None:
+        api.libf = None
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):
+        # Mesa's part in the process's end waits for its threads, too. Those called first are asked last.
+        libc.on_exit(libc._exit, None)
+        libc.on_exit(libc.fcloseall, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _poll_only_when_asked(handle: Any) -> None:

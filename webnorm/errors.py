@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 from webnorm.printable import one_line, shortened
 
 # What is told of a value, or a path, of any length.
 _MOST = 2000
+# A longer name than that is no slip of the pen; a longer list of those that there are helps nobody.
+_LONGEST = 100
+_MOST_LISTED = 600
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _LONGEST
+_SHORT.maxtuple = _SHORT.maxlist = 8
+_SHORT.maxlevel = 2
 
 
 class WebnormError(Exception):
@@ -24,6 +32,17 @@ class WebnormError(Exception):
 def unknown(kind: str, name: str, known: Iterable[str]) -> WebnormError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(name[:_MOST], names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "there is: " + ", ".join(names)
-    return WebnormError(f"unknown {kind} {name!r}; {hint}")
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if len(name) <= _LONGEST else []
+    listed = ", ".join(names)
+    if len(listed) > _MOST_LISTED:
+        listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
+    hint = f"did you mean {near[0]!r}?" if near else f"there is: {listed}"
+    return WebnormError(f"unknown {kind} {shown(name)}; {hint}")
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: in one line, and short whatever it is."""
+    try:
+        return one_line(_SHORT.repr(value))
+    except Exception:  # a __repr__ of the caller's
+        return f"a {type(value).__name__}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from webnorm import arguments
-from webnorm.arrays import GpuArray
+from webnorm.arrays import GpuArray, check_device
 from webnorm.calls import AnyArray, compute
 from webnorm.device import Device
 from webnorm.errors import WebnormError
@@ -247,7 +247,7 @@ def layer_norm_backward(
         device=device,
     )
     first = (found["dx"], found.get("dweight"), found.get("dbias"))
-    return (*first, found["dresidual_bias"]) if residual_bias_grad else first
+    return (*first, found["dresidual_bias"]) if "dresidual_bias" in found else first
 
 
 def rms_norm_backward(
@@ -339,11 +339,11 @@ def _forward(
         weight_dtype=weight_dtype,
         residual=residual is not None,
         residual_bias="residual_bias" in given,
-        return_stats=bool(return_stats),
+        return_stats=arguments.flag("return_stats", return_stats),
         out_dtype=None if out == dtype else out,
         max_workgroups=arguments.count("max_workgroups", max_workgroups),
     )
-    arguments.check_device(device)
+    check_device(device)
     found = compute(
         op, problem, {**arrays, **given}, device=device, kernel=kernel, keep=isinstance(x, GpuArray)
     )
@@ -401,15 +401,15 @@ def _backward(
         _eps(op, eps),
         1.0,
         weight=weight is not None,
-        bias=bool(bias_grad),
+        bias=arguments.flag("bias_grad", bias_grad),
         zero_centered_weight=_zero_centered(zero_centered_weight, weight is not None),
         weight_dtype=weight_dtype,
-        residual_bias=bool(residual_bias_grad),
+        residual_bias=arguments.flag("residual_bias_grad", residual_bias_grad),
         max_workgroups=arguments.count("max_workgroups", max_workgroups),
         saved_stats=stats is not None,
         dh=dh is not None,
     )
-    arguments.check_device(device)
+    check_device(device)
     found = compute(
         op, problem, {**arrays, **given}, device=device, kernel=kernel, keep=isinstance(x, GpuArray)
     )
@@ -417,9 +417,10 @@ def _backward(
 
 
 def _zero_centered(asked: bool, has_weight: bool) -> bool:
-    if asked and not has_weight:
+    found = arguments.flag("zero_centered_weight", asked)
+    if found and not has_weight:
         raise WebnormError("zero_centered_weight is True, but there is no weight; expected one to add 1 to")
-    return bool(asked)
+    return found
 
 
 def _eps(op: Op, eps: float | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,11 +10,12 @@ from typing import Any, Self
 import numpy as np
 
 from webnorm import arguments, functional
-from webnorm.arrays import GpuArray
+from webnorm.arrays import GpuArray, check_device, check_kind, dtype_text
 from webnorm.calls import AnyArray
 from webnorm.device import Device
-from webnorm.errors import WebnormError, unknown
-from webnorm.problem import DTYPES, STORAGE, Array
+from webnorm.errors import WebnormError, shown, unknown
+from webnorm.printable import one_line
+from webnorm.problem import DTYPE_NAMES, DTYPES, STORAGE, Array
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class _Norm:
         names: Sequence[str],
     ) -> None:
         self.normalized_shape = arguments.shape_of(normalized_shape)
-        self.zero_centered_weight = zero_centered_weight and "weight" in names
+        centred = arguments.flag("zero_centered_weight", zero_centered_weight)
+        self.zero_centered_weight = centred and "weight" in names
         self.dtype = DTYPES[arguments.dtype_name(dtype, known=STORAGE)]
         self.device = device
         self.training = True
@@ -57,10 +60,14 @@ class _Norm:
         self.bias_grad: Array | None = None
         self._names = tuple(names)
         self._saved: _Saved | None = None
-        arguments.check_device(device)
-        for name in names:
-            value = 1.0 if name == "weight" and not zero_centered_weight else 0.0
-            setattr(self, name, np.full(self.normalized_shape, value, self.dtype))
+        check_device(device)
+        try:
+            for name in names:
+                value = 1.0 if name == "weight" and not centred else 0.0
+                setattr(self, name, np.full(self.normalized_shape, value, self.dtype))
+        except (MemoryError, ValueError) as error:
+            wanted = shown(self.normalized_shape)
+            raise WebnormError(f"normalized_shape is {wanted}: {one_line(str(error))}") from error
 
     def __call__(self, x: AnyArray) -> Any:
         """The same as `forward`."""
@@ -106,8 +113,8 @@ class _Norm:
 
     def train(self, mode: bool = True) -> Self:
         """Save what backward needs in forward, or not; gives the module."""
-        self.training = mode
-        if not mode:
+        self.training = arguments.flag("mode", mode)
+        if not self.training:
             self._saved = None
         return self
 
@@ -119,6 +126,20 @@ class _Norm:
         """Copies of the parameters under torch's names."""
         return {name: np.array(getattr(self, name)) for name in self._names}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: what forward saved is left out, and the device is the default one afterwards."""
+        here = {n: v.numpy() if isinstance(v, GpuArray) else v for n, v in vars(self).items()}
+        return {**here, "device": None, "_saved": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A module with parameters of its own, on the same device; what forward saved is left out."""
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        beside = {"device": self.device, "_saved": None}
+        own = {name: value for name, value in vars(self).items() if name not in beside}
+        vars(made).update(copy.deepcopy(own, memo), **beside)
+        return made
+
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         """Take the parameters over, cast to the module's dtype.
 
@@ -126,21 +147,21 @@ class _Norm:
             WebnormError: a key that is missing or unexpected, or a value that is no NumPy array of
                 `normalized_shape`. The parameters are then as before.
         """
+        if not isinstance(state, Mapping):
+            raise WebnormError(f"state is {shown(state)}; expected a mapping, as from state_dict")
         for name in self._names:
             if name not in state:
                 raise WebnormError(f"the state lacks {name!r}; expected {', '.join(self._names)}")
         loaded = {}
         for name, value in state.items():
-            if name not in self._names:
-                raise unknown("key in the state", str(name), self._names)
-            if not isinstance(value, np.ndarray):
-                raise WebnormError(f"{name} is a {type(value).__name__}; expected a NumPy array")
+            if not isinstance(name, str) or name not in self._names:
+                raise unknown("key in the state", name if isinstance(name, str) else shown(name), self._names)
+            check_kind(name, value, device_arrays=False)
             if value.shape != self.normalized_shape:
                 raise WebnormError(f"{name} has shape {value.shape}; expected {self.normalized_shape}")
-            try:
-                loaded[name] = value.astype(self.dtype)
-            except (TypeError, ValueError):
-                raise WebnormError(f"{name} has dtype {value.dtype}; expected numbers") from None
+            if value.dtype.kind not in "biuf" and value.dtype not in DTYPE_NAMES:
+                raise WebnormError(f"{name} has dtype {dtype_text(value.dtype)}; expected numbers")
+            loaded[name] = value.astype(self.dtype)
         for name, value in loaded.items():
             setattr(self, name, value)
 
@@ -185,7 +206,7 @@ class LayerNorm(_Norm):
         training: whether forward saves what backward needs.
 
     Raises:
-        WebnormError: a bad normalized_shape, dtype or device.
+        WebnormError: a bad normalized_shape, eps, dtype or device, or a switch that is neither on nor off.
     """
 
     _function = staticmethod(functional.layer_norm)
@@ -202,9 +223,10 @@ class LayerNorm(_Norm):
         dtype: Any = "float32",
         device: Device | None = None,
     ) -> None:
-        names = [*(["weight"] * elementwise_affine), *(["bias"] * (elementwise_affine and bias))]
+        affine = arguments.flag("elementwise_affine", elementwise_affine)
+        names = ["weight"] * affine + ["bias"] * (arguments.flag("bias", bias) and affine)
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
-        self.eps = eps
+        self.eps = arguments.epsilon(eps)
 
 
 class RMSNorm(_Norm):
@@ -226,6 +248,6 @@ class RMSNorm(_Norm):
         dtype: Any = "float32",
         device: Device | None = None,
     ) -> None:
-        names = ["weight"] * elementwise_affine
+        names = ["weight"] * arguments.flag("elementwise_affine", elementwise_affine)
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
-        self.eps = eps
+        self.eps = None if eps is None else arguments.epsilon(eps)

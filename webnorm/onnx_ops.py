@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from webnorm import functional
-from webnorm.arguments import dtype_name, leading_of
+from webnorm.arguments import leading_of
 from webnorm.arrays import GpuArray, check_type
 from webnorm.calls import AnyArray
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, shown
 from webnorm.problem import STORAGE, Array
 
 # TensorProto.FLOAT: stage one is computed in float32.
@@ -64,7 +64,7 @@ def layer_normalization(
         return_stats=True,
         out_dtype=None if by_kernel else "float32",
     )
-    Y = found.y if by_kernel else _second_stage(X, found.y, Scale, B).astype(X.dtype)
+    Y = found.y if by_kernel else _second_stage(X, found.y, Scale, B, X.dtype)
     stats = found.stats.numpy() if isinstance(X, GpuArray) else found.stats
     reduced = (*X.shape[: X.ndim - len(shape)], *[1] * len(shape))
     rows = replace(found, stats=stats)
@@ -97,7 +97,7 @@ def rms_normalization(
     ready = _per_column("scale", scale, X, shape)
     if ready is None:
         normalised = functional.rms_norm(X, shape, None, epsilon, out_dtype="float32")
-        return _second_stage(X, normalised, scale, None).astype(scale.dtype)
+        return _second_stage(X, normalised, scale, None, scale.dtype)
     if isinstance(ready, np.ndarray) and ready.dtype != X.dtype:
         ready = ready.astype(np.float32)
     return functional.rms_norm(X, shape, ready, epsilon, out_dtype=scale.dtype)
@@ -107,17 +107,16 @@ def _normalised_dimensions(X: AnyArray, axis: int, stash_type: int) -> tuple[int
     leading_of(X, (), "X")
     if X.ndim == 0:
         raise WebnormError("X has no dimensions; expected one or more")
-    if stash_type != _FLOAT:
-        raise WebnormError(f"stash_type is {stash_type!r}; expected {_FLOAT} (float32)")
+    if isinstance(stash_type, bool) or not isinstance(stash_type, int | np.integer) or stash_type != _FLOAT:
+        raise WebnormError(f"stash_type is {shown(stash_type)}; expected {_FLOAT} (float32)")
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or not -X.ndim <= axis < X.ndim:
-        raise WebnormError(f"axis is {axis!r}; expected an int from {-X.ndim} to {X.ndim - 1}")
+        raise WebnormError(f"axis is {shown(axis)}; expected an int from {-X.ndim} to {X.ndim - 1}")
     return tuple(X.shape[axis % X.ndim :])
 
 
 def _per_column(name: str, vector: AnyArray, X: AnyArray, shape: tuple[int, ...]) -> AnyArray | None:
     """A scale or shift of the normalised shape, as a kernel takes it; None where it differs between rows."""
-    check_type(name, vector)
-    dtype_name(vector.dtype, f"dtype of {name}", STORAGE)
+    check_type(name, vector, known=STORAGE)
     given = tuple(vector.shape)
     aligned = X.shape[X.ndim - len(given) :] if len(given) <= X.ndim else None
     if aligned is None or any(own not in (1, n) for own, n in zip(given, aligned, strict=True)):
@@ -132,9 +131,14 @@ def _per_column(name: str, vector: AnyArray, X: AnyArray, shape: tuple[int, ...]
     return np.broadcast_to(vector.reshape(columns), shape)
 
 
-def _second_stage(X: AnyArray, normalised: AnyArray, scale: AnyArray, shift: AnyArray | None) -> Array:
+def _second_stage(
+    X: AnyArray, normalised: AnyArray, scale: AnyArray, shift: AnyArray | None, dtype: np.dtype[Any]
+) -> Array:
     """What ONNX calls the second stage, in float32, for a scale or shift that differs between rows."""
     if isinstance(X, GpuArray):
         raise WebnormError("a scale that differs between rows is applied by NumPy; expected NumPy's X")
-    y = np.asarray(normalised) * np.asarray(scale).astype(np.float32)
-    return y if shift is None else y + np.asarray(shift).astype(np.float32)
+    # Past the largest number and NaN are answers here, as they are in the kernels.
+    with np.errstate(over="ignore", invalid="ignore"):
+        y = np.asarray(normalised) * np.asarray(scale).astype(np.float32)
+        y = y if shift is None else y + np.asarray(shift).astype(np.float32)
+        return y.astype(dtype)

@@ -1,0 +1,71 @@
+"""A program that Ctrl-C interrupts at any moment: it catches that and goes on, and its answers stay right.
+
+    python tests/interrupted.py TIMES
+
+It prints "ready" before each piece of work that is to be interrupted, and in the end what it went through.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+from collections import Counter
+
+import numpy as np
+
+import webnorm
+from webnorm.problem import Array
+
+
+def norm(x: Array) -> Array:
+    """The answer."""
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(1, keepdims=True)
+    found: Array = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+    return found
+
+
+def work(seen: Counter[str], turns: itertools.count[int]) -> None:
+    """Calls of every kind, until it is interrupted."""
+    rng = np.random.default_rng(0)
+    weight, dy = rng.standard_normal((2, 24), dtype=np.float32)
+    while True:
+        turn = next(turns)
+        x = rng.standard_normal((1 + turn % 70, 24), dtype=np.float32)
+        np.testing.assert_allclose(webnorm.layer_norm(x, 24), norm(x), atol=1e-5)
+        seen["arrays"] += 1
+        here = webnorm.GpuArray.from_numpy(x)
+        out = webnorm.layer_norm(here, 24, return_stats=True)
+        np.testing.assert_allclose(out.y.numpy(), norm(x), atol=1e-5)
+        seen["device arrays"] += 1
+        like = webnorm.GpuArray.from_numpy(np.broadcast_to(dy, x.shape))
+        dx, *_ = webnorm.layer_norm_backward(like, here, 24, weight, stats=out.stats)
+        del here, like, out
+        assert np.isfinite(dx.numpy()).all()
+        seen["gradients"] += 1
+        if turn % 8 == 0:
+            cols = 25 + turn // 8 % 64
+            wider = rng.standard_normal((3, cols), dtype=np.float32)
+            y = webnorm.layer_norm(wider, cols, kernel="naive")
+            np.testing.assert_allclose(y, norm(wider), atol=1e-5)
+            seen["new kernels"] += 1
+
+
+def main(times: int) -> None:
+    """Work, be interrupted, and so on."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    seen: Counter[str] = Counter()
+    turns = itertools.count()
+    webnorm.layer_norm(np.ones((1, 24), np.float32), 24)
+    for _ in range(times):
+        try:
+            print("ready", flush=True)
+            work(seen, turns)
+        except KeyboardInterrupt:
+            seen["interrupts"] += 1
+    print(dict(seen))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

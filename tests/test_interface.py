@@ -1,0 +1,260 @@
+"""What a caller may get wrong: each mistake is told in one line, and what is merely unusual works."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import webnorm
+from odd import ODD, normal, told
+from webnorm.device import Device
+from webnorm.kernel import wgsl_root
+from webnorm.problem import Array
+
+pytestmark = pytest.mark.opengl
+
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = {
+    "layer_norm": (
+        webnorm.layer_norm,
+        {"x": normal(2, 40), "normalized_shape": 40},
+        (
+            *("weight", "bias", "eps", "residual", "residual_bias", "zero_centered_weight", "return_stats"),
+            *("out_dtype", "scale", "max_workgroups", "kernel", "device"),
+        ),
+    ),
+    "rms_norm_backward": (
+        webnorm.rms_norm_backward,
+        {"dy": normal(2, 40), "x": normal(2, 40), "normalized_shape": 40},
+        (
+            *("weight", "eps", "stats", "dh", "zero_centered_weight", "bias_grad", "residual_bias_grad"),
+            *("max_workgroups", "kernel", "device"),
+        ),
+    ),
+    "LayerNorm": (
+        webnorm.LayerNorm,
+        {"normalized_shape": 40},
+        ("eps", "elementwise_affine", "bias", "zero_centered_weight", "dtype", "device"),
+    ),
+    "RMSNorm": (
+        webnorm.RMSNorm,
+        {"normalized_shape": 40},
+        ("eps", "elementwise_affine", "zero_centered_weight", "dtype", "device"),
+    ),
+    "forward": (lambda x: webnorm.LayerNorm(40)(x), {"x": normal(2, 40)}, ()),
+    "evaluated": (lambda x: webnorm.RMSNorm(40).eval()(x), {"x": normal(2, 40)}, ()),
+    "backward": (lambda dy: backward(dy), {"dy": normal(2, 40)}, ()),
+    "train": (lambda mode: webnorm.LayerNorm(40).train(mode), {"mode": True}, ()),
+    "load_state_dict": (lambda state: webnorm.LayerNorm(40).load_state_dict(state), {"state": {}}, ()),
+    "a state's value": (
+        lambda value: webnorm.RMSNorm(40).load_state_dict({"weight": value}),
+        {"value": normal(40)},
+        (),
+    ),
+    "a state's key": (
+        lambda key: webnorm.RMSNorm(40).load_state_dict({"weight": normal(40), key: normal(40)}),
+        {"key": "weight"},
+        (),
+    ),
+    "a weight": (lambda weight: with_weight(weight)(normal(2, 40)), {"weight": normal(40)}, ()),
+    "layer_normalization": (
+        webnorm.layer_normalization,
+        {"X": normal(2, 40), "Scale": normal(40)},
+        ("B", "axis", "epsilon", "stash_type"),
+    ),
+    "rms_normalization": (
+        webnorm.rms_normalization,
+        {"X": normal(2, 40), "scale": normal(40)},
+        ("axis", "epsilon", "stash_type"),
+    ),
+    "from_numpy": (webnorm.GpuArray.from_numpy, {"array": normal(2, 40)}, ("device",)),
+    "reshape": (lambda shape: webnorm.GpuArray.from_numpy(normal(2, 40)).reshape(shape), {"shape": 80}, ()),
+    "split": (lambda sizes: webnorm.GpuArray.from_numpy(normal(80)).split(sizes), {"sizes": [40]}, ()),
+    "find_adapter": (webnorm.find_adapter, {}, ("choice",)),
+    "open_device": (webnorm.open_device, {}, ("adapter", "limits", "without")),
+    "a limit": (lambda limit: webnorm.open_device(limits={"max-buffer-size": limit}), {"limit": 1 << 20}, ()),
+}
+
+
+def backward(dy: Any) -> Any:
+    module = webnorm.LayerNorm(40)
+    module(normal(2, 40))
+    return module.backward(dy)
+
+
+def with_weight(weight: Any) -> Any:
+    module = webnorm.RMSNorm(40)
+    module.weight = weight
+    return module
+
+
+# What no argument takes.
+NEVER = {
+    *("negative", "nan", "complex", "long text", "bytes", "nested", "dict", "range", "endless", "class"),
+    *("function", "hostile", "zero-dimensional", "objects", "words", "dates", "records", "complex array"),
+    *("doubles", "swapped", "masked"),
+}
+FLAGS = ("return_stats", "bias_grad", "residual_bias_grad", "elementwise_affine", "mode")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_argument_says_what_it_takes(name: str, device: Device) -> None:
+    function, right, more = CALLS[name]
+    for argument in (*right, *more):
+        flag = argument in FLAGS or (name, argument) == ("LayerNorm", "bias")
+        for kind, value in ODD.items():
+            if name == "a state's key" and getattr(type(value), "__hash__", None) is None:
+                continue
+            said = told(lambda: function(**{**right, argument: value}))  # noqa: B023
+            if kind in NEVER or (flag and kind not in ("true", "numpy truth")):
+                assert said is not None, (name, argument, kind)
+            if flag and kind in ("true", "numpy truth"):
+                assert said is None, (name, argument, kind)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: webnorm.GpuArray.from_numpy(normal(2), "llvmpipe"), "device is a str; expected one from"),  # type: ignore[arg-type]
+        (lambda: webnorm.LayerNorm(8, bias=None), "bias is None; expected True or False"),  # type: ignore[arg-type]
+        (lambda: webnorm.LayerNorm(8).load_state_dict(None), "state is None; expected a mapping"),  # type: ignore[arg-type]
+        (lambda: webnorm.LayerNorm(8, eps=-1.0), "eps is -1.0; expected a finite number of 0 or more"),
+        (lambda: webnorm.LayerNorm(8, eps=float("nan")), "eps is nan; expected"),
+        (lambda: webnorm.LayerNorm(True), "normalized_shape is True; expected an int"),
+        (lambda: webnorm.LayerNorm(2**50), "normalized_shape is (1125899906842624,): "),
+        (
+            lambda: webnorm.layer_norm(normal(2, 8), 8, normal(8).astype("f8")),
+            "dtype float64; expected float32",
+        ),
+        (
+            lambda: webnorm.layer_norm(normal(2, 8), 8, residual=normal(2, 8).astype("f8")),
+            "residual has dtype float64; expected x's float32",
+        ),
+        (
+            lambda: webnorm.layer_normalization(normal(2, 8), np.ones(8)),
+            "Scale has dtype float64; expected float32, float16, bfloat16: cast it",
+        ),
+        (
+            lambda: webnorm.layer_norm(np.broadcast_to(np.float32(1), (1 << 20, 1 << 20)), 1 << 20),
+            "this device's largest buffer",
+        ),
+        (
+            lambda: webnorm.layer_norm_backward(
+                np.empty((0, 1 << 48), np.float32), np.empty((0, 1 << 48), np.float32), 1 << 48
+            ),
+            "Unable to allocate",
+        ),
+        (lambda: webnorm.GpuArray.from_numpy(normal(4)).split([2, 3]), "expected ints of 4 in all, or less"),
+        (
+            lambda: webnorm.GpuArray.from_numpy(normal(4, dtype="float16")).split([1]),
+            "expected whole words of 4 bytes in float16",
+        ),
+        (lambda: webnorm.GpuArray.from_numpy(normal(4)).reshape(True, 4), "expected ints"),
+        (lambda: pickle.dumps(webnorm.GpuArray.from_numpy(normal(4))), "expected its numpy() to be pickled"),
+        (lambda: pickle.dumps(webnorm.open_device()), "a device belongs to its process"),
+        (lambda: webnorm.open_device(limits={"max-bufer-size": 1}), "did you mean 'max-buffer-size'"),
+        (lambda: webnorm.open_device(limits={"max-buffer-size": 1 << 60}), "cannot open the device"),
+        (lambda: webnorm.find_adapter("²"), "no adapter '²'; there is 0"),
+    ],
+)
+def test_mistakes_by_name(call: Callable[[], Any], message: str, device: Device) -> None:
+    said = told(call)
+    assert said is not None and message in said, said
+
+
+@pytest.mark.parametrize("name", ["x.wgsl", "binary.wgsl", "empty.wgsl", "nul\0.wgsl", "l" * 300 + ".wgsl"])
+def test_a_file_that_is_no_kernel(name: str, tmp_path: Path, device: Device) -> None:
+    (tmp_path / "x.wgsl").mkdir()
+    (tmp_path / "binary.wgsl").write_bytes(bytes(range(256)))
+    (tmp_path / "empty.wgsl").touch()
+    assert told(lambda: webnorm.layer_norm(normal(2, 8), 8, kernel=f"{tmp_path}/{name}")) is not None
+
+
+def test_arrays_of_every_kind(device: Device) -> None:
+    """Whatever they look like in memory, and whatever their class."""
+    x, weight = normal(6, 40), normal(40)
+    answer = webnorm.layer_norm(x, 40, weight)
+    frozen = x.copy()
+    frozen.setflags(write=False)
+    kinds: dict[str, Array] = {
+        "read-only": frozen,
+        "columns first": np.asfortranarray(x),
+        "strided": np.repeat(x, 2, axis=1)[:, ::2],
+        "backwards": x[::-1, ::-1].copy()[::-1, ::-1],
+        "foreign memory": np.frombuffer(x.tobytes(), np.float32).reshape(6, 40),
+        "unaligned": np.frombuffer(b"." + x.tobytes(), np.float32, offset=1).reshape(6, 40),
+        "own class": x.view(type("Own", (np.ndarray,), {})),
+    }
+    for kind, array in kinds.items():
+        np.testing.assert_array_equal(webnorm.layer_norm(array, 40, weight), answer, err_msg=kind)
+        here = webnorm.GpuArray.from_numpy(array)
+        np.testing.assert_array_equal(webnorm.layer_norm(here, 40, weight).numpy(), answer, err_msg=kind)
+    # Rows that share memory, and one array in several places.
+    windows = np.lib.stride_tricks.sliding_window_view(normal(60), 40)
+    np.testing.assert_array_equal(webnorm.layer_norm(windows, 40), webnorm.layer_norm(windows.copy(), 40))
+    here = webnorm.GpuArray.from_numpy(x)
+    once = webnorm.layer_norm_backward(here, here, 40, dh=here)[0].numpy()
+    np.testing.assert_array_equal(once, webnorm.layer_norm_backward(x, x.copy(), 40, dh=x.copy())[0])
+    both = webnorm.rms_norm(here, 40, residual=here)
+    np.testing.assert_array_equal(both.h.numpy(), x + x)
+
+
+def test_numbers_of_every_kind(device: Device) -> None:
+    x = normal(6, 40)
+    answer = webnorm.layer_norm(x, 40, eps=0.25, max_workgroups=2)
+    kinds: list[Any] = [(np.float32(0.25), np.int8(2)), (np.float16(0.25), np.uint64(2)), (0.25, 2)]
+    for eps, most in kinds:
+        np.testing.assert_array_equal(webnorm.layer_norm(x, 40, eps=eps, max_workgroups=most), answer)
+    for most in (2**31, 2**40, 2**70):
+        capped = webnorm.layer_norm(x, 40, eps=0.25, max_workgroups=most)
+        np.testing.assert_allclose(capped, answer, rtol=1e-5, atol=1e-6)
+    for shape in ((40,), [40], np.array([40]), np.int16(40)):
+        np.testing.assert_array_equal(webnorm.layer_norm(x, shape, eps=0.25), answer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [webnorm.LayerNorm, webnorm.RMSNorm])
+def test_a_module_is_copied_at_any_time(kind: Any, device: Device) -> None:
+    x = webnorm.GpuArray.from_numpy(normal(6, 40), device)
+    module = kind(40, device=device)
+    module.weight = normal(40)
+    answer = copy.deepcopy(module).eval()(x).numpy()
+    for step in (lambda: None, lambda: module(x), lambda: module.backward(x), module.eval):
+        step()
+        for made in (pickle.loads(pickle.dumps(module)), copy.deepcopy(module)):
+            assert isinstance(made, kind) and made.training == module.training
+            np.testing.assert_array_equal(made.weight, module.weight)
+            assert made.weight is not module.weight
+            with pytest.raises(webnorm.WebnormError, match="backward needs what forward saved"):
+                made.backward(x)
+            np.testing.assert_array_equal(made.eval()(x.numpy()), answer)
+    assert copy.deepcopy(module).device is device
+    assert pickle.loads(pickle.dumps(module)).device is None
+    module.weight = webnorm.GpuArray.from_numpy(normal(40), device)
+    assert isinstance(pickle.loads(pickle.dumps(module)).weight, np.ndarray)
+
+
+def test_copies_of_what_lies_on_a_device(device: Device) -> None:
+    here = webnorm.GpuArray.from_numpy(normal(4))
+    assert copy.copy(here) is here and copy.copy(device) is copy.deepcopy(device) is device
+
+
+def test_a_snippet_of_a_kernel_by_path_that_was_edited(tmp_path: Path, device: Device) -> None:
+    own = tmp_path / "layer_norm" / "own.wgsl"
+    own.parent.mkdir()
+    text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
+    factor = '{% include "lib/factor.wgsl" %}\n'
+    (tmp_path / "lib").mkdir()
+    snippet = tmp_path / "lib" / "factor.wgsl"
+    snippet.write_text("const FACTOR = 1.0;\n")
+    assert ") * rstd{%" in text and "@compute" in text
+    text = text.replace(") * rstd{%", ") * rstd * FACTOR{%").replace("@compute", factor + "@compute", 1)
+    own.write_text(text)
+    x = normal(6, 40)
+    before = webnorm.layer_norm(x, 40, kernel=own, device=device)
+    snippet.write_text("const FACTOR = 16.0;\n")
+    np.testing.assert_array_equal(webnorm.layer_norm(x, 40, kernel=own, device=device), 16.0 * before)

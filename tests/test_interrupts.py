@@ -1,0 +1,165 @@
+"""Ctrl-C at any moment."""
+
+from __future__ import annotations
+
+import _thread
+import ast
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import webnorm
+from webnorm import gate
+from webnorm.device import Device, open_device
+from webnorm.gate import Gate
+
+pytestmark = pytest.mark.opengl
+
+TIMES = 200
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """Who is told of Ctrl-C does not raise."""
+    found: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: found.append(number))
+    yield found
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_program_that_is_interrupted_goes_on(device: Device) -> None:
+    """Some interrupts come where Python drops them, in what ends an object: then another is sent."""
+    program = [sys.executable, str(Path(__file__).with_name("interrupted.py")), str(TIMES)]
+    rng = random.Random(0)
+    ready = threading.Event()
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+
+        def interrupt() -> None:
+            ready.wait()
+            while True:
+                ready.wait(2)
+                ready.clear()
+                time.sleep(0.04 * rng.random() ** 2)
+                if child.poll() is not None:
+                    return
+                child.send_signal(signal.SIGINT)
+
+        killer = threading.Timer(120, child.kill)
+        killer.start()
+        sender = threading.Thread(target=interrupt)
+        sender.start()
+        assert child.stdout is not None and child.stderr is not None
+        said = ""
+        for line in child.stdout:
+            if line == "ready\n":
+                ready.set()
+            else:
+                said = line
+                break
+        killer.cancel()
+        ready.set()
+        child.kill()
+        sender.join()
+        assert said, child.stderr.read()
+    counts = ast.literal_eval(said)
+    assert counts["interrupts"] == TIMES
+    assert min(counts[kind] for kind in ("arrays", "device arrays", "gradients", "new kernels")) > 0
+
+
+def test_the_first_waits(heard: list[int]) -> None:
+    outer = Gate()
+    with outer, outer:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not heard
+    assert heard == [signal.SIGINT]
+    with outer:
+        pass
+    assert heard == [signal.SIGINT] and outer.refusal is None
+
+
+def test_the_second_does_not_and_shuts(device: Device) -> None:
+    own = open_device(device.adapter)
+    x = webnorm.GpuArray.from_numpy(np.ones((2, 8), np.float32), own)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), own.gate:
+        _thread.interrupt_main()
+        _thread.interrupt_main()
+        time.sleep(60)
+    assert time.monotonic() - began < 30
+    more = np.ones((2, 8), np.float32)
+    for use in (x.numpy, lambda: webnorm.layer_norm(x, 8), lambda: webnorm.GpuArray.from_numpy(more, own)):
+        with pytest.raises(webnorm.WebnormError, match=r"expected another from webnorm\.open_device"):
+            use()
+    assert webnorm.layer_norm(np.ones((2, 8), np.float32), 8, device=device).shape == (2, 8)
+
+
+def test_who_waits_for_a_thread_is_interrupted_at_once() -> None:
+    shared, taken, done = Gate(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with shared:
+            taken.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait(60)
+    threading.Timer(0.1, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt), shared:
+        pass
+    done.set()
+    thread.join()
+    with shared:
+        assert shared.refusal is None
+
+
+def test_handlers_stay_as_they_are(heard: list[int]) -> None:
+    mine = signal.getsignal(signal.SIGINT)
+    with Gate(), pytest.raises(ZeroDivisionError), Gate():
+        raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGINT) is mine
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Gate():
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    signal.signal(signal.SIGINT, before)
+
+
+def test_what_the_collector_starts_waits_for_nobody() -> None:
+    done: list[int] = []
+    mine = Gate()
+    mine.tidy(lambda: done.append(1))
+    with mine:
+        mine.tidy(lambda: done.append(2))
+        other = threading.Thread(target=mine.tidy, args=(lambda: done.append(3),))
+        other.start()
+        other.join()
+    assert done == [1]
+    assert not gate._process.inside and not gate._process.depth
+
+
+def test_an_interrupt_of_the_collector_comes_later() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Gate().tidy(_thread.interrupt_main)
+        time.sleep(60)
+
+
+def test_a_lost_device(device: Device) -> None:
+    own = open_device(device.adapter)
+    x = webnorm.GpuArray.from_numpy(np.ones((2, 8), np.float32), own)
+    y = webnorm.layer_norm(x, 8)
+    own.handle.destroy()
+    for _ in range(2):
+        for use in (x.numpy, lambda: webnorm.layer_norm(x, 8), lambda: webnorm.rms_norm(y, 8)):
+            with pytest.raises(webnorm.WebnormError) as caught:
+                use()
+            assert str(caught.value) == "the device is lost; expected another from webnorm.open_device"
