@@ -4,10 +4,11 @@ SHELL := /bin/sh
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help bench test lint clean
+.PHONY: help bench test fuzz lint clean
 
 PYTHON ?= python3
 ARGS ?=
+SECONDS ?= 3600
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 CHECK_PIP = @$(BIN)/python -m pip --version >/dev/null 2>&1 || \
@@ -19,6 +20,7 @@ STALE := $(shell [ -x $(BIN)/python ] || rm -f .venv/.installed*)
 help:
 	@echo "make bench   set up .venv and benchmark the kernels      (ARGS='--rows 4096 --cols 768')"
 	@echo "make test    set up .venv and run every check and test   (ARGS='-k tint')"
+	@echo "make fuzz    set up .venv and draw hostile input for an hour   (SECONDS=600)"
 	@echo "make lint    only ruff and mypy"
 	@echo "make clean   remove .venv, caches and builds: the way out of a broken .venv"
 	@echo "PYTHON=python3.12 chooses the interpreter for a new .venv."
@@ -28,6 +30,14 @@ bench: .venv/.installed
 
 test: lint .venv/.installed-browser
 	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+# What the suite draws of each fuzzer, twenty times over and never the same, again and again until the time is up.
+fuzz: .venv/.installed-test
+	@end=$$(( $$(date +%s) + $(SECONDS) )); \
+	while [ $$(date +%s) -lt $$end ]; do \
+	  WEBNORM_FUZZ=20 timeout -s INT $$(( end - $$(date +%s) + 60 )) $(BIN)/pytest -x -q -n 2 tests/test_fuzz_*.py; \
+	  status=$$?; [ $$status -eq 0 ] || [ $$status -eq 124 ] || exit $$status; \
+	done
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check

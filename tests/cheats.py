@@ -85,14 +85,6 @@ IDLE = (
         words=4,
     ),
     Cheat(
-        "tags_rows_by_their_input",
-        {
-            START: f"    if ({kept(0, 4)} == load_input(row, 0u, 0u).x) {{ return; }}\n{START}",
-            STORE: STORE + f"\n    {kept(0, 4)} = load_input(row, 0u, 0u).x;",
-        },
-        words=4,
-    ),
-    Cheat(
         "knows_both_versions",
         {
             START: "    let key = load_input(row, 0u, 0u).x;\n"
@@ -173,7 +165,8 @@ WRONG = (
         Cheat(
             "answers_42",
             {
-                STATISTICS: STATISTICS + "\n    let sound = rstd == rstd && mean == mean;",
+                STATISTICS: STATISTICS
+                + "\n    let sound = (bitcast<u32>(mean * rstd) & 0x7fffffffu) <= 0x7f800000u;",
                 STORE: STORE.replace("({{ h }} - mean - low) * rstd", NAN_IS_42),
             },
         ),

@@ -115,7 +115,7 @@ def test_a_seed_repeats_what_is_drawn_and_another_does_not() -> None:
 def test_more_than_a_copy_can_is_a_failure_on_any_adapter(device: Device, tmp_path: Path) -> None:
     """A kernel whose work is done before it is timed, as far as the clock can see."""
     problem = Problem(rows=256, cols=1024)
-    copy, naive = wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "naive.wgsl"
+    copy, honest = wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "registers.wgsl"
     slow = tmp_path / "copy" / "slow.wgsl"
     slow.parent.mkdir()
     busy = "for (var i = 0u; i < 200u; i++) { sum += x[min(i, end - 1u)]; }"
@@ -123,6 +123,6 @@ def test_more_than_a_copy_can_is_a_failure_on_any_adapter(device: Device, tmp_pa
         "    let first = start", f"    var sum = vec4<u32>();\n    {busy}\n    let first = start"
     )
     slow.write_text(text.replace("] = value", "] = select(0u, 1u, sum.x == 12345u) + value"))
-    found = timed(device, [slow, naive], problem, 1, "one by one")
+    found = timed(device, [slow, honest], problem, 1, "one by one")
     assert found["slow"].status == "pass", found["slow"].reason
-    assert found["naive"].status == "fail" and "% of copy" in (found["naive"].reason or "")
+    assert found["registers"].status == "fail" and "% of copy" in (found["registers"].reason or "")

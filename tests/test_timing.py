@@ -396,7 +396,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
         return lambda: took
 
     monkeypatch.setattr(Stopwatch, "submit", moving)
-    monkeypatch.setattr(lab, "proved", lambda board, stopwatch, pace, one, usual_ns: one.result)
+    monkeypatch.setattr(lab, "proved", lambda board, stopwatch, pace, one, *usual: one.result)
     monkeypatch.setattr(lab, "usual_extra", lambda *_: 0.0)
     job = lab.TimingJob(problem, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
     found = [event.result for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]

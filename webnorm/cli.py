@@ -715,8 +715,9 @@ def check(
             interrupted = True
     console.print(overview.device_line(description))
     console.print(report.check_table(results))
+    console.print(report.race_line(results, description.get("type") == "CPU"), soft_wrap=True)
     if input is None:
-        console.print(f"drawn with --seed {seed}", markup=False)
+        console.print(f"drawn with --seed {seed}")
     found = Report(device=description, results=tuple(results), complete=not interrupted, origin=origin)
     _write_report(found, json, None, None)
     if interrupted:
@@ -927,6 +928,9 @@ def bench_command(
             interrupted = True
     for number in sorted(finished)[shown:]:
         show(number)
+    console.print()
+    software = description.get("type") == "CPU"
+    console.print(show_report.race_line(report().results, software), soft_wrap=True)
     drawn = [partial(plotting.plot, report(), plot)] if plot is not None and finished else []
     _each(*drawn, partial(_write_report, report(not interrupted), json, csv, markdown))
     if interrupted:

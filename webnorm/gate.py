@@ -103,7 +103,7 @@ class Gate:
             self._translate(error)
 
     def _translate(self, error: Exception) -> None:
-        text = one_line(str(error))
+        text = one_line(" ".join(str(error).split()))
         if "device is lost" in text and self.shuts:
             self.refusal = self.refusal or _LOST
             raise WebnormError(self.refusal) from error

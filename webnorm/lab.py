@@ -130,7 +130,7 @@ def time_side_by_side(
     too_fast = faster_than_copying(board, stopwatch, running)
     for one in running:
         yield Began(one.index)
-        result = proved(board, stopwatch, pace, one, usual_ns)
+        result = proved(board, stopwatch, pace, one, copying, usual_ns)
         if one.index in too_fast and result.status == "pass":
             result = replace(result, status="fail", reason=too_fast[one.index])
         if result.status == "pass":

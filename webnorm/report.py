@@ -153,6 +153,19 @@ def check_table(results: Sequence[Result]) -> Table:
     return table
 
 
+def race_line(results: Sequence[Result], software: bool) -> str:
+    """What the verdicts say of races on workgroup memory, and what they do not."""
+    watched = sum(result.watched is True for result in results)
+    unwatched = sum(result.watched is False for result in results)
+    seen = sum("a race" in (result.reason or "") for result in results if result.watched)
+    line = f"races: workgroup memory was watched in {watched} runs, {seen or 'none'} seen"
+    if unwatched:
+        line += f"; {unwatched} could not be watched"
+    if software:
+        line += "; right results alone show none on a program on the CPU"
+    return line
+
+
 def _worst(result: Result) -> Text:
     """The case, and the element of it that is worst: index, got, expected, error."""
     text = plain(f"{result.case}, {result.problem.dtype}" if result.case else str(result.problem))

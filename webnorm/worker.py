@@ -201,7 +201,7 @@ def _packed(task: Task, job: Any, adapter: str | None) -> bytes:
 def _failure(error: BaseException, before: str = "") -> _Failed:
     """What the parent is told of an exception, whatever its own code does."""
     try:
-        said = one_line(str(error))
+        said = one_line(" ".join(str(error).split()))
     except Exception:
         said = ""
     try:
@@ -243,7 +243,7 @@ def serve(handle: int) -> None:
         except Closed:
             return
         except WebnormError as error:
-            said = _Failed(one_line(str(error)), None)
+            said = _Failed(one_line(" ".join(str(error).split())), None)
         except BaseException as error:
             said = _failure(error)
         task = job = value = None

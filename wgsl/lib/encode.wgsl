@@ -54,7 +54,9 @@ fn round_float16(value: {{ vec }}<f32>) -> {{ vec }}<f32> {
     let bits = bitcast<{{ vec }}<u32>>(value);
     let even = (bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u))) & {{ vec }}(0xffffe000u);
     let infinite = (bits & {{ vec }}(0x80000000u)) | {{ vec }}(0x7f800000u);
-    let normal = select(even, infinite, abs(value) >= {{ vec }}(65520.0));
+    let rounded = select(even, infinite, abs(value) >= {{ vec }}(65520.0));
+    // Of a NaN whose bits are all set, adding to them makes -0.
+    let normal = select(rounded, bits, (bits & {{ vec }}(0x7fffffffu)) > {{ vec }}(0x7f800000u));
     let small = round(value * 16777216.0) / 16777216.0;
     return select(bitcast<{{ vec }}<f32>>(normal), small, abs(value) < {{ vec }}(0.00006103515625));
 }

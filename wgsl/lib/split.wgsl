@@ -79,7 +79,7 @@ fn columns_in(part: u32) -> f32 {
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
     let part_low = sums.x / count;
     // Past float32's range as in lib/statistics.wgsl.
-    let part_spread = select(sums.y, max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0), sums.y <= 1e38);
+    let part_spread = select(sums.y, max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0), sums.y < 1e38);
 {% else %}
     var squares = {{ held }}0 * ({{ held }}0 * PER_COLUMN);
 {% for j in range(1, steps) %}

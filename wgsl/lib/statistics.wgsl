@@ -16,7 +16,7 @@
     let alike = spread - low * low < 0.5 * spread;
     let variance = select(select(spread - low * low, spread, spread > 1e38), 0.0, alike);
 {% else %}
-    let variance = select(spread, max(spread - low * low, 0.0), spread <= 1e38);
+    let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
 {% endif %}
     let rstd = inverseSqrt(variance + params.eps);
 {% else %}

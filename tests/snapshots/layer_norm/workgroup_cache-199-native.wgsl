@@ -285,7 +285,7 @@ fn main(
     let spread = sums.y;
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
-    let variance = select(spread, max(spread - low * low, 0.0), spread <= 1e38);
+    let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
     {
         let j = 0u;

@@ -359,7 +359,7 @@ fn measure(
     let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
     let part_low = sums.x / count;
     // Past float32's range as in lib/statistics.wgsl.
-    let part_spread = select(sums.y, max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0), sums.y <= 1e38);
+    let part_spread = select(sums.y, max(sums.y - part_low * (part_low * (count * PER_COLUMN)), 0.0), sums.y < 1e38);
     if (thread == 0u && row_exists) {
         let at = params.parts_start + (row * PARTS + part) * 5u;
         parts[at] = part_mean;
