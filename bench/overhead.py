@@ -39,7 +39,7 @@ from webnorm.problem import DTYPES, STORAGE, Problem
 from webnorm.results import time_text
 from webnorm.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.tuning import Platform, applicable
-from webnorm.worker import Worker, WorkerDied
+from webnorm.worker import TaskFailed, Worker, WorkerDied
 
 # What keeps compiled shaders on disk: Mesa's cache and NVIDIA's.
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
@@ -101,7 +101,7 @@ def first(adapter: str | None, job: Job) -> list[Line]:
             (whole,) = worker.stream(first_call, job)
         with Worker(adapter) as worker:
             (parts,) = worker.stream(first_parts, job)
-    except WorkerDied as death:
+    except (WorkerDied, TaskFailed) as death:
         raise WebnormError(f"the first call failed: {death}") from death
     lines = [Line("first call on GpuArrays", whole)]
     return lines + [Line(f"  {name.removesuffix('_ns')}", spent) for name, spent in parts.items()]

@@ -284,6 +284,9 @@ def check_device(device: object) -> None:
 
 def ints(given: object) -> tuple[int, ...] | None:
     """An int, or a sequence of them, as a tuple; None for anything else, a bool and bytes included."""
+    # What it is nearly always.
+    if type(given) is int:
+        return (given,)
     if type(given) is tuple and set(map(type, given)) == {int}:
         return given
     listed: Any = (given,) if isinstance(given, int | np.integer) else given

@@ -439,14 +439,14 @@ def _mended(console: Console, missing: Sequence[Mend]) -> dict[Mend, str]:
 def _show_adapter(console: Console, found: Sequence[AdapterInfo], chosen: AdapterInfo) -> None:
     from webnorm.bench import device_of
     from webnorm.overview import adapter_table, device_facts
-    from webnorm.worker import Worker, WorkerDied
+    from webnorm.worker import TaskFailed, Worker, WorkerDied
 
     console.print(adapter_table(found, chosen))
     console.print()
     try:
         with Worker(str(chosen.index)) as worker:
             description, _ = device_of(worker)
-    except WorkerDied as death:
+    except (WorkerDied, TaskFailed) as death:
         raise WebnormError(f"{chosen}: opening it failed: {death}") from death
     console.print(chosen.name, style="bold")
     console.print(device_facts(description))
@@ -589,13 +589,13 @@ def _show_cost(
     from webnorm import overview
     from webnorm.cost import CostJob, count_costs
     from webnorm.lab import VariantSpec
-    from webnorm.worker import Worker, WorkerDied
+    from webnorm.worker import TaskFailed, Worker, WorkerDied
 
     job = CostJob(tuple((shader.problem, VariantSpec.of(shader.variant)) for shader in shaders), tuple(roots))
     try:
         with Worker(adapter) as worker:
             costs = list(worker.stream(count_costs, job))
-    except WorkerDied as death:
+    except (WorkerDied, TaskFailed) as death:
         raise WebnormError(f"counting failed: {death}") from death
     console.print(
         overview.cost_table(dict(zip((str(shader.variant) for shader in shaders), costs, strict=True)))
@@ -737,11 +737,11 @@ def _status(results: Sequence[Result], allow_skipped: bool, done: str) -> int:
 
 def _opened(worker: Any) -> tuple[dict[str, Any], Traits]:
     from webnorm.bench import device_of
-    from webnorm.worker import WorkerDied
+    from webnorm.worker import TaskFailed, WorkerDied
 
     try:
         return device_of(worker)
-    except WorkerDied as death:
+    except (WorkerDied, TaskFailed) as death:
         raise WebnormError(f"opening the adapter failed: {death}; `webnorm doctor` lists them") from death
 
 

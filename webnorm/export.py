@@ -29,7 +29,7 @@ from webnorm.native import try_natively
 from webnorm.ops import OPS, Op
 from webnorm.problem import FP8, Options, Problem
 from webnorm.vectors import TestVector, draw
-from webnorm.worker import Worker, WorkerDied
+from webnorm.worker import TaskFailed, Worker, WorkerDied
 
 Files = dict[str, bytes]
 Update = Callable[[str, float], None]
@@ -252,7 +252,7 @@ def _native_entries(
         try:
             with Worker() as worker:
                 yield from worker.stream(try_in_worker, request.words)
-        except WorkerDied as death:
+        except (WorkerDied, TaskFailed) as death:
             raise WebnormError(f"{bundle.name}: running it natively failed: {death}") from death
     else:
         yield from _try_all(open_device(), bundle, vectors)

@@ -122,17 +122,19 @@ class Gate:
             return
         if main:
             _defer()
-        if _process.lock.acquire(blocking=False):
-            try:
-                if not _process.inside:
-                    work()
-            finally:
-                _process.lock.release()
-        if main:
-            _restore()
-            if _process.noted:
-                _process.noted = False
-                interrupt_later()
+        try:
+            if _process.lock.acquire(blocking=False):
+                try:
+                    if not _process.inside:
+                        work()
+                finally:
+                    _process.lock.release()
+        finally:
+            if main:
+                _restore()
+        if main and _process.noted:
+            _process.noted = False
+            interrupt_later()
 
 
 def interrupt_later() -> None:
