@@ -19,6 +19,7 @@ from webnorm.device import Device, Traits
 from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
 from webnorm.ops import complete_inputs, make_inputs
 from webnorm.problem import Array, Options, Problem, draw_x
+from webnorm.races import race
 from webnorm.render import render_shader
 
 
@@ -27,7 +28,7 @@ class Mutant:
     """`old` becomes `new` in a file of wgsl/; `kernels` are tried until one is caught.
 
     `equivalent` is the reason why a survivor is no fault of the harness, and `hard` names the problems that
-    have to tell: see `hard_problems`. A `race` shows now and then. Subgroups of more than `most_lanes`
+    have to tell: see `hard_problems`. A `race` is watched for, since it shows now and then. Subgroups of more than `most_lanes`
     lanes are so few in a workgroup that the mutant changes nothing.
     """
 
@@ -41,9 +42,6 @@ class Mutant:
     race: bool = False
     most_lanes: int | None = None
 
-
-# Runs of a race, of which one has to show it.
-RACES = 50
 
 REDUCE, ROW, WELFORD = "lib/reduce.wgsl", "lib/row.wgsl", "lib/welford.wgsl"
 GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
@@ -296,8 +294,10 @@ def unbroken_text(
     return render_shader(Variant(UNBROKEN[label], dict(constants)), problem, "native", traits).text
 
 
-def caught(kernel_path: Path, device: Device, chosen: dict[str, int], which: str) -> bool:
-    """Whether the harness refuses the kernel on any of the hard problems; its text must have changed."""
+def caught(kernel_path: Path, device: Device, chosen: dict[str, int], which: str, watch: bool) -> bool:
+    """Whether the harness refuses the kernel on any of the hard problems, or sees a race; its text must have
+    changed.
+    """
     changed = False
     kernel = load(kernel_path)
     for problem, arrays, layout in hard_problems(kernel.label, which):
@@ -309,6 +309,10 @@ def caught(kernel_path: Path, device: Device, chosen: dict[str, int], which: str
         if shader.text == unbroken_text(kernel.label, constants, problem, device.traits):
             continue
         changed = True
+        if watch:
+            if race(device, variant, problem, arrays, ()) is not None:
+                return True
+            continue
         _, accuracy = run_shader(device, shader, arrays)
         if not accuracy.ok:
             return True
@@ -329,10 +333,12 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
     if mutant.most_lanes is not None and (device.subgroup_size or 1) > mutant.most_lanes:
         pytest.skip(f"subgroups of {device.subgroup_size} lanes are too few in a workgroup for it to matter")
     outcomes = []
-    for kernel in mutant.kernels * (RACES if mutant.race else 1):
+    for kernel in mutant.kernels:
         spoil_workgroup_memory(device)
         constants = {"subgroups": 0} if kernel.endswith("_plain") else {}
-        outcomes.append(caught(tree / f"{place_of(kernel)}.wgsl", device, constants, mutant.hard))
+        outcomes.append(
+            caught(tree / f"{place_of(kernel)}.wgsl", device, constants, mutant.hard, mutant.race)
+        )
         if outcomes[-1]:
             break
     assert any(outcomes) == (mutant.equivalent is None), mutant.equivalent or "survived"

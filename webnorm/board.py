@@ -235,9 +235,7 @@ class Board:
 
     def spoil(self, plan: Plan, outputs: bool = True) -> Spoil:
         """What changes all that a plan may write: scratch, workgroup memory and, if asked, every output."""
-        remembered = [Remembered(buffer, buffer.size, "float32") for buffer in plan.scratch.values()]
-        remembered += [Remembered(buffer, buffer.size, "float32") for buffer in self._shared]
-        own = self._spoiler.over(remembered)
+        own = self._spoiler.over(self._own(plan))
         if not outputs:
             return own
         variant = plan.shader.variant
@@ -249,9 +247,20 @@ class Board:
                     Remembered(buffer, tensor.data_bytes(found.problem), tensor.dtype(found.problem))
                     for name, tensor in found.tensors.items()
                     for buffer in found.buffers[name]
-                ]
+                ],
+                memory=False,
             )
         return self._spoils[op] + own
+
+    def spoil_scratch(self, plan: Plan) -> Spoil:
+        """What changes scratch alone, which is little beside a dispatch."""
+        return self._spoiler.over(self._own(plan), memory=False)
+
+    def _own(self, plan: Plan) -> list[Remembered]:
+        """What no other plan writes, and what calls share that wait for each other."""
+        return [
+            Remembered(buffer, buffer.size, "float32") for buffer in (*plan.scratch.values(), *self._shared)
+        ]
 
     @cached_property
     def _spoiler(self) -> Spoiler:

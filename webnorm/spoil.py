@@ -84,8 +84,8 @@ class Spoiler:
         software = device.traits.software
         self._workgroups = _SOFTWARE_WORKGROUPS if software else _WORKGROUPS
 
-    def over(self, remembered: Sequence[Remembered]) -> Spoil:
-        """What spoils these buffers, guards excepted, and then all workgroup memory."""
+    def over(self, remembered: Sequence[Remembered], memory: bool = True) -> Spoil:
+        """What spoils these buffers, guards excepted, and then, if asked, all workgroup memory."""
         most = self._device.limits["max-storage-buffer-binding-size"]
         step = self._device.limits["min-storage-buffer-offset-alignment"]
         most = most // step * step
@@ -97,7 +97,8 @@ class Spoiler:
                 count = min(math.ceil(own / 4 / _INVOCATIONS), 4 * self._workgroups)
                 group = self._group(self._numbers_as(dtype), buffer, begin, own)
                 dispatches.append((self._fill, group, count))
-        dispatches.append((self._memory, self._memory_group, self._workgroups))
+        if memory:
+            dispatches.append((self._memory, self._memory_group, self._workgroups))
         return Spoil(dispatches)
 
     def _numbers_as(self, dtype: str) -> Any:
