@@ -575,6 +575,11 @@ class Plan:
             for index in range(self.sets * min(self.input_sets, 2))
         ]
 
+    @property
+    def dispatches(self) -> int:
+        """How many dispatches of the device stand behind one number: passes times slices."""
+        return len(self._schedule.dispatches)
+
     def input_set(self, index: int) -> int:
         """The set of inputs that the dispatch of this number takes; it writes set `index` modulo `sets`."""
         return (index % self.sets + index // self.sets % 2) % self.input_sets

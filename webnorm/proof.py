@@ -181,14 +181,14 @@ def first_time(
     usual_ratio: float = 1.0,
 ) -> FirstTime:
     """Time dispatches that are each the first on its set of buffers since everything was spoiled, in turn
-    with samples of so many. What one may take longer without anything being remembered is `usual_ns`, and
-    `usual_ratio` times of the rest.
+    with samples of so many. What one may take longer without anything being remembered is `usual_ns` for each
+    pass, and `usual_ratio` times of the rest.
     """
     extra: list[float] = []
     ratios: list[float] = []
     for first, sample, last in _first_times(board, stopwatch, pace, plan, dispatches):
         extra.append(first - sample)
-        ratios.append((first - usual_ns) / sample / usual_ratio)
+        ratios.append((first - usual_ns * plan.dispatches) / sample / usual_ratio)
         slower = timing.more_than(ratios, MOST_SLOWER)
         if slower is not None:
             return FirstTime(float(np.median(extra)), float(np.median(ratios)), slower, last)
