@@ -53,8 +53,8 @@ def test_who_leaves_out_work_is_found_out(
     honest = [wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "naive.wgsl"]
     found = timed(device, honest + [cheat.write(tmp_path) for cheat in IDLE], problem, sets, calls)
     assert [found[name].status for name in ("copy", "naive")] == ["pass", "pass"]
-    # With several small sets the clock cannot tell on a program on the CPU; nor does it have several.
-    untold = {"remembers_statistics_of_both_versions"} if sets > 1 and device.traits.software else set()
+    # Of calls at once only the bits are proved, and that one's are right.
+    untold = {"remembers_statistics_of_both_versions"} if calls == "at once" else set()
     assert {cheat.name for cheat in IDLE if found[cheat.name].status != "fail"} <= untold
 
 
