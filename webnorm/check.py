@@ -12,7 +12,7 @@ from webnorm import lab
 from webnorm.auto import choose
 from webnorm.corpus import CASES, Case, Changes, problems
 from webnorm.device import Traits
-from webnorm.errors import unknown
+from webnorm.errors import WebnormError, unknown
 from webnorm.kernel import Broken, Kernel, Variant, each_chosen
 from webnorm.npy import read_rows
 from webnorm.ops import OPS, Op
@@ -188,6 +188,14 @@ def _check(
             blank = blank_result(variants[at], problem, case.name)
             yield replace(blank, reason=str(failure)), variants[at].kernel
             next_index = at + 1
+        except WebnormError as error:
+            # A case that this machine has no room for, say, is no reason to give up the others.
+            if not request.whole:
+                raise
+            for variant in left:
+                blank = blank_result(variant, problem, case.name)
+                yield replace(blank, reason=str(error)), variant.kernel
+            return
 
 
 def judged(result: Result, kernel: Kernel, case: Case) -> Result:
