@@ -14,7 +14,7 @@ from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Kernel, Variant, default_variant
 from webnorm.ops import make_inputs
-from webnorm.plan import GUARD_BYTES, check_memory, grid, slices, window
+from webnorm.plan import GUARD_BYTES, check_memory, check_reference, grid, slices, window
 from webnorm.problem import Problem
 from webnorm.render import Shader, render_shader
 
@@ -349,3 +349,9 @@ def test_outputs_start_poisoned(device: Device) -> None:
     )
     assert np.isnan(y).all()
     assert accuracy.non_finite == 25
+
+
+def test_answers_that_the_machine_cannot_hold_are_refused_before_they_are_drawn() -> None:
+    check_reference(Problem(rows=1024, cols=1024))
+    with pytest.raises(WebnormError, match=r"float64 answers take .* this machine has"):
+        check_reference(Problem(rows=10**7, cols=10**7))

@@ -160,6 +160,13 @@ def _rank(info: Mapping[str, str]) -> tuple[int, int]:
     return place(info["adapter_type"], _TYPE_ORDER), place(info["backend_type"], _BACKEND_ORDER)
 
 
+def machine_memory() -> int | None:
+    """Bytes of memory that this machine has, where that is known."""
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def chosen_name(choice: str | None = None) -> str | None:
     """The adapter that was asked for, here or in the environment; None for the preferred one."""
     return choice or os.environ.get(ADAPTER_VARIABLE) or None
@@ -244,12 +251,10 @@ class Device:
         with self.gate:
             return _probe_subgroup_size(self.handle) if "subgroups" in self.traits.features else None
 
-    @cached_property
+    @property
     def memory(self) -> int | None:
         """Bytes of memory where that is known: the machine's for a software adapter, else unknown."""
-        if self.traits.software and hasattr(os, "sysconf"):
-            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return None
+        return machine_memory() if self.traits.software else None
 
     def create_buffer(self, size: int, usage: int = STORAGE_USAGE) -> Any:
         """A buffer of `size` bytes; unless `usage` differs, one for shaders, copied from and to."""

@@ -13,7 +13,7 @@ from webnorm.corpus import Narrow
 from webnorm.device import Device
 from webnorm.kernel import Broken, Variant, load
 from webnorm.ops import OPS, make_inputs
-from webnorm.plan import Plan, check_memory, narrowed
+from webnorm.plan import Plan, check_memory, check_reference, narrowed
 from webnorm.problem import Array, Problem
 from webnorm.proof import Running, faster_than_copying, proved, usual_extra, yardstick
 from webnorm.results import Calls, Result
@@ -73,6 +73,7 @@ def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     """Try each variant, then time those that are right in turn; the last round is checked again."""
     op = next((OPS[spec.op] for spec in job.variants if not OPS[spec.op].exact), OPS["copy"])
     check_memory(job.problem, op, device, job.sets)
+    check_reference(job.problem)
     board = Board(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets, job.calls)
     yield from time_side_by_side(board, job.variants, job.rule)
 

@@ -13,7 +13,7 @@ import numpy as np
 import wgpu
 
 from webnorm.corpus import Narrow
-from webnorm.device import Device
+from webnorm.device import Device, machine_memory
 from webnorm.errors import WebnormError
 from webnorm.ops import Op, Tensor
 from webnorm.problem import DTYPES, Array, Problem
@@ -138,6 +138,19 @@ def check_memory(problem: Problem, op: Op, device: Device, sets: int = 1) -> Non
         )
 
 
+def check_reference(problem: Problem) -> None:
+    """Raise WebnormError, before anything is drawn, for float64 answers that this machine cannot hold."""
+    memory = machine_memory()
+    size = problem.rows * problem.cols * _REFERENCE_BYTES
+    if memory is not None and size > memory:
+        raise WebnormError(
+            f"{problem}: inputs and float64 answers take {size} bytes; this machine has {memory} bytes of "
+            "memory"
+        )
+
+
+# Of an element: x in float64 and as it is stored, an answer with its two sizes, and what came out, twice.
+_REFERENCE_BYTES = 40
 # Workgroups in each direction of a dispatch that is made small, and about how many slices make small
 # bindings.
 _NARROW_DISPATCH, _NARROW_SLICES = 16, 3

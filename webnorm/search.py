@@ -22,7 +22,7 @@ from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant, load
 from webnorm.ops import OPS, make_inputs
-from webnorm.plan import check_memory
+from webnorm.plan import check_memory, check_reference
 from webnorm.problem import Problem
 from webnorm.proof import yardstick
 from webnorm.render import render_shader
@@ -254,6 +254,7 @@ def search_variants(device: Device, job: SearchJob) -> Iterator[Any]:
     candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.candidates]
     op = OPS[job.candidates[0].op]
     check_memory(job.problem, op, device, job.sets)
+    check_reference(job.problem)
     bench = Board(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
     yield from explore(candidates, _OnDevice(bench, candidates), _Budget(job.budget_s))
 
