@@ -192,7 +192,7 @@ def _check(
             # A case that this machine has no room for, say, is no reason to give up the others.
             if not request.whole:
                 raise
-            for variant in left:
+            for variant in variants[next_index:]:
                 blank = blank_result(variant, problem, case.name)
                 yield replace(blank, reason=str(error)), variant.kernel
             return
