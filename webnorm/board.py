@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -220,17 +220,17 @@ class Board:
         ]
         elements = self.problem.rows * self.problem.cols
         steps = _STEPS if not self.device.traits.software else min(_STEPS, _STEP_ELEMENTS // max(elements, 1))
+
+        def one_after_another(compute: Any) -> None:
+            for step in range(max(steps, _FEWEST_STEPS)):
+                if step == steps // 2:
+                    self.spoil(plan).encode(compute)
+                index = step * self.sets
+                plan.encode(compute, index)
+                comparisons[self.version(plan, index)].encode(compute)
+
         self._sameness.forget()
-        encoder = self.device.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        for step in range(max(steps, _FEWEST_STEPS)):
-            if step == steps // 2:
-                self.spoil(plan).encode(compute)
-            index = step * self.sets
-            plan.encode(compute, index)
-            comparisons[self.version(plan, index)].encode(compute)
-        compute.end()
-        self.device.handle.queue.submit([encoder.finish()])
+        self.device.run_pass(one_after_another)
         return not self._sameness.found_differences()
 
     def spoil(self, plan: Plan, outputs: bool = True) -> Spoil:
@@ -304,12 +304,3 @@ def _digest(arrays: Mapping[str, Array]) -> bytes:
 
 def _part_digests(data: Array) -> list[bytes]:
     return in_parts(lambda part: hashlib.blake2b(data[part].data).digest(), data.size, 1)
-
-
-def run_pass(device: Device, encode: Callable[[Any], None]) -> None:
-    """Submit a compute pass of its own."""
-    encoder = device.handle.create_command_encoder()
-    compute = encoder.begin_compute_pass()
-    encode(compute)
-    compute.end()
-    device.handle.queue.submit([encoder.finish()])

@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -255,6 +255,14 @@ class Device:
     def memory(self) -> int | None:
         """Bytes of memory where that is known: the machine's for a software adapter, else unknown."""
         return machine_memory() if self.traits.software else None
+
+    def run_pass(self, encode: Callable[[Any], None]) -> None:
+        """Submit a compute pass of its own, into which `encode` puts dispatches."""
+        encoder = self.handle.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        encode(compute)
+        compute.end()
+        self.handle.queue.submit([encoder.finish()])
 
     def create_buffer(self, size: int, usage: int = STORAGE_USAGE) -> Any:
         """A buffer of `size` bytes; unless `usage` differs, one for shaders, copied from and to."""

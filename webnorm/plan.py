@@ -603,12 +603,16 @@ class Plan:
 
     def run(self, first: int = 0) -> None:
         """Write every set of outputs once, with the dispatches from this number on."""
-        encoder = self.device.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        for index in range(first, first + self.sets):
-            self.encode(compute, index)
-        compute.end()
-        self.device.handle.queue.submit([encoder.finish()])
+        self.run_all(range(first, first + self.sets))
+
+    def run_all(self, dispatches: range) -> None:
+        """Submit the dispatches of these numbers in one pass."""
+
+        def encode(compute: Any) -> None:
+            for index in dispatches:
+                self.encode(compute, index)
+
+        self.device.run_pass(encode)
 
 
 def _upload(device: Device, array: Array) -> Any:

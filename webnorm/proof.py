@@ -8,13 +8,12 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from webnorm import runs, timing
-from webnorm.board import Board, Golden, run_pass
+from webnorm.board import Board, Golden
 from webnorm.kernel import default_variant, load, wgsl_root
 from webnorm.ops import OPS, make_inputs, plain
 from webnorm.plan import Plan
@@ -214,12 +213,11 @@ def _first_times(
         board.turns.begin_round(sets)
         if count < _SHORT:
             # What a sample of many finds of those before it, one of few has to find too.
-            before = board.turns.take(sets * board.versions)
-            run_pass(board.device, partial(_encode_all, plan, before))
+            plan.run_all(board.turns.take(sets * board.versions))
         under_way = [stopwatch.submit(plan, board.turns.take(count))]
         if sets == 1 and stopwatch.method == "timestamp":
             for _ in range(min(dispatches, _ALONE)):
-                run_pass(board.device, noise.encode)
+                board.device.run_pass(noise.encode)
                 last = board.turns.take(1)
                 under_way.append(stopwatch.submit(plan, last))
             sample, *single = (reading() for reading in under_way)
@@ -232,11 +230,6 @@ def _first_times(
             first = both - spoiling
         pace.worked()
         yield first, sample, last
-
-
-def _encode_all(plan: Plan, dispatches: range, compute: Any) -> None:
-    for index in dispatches:
-        plan.encode(compute, index)
 
 
 def _strayed(board: Board, one: Running, dispatches: range) -> Result:

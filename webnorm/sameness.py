@@ -58,11 +58,7 @@ class Sameness:
         """
         comparison = self.between(tensors)
         self.forget()
-        encoder = self._device.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        comparison.encode(compute)
-        compute.end()
-        self._device.handle.queue.submit([encoder.finish()])
+        self._device.run_pass(comparison.encode)
         return not self.found_differences()
 
     def between(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> Comparison:

@@ -11,7 +11,7 @@ import wgpu
 
 from webnorm import timing
 from webnorm.accuracy import Accuracy
-from webnorm.board import Board, Golden, run_pass
+from webnorm.board import Board, Golden
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
 from webnorm.kernel import Broken, Variant
@@ -93,7 +93,7 @@ def try_variant(
             # Set 1 takes the other version, and where there is one set the dispatch of number 1 does.
             at = version % board.sets
             board.outputs(variant).poison()
-            run_pass(board.device, board.spoil(plan, outputs=False).encode)
+            board.device.run_pass(board.spoil(plan, outputs=False).encode)
             plan.run(version - at)
             accuracy, bits = board.outcome(plan, version, at)
             if not accuracy.ok:
