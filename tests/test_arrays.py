@@ -97,6 +97,11 @@ def test_reshape(device: Device) -> None:
     for wrong in ((5, 5), (-1, -1), (-1, 5), (-2, -12), ("a",)):
         with pytest.raises(webnorm.WebnormError, match="cannot reshape"):
             here.reshape(wrong)  # type: ignore[arg-type]
+    empty = on_device(array[:0])
+    assert empty.reshape(0, 1 << 30).shape == (0, 1 << 30)
+    for huge in ([0, 1 << 63], [1 << 70, 0], [0, 1 << 40, 1 << 40]):
+        with pytest.raises(webnorm.WebnormError, match="cannot reshape"):
+            empty.reshape(huge)
 
 
 @pytest.mark.parametrize(

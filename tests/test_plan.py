@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab import GPU, NORMS, STABLE, compute, kernel_named, named_alike, needs, run, run_shader, suited
+from webnorm.board import Board
+from webnorm.corpus import PROMISES, Case
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, Variant, default_variant
+from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
 from webnorm.ops import make_inputs
 from webnorm.plan import GUARD_BYTES, check_memory, check_reference, grid, slices, window
 from webnorm.problem import Problem
 from webnorm.render import Shader, render_shader
+from webnorm.trial import try_variant
 
 
 def shader_for(name: str, problem: Problem, device: Device | None = None) -> Shader:
@@ -213,6 +218,28 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
         run(narrow, four_groups(kernel, problem, narrow), problem)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "case"),
+    [
+        pytest.param(kernel, case, id=f"{kernel.label}-{case.name}")
+        for kernel in SLICED
+        for case in PROMISES
+        if case.narrow and "groups" in kernel.tune and case.problem(kernel.op)
+    ],
+)
+def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, case: Case, device: Device) -> None:
+    """What is made small for a case is what rows take: as many records as a large GPU wants are no excuse."""
+    problem = case.problem(kernel.op)
+    assert problem is not None
+    constants = default_variant(kernel, problem, device.traits).constants
+    variant = Variant(kernel, {**constants, "groups": max(kernel.tune["groups"])})
+    board = Board(device, problem, case.draw(kernel.op, problem), (), narrow=case.narrow)
+    result, plan, _ = try_variant(board, variant, case.name)
+    assert result.status == "pass", result.reason
+    assert plan is not None
+    assert case.narrow == "dispatches" or plan.dispatches > len(plan.shader.steps)
+
+
 @pytest.mark.opengl
 @pytest.mark.parametrize("cap", [1, 3, 50])
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
@@ -272,6 +299,18 @@ def test_a_row_over_the_binding_limit(small: Device) -> None:
     problem = Problem(rows=2, cols=20000)
     with pytest.raises(WebnormError, match=r"takes 80000 bytes; .* limits to 65536 bytes"):
         run(small, default_variant(kernel_named("two_pass"), problem, small.traits), problem)
+
+
+def test_slices_without_end(small: Device, tmp_path: Path) -> None:
+    """A header's count may ask for one slice a row."""
+    path = tmp_path / "layer_norm" / "naive.wgsl"
+    path.parent.mkdir()
+    own = (wgsl_root() / "layer_norm/naive.wgsl").read_text()
+    path.write_text(re.sub(r'(?<=workgroup_count = ").*(?=")', "16 * rows", own))
+    problem = Problem(rows=5000, cols=8)
+    variant = default_variant(load(path), problem, small.traits)
+    with pytest.raises(WebnormError, match=r"in 5000 slices on this device; expected at most 4096"):
+        run(small, variant, problem)
 
 
 def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Device) -> None:

@@ -118,7 +118,7 @@ class GpuArray:
     def reshape(self, *shape: SupportsIndex | Sequence[int]) -> GpuArray:
         """The same elements in another shape, in C order; one dimension may be -1. Nothing is copied.
 
-        Raises WebnormError for a shape of another size.
+        Raises WebnormError for a shape of another size, or one that NumPy's arrays cannot have.
         """
         given = shape[0] if len(shape) == 1 else shape
         found = ints(given)
@@ -133,6 +133,11 @@ class GpuArray:
                 wanted[wanted.index(-1)] = self.size // known
         if math.prod(wanted) != self.size or min(wanted, default=0) < 0:
             raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: the sizes differ")
+        if not self.size:
+            try:
+                np.empty(wanted, self.dtype)
+            except ValueError as error:
+                raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: {error}") from error
         return GpuArray(self.device, tuple(wanted), self.dtype, self._storage)
 
     def split(self, sizes: Sequence[int]) -> list[GpuArray]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from webnorm.accuracy import Accuracy, assess
+from webnorm.corpus import Narrow
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import Variant
@@ -47,7 +48,7 @@ class Board:
     Dispatches on different sets of buffers have nothing to wait for: several run at a time where the device
     has room. With `calls` "one by one" all of them may write to a buffer that they share, so that each waits
     for the one before, as the calls of one caller do.
-    `limits` take the place of the device's, where rows are to be cut into slices although it has room.
+    `narrow` has rows cut into slices although the device has room for them.
     `spent` has the nanoseconds of the last `prepare`, as a Result names them.
     """
 
@@ -59,10 +60,10 @@ class Board:
         roots: Sequence[Path],
         sets: int = 1,
         calls: Calls = "one by one",
-        limits: Mapping[str, int] | None = None,
+        narrow: Narrow | None = None,
     ) -> None:
         self.device, self.problem, self.arrays, self.roots = device, problem, arrays, roots
-        self.sets, self.calls, self.limits = sets, calls, limits
+        self.sets, self.calls, self.narrow = sets, calls, narrow
         self.turns = Turns()
         # One set is written again by every dispatch, which is reason enough to wait.
         self._shared = [device.create_buffer(16)] if sets > 1 and calls == "one by one" else []
@@ -130,7 +131,7 @@ class Board:
             others = None if self.versions == 1 else _other_rows(self.arrays)
             self._inputs = Inputs(self.device, self.arrays, self.sets, others)
         outputs = self.outputs(shader.variant).buffers
-        return Plan(self.device, shader, self._inputs.buffers, outputs, pipelines, shared, self.limits)
+        return Plan(self.device, shader, self._inputs.buffers, outputs, pipelines, shared, self.narrow)
 
     @contextmanager
     def _spending(self, name: str) -> Iterator[None]:

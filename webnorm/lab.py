@@ -13,7 +13,7 @@ from webnorm.corpus import Narrow
 from webnorm.device import Device
 from webnorm.kernel import Broken, Variant, load
 from webnorm.ops import OPS, make_inputs
-from webnorm.plan import Plan, check_memory, check_reference, narrowed
+from webnorm.plan import Plan, check_memory, check_reference
 from webnorm.problem import Array, Problem
 from webnorm.proof import Running, faster_than_copying, proved, usual_extra, yardstick
 from webnorm.results import Calls, Result
@@ -192,8 +192,7 @@ def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
     """Try each variant and say how it went."""
     op = OPS[job.variants[0].op]
     check_memory(job.problem, op, device)
-    limits = None if job.narrow is None else narrowed(device, op, job.problem, job.narrow)
-    board = Board(device, job.problem, job.arrays, job.roots, limits=limits)
+    board = Board(device, job.problem, job.arrays, job.roots, narrow=job.narrow)
     for index, spec in enumerate(job.variants):
         yield Began(index)
         try:

@@ -154,20 +154,26 @@ _REFERENCE_BYTES = 40
 # Workgroups in each direction of a dispatch that is made small, and about how many slices make small
 # bindings.
 _NARROW_DISPATCH, _NARROW_SLICES = 16, 3
+# Slices that are laid out for one call; the devices that there are need dozens.
+_MOST_SLICES = 4096
 
 
-def narrowed(device: Device, op: Op, problem: Problem, how: Narrow) -> dict[str, int]:
-    """The device's limits with bindings or dispatches so small that the problem's rows have to be cut."""
-    limits = dict(device.limits)
+def narrowed(shader: Shader, limits: Mapping[str, int], how: Narrow) -> dict[str, int]:
+    """Limits of a device, with those on rows so small that the shader's rows have to be cut.
+
+    What a pass takes for a single row it gets, however much: only a real device may be too small for that.
+    """
     if how == "dispatches":
-        limits["max-compute-workgroups-per-dimension"] = _NARROW_DISPATCH
-        return limits
-    row = max(t.data_bytes(problem) // max(problem.rows, 1) for t in op.present(problem) if t.per_row)
-    rows = math.ceil(problem.rows / _NARROW_SLICES)
-    limits["max-storage-buffer-binding-size"] = (
-        rows * row + GUARD_BYTES + _ACCESS_BYTES + _alignment(device.limits)
-    )
-    return limits
+        rows = shader.problem.rows
+        most = max(shader.workgroup_count(step, rows if step.per == "call" else 1) for step in shader.steps)
+        across = max(_NARROW_DISPATCH, math.isqrt(max(most - 1, 0)) + 1)
+        own = limits["max-compute-workgroups-per-dimension"]
+        return {**limits, "max-compute-workgroups-per-dimension": min(across, own)}
+    row = max((binding.row_bytes for binding in shader.bindings if binding.per_row), default=0)
+    rows = math.ceil(shader.problem.rows / _NARROW_SLICES)
+    room = rows * row + GUARD_BYTES + _ACCESS_BYTES + _alignment(limits)
+    own = limits["max-storage-buffer-binding-size"]
+    return {**limits, "max-storage-buffer-binding-size": min(room, own)}
 
 
 class CannotSlice(WebnormError):
@@ -379,10 +385,10 @@ class Schedule:
         device: Device,
         shader: Shader,
         pipelines: Sequence[Pipeline],
-        limits: Mapping[str, int] | None = None,
+        narrow: Narrow | None = None,
     ) -> None:
         self.shader, self.handle = shader, device.handle
-        limits = limits or device.limits
+        limits = device.limits if narrow is None else narrowed(shader, device.limits, narrow)
         problem = shader.problem
         self.names = tuple(binding.name for binding in shader.bindings)
         self.outputs = tuple(
@@ -395,11 +401,16 @@ class Schedule:
                 f"{shader.variant} takes all rows in one dispatch; on this device {problem} takes "
                 f"{len(self._slices)}: expected fewer rows, or another kernel"
             )
+        if len(self._slices) > _MOST_SLICES:
+            raise WebnormError(
+                f"{shader.variant} takes {problem} in {len(self._slices)} slices on this device; expected at "
+                f"most {_MOST_SLICES}"
+            )
         # All slices have as many workgroups as the largest needs: those of one slice find the records that
         # those of another began.
         self._most_rows = max((part.rows for part in self._slices), default=0)
         self.scratch = {
-            binding.name: self._scratch_bytes(binding, limits)
+            binding.name: self._scratch_bytes(binding, device.limits["max-storage-buffer-binding-size"])
             for binding in shader.bindings
             if binding.records is not None
         }
@@ -467,8 +478,7 @@ class Schedule:
             compute.set_bind_group(0, group)
             compute.dispatch_workgroups(*dispatch.grid)
 
-    def _scratch_bytes(self, binding: Binding, limits: Mapping[str, int]) -> int:
-        limit = limits["max-storage-buffer-binding-size"]
+    def _scratch_bytes(self, binding: Binding, limit: int) -> int:
         if binding.per_row:
             return buffer_bytes(self.shader.problem.rows * binding.row_bytes)
         size = max(_ACCESS_BYTES, _whole_accesses(self._records(binding) * binding.row_bytes))
@@ -537,8 +547,8 @@ class Plan:
     """A schedule with buffers bound to it, ready to encode.
 
     `inputs` and `outputs` map tensors to buffers, one for each set; they may be shared with other plans.
-    `extra` are buffers bound whole behind the shader's own. `limits` take the place of the device's, where
-    rows are to be cut although it has room.
+    `extra` are buffers bound whole behind the shader's own. `narrow` has rows cut although the device has
+    room for them.
 
     Dispatches are numbered, and take the sets of outputs in turn. Where there are two sets of inputs or more,
     outputs are written from one set and then from the next, so that with two versions of the inputs
@@ -553,13 +563,13 @@ class Plan:
         outputs: Mapping[str, Sequence[Any]],
         pipelines: Sequence[Pipeline],
         extra: Sequence[Any] = (),
-        limits: Mapping[str, int] | None = None,
+        narrow: Narrow | None = None,
     ) -> None:
         self.device, self.shader = device, shader
         self.buffers = {**inputs, **outputs}
         self.sets = max((len(buffers) for buffers in (outputs or inputs).values()), default=1)
         self.input_sets = max((len(buffers) for buffers in inputs.values()), default=1)
-        self._schedule = schedule = Schedule(device, shader, pipelines, limits)
+        self._schedule = schedule = Schedule(device, shader, pipelines, narrow)
         schedule.set_scalars(shader.problem)
         self.scratch = {name: device.create_buffer(size) for name, size in schedule.scratch.items()}
         for buffer in self.scratch.values():
