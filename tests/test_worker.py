@@ -27,6 +27,7 @@ from webnorm.corpus import CASES
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.kernel import discover, select
+from webnorm.parts import in_parts
 from webnorm.presets import tasks
 from webnorm.results import Result
 from webnorm.worker import TaskFailed, Worker, WorkerDied
@@ -95,6 +96,14 @@ def test_a_worker_that_falls_silent_is_stopped_and_started_again(device: Device)
         # A busy machine takes longer than that to start a process.
         worker.time_limit_s = 60.0
         assert list(worker.stream(_fine, 2)) == [0, 1]
+
+
+def test_work_on_large_arrays_is_no_silence(device: Device) -> None:
+    """What is limited is what a kernel takes, and not float64 answers on few cores."""
+    with Worker() as worker:
+        assert list(worker.stream(_fine, 1)) == [0]
+        worker.time_limit_s = 3.0
+        assert list(worker.stream(_at_work, 6.0)) == ["done"]
 
 
 def test_no_such_adapter(device: Device) -> None:
@@ -405,6 +414,17 @@ def _too_much(device: object, job: object):  # type: ignore[no-untyped-def]
 def _silent(device: object, job: object):  # type: ignore[no-untyped-def]
     time.sleep(60)
     yield
+
+
+def _at_work(device: object, seconds: float):  # type: ignore[no-untyped-def]
+    one_at_a_time = threading.Lock()
+
+    def work(part: slice) -> None:
+        with one_at_a_time:
+            time.sleep(seconds / 20)
+
+    in_parts(work, 20, 1 << 19)
+    yield "done"
 
 
 def _fine(device: object, job: int):  # type: ignore[no-untyped-def]

@@ -189,7 +189,7 @@ TimeLimitOption = Annotated[
     float,
     typer.Option(
         "--time-limit",
-        help="Seconds of silence after which a kernel is given up.",
+        help="Seconds that a kernel or its compiler may be silent before it is given up.",
         min=0.1,
         max=_MOST_SECONDS,
     ),

@@ -1,8 +1,11 @@
-"""Large arrays in parts, on all cores: NumPy lets go of the interpreter's lock in its loops."""
+"""Large arrays in parts, on all cores: NumPy lets go of the interpreter's lock in its loops.
+
+Work on a large array takes minutes where cores are few. Who has to know that it goes on is told.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -18,11 +21,33 @@ _STREAM_ELEMENTS = 1 << 20
 Part = TypeVar("Part")
 
 
+def _nobody() -> None:
+    """The one who is told where there is no other."""
+
+
+_told: Callable[[], None] = _nobody
+
+
+def tell(told: Callable[[], None]) -> None:
+    """Have a function called after every part, on the thread that asked for the work."""
+    global _told
+    _told = told
+
+
+def _done(pool: ThreadPoolExecutor, work: Callable[..., Part], *each: Iterable[Any]) -> list[Part]:
+    """What `work` gives for each, in order."""
+    found = []
+    for one in pool.map(work, *each):
+        found.append(one)
+        _told()
+    return found
+
+
 def in_parts(work: Callable[[slice], Part], rows: int, cols: int) -> list[Part]:
     """What `work` gives for each part of the rows, in order."""
     at_once = max(1, _PART_BYTES // (8 * max(cols, 1)))
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(work, (slice(first, first + at_once) for first in range(0, rows, at_once))))
+        return _done(pool, work, (slice(first, first + at_once) for first in range(0, rows, at_once)))
 
 
 def converted(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -50,5 +75,5 @@ def standard_normal(rng: np.random.Generator, shape: Sequence[int]) -> npt.NDArr
         stream.standard_normal(out=flat[start : start + _STREAM_ELEMENTS])
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(draw, starts, streams))
+        _done(pool, draw, starts, streams)
     return drawn

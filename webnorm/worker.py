@@ -2,7 +2,8 @@
 
 A shader that panics the compiler aborts its process, and one that never ends hangs its device; neither may
 take a run down. The parent sends a generator function and a job, the child sends back what it yields, and
-every silence longer than the time limit ends the child.
+every silence longer than the time limit ends the child. Work on its own arrays is none: only a kernel, or its
+compiler, can be silent for long.
 
 The child is no child of `multiprocessing`: a daemonic process may have it, and a script needs no main guard
 where its tasks are not its own.
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,11 +27,14 @@ from typing import IO, Any
 
 from webnorm.channel import Channel, Closed, Silent
 from webnorm.errors import WebnormError
+from webnorm.parts import tell
 from webnorm.printable import one_line
 
 TIME_LIMIT_S = 60.0
 # A child whose end of the channel is closed has so long to end by itself.
 _END_S = 5.0
+# Between two signs of life of a child that is at work; time limits are seconds.
+_ALIVE_S = 0.2
 # The last of what the child printed, in which its panic is looked for.
 _LAST_WORDS = 1 << 16
 
@@ -58,6 +63,11 @@ class TaskFailed(Exception):
 @dataclass(frozen=True)
 class _Event:
     value: Any
+
+
+@dataclass(frozen=True)
+class _Alive:
+    """The child is at work on arrays of its own."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,8 @@ class Worker:
         try:
             connection.send(message, self.time_limit_s)
             while (event := self._next(connection)) is not None:
+                if isinstance(event, _Alive):
+                    continue
                 if isinstance(event, _Failed):
                     self._running = None
                     raise _raised(event)
@@ -223,6 +235,7 @@ def serve(handle: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel.inherited(handle)
     channel.end_with_it()
+    tell(_now_and_then(lambda: channel.send(pickle.dumps(_Alive()))))
     device = None
     while True:
         try:
@@ -248,6 +261,20 @@ def serve(handle: int) -> None:
             said = _failure(error)
         task = job = value = None
         channel.send(pickle.dumps(said))
+
+
+def _now_and_then(do: Callable[[], None]) -> Callable[[], None]:
+    """Do something at most every few tenths of a second, however often it is asked for."""
+    last = 0.0
+
+    def ask() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _ALIVE_S:
+            last = now
+            do()
+
+    return ask
 
 
 def _read_main(main: dict[str, str]) -> None:
