@@ -69,6 +69,32 @@ def counting(words: str, every: int) -> dict[str, str]:
     }
 
 
+# Nine sums in place of one, but for rows whose statistics lie in scratch.
+REMEMBERING = Cheat(
+    "remembers_statistics_of_both_versions",
+    {
+        START: "    let own = params.memory_start + row * 12u;\n"
+        "    let key = load_input(row, 0u, 0u).x;\n"
+        "    let at = own + select(4u, 0u, memory[own] == key);\n"
+        "    var mean = memory[at + 1u];\n    var low = memory[at + 2u];\n"
+        "    var rstd = memory[at + 3u];\n"
+        f"    if (memory[own + 9u] != 12345.0 || memory[at] != key) {{\n{START}",
+        "    {% call sweep() %}\n        sum": "    for (var more = 0u; more < 9u; more++) {\n"
+        "    {% call sweep() %}\n        sum",
+        "    let mean = pivot + total(sum) / f32(COLS);": "    }\n"
+        "    mean = pivot + total(sum) / f32(9u * COLS);",
+        STATISTICS: "    low = deviation / f32(COLS);\n"
+        "    rstd = inverseSqrt(max(spread - low * low, 0.0) + params.eps);\n"
+        "    let second = memory[own + 9u] == 12345.0 && memory[own + 8u] == 0.0;\n"
+        "    let free = own + select(0u, 4u, second);\n"
+        "    memory[own + 8u] = select(0.0, 1.0, second);\n    memory[own + 9u] = 12345.0;\n"
+        "    memory[free] = key;\n    memory[free + 1u] = mean;\n    memory[free + 2u] = low;\n"
+        "    memory[free + 3u] = rstd;\n    }",
+    },
+    words=12,
+)
+# Right, and no faster for it: what it leaves in scratch is there to be seen.
+MARKING = Cheat("marks_rows_in_scratch", {STORE: STORE + f"\n    {kept(0, 4)} = 12345.0;"}, words=4)
 # Right where they work, they leave out what an earlier dispatch has done.
 IDLE = (
     Cheat("skips_rows_without_poison", leaves(f"bitcast<u32>({FIRST}.x) != 0x7fc0beefu")),
@@ -103,30 +129,7 @@ IDLE = (
             STORE: STORE + "\n    y[guard].w = 12345.0;",
         },
     ),
-    Cheat(
-        # Nine sums in place of one, but for rows whose statistics lie in scratch.
-        "remembers_statistics_of_both_versions",
-        {
-            START: "    let own = params.memory_start + row * 12u;\n"
-            "    let key = load_input(row, 0u, 0u).x;\n"
-            "    let at = own + select(4u, 0u, memory[own] == key);\n"
-            "    var mean = memory[at + 1u];\n    var low = memory[at + 2u];\n"
-            "    var rstd = memory[at + 3u];\n"
-            f"    if (memory[own + 9u] != 12345.0 || memory[at] != key) {{\n{START}",
-            "    {% call sweep() %}\n        sum": "    for (var more = 0u; more < 9u; more++) {\n"
-            "    {% call sweep() %}\n        sum",
-            "    let mean = pivot + total(sum) / f32(COLS);": "    }\n"
-            "    mean = pivot + total(sum) / f32(9u * COLS);",
-            STATISTICS: "    low = deviation / f32(COLS);\n"
-            "    rstd = inverseSqrt(max(spread - low * low, 0.0) + params.eps);\n"
-            "    let second = memory[own + 9u] == 12345.0 && memory[own + 8u] == 0.0;\n"
-            "    let free = own + select(0u, 4u, second);\n"
-            "    memory[own + 8u] = select(0.0, 1.0, second);\n    memory[own + 9u] = 12345.0;\n"
-            "    memory[free] = key;\n    memory[free + 1u] = mean;\n    memory[free + 2u] = low;\n"
-            "    memory[free + 3u] = rstd;\n    }",
-        },
-        words=12,
-    ),
+    REMEMBERING,
 )
 
 

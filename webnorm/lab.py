@@ -15,7 +15,7 @@ from webnorm.kernel import Broken, Variant, load
 from webnorm.ops import OPS, make_inputs
 from webnorm.plan import Plan, check_memory, check_reference
 from webnorm.problem import Array, Problem
-from webnorm.proof import Running, faster_than_copying, proved, usual_extra, yardstick
+from webnorm.proof import Running, faster_than_copying, proved, sampler, usual_extra, yardstick
 from webnorm.results import Calls, Result
 from webnorm.stopwatch import Stopwatch
 from webnorm.trial import broken, told, try_variant, unreadable, with_samples
@@ -118,7 +118,7 @@ def time_side_by_side(
     for index, result, plan, golden in right:
         yield Began(index)
         pace.ready()
-        running.append(Running(index, result, plan, golden, *stopwatch.sampler(plan, board.turns), []))
+        running.append(Running(index, result, plan, golden, *sampler(board, stopwatch, plan), []))
         pace.worked()
     samplers, samples = [one.sampler for one in running], [one.samples for one in running]
     for event in timing.take_turns(samplers, samples, rule, pace, between):

@@ -19,7 +19,7 @@ from webnorm.ops import OPS, make_inputs, plain
 from webnorm.plan import Plan
 from webnorm.problem import Array, Problem
 from webnorm.results import Result
-from webnorm.spoil import Spoiled
+from webnorm.spoil import Spoil, Spoiled
 from webnorm.stopwatch import Stopwatch
 from webnorm.trial import UNSTEADY, with_accuracy
 
@@ -30,13 +30,15 @@ SOFTWARE_SETTLES_S = 0.1
 MOST_SLOWER = 1.3
 # Dispatches that are timed by themselves for each sample of many, at most.
 _ALONE = 16
-# Dispatches of a sample that are too few to make up for one that had nothing to remember.
-_SHORT = 32
+# Pairs of samples after which a ratio that is nearer to 1 than to the limit is not looked into, and at most.
+_MANY_RATIOS, _MOST_RATIOS = 15, 31
+# Samples that end where no one could know.
+_ENDS = 3
 # A pass of one dispatch takes longer than its share of a pass of many; of several kernels the one more, the
 # other less, but not so many times as much.
 _USUAL_EXTRA = 2.0
-# What it takes to wake the threads of a program on the CPU, more or less.
-_WAKING_NS = 5e4
+# What it takes a program on the CPU, at most, to turn from one pipeline to another.
+_SWITCHING_NS = 2e4
 # More of a copy than that is more than clocks and luck explain.
 SUSPICIOUS_PERCENT = 105.0
 _FEW_SETS, _EMPTY_SAMPLES = 8, 9
@@ -57,6 +59,23 @@ class Running:
     samples: list[float]
 
 
+def sampler(board: Board, stopwatch: Stopwatch, plan: Plan) -> tuple[timing.Sampler, int]:
+    """Samples of a plan, and how many dispatches each has. All that the plan could remember of the last one
+    is spoiled before each: what a kernel knows when a sample begins it knows of no one's call.
+    """
+    dispatches = stopwatch.dispatches(plan, board.turns)
+    noise = board.spoil(plan)
+    return lambda: _sample(board, stopwatch, noise, plan, board.turns.take(dispatches)), dispatches
+
+
+def _sample(
+    board: Board, stopwatch: Stopwatch, noise: Spoil, plan: Plan, dispatches: range
+) -> timing.Reading:
+    """A sample under way, as all that count are taken."""
+    board.device.run_pass(noise.encode)
+    return stopwatch.submit(plan, dispatches)
+
+
 def proved(
     board: Board,
     stopwatch: Stopwatch,
@@ -67,23 +86,29 @@ def proved(
 ) -> Result:
     """The result of a variant after its timed runs, which have to be runs that did all the work.
 
-    First a sample like the others, but of a length that no one could know, which counts like the others:
-    every set of buffers must then hold the right bits. Then dispatches that are each the first on its set
-    since all was spoiled: their bits must be right, and they must take about as long, but for `usual_ns`.
+    First samples like the others, but of lengths that no one could know: every set of buffers must then hold
+    the right bits. Those that are no shorter count like the others. Then dispatches that are each the first
+    on its set since all was spoiled: their bits must be right, and they must take about as long, but for
+    `usual_ns`.
     """
     plan = one.plan
-    least = max(one.dispatches, board.sets)
-    pace.ready()
-    dispatches = board.turns.take(least + random.randrange(least))
-    one.samples.append(stopwatch.time(plan, dispatches))
-    pace.worked()
-    if one.golden is not None and not board.holds(plan, one.golden, dispatches):
-        return _strayed(board, one, dispatches)
+    usual = max(one.dispatches, board.sets)
+    noise = board.spoil(plan)
+    for least in (usual, *[board.sets] * (_ENDS - 1)):
+        pace.ready()
+        dispatches = board.turns.take(random.randrange(least, 2 * usual))
+        taken = _sample(board, stopwatch, noise, plan, dispatches)()
+        pace.worked()
+        if len(dispatches) >= usual:
+            one.samples.append(taken)
+        if one.golden is not None and not board.holds(plan, one.golden, dispatches):
+            return _strayed(board, one, dispatches)
     found = first_time(board, stopwatch, pace, plan, one.dispatches, usual_ns)
     if found.slower:
         # Unless something else keeps the device busy just now, which a copy then suffers from, too.
         beside = first_time(board, stopwatch, pace, *copying, usual_ns)
-        found = first_time(board, stopwatch, pace, plan, one.dispatches, usual_ns, max(1.0, beside.ratio))
+        usual_ratio = beside.ratio if beside.slower else 1.0
+        found = first_time(board, stopwatch, pace, plan, one.dispatches, usual_ns, usual_ratio, found.ratios)
     if one.golden is not None and not board.holds(plan, one.golden, found.dispatches):
         return _strayed(board, one, found.dispatches)
     # Calls at once overlap as they like in a sample, and not across what spoils.
@@ -100,8 +125,8 @@ def usual_extra(board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Pla
     """Nanoseconds that a dispatch may take longer on spoiled buffers: what a copy does, which remembers
     nothing.
     """
-    extra = _USUAL_EXTRA * max(0.0, first_time(board, stopwatch, pace, plan, dispatches).extra_ns)
-    return extra + _WAKING_NS if board.device.traits.software else extra
+    extra = _USUAL_EXTRA * first_time(board, stopwatch, pace, plan, dispatches).extra_ns
+    return extra + _SWITCHING_NS if board.device.traits.software else extra
 
 
 def faster_than_copying(board: Board, stopwatch: Stopwatch, running: Sequence[Running]) -> dict[int, str]:
@@ -160,14 +185,20 @@ def _empty_ns(board: Board, stopwatch: Stopwatch) -> float:
 
 
 class FirstTime(NamedTuple):
-    """What a dispatch on spoiled buffers takes beside one of a sample: nanoseconds more, how many times as
-    long once those that are usual are taken off, whether that is too many; and the last such dispatches.
+    """What a dispatch on spoiled buffers takes beside one of a sample: nanoseconds more, of which there is no
+    doubt; how many times as long, once those that are usual are taken off, in each pair; whether that is too
+    many; and the last such dispatches.
     """
 
     extra_ns: float
-    ratio: float
+    ratios: tuple[float, ...]
     slower: bool
     dispatches: range
+
+    @property
+    def ratio(self) -> float:
+        """The median."""
+        return float(np.median(self.ratios))
 
 
 def first_time(
@@ -178,20 +209,34 @@ def first_time(
     dispatches: int,
     usual_ns: float = 0.0,
     usual_ratio: float = 1.0,
+    earlier: Sequence[float] = (),
 ) -> FirstTime:
     """Time dispatches that are each the first on its set of buffers since everything was spoiled, in turn
-    with samples of so many. What one may take longer without anything being remembered is `usual_ns` for each
-    pass, and `usual_ratio` times of the rest.
+    with samples of so many. What one may take longer without anything being remembered is `usual_ns`, and
+    `usual_ratio` times of the rest. Where these do not tell, those and `earlier` ratios do.
     """
     extra: list[float] = []
     ratios: list[float] = []
     for first, sample, last in _first_times(board, stopwatch, pace, plan, dispatches):
         extra.append(first - sample)
-        ratios.append((first - usual_ns * plan.dispatches) / sample / usual_ratio)
-        slower = timing.more_than(ratios, MOST_SLOWER)
+        # A small problem's time may be lost in what it is a difference of.
+        ratios.append((first - usual_ns) / sample / usual_ratio if sample > 0 else 1.0)
+        slower = _slower(ratios)
+        if slower is None and len(ratios) == _MOST_RATIOS:
+            slower = bool(earlier) and _slower([*earlier, *ratios]) is True
         if slower is not None:
-            return FirstTime(float(np.median(extra)), float(np.median(ratios)), slower, last)
+            certain, _ = runs.median_interval(np.array(extra))
+            return FirstTime(max(0.0, certain), tuple(ratios), slower, last)
     raise AssertionError("_first_times does not end")
+
+
+def _slower(ratios: Sequence[float]) -> bool | None:
+    """Whether these are of what takes more than it may; None while they do not tell."""
+    low, high = runs.median_interval(np.array(ratios))
+    if low > MOST_SLOWER:
+        return True
+    near = len(ratios) >= _MANY_RATIOS and float(np.median(ratios)) < (1 + MOST_SLOWER) / 2
+    return False if high < MOST_SLOWER or near else None
 
 
 def _first_times(
@@ -199,37 +244,40 @@ def _first_times(
 ) -> Iterator[tuple[float, float, range]]:
     """Again and again the time of such a dispatch, that of one in a sample, and which the first were.
 
-    With one set a dispatch is timed by itself, if the clock can. Else the sample holds what spoils, too,
-    which is timed without the dispatches beside it.
+    With one set a dispatch is timed by itself, if the clock can. Else what spoils lies between them, and is
+    timed without them, too. Where the clock counts what a pass takes to begin, which may be longer
+    than a small problem, or to wake threads, the sample is taken like that as well.
     """
     sets = board.sets
     noise = board.spoil(plan)
     each = board.spoil_scratch(plan) if board.calls == "one by one" else None
-    alone, together = Spoiled(noise, each, sets), Spoiled(noise, each, sets, plan)
     count = -(-dispatches // sets) * sets
+    exact = stopwatch.method == "timestamp" and not board.device.traits.software
+
+    def difference(each: Spoil | None, every: int) -> tuple[timing.Reading, range]:
+        spoiling = stopwatch.submit(Spoiled(noise, each, every), board.turns.take(count))
+        numbers = board.turns.take(count)
+        both = stopwatch.submit(Spoiled(noise, each, every, plan), numbers)
+        return lambda: both() - spoiling(), numbers
+
     while True:
         # It may take turns of its own.
         pace.ready()
-        board.turns.begin_round(sets)
-        if count < _SHORT:
-            # What a sample of many finds of those before it, one of few has to find too.
-            plan.run_all(board.turns.take(sets * board.versions))
-        under_way = [stopwatch.submit(plan, board.turns.take(count))]
-        if sets == 1 and stopwatch.method == "timestamp":
-            for _ in range(min(dispatches, _ALONE)):
-                board.device.run_pass(noise.encode)
-                last = board.turns.take(1)
-                under_way.append(stopwatch.submit(plan, last))
-            sample, *single = (reading() for reading in under_way)
-            first = float(np.median(single))
+        board.turns.begin_round(count)
+        if exact:
+            sample = _sample(board, stopwatch, noise, plan, board.turns.take(count))
         else:
-            under_way.append(stopwatch.submit(alone, board.turns.take(count)))
-            last = board.turns.take(count)
-            under_way.append(stopwatch.submit(together, last))
-            sample, spoiling, both = (reading() for reading in under_way)
-            first = both - spoiling
+            sample, _ = difference(None, count)
+        if exact and sets == 1:
+            numbers = [board.turns.take(1) for _ in range(min(dispatches, _ALONE))]
+            singles = [_sample(board, stopwatch, noise, plan, number) for number in numbers]
+            sampled, first = sample(), float(np.median([reading() for reading in singles]))
+            last = numbers[-1]
+        else:
+            alone, last = difference(each, sets)
+            sampled, first = sample(), alone()
         pace.worked()
-        yield first, sample, last
+        yield first, sampled, last
 
 
 def _strayed(board: Board, one: Running, dispatches: range) -> Result:

@@ -137,8 +137,11 @@ class Spoil:
 
     def encode(self, compute: Any) -> None:
         """Put them into a compute pass."""
+        current = None
         for pipeline, group, count in self._dispatches:
-            compute.set_pipeline(pipeline)
+            if pipeline is not current:
+                current = pipeline
+                compute.set_pipeline(pipeline)
             compute.set_bind_group(0, group)
             compute.dispatch_workgroups(count)
 
@@ -147,18 +150,19 @@ class Spoil:
 
 
 class Spoiled:
-    """Dispatches of a plan, each the first on its set of outputs since that was spoiled; without a plan what
-    spoils them alone, to be timed beside.
+    """Dispatches of a plan among others that spoil what they leave; without a plan the others alone, to be
+    timed beside.
 
-    `noise` goes over everything before the first of `sets` dispatches, `each` comes before every one.
+    `noise` goes over everything before every dispatch whose number is a multiple of `every`, `each` comes
+    before the ones between.
     """
 
-    def __init__(self, noise: Spoil, each: Spoil | None, sets: int, plan: Any = None) -> None:
-        self._noise, self._each, self._sets, self._plan = noise, each, sets, plan
+    def __init__(self, noise: Spoil, each: Spoil | None, every: int, plan: Any = None) -> None:
+        self._noise, self._each, self._every, self._plan = noise, each, every, plan
 
     def encode(self, compute: Any, index: int = 0) -> None:
         """Put the dispatches of this number into a compute pass."""
-        if index % self._sets == 0:
+        if index % self._every == 0:
             self._noise.encode(compute)
         elif self._each is not None:
             self._each.encode(compute)

@@ -33,8 +33,6 @@ AGREEING = 0.01
 AS_BEFORE = 1.02
 # Halves of fewer samples say nothing.
 _LEAST_HALF = 3
-# Ratios of single samples: slow moments of the machine spoil two of five.
-_FEWEST_RATIOS, _MOST_RATIOS = 5, 15
 # An H200 that idled for half a second had lost nothing, one that idled for seconds two thirds of its clock.
 PAUSE_S = 0.1
 # Standard errors of a median, in units of (p80 - p20) / sqrt(samples): 1.25 of 1.68 standard deviations.
@@ -138,20 +136,6 @@ def enough(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> bool
     return rounds >= rule.least and all(
         statistics(own[:rounds]).spread / math.sqrt(rounds) <= rule.spread for own in samples
     )
-
-
-def more_than(ratios: Sequence[float], limit: float) -> bool | None:
-    """Whether a ratio of times, of which these are samples, is above a limit; None while they do not tell.
-
-    It is where four in five of them are: what else a machine does makes some of them large.
-    """
-    if len(ratios) < _FEWEST_RATIOS:
-        return None
-    if float(np.median(ratios)) < (1 + limit) / 2:
-        return False
-    if len(ratios) < _MOST_RATIOS:
-        return None
-    return statistics(ratios).p20 > limit
 
 
 def agree(samples: Sequence[float]) -> bool:
