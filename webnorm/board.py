@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -72,7 +72,7 @@ class Board:
         self._inputs: Inputs | None = None
         self._outputs: dict[str, Outputs] = {}
         self._kept: dict[str, tuple[dict[str, Any], ...]] = {}
-        self._spoils: dict[str, Spoil] = {}
+        self._spoils: dict[str, tuple[Spoil, ...]] = {}
 
     @property
     def cold(self) -> bool:
@@ -234,24 +234,33 @@ class Board:
         self.device.run_pass(one_after_another)
         return not self._sameness.found_differences()
 
-    def spoil(self, plan: Plan, outputs: bool = True) -> Spoil:
-        """What changes all that a plan may write: scratch, workgroup memory and, if asked, every output."""
-        own = self._spoiler.over(self._own(plan))
-        if not outputs:
-            return own
+    def spoil(self, plan: Plan) -> Spoil:
+        """What changes all that a plan may write: every set of outputs, scratch, workgroup memory."""
+        return self.spoiling(plan)(range(self.sets))
+
+    def spoiling(self, plan: Plan) -> Callable[[range], Spoil]:
+        """The same for the sets that dispatches of these numbers write, so that few of them take little."""
         variant = plan.shader.variant
         op = variant.kernel.op.name
         if op not in self._spoils:
             found = self.outputs(variant)
-            self._spoils[op] = self._spoiler.over(
-                [
-                    Remembered(buffer, tensor.data_bytes(found.problem), tensor.dtype(found.problem))
-                    for name, tensor in found.tensors.items()
-                    for buffer in found.buffers[name]
-                ],
-                memory=False,
+            self._spoils[op] = tuple(
+                self._spoiler.over(
+                    [
+                        Remembered(found.buffers[name][at], tensor.data_bytes(found.problem), dtype)
+                        for name, tensor in found.tensors.items()
+                        for dtype in [tensor.dtype(found.problem)]
+                    ],
+                    memory=False,
+                )
+                for at in range(self.sets)
             )
-        return self._spoils[op] + own
+        outputs, own = self._spoils[op], self._spoiler.over(self._own(plan))
+
+        def of(dispatches: range) -> Spoil:
+            return Spoil.of([*(outputs[index % self.sets] for index in dispatches[: self.sets]), own])
+
+        return of
 
     def spoil_scratch(self, plan: Plan) -> Spoil:
         """What changes scratch alone, which is little beside a dispatch."""

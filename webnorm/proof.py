@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -64,15 +64,19 @@ def sampler(board: Board, stopwatch: Stopwatch, plan: Plan) -> tuple[timing.Samp
     is spoiled before each: what a kernel knows when a sample begins it knows of no one's call.
     """
     dispatches = stopwatch.dispatches(plan, board.turns)
-    noise = board.spoil(plan)
-    return lambda: _sample(board, stopwatch, noise, plan, board.turns.take(dispatches)), dispatches
+    spoiling = board.spoiling(plan)
+    return lambda: _sample(board, stopwatch, spoiling, plan, board.turns.take(dispatches)), dispatches
 
 
 def _sample(
-    board: Board, stopwatch: Stopwatch, noise: Spoil, plan: Plan, dispatches: range
+    board: Board,
+    stopwatch: Stopwatch,
+    spoiling: Callable[[range], Spoil],
+    plan: Plan,
+    dispatches: range,
 ) -> timing.Reading:
     """A sample under way, as all that count are taken."""
-    board.device.run_pass(noise.encode)
+    board.device.run_pass(spoiling(dispatches).encode)
     return stopwatch.submit(plan, dispatches)
 
 
@@ -93,11 +97,11 @@ def proved(
     """
     plan = one.plan
     usual = max(one.dispatches, board.sets)
-    noise = board.spoil(plan)
+    spoiling = board.spoiling(plan)
     for least in (usual, *[board.sets] * (_ENDS - 1)):
         pace.ready()
         dispatches = board.turns.take(random.randrange(least, 2 * usual))
-        taken = _sample(board, stopwatch, noise, plan, dispatches)()
+        taken = _sample(board, stopwatch, spoiling, plan, dispatches)()
         pace.worked()
         if len(dispatches) >= usual:
             one.samples.append(taken)
@@ -249,33 +253,34 @@ def _first_times(
     than a small problem, or to wake threads, the sample is taken like that as well.
     """
     sets = board.sets
-    noise = board.spoil(plan)
+    spoiling = board.spoiling(plan)
+    noise = spoiling(range(sets))
     each = board.spoil_scratch(plan) if board.calls == "one by one" else None
     count = -(-dispatches // sets) * sets
     exact = stopwatch.method == "timestamp" and not board.device.traits.software
 
     def difference(each: Spoil | None, every: int) -> tuple[timing.Reading, range]:
-        spoiling = stopwatch.submit(Spoiled(noise, each, every), board.turns.take(count))
+        alone = stopwatch.submit(Spoiled(noise, each, every), board.turns.take(count))
         numbers = board.turns.take(count)
         both = stopwatch.submit(Spoiled(noise, each, every, plan), numbers)
-        return lambda: both() - spoiling(), numbers
+        return lambda: both() - alone(), numbers
 
     while True:
         # It may take turns of its own.
         pace.ready()
         board.turns.begin_round(count)
         if exact:
-            sample = _sample(board, stopwatch, noise, plan, board.turns.take(count))
+            sample = _sample(board, stopwatch, spoiling, plan, board.turns.take(count))
         else:
             sample, _ = difference(None, count)
         if exact and sets == 1:
             numbers = [board.turns.take(1) for _ in range(min(dispatches, _ALONE))]
-            singles = [_sample(board, stopwatch, noise, plan, number) for number in numbers]
+            singles = [_sample(board, stopwatch, spoiling, plan, number) for number in numbers]
             sampled, first = sample(), float(np.median([reading() for reading in singles]))
             last = numbers[-1]
         else:
-            alone, last = difference(each, sets)
-            sampled, first = sample(), alone()
+            single, last = difference(each, sets)
+            sampled, first = sample(), single()
         pace.worked()
         yield first, sampled, last
 

@@ -7,7 +7,7 @@ arrays each time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,8 +145,10 @@ class Spoil:
             compute.set_bind_group(0, group)
             compute.dispatch_workgroups(count)
 
-    def __add__(self, other: Spoil) -> Spoil:
-        return Spoil([*self._dispatches, *other._dispatches])
+    @classmethod
+    def of(cls, parts: Iterable[Spoil]) -> Spoil:
+        """One after the other."""
+        return cls([dispatch for part in parts for dispatch in part._dispatches])
 
 
 class Spoiled:

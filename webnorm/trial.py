@@ -93,7 +93,7 @@ def try_variant(
             # Set 1 takes the other version, and where there is one set the dispatch of number 1 does.
             at = version % board.sets
             board.outputs(variant).poison()
-            board.device.run_pass(board.spoil(plan, outputs=False).encode)
+            board.device.run_pass(board.spoiling(plan)(range(0)).encode)
             plan.run(version - at)
             accuracy, bits = board.outcome(plan, version, at)
             if not accuracy.ok:
