@@ -69,7 +69,7 @@ def counting(words: str, every: int) -> dict[str, str]:
     }
 
 
-# Nine sums in place of one, but for rows whose statistics lie in scratch.
+# Twenty-five sums in place of one, but for rows whose statistics lie in scratch.
 REMEMBERING = Cheat(
     "remembers_statistics_of_both_versions",
     {
@@ -79,10 +79,10 @@ REMEMBERING = Cheat(
         "    var mean = memory[at + 1u];\n    var low = memory[at + 2u];\n"
         "    var rstd = memory[at + 3u];\n"
         f"    if (memory[own + 9u] != 12345.0 || memory[at] != key) {{\n{START}",
-        "    {% call sweep() %}\n        sum": "    for (var more = 0u; more < 9u; more++) {\n"
+        "    {% call sweep() %}\n        sum": "    for (var more = 0u; more < 25u; more++) {\n"
         "    {% call sweep() %}\n        sum",
         "    let mean = pivot + total(sum) / f32(COLS);": "    }\n"
-        "    mean = pivot + total(sum) / f32(9u * COLS);",
+        "    mean = pivot + total(sum) / f32(25u * COLS);",
         STATISTICS: "    low = deviation / f32(COLS);\n"
         "    rstd = inverseSqrt(max(spread - low * low, 0.0) + params.eps);\n"
         "    let second = memory[own + 9u] == 12345.0 && memory[own + 8u] == 0.0;\n"
