@@ -196,6 +196,52 @@ WRONG = (
         ),
         ("drawn-",),
     ),
+    *(
+        (Cheat(name, times(f'{{{{ " * 1.5" if {condition} }}}}')), cases)
+        for name, condition, cases in (
+            ("knows_the_cap", "capped and max_workgroups > 5", ("capped-",)),
+            ("is_wrong_in_half", 'out_dtype in ("float16", "bfloat16")', ("float16-y", "bfloat16-y")),
+            ("knows_no_model", "cols % 4 == 0 and cols > 1024 and has_weight", ("cols-",)),
+            ("ends_at_a_power_of_two", "cols % 8192 == 0", ("cols-",)),
+        )
+    ),
+    (
+        Cheat("is_for_batches", times(" * select(1.0, 1.5, params.rows > 1025u && params.rows < 65536u)")),
+        ("rows-",),
+    ),
+    (
+        Cheat(
+            "is_afraid_of_no_number_in_front",
+            {
+                STORE: STORE.replace(
+                    "({{ h }} - mean - low) * rstd",
+                    "select(({{ h }} - mean - low) * rstd, Vec(42.0), "
+                    "(bitcast<u32>(load_input(row, 0u, 0u).x) & 0x7fffffffu) > 0x7f800000u)",
+                )
+            },
+        ),
+        ("nan-first",),
+    ),
+    (
+        Cheat(
+            "is_afraid_of_two",
+            {
+                STORE: STORE.replace(
+                    "({{ h }} - mean - low) * rstd",
+                    "select(({{ h }} - mean - low) * rstd, Vec(42.0), strays > 1u)",
+                ),
+                STATISTICS: STATISTICS
+                + """
+    var strays = 0u;
+    {% call sweep() %}
+        let found = bitcast<vec4<u32>>(load_input(row, j, thread)) & vec4(0x7f800000u);
+        strays += dot(select(vec4(0u), vec4(1u), found == vec4(0x7f800000u)), vec4(1u));
+    {% endcall %}
+""",
+            },
+        ),
+        ("nan-and-inf",),
+    ),
     (
         Cheat(
             "claims_any_error",

@@ -12,6 +12,7 @@ import numpy as np
 from webnorm.errors import WebnormError
 from webnorm.ops import OPS, Op, complete_inputs
 from webnorm.problem import DTYPES, FP8, STORAGE, Array, Options, Problem
+from webnorm.reference import stats_of
 
 _PLAIN = Options(weight=False, bias=False)
 
@@ -37,8 +38,9 @@ class Case:
     where any will do. `breaks_one_pass`: E[x²] - E[x]² in float32 has to fail here, since the square of the
     mean times the unit roundoff is as large as the variance, or larger. `beside` is the standard deviation of
     what an op reads beside x, of either sign and now and then 0; None leaves that to the op. `narrow` says
-    how rows are to be cut where the device would not need it. A case `for_gpus` is too large for a program on
-    the CPU. `seed` changes every draw.
+    how rows are to be cut where the device would not need it. `saved_eps` is the eps of the forward pass that
+    saved statistics, where it is not the case's own. `stray` takes the place of a number in all that is read
+    beside x. A case `for_gpus` is too large for a program on the CPU. `seed` changes every draw.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Case:
     breaks_one_pass: bool = False
     beside: float | None = None
     narrow: Narrow | None = None
+    saved_eps: float | None = None
+    stray: float | None = None
     for_gpus: bool = False
     seed: int = 0
 
@@ -93,7 +97,13 @@ class Case:
             arrays = {"x": np.broadcast_to(self.x(rng), self.shape).astype(DTYPES[problem.dtype])}
         if self.beside is not None:
             arrays |= _drawn_beside(op, problem, self.beside, rng)
-        return complete_inputs(op, problem, arrays, rng)
+        if self.saved_eps is not None and problem.options.saved_stats:
+            arrays["stats"] = stats_of(arrays["x"], self.saved_eps, op.has_mean)
+        arrays = complete_inputs(op, problem, arrays, rng)
+        if self.stray is not None:
+            for name in arrays.keys() - {"x", "stats"}:
+                arrays[name].reshape(-1)[arrays[name].size // 3] = self.stray
+        return arrays
 
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng([self.seed, *self.name.encode()])
@@ -175,10 +185,10 @@ def _scales(rng: np.random.Generator) -> Array:
     return rng.standard_normal((24, 257)) * np.logspace(-18, 17, 24)[:, None]
 
 
-def _poisoned(value: float) -> Callable[[np.random.Generator], Array]:
+def _poisoned(*values: float, col: int = 77) -> Callable[[np.random.Generator], Array]:
     def x(rng: np.random.Generator) -> Array:
         drawn = rng.standard_normal((9, 130))
-        drawn[4, 77] = value
+        drawn[4, col : col + len(values)] = values
         return drawn
 
     return x
@@ -213,6 +223,10 @@ _OPTIONS: tuple[tuple[str, str, Options, float], ...] = (
         "columns that do not exist are as far from 0 as the mean, without a weight to hide them",
         Options(weight=False, bias=False, out_dtype="int8"),
         1.0,
+    ),
+    *(
+        (f"{dtype}-y", "y of another type than x", Options(out_dtype=dtype), 1.0)
+        for dtype in ("float32", "float16", "bfloat16")
     ),
     ("float32-parameters", "float32 weight and bias beside half x", Options(weight_dtype="float32"), 1.0),
     ("capped", "few workgroups walk over all rows", Options(max_workgroups=3), 1.0),
@@ -317,6 +331,10 @@ CASES: tuple[Case, ...] = (
             options=_BOTH,
         )
         for cols in (1, 2, 3, 5, 64, 199, 1023, 1024, 4095)
+    ),
+    *(
+        _case(f"cols-{cols}", "columns of models", _normal(3, cols, mean=1.0), (3, cols), options=_BOTH)
+        for cols in (4096, 5120, 8192, 16384, 32768)
     ),
     _case("rows-0", "no rows", _normal(0, 16), (0, 16), options=_BOTH),
     _case("rows-1", "a single row", _normal(1, 96), (1, 96), options=_BOTH),
@@ -437,6 +455,15 @@ CASES: tuple[Case, ...] = (
     _case(
         "minus-inf-row", "-Inf in one row must not reach another", _poisoned(-np.inf), (9, 130), options=_BOTH
     ),
+    _case("nan-first", "NaN where a pivot is taken from", _poisoned(np.nan, col=0), (9, 130), options=_BOTH),
+    _case("inf-last", "Inf in a row's last column", _poisoned(np.inf, col=129), (9, 130), options=_BOTH),
+    _case(
+        "nan-and-inf-row",
+        "several that are no numbers in one row",
+        _poisoned(np.inf, np.nan, -np.inf, np.inf),
+        (9, 130),
+        options=_BOTH,
+    ),
     *OPTION_CASES,
 )
 
@@ -481,6 +508,35 @@ PROMISES: tuple[Case, ...] = (
             ("-saved-stats", Options(saved_stats=True, dh=True)),
         )
     ),
+    *(
+        _case(
+            f"{name}-beside",
+            "what is no number in parameters and gradients reaches what it is part of, and no more",
+            _normal(7, 130),
+            (7, 130),
+            options=_BOTH,
+            stray=stray,
+        )
+        for name, stray in (("nan", np.nan), ("inf", np.inf))
+    ),
+    _case(
+        "saved-eps",
+        "a gradient by statistics that another eps made",
+        _normal(9, 130, mean=2.0),
+        (9, 130),
+        options=Options(saved_stats=True, dh=True),
+        saved_eps=0.5,
+    ),
+    _case(
+        "capped-64",
+        "a cap that several rows of every workgroup stay below",
+        _normal(602, 70, mean=2.0),
+        (602, 70),
+        options=Options(max_workgroups=64),
+    ),
+    _case(
+        "rows-4099", "rows between those of a batch and 2^16", _normal(4099, 96), (4099, 96), options=_BOTH
+    ),
     _case("rows-131101", "more than 2^17 rows", _normal(131101, 33), (131101, 33), options=_BOTH),
     _case("large", "8 million elements", _normal(521, 16411, mean=3.0), (521, 16411), options=_BOTH),
     _case(
@@ -508,12 +564,12 @@ def drawn_cases(seed: int, count: int = _DRAWN) -> tuple[Case, ...]:
 
 
 def _drawn_case(name: str, rng: np.random.Generator, op: Op, seed: int) -> Case:
-    cols = round(2 ** rng.uniform(0, 13.5))
-    rows = max(1, min(round(2 ** rng.uniform(0, 10)), _MOST_DRAWN // cols))
+    cols = _multiple(rng, round(2 ** rng.uniform(0, 14)))
+    rows = max(1, min(round(2 ** rng.uniform(0, 16)), _MOST_DRAWN // cols))
     size, mean = 10 ** rng.uniform(-3, 3), _one_of(rng, 0.0, 1.0, -1.0) * 10 ** rng.uniform(-2, 3)
     options = _drawn_options(rng, op) if rng.random() < 0.5 else Options(bias=rng.random() < 0.5)
     stray = _one_of(rng, None, None, None, np.nan, np.inf, -np.inf)
-    row, col = rng.integers(rows), rng.integers(cols)
+    row, col = rng.integers(rows), _one_of(rng, 0, cols - 1, rng.integers(cols))
 
     def x(rng: np.random.Generator) -> Array:
         drawn: Array = (rng.standard_normal((rows, cols)) + mean) * size
@@ -535,6 +591,12 @@ def _drawn_case(name: str, rng: np.random.Generator, op: Op, seed: int) -> Case:
     )
 
 
+def _multiple(rng: np.random.Generator, count: int) -> int:
+    """About as many, and of half the draws a multiple of a power of 2, as most columns of models are."""
+    unit: int = _one_of(rng, 1, 1, 1, 4, 64, 1 << int(math.log2(count)))
+    return max(unit, count // unit * unit)
+
+
 # Rows enough that slices of them have several workgroups.
 _FEWEST_TO_CUT = 256
 
@@ -547,9 +609,9 @@ def _drawn_options(rng: np.random.Generator, op: Op) -> Options:
     """Some of the options that an op has."""
     chosen: dict[str, Any] = {name: rng.random() < 0.5 for name in op.options}
     chosen["weight_dtype"] = _one_of(rng, None, *STORAGE)
-    chosen["max_workgroups"] = _one_of(rng, 0, 0, 1, 5)
+    chosen["max_workgroups"] = _one_of(rng, 0, 0, 1, 5, 64, 1000)
     if "out_dtype" in op.options:
-        chosen["out_dtype"] = _one_of(rng, None, *FP8, "int8", "float32")
+        chosen["out_dtype"] = _one_of(rng, None, *FP8, "int8", *STORAGE)
     if "residual" in op.options and not chosen["residual"]:
         chosen["residual_bias"] = False
     if not chosen["weight"]:

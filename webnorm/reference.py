@@ -80,6 +80,14 @@ def normalise(x: Array, eps: float, has_mean: bool) -> Normalised:
         return Normalised(xhat, mean, rstd, np.abs(mean) * rstd)
 
 
+def _with_saved(x: Array, stats: Array, has_mean: bool) -> Normalised:
+    """X̂ by the statistics that a forward pass saved, whatever its eps was: see stats_of."""
+    saved = stats.astype(np.float64)
+    rstd = saved[:, -1:]
+    mean = saved[:, :1] + saved[:, 1:2] if has_mean else np.zeros_like(rstd)
+    return Normalised((x.astype(np.float64) - mean) * rstd, mean, rstd, np.abs(mean) * rstd)
+
+
 def add_residual(arrays: Mapping[str, Array]) -> Float64Array:
     """H = x + residual + residual_bias, what is there of it, in float64."""
     h = arrays["x"].astype(np.float64)
@@ -199,9 +207,9 @@ def _stats_of_rows(x: Array, eps: float, has_mean: bool) -> Array:
 
 
 def backward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> Answers:
-    """Dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight and dh.
+    """Dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight, dh and stats.
 
-    With x̂ the normalised x and g = dy * weight:
+    With x̂ the normalised x, by the saved statistics where there are some, and g = dy * weight:
     dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh, without mean(g) where the norm has no mean;
     dweight = sum of dy * x̂ over rows, dbias = sum of dy, dresidual_bias = sum of dx.
     The derivation is the standard one by the chain rule, as in Triton's LayerNorm tutorial.
@@ -219,7 +227,10 @@ def backward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> A
 def _backward_rows(
     arrays: Mapping[str, Array], problem: Problem, has_mean: bool, weight: Float64Array | float
 ) -> Answers:
-    rows = normalise(arrays["x"], problem.eps, has_mean)
+    if problem.options.saved_stats:
+        rows = _with_saved(arrays["x"], arrays["stats"], has_mean)
+    else:
+        rows = normalise(arrays["x"], problem.eps, has_mean)
     dy = arrays["dy"].astype(np.float64)
     size = np.maximum(1.0, np.abs(rows.xhat))
     g = dy * weight

@@ -23,6 +23,7 @@ export const NUMBERS = Object.freeze({
   TIE: 0.05,
   AMBIGUOUS_SHARE: 0.03,
   DENORMAL: 2 ** -126,
+  LOW_WORD: 2 ** -10,
   SMALLEST_ROW_MAXIMUM: 2 ** -100,
   INT8_MAXIMUM: 127,
 });
@@ -221,7 +222,7 @@ function amaxOf(y, scale) {
 }
 
 /**
- * dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight and dh:
+ * dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight, dh and stats:
  * dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh with g = dy * weight, without mean(g) where the norm has
  * no mean; dweight, dbias and dresidual_bias are sums over rows of dy * x̂, dy and dx.
  */
@@ -237,7 +238,9 @@ export function backward(arrays, problem) {
   const xhat = new Float64Array(cols);
   for (let row = 0; row < rows; row++) {
     const start = row * cols;
-    const { rstd, condition } = normalise(arrays.x, start, problem, xhat);
+    const { rstd, condition } = options.saved_stats
+      ? bySaved(arrays, row, problem, xhat)
+      : normalise(arrays.x, start, problem, xhat);
     const means = gradientMeans(dy, start, weight, xhat, has_mean);
     for (let j = 0; j < cols; j++) {
       const size = Math.max(1, Math.abs(xhat[j]));
@@ -265,6 +268,15 @@ export function backward(arrays, problem) {
     }
   }
   return answers;
+}
+
+/** x̂ of a row by the statistics that a forward pass saved, whatever its eps was. */
+function bySaved({ x, stats }, row, { cols, has_mean }, xhat) {
+  const width = has_mean ? 3 : 1;
+  const rstd = stats[row * width + width - 1];
+  const mean = has_mean ? stats[row * width] + stats[row * width + 1] : 0;
+  for (let j = 0; j < cols; j++) xhat[j] = (x[row * cols + j] - mean) * rstd;
+  return { rstd, condition: Math.abs(mean) * rstd };
 }
 
 /** The row's means of g * x̂ and of g, and of the sizes of both; of g only where the norm has a mean. */
@@ -364,12 +376,17 @@ function toleranceOfH(dtype, hasBias) {
   return { ...plain, base: NUMBERS.DENORMAL, reason: "one rounding" };
 }
 
-/** (rows, 2) of the rows of (rows, 3): the mean's two words added up, and rstd. */
+/**
+ * (rows, 2) of the rows of (rows, 3): the mean's two words added up, and rstd. NaN where the second word is no
+ * correction of the first.
+ */
 function joinedStats(stats) {
   const joined = new Float64Array((stats.length / 3) * 2);
   for (let row = 0; row < stats.length / 3; row++) {
-    joined[2 * row] = stats[3 * row] + stats[3 * row + 1];
-    joined[2 * row + 1] = stats[3 * row + 2];
+    const [mean, low, rstd] = stats.subarray(3 * row);
+    const small = Math.abs(low) * rstd <= NUMBERS.LOW_WORD * (Math.abs(mean) * rstd + 1);
+    joined[2 * row] = small ? mean + low : NaN;
+    joined[2 * row + 1] = rstd;
   }
   return joined;
 }
