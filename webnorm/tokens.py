@@ -1,0 +1,114 @@
+"""WGSL as tokens: what is code, where a statement ends, which brackets belong together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# A line comment ends where WGSL says that a line does, which is before a form feed, too.
+_COMMENT = re.compile(r"//[^\n-\r\x85\u2028\u2029]*|/\*")
+_NESTED = re.compile(r"/\*|\*/")
+_TOKEN = re.compile(
+    r"""(?P<space>[\s\u200e\u200f]+)
+    |(?P<word>[^\W\d]\w*)
+    |(?P<number>0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?[iufh]?
+        |(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[iufh]?)
+    |(?P<mark>[][(){}<>=!&|^~*/%+.,:;@-])""",
+    re.VERBOSE,
+)
+_CLOSING = {")": "(", "]": "[", "}": "{"}
+
+
+class Unwatchable(Exception):
+    """A text that is not understood, so that nothing can be noted of what it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word, a number, or one character of anything else: `>>` are two, which may close two templates."""
+
+    text: str
+    kind: str
+    start: int
+    line: int
+
+
+class Code:
+    """A text's tokens. `partner` has the other end of each bracket, and `around` for each token the innermost
+    bracket that is open there, -1 where none is; a bracket stands in what it opens or closes in no case.
+
+    Raises Unwatchable.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = without_comments(text)
+        self.tokens: list[Token] = []
+        at, line = 0, 1
+        while at < len(self.text):
+            found = _TOKEN.match(self.text, at)
+            if found is None or found.lastgroup is None:
+                raise Unwatchable(f"line {line}: {self.text[at]!r} begins no token")
+            if found.lastgroup != "space":
+                self.tokens.append(Token(found[0], found.lastgroup, at, line))
+            line += found[0].count("\n")
+            at = found.end()
+        self.partner: dict[int, int] = {}
+        self.around: list[int] = []
+        opened: list[int] = []
+        for number, token in enumerate(self.tokens):
+            if token.text in _CLOSING:
+                if not opened or self[opened[-1]] != _CLOSING[token.text]:
+                    raise Unwatchable(f"line {token.line}: {token.text} closes nothing")
+                first = opened.pop()
+                self.partner[first], self.partner[number] = number, first
+            self.around.append(opened[-1] if opened else -1)
+            if token.text in _CLOSING.values():
+                opened.append(number)
+        if opened:
+            raise Unwatchable(f"line {self.tokens[opened[-1]].line}: {self[opened[-1]]} is not closed")
+
+    def __getitem__(self, number: int) -> str:
+        """The text of a token, empty before the first and behind the last."""
+        return self.tokens[number].text if 0 <= number < len(self.tokens) else ""
+
+    def follows(self, number: int, *texts: str) -> bool:
+        """Whether the tokens from a number on are these."""
+        return all(self[number + more] == text for more, text in enumerate(texts))
+
+    def operator(self, number: int, pattern: re.Pattern[str]) -> str | None:
+        """What matches a pattern where a token begins: an operator of several characters has no blanks."""
+        found = pattern.match(self.text, self.tokens[number].start) if number < len(self.tokens) else None
+        return found[0] if found else None
+
+    def end_of_statement(self, number: int) -> int:
+        """The semicolon that ends the statement of a token."""
+        for end in range(number, len(self.tokens)):
+            if self[end] == ";" and self.around[end] == self.around[number]:
+                return end
+        raise Unwatchable(f"line {self.tokens[number].line}: a statement without an end")
+
+    def changed(self, changes: Mapping[int, str]) -> str:
+        """The text, line by line as before, with other texts in the places of some tokens."""
+        parts, after = [], 0
+        for number, text in sorted(changes.items()):
+            token = self.tokens[number]
+            parts += [self.text[after : token.start], text]
+            after = token.start + len(token.text)
+        return "".join([*parts, self.text[after:]])
+
+
+def without_comments(text: str) -> str:
+    """The text with blanks for comments, line by line as before. Raises Unwatchable."""
+    parts, after = [], 0
+    while found := _COMMENT.search(text, after):
+        end, depth = found.end(), int(found[0] == "/*")
+        while depth:
+            mark = _NESTED.search(text, end)
+            if mark is None:
+                raise Unwatchable("a comment that does not end")
+            depth += 1 if mark[0] == "/*" else -1
+            end = mark.end()
+        parts += [text[after : found.start()], re.sub(r"[^\n]", " ", text[found.start() : end])]
+        after = end
+    return "".join([*parts, text[after:]])
