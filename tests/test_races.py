@@ -24,7 +24,7 @@ from webnorm.render import render_shader
 from webnorm.results import Result
 from webnorm.tokens import Code, Unwatchable
 from webnorm.trial import try_variant
-from webnorm.watched import HEAD, NOTES_OF_ELEMENT, Watched
+from webnorm.watched import Watched
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text()
 START = "{{ swept_moments() }}"
@@ -134,6 +134,10 @@ RACING = {
         f"tile[place] = vec2(1.0); {NEXT}",
     ),
     "a barrier that some kernels have": (TILE, f"tile[place] = 1.0; storageBarrier(); {NEXT}"),
+    "a barrier in a loop": (
+        TILE,
+        f"for (var i = 0u; i < 9u; i++) {{ {WAIT} }} tile[place] = 1.0; {NEXT}",
+    ),
     "a barrier that nobody gets to": (TILE, f"tile[place] = 1.0; if (place > 99u) {{ {WAIT} }} {NEXT}"),
     "a barrier before what is written": (
         f"{TILE} fn late() -> f32 {{ {WAIT} return 1.0; }}",
@@ -166,6 +170,10 @@ HONEST = {
     "a barrier in the head of a loop": (
         TILE,
         f"tile[place] = 1.0; for (var i = 0u; i < 1u; workgroupBarrier()) {{ i++; }} {NEXT}",
+    ),
+    "a barrier in a loop": (
+        TILE,
+        f"for (var i = 0u; i < 9u; i++) {{ tile[place] = 1.0; {WAIT} {NEXT} {WAIT} }}",
     ),
     "a barrier in a function": (f"{TILE} fn wait() {{ {WAIT} }}", f"tile[place] = 1.0; wait(); {NEXT}"),
     "a barrier before what is written": (
@@ -268,10 +276,19 @@ def small(parts: tuple[str, str]) -> str:
     )
 
 
-def races_seen(device: Device, text: str) -> int:
+ENTRY = {"main": 32}
+
+
+def noted(device: Device, text: str) -> list[int]:
+    """How many races, the line and the element of the last, and whether barriers are uneven."""
     watched = Watched(text)
-    words = HEAD + NOTES_OF_ELEMENT * watched.elements
-    return int(_words_of(device.handle, watched.text(["main"], 0), words)[0])
+    return list(map(int, _words_of(device.handle, watched.text(ENTRY, 0), watched.words(1, 1))[:4]))
+
+
+def races_seen(device: Device, text: str) -> int:
+    seen, _, _, uneven = noted(device, text)
+    assert not uneven
+    return seen
 
 
 @pytest.mark.parametrize("name", RACING)
@@ -287,14 +304,16 @@ def test_nobody_is_accused_for_how_it_is_written(name: str, device: Device) -> N
 @pytest.mark.parametrize("name", UNSAID)
 def test_what_may_mean_something_else_is_unwatchable(name: str) -> None:
     with pytest.raises(Unwatchable):
-        Watched(small(UNSAID[name])).text(["main"], 0)
+        Watched(small(UNSAID[name])).text(ENTRY, 0)
 
 
 def test_entry_points_have_to_be_found() -> None:
     text = small(HONEST["as it is usual"])
-    for names in (["other"], [f"main{number}" for number in range(16)]):
+    many = {f"main{number}": 32 for number in range(16)}
+    text += "".join(f"fn {name}() {{ }}" for name in many)
+    for entry_points in ({"other": 32}, many):
         with pytest.raises(Unwatchable):
-            Watched(text).text(names, 0)
+            Watched(text).text(entry_points, 0)
 
 
 BETWEEN = (
@@ -336,7 +355,7 @@ def without_lines(text: str) -> list[str]:
 @examples(100)
 @given(spaced())
 def test_blanks_and_comments_change_no_note(texts: tuple[str, str]) -> None:
-    plain, drawn = (Watched(text).text(["main"], 0) for text in texts)
+    plain, drawn = (Watched(text).text(ENTRY, 0) for text in texts)
     assert without_lines(plain) == without_lines(drawn)
 
 
@@ -347,10 +366,22 @@ def test_blanks_and_comments_change_no_verdict(device: Device, texts: tuple[str,
     assert plain == drawn
 
 
+@pytest.mark.parametrize(
+    "inside",
+    [
+        f"if (place % 2u == 0u) {{ {WAIT} }} let other = tile[place ^ 1u];",
+        f"if (place > 3u) {{ return; }} {WAIT} {NEXT}",
+        f"for (var i = 0u; i < place; i++) {{ {WAIT} }} {NEXT}",
+    ],
+)
+def test_a_barrier_that_not_all_come_to_orders_nothing(inside: str, device: Device) -> None:
+    seen, *_, uneven = noted(device, small((TILE, f"tile[place] = 1.0; {inside}")))
+    assert seen or uneven
+
+
 def test_notes_name_the_line_of_the_access(device: Device) -> None:
     text = small((TILE, "/* 4\n5 */\n\ntile\n[0] = 1.0;"))
-    watched = Watched(text)
-    _, line, element, _ = _words_of(device.handle, watched.text(["main"], 0), HEAD + 4 * watched.elements)[:4]
+    _, line, element, _ = noted(device, text)
     assert (text.splitlines()[line - 1], element) == ("tile", 0)
 
 
@@ -365,7 +396,8 @@ def test_webnorms_kernels_can_be_watched(kernel: Kernel) -> None:
     for variant, problem in [*defaults, *covering(variants)]:
         shader = render_shader(variant, problem, "native", GPU)
         watched = Watched(shader.text)
-        text = watched.text([step.entry_point for step in shader.steps], len(shader.bindings) + 1)
+        entry_points = {step.entry_point: step.workgroup_size for step in shader.steps}
+        text = watched.text(entry_points, len(shader.bindings) + 1)
         assert len(re.findall(r"\bwatch_barrier\(", text)) - 1 == shader.text.count("workgroupBarrier();")
         assert len(watched.memory) == shader.text.count("var<workgroup>")
 
@@ -386,6 +418,9 @@ def test_a_race_fails_and_what_cannot_be_watched_does_not(device: Device, tmp_pa
     )
     assert racing.status == "fail", racing.reason
     assert racing.watched and "used.wgsl" in (racing.reason or "")
+    before, inside = TILE.replace(", 32>", ", 256>"), f"tile[place] = 1.0; if (place > 0u) {{ {WAIT} }}"
+    uneven = tried(device, tmp_path, before, inside)
+    assert (uneven.status, uneven.watched) == ("pass", False), uneven.reason
     for name in ("a barrier of its own", "a pointer in parentheses", "names of the notes"):
         before, inside = UNSAID[name]
         found = tried(device, tmp_path, before.replace(", 32>", ", 256>"), inside)

@@ -21,7 +21,7 @@ from webnorm.plan import Inputs, Outputs, Plan, compile_shader
 from webnorm.problem import Array, Problem
 from webnorm.render import Shader, render_shader
 from webnorm.tokens import Unwatchable
-from webnorm.watched import HEAD, NOTES_OF_ELEMENT, Watched
+from webnorm.watched import HEAD, Watched
 
 # Rows that are watched, and elements of them: enough for several workgroups, and for those that walk over
 # rows.
@@ -45,7 +45,8 @@ def race(
         if not watched.memory:
             return None
         workgroups = _most_workgroups(device, shader)
-        size = 4 * (HEAD + NOTES_OF_ELEMENT * watched.elements * workgroups)
+        entry_points = {step.entry_point: step.workgroup_size for step in shader.steps}
+        size = 4 * watched.words(len(entry_points), workgroups)
         if size <= min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"]):
             break
         if rows == 1:
@@ -56,7 +57,6 @@ def race(
         >= device.limits["max-storage-buffers-per-shader-stage"]
     ):
         raise Unwatchable("the kernel binds as many buffers as this device has")
-    entry_points = [step.entry_point for step in shader.steps]
     shader = replace(shader, text=watched.text(entry_points, len(shader.bindings) + 1))
     op = variant.kernel.op
     by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
@@ -66,7 +66,11 @@ def race(
     outputs = Outputs(device, shader.problem, op.outputs(shader.problem))
     pipelines = compile_shader(device, shader, extra_bindings=1)
     Plan(device, shader, Inputs(device, given).buffers, outputs.buffers, pipelines, [notes]).run()
-    seen, line, element, _ = np.frombuffer(device.handle.queue.read_buffer(notes, 0, 4 * HEAD), np.uint32)
+    seen, line, element, uneven = np.frombuffer(
+        device.handle.queue.read_buffer(notes, 0, 4 * HEAD), np.uint32
+    )
+    if not seen and uneven:
+        raise Unwatchable("a barrier that not all invocations of a workgroup come to")
     if not seen:
         return None
     name, index = next(

@@ -7,7 +7,7 @@ not watched: a note that is missing would vouch for a race, and one too many acc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from webnorm.tokens import Code, Unwatchable
@@ -16,10 +16,10 @@ from webnorm.tokens import Code, Unwatchable
 _PLACES = 11
 _BARRIERS = 17
 _MOST_PASSES = (1 << 32 - _PLACES - _BARRIERS) - 1
-# The first words: how many races were seen, and of the last element in memory that had one the line and its
-# number.
+# The first words: how many races were seen, of the last element in memory that had one the line and its
+# number, and whether some invocations passed a barrier that others of their workgroup had not come to.
 HEAD = 4
-NOTES_OF_ELEMENT = 4
+_NOTES_OF_ELEMENT = 4
 
 _PREFIX = "watch_"
 _ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
@@ -60,9 +60,15 @@ class Watched:
         self.memory = tuple(self._variables())
         self.elements = sum(one.count for one in self.memory)
 
-    def text(self, entry_points: Sequence[str], binding: int) -> str:
+    def words(self, passes: int, workgroups: int) -> int:
+        """The words of the notes: of each workgroup one for each pass's barriers, then those of elements."""
+        return HEAD + workgroups * (passes + _NOTES_OF_ELEMENT * self.elements)
+
+    def text(self, entry_points: Mapping[str, int], binding: int) -> str:
         """The text with a note for each access, line by line as before, and the functions that take them into
-        a buffer at a binding of group 0. Raises Unwatchable.
+        a buffer at a binding of group 0. An entry point has so many invocations to a workgroup.
+
+        Raises Unwatchable.
         """
         self._check_names()
         memory = {one.name: one for one in self.memory}
@@ -80,7 +86,7 @@ class Watched:
                 end = self._code.end_of_statement(one.type_at)
                 changes[one.type_at] = f"array<{self._code[one.type_at]}"
                 changes[end - 1] = changes.get(end - 1, self._code[end - 1]) + ", 1>"
-        return self._code.changed(changes) + _library(binding, self.elements)
+        return self._code.changed(changes) + _library(binding, len(entry_points), self.elements)
 
     def _unclear(self, at: int, what: str) -> Unwatchable:
         return Unwatchable(f"line {self._code.tokens[at].line}: {what}")
@@ -218,14 +224,13 @@ class Watched:
         changes[code.end_of_statement(start)] = f"; {_PREFIX}write({where}, {_PREFIX}at, {line}u); }}"
         return changes
 
-    def _entries(self, entry_points: Sequence[str]) -> dict[int, str]:
+    def _entries(self, entry_points: Mapping[str, int]) -> dict[int, str]:
         """What becomes of the entry points: they tell who they are."""
         code, changes = self._code, dict[int, str]()
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(entry_points))}
         functions = {code[at + 1]: at for at in range(len(code.tokens)) if code[at] == "fn"}
-        if len(numbers) > _MOST_PASSES or not numbers.keys() <= functions.keys():
+        if len(entry_points) > _MOST_PASSES or not entry_points.keys() <= functions.keys():
             raise Unwatchable("entry points that are not found, or too many of them")
-        for entry, number in numbers.items():
+        for number, (entry, invocations) in enumerate(entry_points.items()):
             opened = functions[entry] + 2
             closed = code.partner.get(opened, opened)
             body = next((at for at in range(closed, len(code.tokens)) if code[at] == "{"), -1)
@@ -242,7 +247,8 @@ class Watched:
             index, group, counts = names.values()
             changes[body] = (
                 f"{{ {_PREFIX}place = {index}; {_PREFIX}group = {group}.y * {counts}.x + {group}.x; "
-                f"{_PREFIX}barriers = {number << _BARRIERS}u + 1u;"
+                f"{_PREFIX}barriers = {number << _BARRIERS}u + 1u; {_PREFIX}pass = {number}u; "
+                f"{_PREFIX}size = {invocations}u;"
             )
         return changes
 
@@ -265,20 +271,31 @@ class Watched:
         return not (token.text in (")", "]") or (token.kind != "mark" and token.text != "return"))
 
 
-def _library(binding: int, elements: int) -> str:
+def _library(binding: int, passes: int, elements: int) -> str:
     """The functions that note an access. Every element has the largest and the smallest number of the
     invocations that wrote and read it, each under the number of barriers that the last of them had passed.
+
+    Barriers that not all come to order nothing: whoever has passed one finds that all have come to as many.
     """
     last = (1 << _PLACES) - 1
+    own = passes + _NOTES_OF_ELEMENT * elements
     return f"""
 @group(0) @binding({binding}) var<storage, read_write> watch_notes: array<atomic<u32>>;
 var<private> watch_place: u32;
 var<private> watch_group: u32;
 var<private> watch_barriers: u32;
+var<private> watch_passed: u32;
+var<private> watch_pass: u32;
+var<private> watch_size: u32;
 
 fn watch_barrier() {{
+    let at = {HEAD}u + watch_group * {own}u + watch_pass;
+    atomicAdd(&watch_notes[at], 1u);
+    storageBarrier();
     workgroupBarrier();
     watch_barriers += 1u;
+    watch_passed += watch_size;
+    if (atomicLoad(&watch_notes[at]) < watch_passed) {{ atomicStore(&watch_notes[3], 1u); }}
 }}
 
 fn watch_leave(at: u32) {{
@@ -300,7 +317,7 @@ fn watch_tell(element: u32, line: u32) {{
 }}
 
 fn watch_notes_of(element: u32) -> u32 {{
-    return {HEAD}u + {NOTES_OF_ELEMENT}u * (watch_group * {elements}u + element);
+    return {HEAD + passes}u + watch_group * {own}u + {_NOTES_OF_ELEMENT}u * element;
 }}
 
 fn watch_read(first: u32, last: u32, index: u32, line: u32) -> u32 {{
