@@ -70,7 +70,7 @@ def race(
         device.handle.queue.read_buffer(notes, 0, 4 * HEAD), np.uint32
     )
     if not seen and uneven:
-        raise Unwatchable("a barrier that not all invocations of a workgroup come to")
+        raise Unwatchable("a barrier that not all invocations of a workgroup come to, or too many barriers")
     if not seen:
         return None
     name, index = next(

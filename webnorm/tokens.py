@@ -35,8 +35,8 @@ class Token:
 
 
 class Code:
-    """A text's tokens. `partner` has the other end of each bracket, and `around` for each token the innermost
-    bracket that is open there, -1 where none is; a bracket stands in what it opens or closes in no case.
+    """A text's tokens by their numbers. `partner` has the other end of each bracket, and `around` for each
+    token the opening one of the innermost pair that it stands in, -1 where it stands in none.
 
     Raises Unwatchable.
     """

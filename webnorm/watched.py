@@ -17,7 +17,8 @@ _PLACES = 11
 _BARRIERS = 17
 _MOST_PASSES = (1 << 32 - _PLACES - _BARRIERS) - 1
 # The first words: how many races were seen, of the last element in memory that had one the line and its
-# number, and whether some invocations passed a barrier that others of their workgroup had not come to.
+# number, and whether some invocations passed a barrier that others of their workgroup had not come to, or
+# more of them than are told apart.
 HEAD = 4
 _NOTES_OF_ELEMENT = 4
 
@@ -243,7 +244,7 @@ class Watched:
                     names[builtin] = f"{_PREFIX}{builtin}"
                     added += f", @builtin({builtin}) {names[builtin]}: {kind}"
             # A parameter before them may end with a comma of its own, or there may be none.
-            changes[closed] = f"{added.removeprefix(',') if code[closed - 1] in ',(' else added})"
+            changes[closed] = (added.removeprefix(",") if code[closed - 1] in (",", "(") else added) + ")"
             index, group, counts = names.values()
             changes[body] = (
                 f"{{ {_PREFIX}place = {index}; {_PREFIX}group = {group}.y * {counts}.x + {group}.x; "
@@ -295,7 +296,8 @@ fn watch_barrier() {{
     workgroupBarrier();
     watch_barriers += 1u;
     watch_passed += watch_size;
-    if (atomicLoad(&watch_notes[at]) < watch_passed) {{ atomicStore(&watch_notes[3], 1u); }}
+    let too_many = (watch_barriers & {(1 << _BARRIERS) - 1}u) == 0u;
+    if (too_many || atomicLoad(&watch_notes[at]) < watch_passed) {{ atomicStore(&watch_notes[3], 1u); }}
 }}
 
 fn watch_leave(at: u32) {{
