@@ -372,7 +372,8 @@ def test_blanks_and_comments_change_no_verdict(device: Device, texts: tuple[str,
         f"if (place % 2u == 0u) {{ {WAIT} }} let other = tile[place ^ 1u];",
         f"if (place > 3u) {{ return; }} {WAIT} {NEXT}",
         f"for (var i = 0u; i < place; i++) {{ {WAIT} }} {NEXT}",
-        f"for (var i = 0u; i < 1u << 17u; i++) {{ {WAIT} }} tile[place] = 1.0; {NEXT}",
+        # llvmpipe leaves a loop after 65535 turns.
+        f"for (var i = 0u; i < 50000u; i++) {{ {WAIT} {WAIT} {WAIT} }} {NEXT}",
     ],
 )
 def test_barriers_that_order_nothing_or_are_not_told_apart_vouch_for_nothing(
