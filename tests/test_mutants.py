@@ -114,6 +114,7 @@ MUTANTS = (
         ("small h rounded as if it were large", ENCODE, "select(bitcast<{{ vec }}<f32>>(normal), small", "select(bitcast<{{ vec }}<f32>>(normal), bitcast<{{ vec }}<f32>>(normal)"),
         ("h given back without the residual", WRITE, "thread, {{ name ~ j ~ factor }}", 'thread, {{ "load_x(row, " ~ step(j) ~ ", thread)" if name == "h" else name ~ j ~ factor }}'),
         ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, j, thread, h);", "", ("naive",)),
+        ("the words of the mean the other way round", WRITE, "row] = mean;\n        stats[params.stats_start + 3u * row + 1u] = low;", "row] = low;\n        stats[params.stats_start + 3u * row + 1u] = mean;"),
         ("amax after scaling", WRITE, "greatest(y{{ j }}, {{ step(j) }}", "greatest(y{{ j }}{{ scaling }}, {{ step(j) }}"),
         ("amax after scaling, by sweeps", WRITE, "greatest(y_value, j", "greatest(y_value{{ scaling }}, j", ("naive",)),
         ("the largest y of columns that do not exist", OUTPUT, "where_live(abs(y), Vec(), j, thread)", "abs(y)", ("naive",)),

@@ -384,8 +384,8 @@ function joinedStats(stats) {
   const joined = new Float64Array((stats.length / 3) * 2);
   for (let row = 0; row < stats.length / 3; row++) {
     const [mean, low, rstd] = stats.subarray(3 * row);
-    const small = Math.abs(low) * rstd <= NUMBERS.LOW_WORD * (Math.abs(mean) * rstd + 1);
-    joined[2 * row] = small ? mean + low : NaN;
+    const large = Math.abs(low) * rstd > NUMBERS.LOW_WORD * (Math.abs(mean) * rstd + 1);
+    joined[2 * row] = large ? NaN : mean + low;
     joined[2 * row + 1] = rstd;
   }
   return joined;
