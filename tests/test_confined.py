@@ -204,6 +204,41 @@ def test_a_count_of_many_digits_is_not_one_of_memory(tmp_path: Path) -> None:
     assert shader_of(tmp_path, body).workgroup_bytes == 0
 
 
+DEEP = {
+    "brackets": ("const deep = " + "(" * 3000 + "1" + ")" * 3000 + ";", "200 brackets in each other"),
+    "blocks": ("fn main() {" + " {" * 3000 + " }" * 3000 + "}", "200 brackets in each other"),
+    "operators": ("const deep = 1" + "+1" * 20000 + ";", "2000 operators in a row"),
+    "others between": ("const deep = 1" + "+(1)" * 20000 + ";", "2000 operators in a row"),
+    "signs": ("const deep = " + "-" * 20000 + "1;", "2000 operators in a row"),
+    "members": ("fn main() { let a = b" + ".x" * 20000 + "; }", "2000 operators in a row"),
+    "templates": ("alias Deep = " + "array<" * 20000 + "f32" + ">" * 20000 + ";", "2000 operators in a row"),
+    "alternatives": (
+        "fn main() { if (true) {} " + "else if (true) {} " * 20000 + "}",
+        "2000 operators in a row",
+    ),
+    "alternatives after comments": (
+        "fn main() { if (true) {} " + "/* */else if (true) {} " * 20000 + "}",
+        "2000 operators in a row",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "message"), DEEP.values(), ids=DEEP)
+def test_what_a_compiler_would_not_survive_is_refused(body: str, message: str, tmp_path: Path) -> None:
+    """naga descends into each level by a call of its own: a full stack ends the process."""
+    with pytest.raises(WebnormError, match=f"more than {message}"):
+        shader_of(tmp_path, body)
+
+
+def test_a_long_text_is_not_a_deep_one(tmp_path: Path) -> None:
+    body = "".join(
+        f"fn f{at}(a: u32) -> u32 {{ if (a > {at}u) {{ return a - 1u; }} return a; }}\n" for at in range(3000)
+    )
+    table = ", ".join(f"{at} + 1" for at in range(3000))
+    rule = "//" + "-" * 3000
+    assert shader_of(tmp_path, f"{rule}\n/* {'-' * 3000} */\n{body}const table = array({table});\n").text
+
+
 # --- the process ---------------------------------------------------------------------------------
 
 

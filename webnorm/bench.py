@@ -21,7 +21,7 @@ from webnorm.presets import Task
 from webnorm.problem import Problem
 from webnorm.proof import SUSPICIOUS_PERCENT
 from webnorm.results import Calls, Result, best
-from webnorm.trial import blank_result, unreadable, with_samples
+from webnorm.trial import blank_result, declared, unreadable, with_samples
 from webnorm.tuning import Tuning
 from webnorm.worker import TaskFailed, Worker, WorkerDied
 
@@ -194,7 +194,7 @@ def measure(
                     case timing.Round(rounds):
                         yield Progress(task, f"timing, round {rounds}")
                     case lab.Found(index, result):
-                        results[left[index]] = result
+                        results[left[index]] = declared(result, asked[left[index]].kernel)
         except (WorkerDied, TaskFailed) as failure:
             # The others are tried again without the culprit.
             results[at] = replace(blank_result(asked[at], problem), reason=str(failure))

@@ -27,6 +27,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from webnorm.errors import WebnormError
 from webnorm.expression import Tree
 from webnorm.sources import FORBIDDEN, Stamp, Unreadable, code_point, one_line, read, stamp, without_header
+from webnorm.tokens import Unwatchable, without_comments
 
 # Of a rendered text, in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
@@ -252,6 +253,11 @@ def render(request: Request) -> Rendering:
         if found:
             file, line = origins[text.count("\n", 0, found.start())]
             raise WebnormError(f"{file or place}:{line}: the rendered text holds {code_point(found[0])}")
+        too_deep = _too_deep(text)
+        if too_deep:
+            line, what = too_deep
+            file, number = origins[line]
+            raise WebnormError(f"{file or place}:{number}: {what}")
         used = _workgroup_bytes(text, request.entry_points)
     except WebnormError:
         raise
@@ -364,3 +370,36 @@ def _workgroup_bytes(text: str, entry_points: Iterable[str]) -> int:
         return seen
 
     return max((sum(sizes.get(name, 0) for name in used(entry)) for entry in entry_points), default=0)
+
+
+# Compilers descend into what is nested, one call for each level and operator, until their stack is full.
+_MOST_NESTED, _MOST_OPERATORS = 200, 2000
+_NESTING = re.compile(r"[([{]|\}\s*else\b|[)\]}]|[;,]|[-+*/%&|^<>!~=.]")
+
+
+def _too_deep(text: str) -> tuple[int, str] | None:
+    """The line, from 0 on, of what a compiler may not survive, and what it is."""
+    try:
+        code = without_comments(text)
+    except Unwatchable:
+        # No compiler gets past a comment without an end.
+        return None
+    # For each open bracket the operators since the last statement, or argument, ended.
+    counts = [0]
+    for found in _NESTING.finditer(code):
+        mark = found[0]
+        if mark in "([{":
+            counts.append(0)
+        elif mark in ";,":
+            counts[-1] = 0
+        elif mark in ")]}":
+            del counts[max(1, len(counts) - 1) :]
+            counts[-1] *= mark != "}"
+        else:
+            del counts[max(1, len(counts) - mark.startswith("}")) :]
+            counts[-1] += 1
+        if len(counts) > _MOST_NESTED:
+            return code.count("\n", 0, found.start()), f"more than {_MOST_NESTED} brackets in each other"
+        if counts[-1] > _MOST_OPERATORS:
+            return code.count("\n", 0, found.start()), f"more than {_MOST_OPERATORS} operators in a row"
+    return None

@@ -14,7 +14,7 @@ from webnorm.accuracy import Accuracy
 from webnorm.board import Board, Golden
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
-from webnorm.kernel import Broken, Variant
+from webnorm.kernel import Broken, Kernel, Variant
 from webnorm.plan import CannotSlice, Plan
 from webnorm.problem import Problem
 from webnorm.races import race
@@ -33,6 +33,11 @@ def blank_result(variant: Variant, problem: Problem, case: str | None = None) ->
         status="error",
         case=case,
     )
+
+
+def declared(result: Result, kernel: Kernel) -> Result:
+    """The result; the failure of a kernel that is declared unstable is expected."""
+    return replace(result, expected=True) if kernel.unstable and result.status == "fail" else result
 
 
 def unreadable(broken: Broken, problem: Problem, case: str | None = None) -> Result:
