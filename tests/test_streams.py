@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import broken
+from test_results import REPORT
+from webnorm import results
 from webnorm.device import Device
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
@@ -96,3 +100,63 @@ def test_names_that_no_encoding_has(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr == r"webnorm: cannot read \udcff\x1b[2J.json: No such file or directory" + "\n"
+
+
+def left_by_its_reader(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """What the command does in a folder when what reads its standard output ends before it has begun."""
+    command = [sys.executable, "-m", "webnorm", *arguments]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        errors = process.stderr.read()
+    return subprocess.CompletedProcess(command, process.returncode, "", errors)
+
+
+def into_a_full_one(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """What it does when there is no room on standard output."""
+    with Path("/dev/full").open("w") as full:
+        return subprocess.run(
+            [sys.executable, "-m", "webnorm", *arguments],
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.mark.parametrize(
+    ("run", "status", "errors"),
+    [(left_by_its_reader, 1, ""), (into_a_full_one, 2, FULL)],
+    ids=["left", "full"],
+)
+def test_a_verdict_outlives_what_it_was_printed_to(
+    run: Callable[[Sequence[str], Path], subprocess.CompletedProcess[str]],
+    status: int,
+    errors: str,
+    tmp_path: Path,
+    device: Device,
+) -> None:
+    """The files are whole, and a wrong kernel or a missing one is a failure whoever reads on."""
+    broken.write(tmp_path, "wrong")
+    wrong = ["--wgsl", ".", "-k", "wrong", "--json"]
+    for arguments in (
+        ["check", "--case", "rows-1", *wrong, "c.json"],
+        ["bench", "--quick", *wrong, "b.json"],
+    ):
+        done = run(arguments, tmp_path)
+        assert (done.returncode, done.stderr) == (status, errors)
+        report = results.read(tmp_path / arguments[-1])
+        assert report.complete and "fail" in {result.status for result in report.results}
+    (tmp_path / "old.json").write_text(results.to_json(REPORT))
+    (tmp_path / "new.json").write_text(results.to_json(replace(REPORT, results=REPORT.results[:1])))
+    done = run(["compare", "old.json", "new.json", "--fail-slower", "1"], tmp_path)
+    assert (done.returncode, done.stderr) == (status, errors)
+
+
+def test_a_mistake_and_a_full_output_are_one_line(tmp_path: Path, device: Device) -> None:
+    arguments = ["check", "-k", "naive", "--case", "rows-1", "--json", "-", "--allow-skipped"]
+    done = into_a_full_one([*arguments, "--adapter", "none such"], tmp_path)
+    assert done.returncode == 2 and done.stderr.count("webnorm:") == 1

@@ -67,21 +67,24 @@ def run() -> NoReturn:
     """The console script: any mistake of the user's is one line on stderr and exit status 2."""
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
+    status = BAD_USAGE
+    told = []
     try:
         streams.prepare()
         status = _answered([argument for argument in arguments if argument != "--debug"])
-        sys.stdout.flush()
     except (WebnormError, OSError, MemoryError) as error:
         if debug:
             raise
-        complain(_told(error))
-        status = BAD_USAGE
+        told.append(_told(error))
     except _Interrupted:
-        complain("interrupted; what was finished is kept")
+        told.append("interrupted; what was finished is kept")
         status = INTERRUPTED
-    except streams.NobodyReads:
-        # `webnorm show ... | head` is no mistake.
-        status = OK
+    lost = streams.lost()
+    if lost is not None:
+        told.append(lost)
+        status = INTERRUPTED if status == INTERRUPTED else BAD_USAGE
+    if told:
+        complain("; ".join(told))
     sys.exit(status)
 
 
@@ -335,16 +338,30 @@ def _outputs(*paths: Path | None) -> None:
             check_writable(path)
 
 
-def _write_report(report: Report, json: Path | None, csv: Path | None, markdown: Path | None) -> None:
-    """Write the files that are asked for; where one fails, the others first, then what - asks for."""
-    from webnorm import files, results
+def _writing(
+    report: Report, json: Path | None, csv: Path | None = None, markdown: Path | None = None
+) -> tuple[list[Callable[[], object]], list[Callable[[], object]]]:
+    """The steps that write the files asked for, and those that print what - asks for."""
+    from webnorm import results
 
-    asked = ((json, results.to_json), (csv, results.to_csv), (markdown, results.to_markdown))
-    named = [(path, text) for path, text in asked if path is not None]
-    _each(
-        *(partial(files.write_text, path, text(report)) for path, text in named if str(path) != "-"),
-        *(partial(emit, text(report)) for path, text in named if str(path) == "-"),
-    )
+    files: list[Callable[[], object]] = []
+    printed: list[Callable[[], object]] = []
+    for path, text in ((json, results.to_json), (csv, results.to_csv), (markdown, results.to_markdown)):
+        if path is not None and str(path) == "-":
+            printed.append(partial(_emit_report, report, text))
+        elif path is not None:
+            files.append(partial(_save_report, report, text, path))
+    return files, printed
+
+
+def _emit_report(report: Report, text: Callable[[Report], str]) -> None:
+    emit(text(report))
+
+
+def _save_report(report: Report, text: Callable[[Report], str], path: Path) -> None:
+    from webnorm import files
+
+    files.write_text(path, text(report))
 
 
 def _each(*steps: Callable[[], object]) -> None:
@@ -713,13 +730,17 @@ def check(
                 update(f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}", share)
         except KeyboardInterrupt:
             interrupted = True
-    console.print(overview.device_line(description))
-    console.print(report.check_table(results))
-    console.print(report.race_line(results, description.get("type") == "CPU"), soft_wrap=True)
-    if input is None:
-        console.print(f"drawn with --seed {seed}")
+
+    def show() -> None:
+        console.print(overview.device_line(description))
+        console.print(report.check_table(results))
+        console.print(report.race_line(results, description.get("type") == "CPU"), soft_wrap=True)
+        if input is None:
+            console.print(f"drawn with --seed {seed}", soft_wrap=True)
+
     found = Report(device=description, results=tuple(results), complete=not interrupted, origin=origin)
-    _write_report(found, json, None, None)
+    saved, printed = _writing(found, json)
+    _each(*saved, show, *printed)
     if interrupted:
         raise _Interrupted
     raise typer.Exit(_status(results, allow_skipped, "verified"))
@@ -873,7 +894,7 @@ def bench_command(
     def save() -> None:
         # A full disk may have room again; the last attempt tells.
         with suppress(WebnormError):
-            _write_report(report(), *(None if str(p) == "-" else p for p in (json, csv, markdown)))
+            _each(*_writing(report(), json, csv, markdown)[0])
 
     def show(number: int) -> None:
         console.print()
@@ -926,13 +947,17 @@ def bench_command(
                     console.print(show_report.profile_table(finished[number], traits.software))
         except KeyboardInterrupt:
             interrupted = True
-    for number in sorted(finished)[shown:]:
-        show(number)
-    console.print()
-    software = description.get("type") == "CPU"
-    console.print(show_report.race_line(report().results, software), soft_wrap=True)
+
+    def show_rest() -> None:
+        for number in sorted(finished)[shown:]:
+            show(number)
+        console.print()
+        software = description.get("type") == "CPU"
+        console.print(show_report.race_line(report().results, software), soft_wrap=True)
+
     drawn = [partial(plotting.plot, report(), plot)] if plot is not None and finished else []
-    _each(*drawn, partial(_write_report, report(not interrupted), json, csv, markdown))
+    saved, printed = _writing(report(not interrupted), json, csv, markdown)
+    _each(*saved, *drawn, show_rest, *printed)
     if interrupted:
         raise _Interrupted
     raise typer.Exit(_status(report().results, allow_skipped, "timed"))

@@ -11,10 +11,6 @@ from webnorm.errors import WebnormError
 from webnorm.printable import one_line, printable
 
 
-class NobodyReads(Exception):
-    """What reads standard output has ended, as in `webnorm show ... | head`."""
-
-
 def say(text: str) -> None:
     """Print lines that may hold names of anybody's."""
     print(printable(text))
@@ -33,19 +29,33 @@ def complain(text: str) -> None:
 def prepare() -> None:
     """Make the standard streams fit for a command. WebnormError where standard output is closed.
 
-    From now on standard output raises WebnormError where it cannot be written, and NobodyReads; what standard
-    error cannot take is lost.
+    From now on what they cannot take is lost, and whoever prints goes on: `lost` tells of it at the end.
     """
     for number in range(3):
         _open(number)
     closed = sys.stdout is None
     # Streams that are not the process's own are their owner's business.
     if closed or _is(sys.stdout, 1):
-        sys.stdout = _Output(_writer(sys.stdout, 1))
+        sys.stdout = _Guarded(_writer(sys.stdout, 1))
     if sys.stderr is None or _is(sys.stderr, 2):
-        sys.stderr = _Errors(_writer(sys.stderr, 2))
+        sys.stderr = _Guarded(_writer(sys.stderr, 2))
     if closed:
         raise WebnormError("standard output is closed")
+
+
+def lost() -> str | None:
+    """Why standard output has not all that was printed; None where it has, or where its reader has left.
+
+    That, as in `webnorm show ... | head`, is no mistake.
+    """
+    try:
+        sys.stdout.flush()
+        error = sys.stdout.error if isinstance(sys.stdout, _Guarded) else None
+    except OSError as failure:
+        error = failure
+    if error is None or isinstance(error, BrokenPipeError):
+        return None
+    return f"cannot write to standard output: {error.strerror or error}"
 
 
 def _open(number: int) -> None:
@@ -71,7 +81,10 @@ def _writer(stream: TextIO | None, number: int) -> io.TextIOWrapper:
 
 
 class _Guarded(io.TextIOWrapper):
-    """Writes where another stream does, whatever characters that cannot encode."""
+    """Writes where another stream does, whatever characters that cannot encode.
+
+    `error` is the first that it met; from there on all is dropped.
+    """
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
         super().__init__(
@@ -83,34 +96,24 @@ class _Guarded(io.TextIOWrapper):
         )
         # It would close the buffer as it ends.
         self._stream = stream
+        self.error: OSError | None = None
 
     def write(self, text: str) -> int:
         try:
             return super().write(text)
         except OSError as error:
-            self.failed(error)
+            self._drop(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             super().flush()
         except OSError as error:
-            self.failed(error)
+            self._drop(error)
 
-    def failed(self, error: OSError) -> None:
+    def _drop(self, error: OSError) -> None:
         """Drop what is left to be written, which would fail again at exit."""
+        self.error = self.error or error
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self.fileno())
         os.close(null)
-
-
-class _Output(_Guarded):
-    def failed(self, error: OSError) -> None:
-        super().failed(error)
-        if isinstance(error, BrokenPipeError):
-            raise NobodyReads from error
-        raise WebnormError(f"cannot write to standard output: {error.strerror or error}") from error
-
-
-class _Errors(_Guarded):
-    pass
