@@ -136,7 +136,7 @@ def test_a_text_that_is_too_large_is_refused_with_its_bounds(tmp_path: Path, bod
         ("{% include [] %}", "mine.wgsl:9: "),
         ("{% include cols %}", "mine.wgsl:9: "),
         ("{% include none %}", "mine.wgsl:9: "),
-        ('{% include "lib" %}', "mine.wgsl:9: cannot include 'lib': it is a folder"),
+        ('{% include "lib" %}', "mine.wgsl:9: cannot include 'lib': Is a directory"),
         ('{% extends "lib/part.wgsl" %}{% include "lib/part.wgsl" %}', "maximum recursion depth exceeded"),
         ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "maximum recursion depth"),
         ("{{ " + "not " * 5000 + "1 }}", "maximum recursion depth"),

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import pytest
 
 from commands import webnorm
 from test_tuning import PLATFORM, choice
-from webnorm import bench, files, tune, tuning
+from webnorm import bench, files, npy, tune, tuning
 from webnorm.device import Device
 from webnorm.errors import WebnormError
 from webnorm.presets import tasks
@@ -67,13 +68,52 @@ def test_only_plain_files_of_a_sane_size_are_read(tmp_path: Path) -> None:
         (pipe, "it is no plain file"),
         (Path("/dev/zero"), "it is no plain file"),
         (tmp_path, "Is a directory"),
-        (huge, "it has 1099511627776 bytes; expected 67108864 at most"),
+        (huge, "it has 1099511627776 bytes or more; expected 67108864 at most"),
         (tmp_path / "a\0b", "it is no name of a file"),
         (tmp_path / "absent", "No such file"),
     ):
         with pytest.raises(OSError) as refused:
             files.read_bytes(path)
         assert complaint in str(refused.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_that_takes_a_files_place_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"")
+    look = os.stat
+
+    def then_swapped(name: Any, **options: Any) -> os.stat_result:
+        status = look(name, **options)
+        if name == path and stat.S_ISREG(status.st_mode):
+            path.unlink()
+            os.mkfifo(path)
+        return status
+
+    monkeypatch.setattr(os, "stat", then_swapped)
+    for read in (files.read_bytes, npy.read_rows):
+        with pytest.raises((OSError, WebnormError), match="it is no plain file"):
+            read(path)
+        path.unlink()
+        path.touch()
+
+
+@pytest.mark.parametrize("empty", ["/proc/kmsg", "/proc/self/mem", "/proc/self/pagemap"])
+def test_files_of_the_system_that_have_no_size(empty: str, tmp_path: Path) -> None:
+    """They may block, or have no end."""
+    try:
+        os.close(os.open(empty, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError:
+        pytest.skip(f"no {empty} for this user")
+    for arguments in (
+        ["compare", empty, empty],
+        ["tune", "--list", "--out", empty],
+        ["check", "--input", empty],
+    ):
+        done = webnorm(arguments, tmp_path)
+        assert done.returncode == 2 and empty in done.stderr and done.stderr.count("\n") == 1
 
 
 # --- writing

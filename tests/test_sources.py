@@ -214,12 +214,12 @@ def _unreadable(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (Path.mkdir, "it is a folder"),
-        (_fifo, "it is no regular file"),
-        (_socket, "it is no regular file"),
+        (Path.mkdir, "Is a directory"),
+        (_fifo, "it is no plain file"),
+        (_socket, "it is no plain file"),
         (_device, "it lies outside of"),
-        (_sparse, f"it has {1 << 40} bytes or more; expected at most {MOST_BYTES}"),
-        (_large, f"it has {MOST_BYTES + 1} bytes or more; expected at most {MOST_BYTES}"),
+        (_sparse, f"it has {1 << 40} bytes or more; expected {MOST_BYTES} at most"),
+        (_large, f"it has {MOST_BYTES + 1} bytes or more; expected {MOST_BYTES} at most"),
         (_loop, ""),
         (_unreadable, "Permission denied"),
     ],

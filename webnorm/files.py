@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from filelock import FileLock, Timeout
 
@@ -31,25 +31,64 @@ _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 # --- reading
 
 
-def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """What is in a plain file; OSError for anything else, as `check_plain` has it."""
-    check_plain(path, most)
-    with path.open("rb") as file:
-        return file.read(most)
+@contextmanager
+def opened(path: str | Path, most: int, *, links: bool = True) -> Iterator[BinaryIO]:
+    """A plain file, open for reading bytes; no more than `most` were in it when it was opened.
 
-
-def check_plain(path: Path, most: int) -> None:
-    """Raise OSError for what is no plain file, such as /dev/zero or a pipe without a writer, or too large."""
+    OSError for what is no plain file, such as /dev/zero or a pipe without a writer, or too large; and where
+    not `links`, for a link. What takes the file's place in between is not waited for either.
+    """
     try:
-        status = path.stat()
+        status = os.stat(path)
     except ValueError as error:
         raise OSError(errno.EINVAL, f"it is no name of a file: {error}") from error
+    # Before it is opened, too: what is no file may do something then.
+    _check_plain(status, most)
+    with open(path, "rb", opener=_unblocked if links else _unblocked_unlinked) as file:
+        _check_plain(os.fstat(file.fileno()), most)
+        yield file
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """What is in a plain file; OSError for anything else, as `opened` has it."""
+    with opened(path, most) as file:
+        return read_whole(file, most)
+
+
+def read_whole(file: BinaryIO, most: int) -> bytes:
+    """What is in a file that `opened` gives; OSError where that is too much."""
+    data = file.read(most + 1)
+    # Those of /proc tell no size, and may have nothing to be read yet.
+    if data is None:
+        raise _not_plain()
+    if len(data) > most:
+        raise _too_large(len(data), most)
+    return data
+
+
+def _unblocked(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+
+
+def _unblocked_unlinked(path: str, flags: int) -> int:
+    return _unblocked(path, flags | getattr(os, "O_NOFOLLOW", 0))
+
+
+def _check_plain(status: os.stat_result, most: int) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is no plain file")
+        raise _not_plain()
     if status.st_size > most:
-        raise OSError(errno.EFBIG, f"it has {status.st_size} bytes; expected {most} at most")
+        raise _too_large(status.st_size, most)
+
+
+def _not_plain() -> OSError:
+    return OSError(errno.EINVAL, "it is no plain file")
+
+
+def _too_large(size: int, most: int) -> OSError:
+    return OSError(errno.EFBIG, f"it has {size} bytes or more; expected {most} at most")
 
 
 def read_json(path: Path, most: int = MOST_BYTES) -> Any:

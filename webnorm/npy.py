@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from webnorm.errors import WebnormError
-from webnorm.files import check_plain
+from webnorm.files import opened
 from webnorm.problem import DTYPES, STORAGE, Array
 
 # More than any adapter takes in one buffer.
@@ -28,8 +28,7 @@ def read_rows(path: Path) -> tuple[Array, str]:
     fewer bytes than its header promises.
     """
     try:
-        check_plain(path, _MOST_BYTES)
-        with path.open("rb") as file:
+        with opened(path, _MOST_BYTES) as file:
             header = _header(file)
             if header is None:
                 raise WebnormError(f"{path}: cannot read the array: it is no .npy file")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from pathlib import Path
 
+from webnorm import files
 from webnorm.errors import WebnormError
 
 # Ten times webnorm's whole library.
@@ -47,43 +47,21 @@ def _stamp(status: os.stat_result) -> Stamp:
 def read(path: str | Path, root: str | Path) -> tuple[str, str, Stamp]:
     """A file's text, where it lies without links, and its stamp.
 
-    Raises Unreadable for what lies outside of `root`, is no regular file or is too large, before any of it is
+    Raises Unreadable for what lies outside of `root`, is no plain file or is too large, before any of it is
     read, and for what is no plain text.
     """
     try:
         real = os.path.realpath(path, strict=True)
         if not Path(real).is_relative_to(os.path.realpath(root)):
             raise Unreadable(f"it lies outside of {root}")
-        _require_regular(os.stat(real))
-        with open(real, "rb", opener=_unblocked) as file:
+        with files.opened(real, MOST_BYTES, links=False) as file:
             status = os.fstat(file.fileno())
-            _require_regular(status)
-            data = file.read(MOST_BYTES + 1)
+            data = files.read_whole(file, MOST_BYTES)
     except OSError as error:
         raise Unreadable(error.strerror or type(error).__name__) from error
     except ValueError as error:
         raise Unreadable("it is no name of a file") from error
-    if len(data) > MOST_BYTES:
-        raise Unreadable(_too_large(len(data)))
     return _decoded(data), real, _stamp(status)
-
-
-def _unblocked(path: str, flags: int) -> int:
-    """Open what was a regular file a moment ago: no pipe that waits for a writer, no link."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-
-
-def _require_regular(status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise Unreadable("it is a folder")
-    if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("it is no regular file")
-    if status.st_size > MOST_BYTES:
-        raise Unreadable(_too_large(status.st_size))
-
-
-def _too_large(size: int) -> str:
-    return f"it has {size} bytes or more; expected at most {MOST_BYTES}"
 
 
 def _decoded(data: bytes) -> str:
