@@ -19,11 +19,14 @@ import pytest
 
 from commands import webnorm
 from test_tuning import PLATFORM, choice
-from webnorm import bench, files, npy, tune, tuning
-from webnorm.device import Device
+from webnorm import bench, export, files, npy, tune, tuning
+from webnorm.device import BROWSER, Device
 from webnorm.errors import WebnormError
+from webnorm.kernel import chosen_variants, discover, load, select
 from webnorm.presets import tasks
+from webnorm.printable import one_line
 from webnorm.problem import Problem
+from webnorm.render import render_shader
 
 # --- reading
 
@@ -282,6 +285,7 @@ from dataclasses import replace
 from test_tuning import PLATFORM, choice
 from webnorm import tuning
 from webnorm.problem import Problem
+from webnorm.render import render_shader
 print("ready", flush=True)
 sys.stdin.readline()
 for rows in range(8):
@@ -418,3 +422,104 @@ def test_what_could_not_be_saved_goes_into_the_file_later(
     assert done.returncode == 2 and done.stdout.count("rms_norm, ") == 3
     assert done.stderr.count("\n") == 1 and "out.json is no tuning, or broken" in done.stderr
     assert path.read_text() == "{"
+
+
+# --- where a path leads
+
+
+@pytest.fixture
+def circle(tmp_path: Path) -> Path:
+    """A link to a link to itself."""
+    try:
+        (tmp_path / "a").symlink_to("b")
+        (tmp_path / "b").symlink_to("a")
+    except OSError:
+        pytest.skip("no links here")
+    return tmp_path / "a"
+
+
+@pytest.mark.parametrize("out", ["a", "a/sub"])
+@pytest.mark.parametrize("how", ["layer_norm --cols 8", "layer_norm --cols 8 --force", "--lab"])
+def test_an_export_into_a_circle_of_links(
+    how: str, out: str, circle: Path, mistake: Callable[[list[str]], str]
+) -> None:
+    said = mistake(["export", *how.split(), "--out", out])
+    assert f"--out {out}: " in said and "Too many levels of symbolic links" in said
+    assert sorted(os.listdir(circle.parent)) == ["a", "b"] and circle.is_symlink()
+
+
+def test_nothing_is_written_in_the_place_of_a_circle_of_links(circle: Path) -> None:
+    with pytest.raises(WebnormError, match=r"cannot write .*: Too many levels of symbolic links"):
+        files.write_text(circle, "")
+    with pytest.raises(WebnormError, match=r"cannot be written: Too many levels of symbolic links"):
+        export.write({"a": b""}, circle)
+    assert sorted(os.listdir(circle.parent)) == ["a", "b"] and circle.is_symlink()
+
+
+@pytest.mark.parametrize("flag", ["--forget", "--list"])
+def test_tunings_in_a_circle_of_links(
+    flag: str, circle: Path, mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBNORM_TUNINGS", str(circle))
+    (circle.parent / "mine.json").write_text("[]")
+    assert "mine.json" in mistake(["tune", flag, "--out", "mine.json"])
+    done = webnorm(["tune", flag], circle.parent)
+    assert "Traceback" not in done.stderr and str(circle) in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["a", "a/sub", "nul\0", "l" * 300])
+def test_folders_of_snippets_that_lead_nowhere(name: str, circle: Path) -> None:
+    kernel = select(discover(), "naive")
+    problem = Problem(rows=2, cols=8)
+    variant = chosen_variants(kernel, problem, BROWSER, {})[0]
+    with pytest.raises(WebnormError) as refused:
+        render_shader(variant, problem, "native", BROWSER, roots=[circle.parent / name])
+    assert one_line(name) in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["a.wgsl", "nul\0.wgsl", "l" * 300 + ".wgsl"])
+def test_kernels_that_lead_nowhere(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.wgsl").symlink_to("a.wgsl")
+    path = tmp_path / name
+    for take in (load, lambda path: select([], str(path))):
+        with pytest.raises(WebnormError) as refused:
+            take(path)
+        assert name[:3] in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", "k.wgsl"],
+        ["check", "--kernel", "k.wgsl"],
+        ["bench", "--kernel", "./k.wgsl"],
+        ["list", "--wgsl", "k.wgsl"],
+        ["check", "--json", "k.wgsl"],
+        ["export", "layer_norm", "--cols", "8", "--out", "k.wgsl"],
+        ["verify", "k.wgsl"],
+        ["verify", ".", "--browser", "./k.wgsl"],
+        ["compare", "k.wgsl", "k.wgsl"],
+        ["tune", "--out", "k.wgsl"],
+    ],
+    ids=" ".join,
+)
+def test_a_working_folder_that_is_gone(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[list[str]], str]
+) -> None:
+    """What was given is named. Windows removes no folder that is one's own."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+
+    before = Path.cwd()
+
+    @contextmanager
+    def into_it(folder: Path) -> Iterator[None]:
+        os.chdir(gone)
+        gone.rmdir()
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+    monkeypatch.setattr("contextlib.chdir", into_it)
+    assert "k.wgsl" in mistake(arguments)

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -197,6 +199,17 @@ def a_folder_for_a_manifest(folder: Path) -> None:
     (folder / "manifest.json").mkdir()
 
 
+def linked_out(name: str) -> Callable[[Path], None]:
+    """The file itself, but somewhere else."""
+
+    def link_it(folder: Path) -> None:
+        outside = folder.parent / "outside"
+        (folder / name).rename(outside)
+        (folder / name).symlink_to(outside)
+
+    return link_it
+
+
 CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
 
 
@@ -262,6 +275,14 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
             f"{sha256(VECTOR)[:12]}...: changed since the export; export again",
         ),
         (without("verify.html"), "{}/verify.html: the file is missing; export again"),
+        *(
+            (damage, f"{{}}/{name}: it is a link that leads out of the folder, or nowhere; export again")
+            for name, damage in (
+                ("manifest.json", linked_out("manifest.json")),
+                ("index.js", unlisted("index.js", linked_out("index.js"))),
+                ("verify.html", unlisted("verify.html", linked_out("verify.html"))),
+            )
+        ),
         (without("index.js"), "{}/index.js: the file is missing; export again"),
         (
             unlisted("index.js", change("index.js", "2.0", "3.0")),
@@ -304,6 +325,16 @@ def test_no_folder(tmp_path: Path) -> None:
         assert str(raised.value) == f"{path}: {message}"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names are text here")
+def test_a_folder_whose_name_is_not_utf_8(folder: Path) -> None:
+    odd = folder.with_name("\udcff")
+    folder.rename(odd)
+    folder.symlink_to(odd)
+    for path in (odd, folder):
+        with pytest.raises(WebnormError, match="its path is not UTF-8, and node loads nothing from there"):
+            verify.read_package(path)
+
+
 def test_a_folder_that_may_not_be_read(folder: Path) -> None:
     if system.is_root():
         pytest.skip("root may read everything")
@@ -311,6 +342,15 @@ def test_a_folder_that_may_not_be_read(folder: Path) -> None:
     with pytest.raises(WebnormError, match=r"manifest.json: cannot be read: Permission denied$"):
         verify.read_package(folder)
     folder.chmod(0o755)
+
+
+def test_a_page_is_given_nothing_from_outside(folder: Path) -> None:
+    linked_out("page.js")(folder)
+    with browsing._served(folder) as server:
+        with urlopen(f"{server.url}/verify.html", timeout=10) as answer:
+            assert answer.read().decode() == PAGE
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{server.url}/page.js", timeout=10)
 
 
 def test_a_whole_package_is_read(folder: Path) -> None:

@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from webnorm import system
 from webnorm.errors import WebnormError
+from webnorm.files import absolute, lies_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as PlaywrightBrowser
@@ -82,7 +83,10 @@ def find(named: Path | None = None) -> Path | None:
     """The browser named here or in $WEBNORM_BROWSER, else the first installed; None if there is none."""
     wanted = named or os.environ.get("WEBNORM_BROWSER")
     if wanted:
-        path = shutil.which(wanted) or shutil.which(Path(wanted).absolute())
+        try:
+            path = shutil.which(wanted) or shutil.which(absolute(Path(wanted)))
+        except (OSError, ValueError):
+            path = None
         if path is None:
             raise WebnormError(f"{wanted}: no such browser; expected the path of Chromium, Chrome or Edge")
         return Path(path)
@@ -282,6 +286,13 @@ class _Handler(SimpleHTTPRequestHandler):
             self.end_headers()
         else:
             super().do_GET()
+
+    def send_head(self) -> Any:
+        # A link may lead out of the folder, to anything.
+        if not lies_in(Path(self.translate_path(self.path)), Path(self.directory)):
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        return super().send_head()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         cast(_Server, self.server).missing.append(unquote(urlsplit(self.path).path))

@@ -28,6 +28,53 @@ PATIENCE_S, MOST_WAIT_S = 3.0, 30.0
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 
 
+# --- where a path leads
+
+
+def resolved(path: str | Path) -> Path:
+    """Where a path leads, links followed, whether anything is there or not; OSError where it leads nowhere.
+
+    It does for links in a circle, a name that no file has, and a path from a folder that is gone.
+    """
+    try:
+        found = Path(os.path.realpath(path))
+    except ValueError as error:
+        raise _no_name(error) from error
+    except FileNotFoundError as error:
+        raise _gone() from error
+    try:
+        status = os.lstat(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return found
+
+
+def absolute(path: Path) -> Path:
+    """A path from the root on, its links as they are; OSError where the folder it is relative to is gone."""
+    try:
+        return path.absolute()
+    except FileNotFoundError as error:
+        raise _gone() from error
+
+
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether a path leads into a folder, or to it."""
+    try:
+        return resolved(path).is_relative_to(resolved(folder))
+    except OSError:
+        return False
+
+
+def _gone() -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "the folder that it is relative to is gone")
+
+
+def _no_name(error: ValueError) -> OSError:
+    return OSError(errno.EINVAL, f"it is no name of a file: {error}")
+
+
 # --- reading
 
 
@@ -41,7 +88,7 @@ def opened(path: str | Path, most: int, *, links: bool = True) -> Iterator[Binar
     try:
         status = os.stat(path)
     except ValueError as error:
-        raise OSError(errno.EINVAL, f"it is no name of a file: {error}") from error
+        raise _no_name(error) from error
     # Before it is opened, too: what is no file may do something then.
     _check_plain(status, most)
     with open(path, "rb", opener=_unblocked if links else _unblocked_unlinked) as file:
@@ -196,15 +243,12 @@ def _beside(path: Path) -> Iterator[tuple[Path, Path]]:
 def _target(path: Path) -> Path:
     """The file to replace: a link stays a link, what it points to is replaced."""
     try:
-        target = path.resolve()
+        target = resolved(path)
         if target.exists() and not target.is_file():
             # Replacing would turn a device such as /dev/null into a plain file.
             raise WebnormError(f"cannot write {path}: it is there and is not a plain file")
     except OSError as error:
         raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
-    except (ValueError, RuntimeError) as error:
-        # A name that holds a NUL; links that lead in a circle.
-        raise WebnormError(f"cannot write {path}: {error}") from error
     return target
 
 

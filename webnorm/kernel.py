@@ -19,6 +19,7 @@ from webnorm import expression, rules
 from webnorm.device import Traits
 from webnorm.errors import WebnormError, unknown
 from webnorm.expression import Tree
+from webnorm.files import absolute, resolved
 from webnorm.ops import OPS, Op
 from webnorm.problem import DTYPES, Problem
 from webnorm.sources import FORBIDDEN, Unreadable, code_point, one_line, read, split_header
@@ -547,10 +548,17 @@ def home(path: Path) -> tuple[Path, str]:
     It is the folder above that of the op, as with --wgsl, or the file's own where that is no op.
     """
     # Not resolved: a link in the place of an op's folder may lead out, too.
-    folder = path.absolute().parent
-    if folder.name not in OPS:
-        folder = folder.resolve()
+    try:
+        folder = absolute(path).parent
+        if folder.name not in OPS:
+            folder = resolved(folder)
+    except OSError as error:
+        raise _unreadable(path, error) from error
     return folder.parent if folder.name in OPS else folder, folder.name
+
+
+def _unreadable(path: Path, error: OSError) -> WebnormError:
+    return WebnormError(f"{path}: cannot read the kernel: {error.strerror or error}")
 
 
 def load(path: Path, op_name: str | None = None) -> Kernel:
@@ -975,7 +983,11 @@ def select(
     """
     if name.endswith(".wgsl"):
         path = Path(name)
-        return load(path, None if path.resolve().parent.name in OPS else op)
+        try:
+            folder = resolved(path).parent.name
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        return load(path, None if folder in OPS else op)
     by_label = {kernel.label: kernel for kernel in kernels}
     reasons = {one.label: one.reason for one in broken}
     for label in (f"{op}/{name}", name):

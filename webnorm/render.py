@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from webnorm import confined, expression, templates
 from webnorm.device import Traits
 from webnorm.diagnostics import read_report
 from webnorm.errors import WebnormError
+from webnorm.files import resolved
 from webnorm.kernel import Per, Variant, home, wgsl_root
 from webnorm.ops import Tensor
 from webnorm.problem import DTYPES, Problem
@@ -87,7 +89,7 @@ class Shader:
         """A compiler's message in one line, with the template's file and line and the text quoted."""
         line, complaint = read_report(message)
         if line is None or not 1 <= line <= len(self.origins):
-            return f"{display_path(str(self.variant.kernel.path.resolve()))}: {complaint}"
+            return f"{display_path(os.path.realpath(self.variant.kernel.path))}: {complaint}"
         file, number = self.origins[line - 1]
         quoted = one_line(self.text.splitlines()[line - 1].strip(), 200)
         return f"{file}:{number}: {complaint}: {quoted}"
@@ -281,8 +283,8 @@ def _rendering(
 ) -> Rendering:
     """The text: made in this process where all of it is webnorm's own, else in the confined one."""
     own = wgsl_root().resolve()
-    real = path.resolve()
-    folders = [*(root.resolve() for root in roots), home(path)[0].resolve(), own]
+    real, *folders = _resolved(path, *roots, home(path)[0])
+    folders.append(own)
     request = templates.Request(str(real), tuple(map(str, folders)), str(own), context, tuple(entry_points))
     is_own = all(
         any(folder.is_relative_to(root) for root in (own, *trusted_roots)) for folder in (real, *folders)
@@ -294,6 +296,14 @@ def _rendering(
             number = next(_revisions)
         _made_of[real] = (number, {**files, **rendering.files})
     return rendering
+
+
+def _resolved(*paths: Path) -> Iterator[Path]:
+    for path in paths:
+        try:
+            yield resolved(path)
+        except OSError as error:
+            raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 # For the kernels that `revision` was asked about: what it said last, and the files that the text was made of.
@@ -308,7 +318,7 @@ def revision(path: Path) -> int:
 
     It costs a look at each place that a snippet was looked for in, and none at what the files hold.
     """
-    real = path.resolve()
+    real = resolved(path)
     number, files = _made_of.get(real, (None, {}))
     if number is None or any(stamp(file) != known for file, known in files.items()):
         number = next(_revisions)

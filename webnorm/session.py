@@ -19,6 +19,7 @@ import wgpu
 from webnorm import auto, tuning
 from webnorm.device import STORAGE_USAGE, Device, Traits, open_device, opening
 from webnorm.errors import WebnormError, shown
+from webnorm.files import absolute
 from webnorm.gate import Gate, interrupt_later
 from webnorm.kernel import AUTO, Kernel, Variant, discover, fitting_variant, load, select
 from webnorm.ops import Op
@@ -376,10 +377,10 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
     if not name.endswith(".wgsl"):
         return name, None
     try:
-        path = Path(name).absolute()
+        path = absolute(Path(name))
         path.stat()
         return str(path), revision(path)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise WebnormError(f"{one_line(name)}: cannot read the kernel: {why}") from error
 

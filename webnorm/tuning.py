@@ -305,9 +305,9 @@ def forget(path: Path) -> bool:
 
 def _removable(path: Path) -> bool:
     """Whether a file is a tuning: it has a tuning's keys, or lies where only tunings do and may be broken."""
-    if path.suffix == ".json" and path.parent.resolve() == _folder().resolve():
-        return True
     try:
+        if path.suffix == ".json" and files.resolved(path.parent) == files.resolved(_folder()):
+            return True
         data = files.read_json(path, _MOST_BYTES)
     except (OSError, ValueError):
         return False

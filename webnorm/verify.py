@@ -181,26 +181,24 @@ def read_package(folder: Path) -> Package:
     expected = {**manifest["files"], **{one["file"]: one["sha256"] for one in _with_files(manifest)}}
     for name, digest in expected.items():
         path = folder / name
-        if not _inside(folder, path):
+        if not files.lies_in(path, folder):
             raise WebnormError(f"{folder / MANIFEST}: {name!r} lies outside of the folder; {_AGAIN}")
         found = hashlib.sha256(_read(path)).hexdigest()
         if found != digest:
             raise _damaged(path, found, str(digest))
     for path in (folder / "index.js", folder / PAGE):
+        _keep_inside(path, folder)
         _read(path)
     return Package(folder, manifest, _texts(folder / "index.js", manifest) if shutil.which("node") else {})
 
 
-def _inside(folder: Path, path: Path) -> bool:
-    try:
-        return path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):
-        # No file has such a name, or its links lead in a circle.
-        return False
-
-
 def _texts(index: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
     """The shaders that an index.js exports; WebnormError unless they are those of the manifest."""
+    if not _in_utf8(files.absolute(index), files.resolved(index)):
+        raise WebnormError(
+            f"{index.parent}: its path is not UTF-8, and node loads nothing from there; "
+            "expected a package in a folder whose name is"
+        )
     try:
         texts: dict[str, str] = tint.run_node("texts.mjs", index)
     except WebnormError as error:
@@ -215,6 +213,13 @@ def _texts(index: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
+def _in_utf8(*paths: Path) -> bool:
+    try:
+        return all(str(path).encode() for path in paths)
+    except UnicodeEncodeError:
+        return False
+
+
 def _with_files(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from manifest["shaders"]
     yield from manifest["vectors"]
@@ -222,6 +227,7 @@ def _with_files(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
+    _keep_inside(path, folder)
     try:
         manifest: dict[str, Any] = files.read_json(path)
     except NotADirectoryError:
@@ -261,6 +267,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             for name, vector in one["native"]["vectors"].items():
                 _check_form(vector, {"verdict": str}, str(path), f"{where}.vectors.{name}")
     return manifest
+
+
+def _keep_inside(path: Path, folder: Path) -> None:
+    """Raise WebnormError for a link out of the folder, which may lead to anything."""
+    if path.is_symlink() and not files.lies_in(path, folder):
+        raise WebnormError(f"{path}: it is a link that leads out of the folder, or nowhere; {_AGAIN}")
 
 
 def _read(path: Path) -> bytes:
