@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import stat
@@ -15,8 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import broken
 from commands import webnorm
 from test_tuning import PLATFORM, choice
 from webnorm import bench, export, files, npy, tune, tuning
@@ -144,6 +148,96 @@ def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "usual").touch()
     files.write_text(tmp_path / "written", "")
     assert (tmp_path / "written").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes here")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755, 0o200])
+def test_who_may_read_a_file_stays_the_same(mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.touch()
+    path.chmod(mode)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for name in (path, link):
+        with files.replacing(name) as beside:
+            assert beside.stat().st_mode & 0o777 & ~mode & 0o077 == 0
+            beside.write_text("new")
+        assert path.stat().st_mode & 0o777 == mode
+    export.write({"out.json": b"again"}, tmp_path)
+    assert path.stat().st_mode & 0o777 == mode and path.stat().st_size == len("again")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes here")
+def test_a_file_that_is_read_only_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("precious")
+    path.chmod(0o444)
+    for attempt in (files.check_writable, lambda path: files.write_text(path, "text")):
+        with pytest.raises(WebnormError, match=r"cannot write .*out\.json: it is read-only"):
+            attempt(path)
+    assert path.read_text() == "precious" and os.listdir(tmp_path) == ["out.json"]
+    assert path.stat().st_mode & 0o777 == 0o444
+
+
+def test_names_that_differ_by_case(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    ignored = (tmp_path / "A").exists()
+    for one, other in (("a", "A"), ("b", "B")):
+        assert files.same_place(tmp_path / one, tmp_path / other) == ignored
+    assert os.listdir(tmp_path) == ["a"]
+
+
+BENCH, CHECK = "bench --quick ", "check -k naive "
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        BENCH + "--json o --csv o",
+        BENCH + "--json o --markdown ./o",
+        BENCH + "--csv d/../o --json o",
+        BENCH + "--json link --markdown o",
+        BENCH + "--json o --csv inside/o",
+        BENCH + "--json o.svg --plot o.svg",
+        BENCH + "--json - --csv -",
+        CHECK + "--input x.npy --json x.npy",
+        CHECK + "--input x.npy --json xlink",
+        CHECK + "-k layer_norm/mine.wgsl --json layer_norm/mine.wgsl",
+        CHECK + "--wgsl . --json layer_norm/mine.wgsl",
+        BENCH + "-k layer_norm/mine.wgsl --csv ./layer_norm/mine.wgsl",
+        "export layer_norm --cols 8 -k layer_norm/mine.wgsl --out . --force",
+    ],
+)
+def test_one_path_for_two_files(
+    line: str, tmp_path: Path, mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "link").symlink_to("o")
+    (tmp_path / "inside").symlink_to(".")
+    (tmp_path / "xlink").symlink_to("x.npy")
+    np.save(tmp_path / "x.npy", np.ones((2, 8), np.float32))
+    (tmp_path / "layer_norm").mkdir()
+    (tmp_path / "layer_norm" / "mine.wgsl").write_text(broken.NAIVE)
+    monkeypatch.setattr(export, "package", lambda *_: {"layer_norm/mine.wgsl": b""})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    said = mistake(line.split())
+    assert re.search("and so is --|which is read|is read, and would be written", said)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_that_standard_output_goes_to(tmp_path: Path) -> None:
+    """It would hold one of the two, and /dev/stdout is no place for a file."""
+    for path, redirected, stream in (
+        ("/dev/stdout", "| cat", "output"),
+        ("o.json", ">o.json", "output"),
+        ("/dev/stdout", ">o.json", "output"),
+        ("o.json", "2>>o.json", "error"),
+    ):
+        line = f"{shlex.quote(sys.executable)} -m webnorm check -k naive --json {path} {redirected}"
+        done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
+        said = done.stderr + (tmp_path / "o.json").read_text() if "2>>" in redirected else done.stderr
+        expected = f"standard {stream}; expected another file, or - for standard output"
+        assert said == f"webnorm: --json is {path}, which is {expected}\n"
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -523,3 +617,14 @@ def test_a_working_folder_that_is_gone(
 
     monkeypatch.setattr("contextlib.chdir", into_it)
     assert "k.wgsl" in mistake(arguments)
+
+
+def test_a_link_in_the_place_of_a_lock_is_named(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / ".t.json.lock").symlink_to("precious")
+    with (
+        pytest.raises(WebnormError, match=r"cannot write .*t\.json: its lock .*\.t\.json\.lock: Too many"),
+        files.turn(tmp_path / "t.json"),
+    ):
+        raise AssertionError
+    assert (tmp_path / "precious").read_text() == "precious"

@@ -5,6 +5,7 @@ Heavy imports stand inside the commands, so that `webnorm --help` answers at onc
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from webnorm.tuning import Platform, Tuning
     from webnorm.verify import Package
 
+# Options for which - is standard output.
+_TO_STDOUT = ("--json", "--csv", "--markdown")
 OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 # Seeds that nobody gave: short enough to be typed.
 _SEEDS = 10**6
@@ -329,13 +332,46 @@ def _command_line() -> str:
     return shlex.join(["webnorm", *sys.argv[1:]])
 
 
-def _outputs(*paths: Path | None) -> None:
-    """Complain about an output that cannot be written before the work begins, not after."""
-    from webnorm.files import check_writable
+def _outputs(given: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
+    """Complain before the work begins about an output that cannot be written, or would cost another file.
 
-    for path in paths:
-        if path is not None and str(path) != "-":
+    `given` has them by their options; - is standard output.
+    """
+    from webnorm.files import check_writable, same_place
+
+    checked: dict[str, Path] = {}
+    kept = list(inputs)
+    for flag, path in given.items():
+        if path is None:
+            continue
+        if str(path) != "-":
+            _refuse_stream(flag, path)
             check_writable(path)
+        for other, earlier in checked.items():
+            named = "-" not in (str(path), str(earlier))
+            if path == earlier or (named and same_place(path, earlier)):
+                raise WebnormError(f"{flag} is {path}, and so is {other}; expected a place for each")
+        if str(path) != "-" and any(one.exists() and same_place(path, one) for one in kept):
+            raise WebnormError(f"{flag} is {path}, which is read; expected another file")
+        checked[flag] = path
+
+
+def _refuse_stream(flag: str, path: Path) -> None:
+    """Complain about an output that standard output or standard error goes to: one would lose the other's."""
+    for stream, name in ((sys.stdout, "standard output"), (sys.stderr, "standard error")):
+        try:
+            same = os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+        except (OSError, ValueError):
+            continue
+        if same and (stream.isatty() or not path.is_char_device()):
+            hint = ", or - for standard output" if flag in _TO_STDOUT else ""
+            raise WebnormError(f"{flag} is {path}, which is {name}; expected another file{hint}")
+
+
+def _kernel_files(names: Sequence[str] | None, roots: Sequence[Path] | None) -> list[Path]:
+    """The files that kernels and their snippets may be read from."""
+    named = [Path(name) for name in names or () if name.endswith(".wgsl")]
+    return [*named, *(path for root in roots or () for path in root.glob("*/*.wgsl"))]
 
 
 def _writing(
@@ -684,7 +720,8 @@ def check(
     if cases:
         console.print(overview.corpus_table(corpus))
         return
-    _outputs(json)
+    read = [] if input is None else [input]
+    _outputs({"--json": json}, [*read, *_kernel_files(kernel, wgsl)])
     home = _op_named(None if op == "all" else op)
     ops = checking.NORMS if op == "all" else (home.name,)
     named = _but_auto(kernel, constant, all_constants)
@@ -864,7 +901,9 @@ def bench_command(
     console = _console(stderr=any(str(path) == "-" for path in (json, csv, markdown)))
     if plot is not None:
         plotting.file_format(plot)
-    _outputs(json, csv, markdown, plot)
+    _outputs(
+        {"--json": json, "--csv": csv, "--markdown": markdown, "--plot": plot}, _kernel_files(kernel, wgsl)
+    )
     if preset is not None and (rows or cols or op):
         raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
     home = _op_named(op)
@@ -1181,6 +1220,7 @@ def export_command(
     Example: webnorm export layer_norm --cols 768 --dtype float16 --out dist/ln, then webnorm verify dist/ln.
     """
     from webnorm import export as exporting
+    from webnorm.files import lies_in, same_place
 
     if out is None:
         raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
@@ -1214,6 +1254,9 @@ def export_command(
                 settings,
             )
             files = exporting.package(request, update)
+    for path in _kernel_files([kernel], wgsl):
+        if lies_in(path, out) and any(same_place(path, out / one) for one in files):
+            raise WebnormError(f"--out {out}: {path} is read, and would be written; expected another folder")
     exporting.write(files, out)
     say(exporting.farewell(files, out))
     wrong = exporting.wrong(files)
@@ -1262,13 +1305,14 @@ def verify_command(
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
     if screenshot is not None and screenshot.suffix.lower() != ".png":
         raise WebnormError(f"--screenshot is {screenshot}; expected a .png file")
-    _outputs(screenshot)
+    _outputs({"--screenshot": screenshot})
     no_tint, no_browser = tint.mend(), browsing.mends(browser)
     console = _console()
     right = True
     try:
         with _progress("reading the files") as update:
             package = verify.read_package(folder)
+            _outputs({"--screenshot": screenshot}, package.paths)
             shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
             console.print(
                 report.step_line(True, f"files: {shaders} shaders and {vectors} vectors are as exported")

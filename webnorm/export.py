@@ -23,7 +23,7 @@ from webnorm import __version__
 from webnorm.bundle import LAB_CLASSES, SCHEMA, Bundle, automatic, carry, named, opening_comment
 from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError, unknown
-from webnorm.files import lies_in, read_bytes, read_json, resolved
+from webnorm.files import keep_mode, lies_in, read_bytes, read_json, resolved
 from webnorm.kernel import AUTO, Kernel, discover, select, wgsl_root
 from webnorm.native import try_natively
 from webnorm.ops import OPS, Op
@@ -543,6 +543,8 @@ def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
             ):
                 if os.path.lexists(source):
                     target.parent.mkdir(parents=True, exist_ok=True)
+                    if source.is_relative_to(staging / "new"):
+                        keep_mode(source, staging / "old" / name)
                     os.rename(source, target)
                     moves.append((source, target))
     except BaseException:

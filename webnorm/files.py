@@ -204,10 +204,12 @@ def _deeper(data: Any, most: int) -> bool:
 def replacing(path: Path) -> Iterator[Path]:
     """Give a file beside `path` to write to; it becomes `path` when the block ends well.
 
-    WebnormError where that is impossible; after any error `path` is what it was, and nothing else is left.
+    Who may read it is who might read what it replaces. WebnormError where that is impossible; after any error
+    `path` is what it was, and nothing else is left.
     """
     with _beside(path) as (beside, target):
         yield beside
+        keep_mode(beside, target)
         os.replace(beside, target)
 
 
@@ -224,6 +226,39 @@ def check_writable(path: Path) -> None:
         pass
 
 
+def same_place(one: Path, other: Path) -> bool:
+    """Whether what is written to one of two paths would be replaced by what is written to the other.
+
+    WebnormError for one that cannot be written.
+    """
+    first, second = _target(one), _target(other)
+    if first == second or str(first).casefold() != str(second).casefold():
+        return first == second
+    with _beside(one) as (beside, _):
+        # Whether names differ by case alone is the file system's to say.
+        return beside.with_name(beside.name.swapcase()).exists()
+
+
+def keep_mode(new: Path, old: Path) -> None:
+    """Give a new file the mode of an old one, if there is one, and its owner as far as that can be done."""
+    try:
+        status = old.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(status.st_mode):
+        return
+    mode = stat.S_IMODE(status.st_mode) & 0o777
+    if hasattr(os, "chown"):
+        # Only root gives files away.
+        for owner in (status.st_uid, -1):
+            with suppress(OSError):
+                os.chown(new, owner, status.st_gid)
+                break
+        else:
+            mode &= ~0o070
+    new.chmod(mode)
+
+
 @contextmanager
 def _beside(path: Path) -> Iterator[tuple[Path, Path]]:
     target = _target(path)
@@ -231,7 +266,7 @@ def _beside(path: Path) -> Iterator[tuple[Path, Path]]:
     beside = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
     try:
         # A file of its own: a link that somebody laid there is not followed.
-        beside.touch(exist_ok=False)
+        beside.touch(mode=_first_mode(target), exist_ok=False)
         yield beside, target
     except OSError as error:
         raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
@@ -240,11 +275,26 @@ def _beside(path: Path) -> Iterator[tuple[Path, Path]]:
             beside.unlink()
 
 
+def _first_mode(target: Path) -> int:
+    """The mode to write a file with that is to replace another; PermissionError for one that is not writable.
+
+    The name would be free to be taken, but who takes the right to write away means the text.
+    """
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        return 0o666
+    if not status.st_mode & 0o222 or not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "it is read-only")
+    return 0o600
+
+
 def _target(path: Path) -> Path:
     """The file to replace: a link stays a link, what it points to is replaced."""
     try:
         target = resolved(path)
-        if target.exists() and not target.is_file():
+        # Looked at as it was given: /dev/stdout leads to a pipe, which has no place.
+        if path.exists() and not path.is_file():
             # Replacing would turn a device such as /dev/null into a plain file.
             raise WebnormError(f"cannot write {path}: it is there and is not a plain file")
     except OSError as error:
@@ -278,7 +328,8 @@ def turn(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Non
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
-            raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+            why = error.strerror or error
+            raise WebnormError(f"cannot write {path}: its lock {beside}: {why}") from error
         held = False
     try:
         yield

@@ -88,6 +88,12 @@ class Package:
     """WGSL by shader name, as index.js has it; none where node is missing, which loads it."""
 
     @property
+    def paths(self) -> Sequence[Path]:
+        """The files that were read."""
+        names = {MANIFEST, "index.js", PAGE, *self.manifest["files"]}
+        return [self.folder / name for name in (*names, *(one["file"] for one in _with_files(self.manifest)))]
+
+    @property
     def shaders(self) -> Sequence[Mapping[str, Any]]:
         """The manifest's entries, in order of preference."""
         entries: Sequence[Mapping[str, Any]] = self.manifest["shaders"]
