@@ -102,6 +102,12 @@ def test_reshape(device: Device) -> None:
     for huge in ([0, 1 << 63], [1 << 70, 0], [0, 1 << 40, 1 << 40]):
         with pytest.raises(webnorm.WebnormError, match="cannot reshape"):
             empty.reshape(huge)
+    pair = webnorm.GpuArray.from_numpy(np.ones(2, np.float32), device)
+    assert pair.reshape((1,) * 63 + (2,)).shape == (1,) * 63 + (2,)
+    for one in ((1,) * 64 + (2,), [1] * 64 + [2]):
+        for given in ((one,), one):
+            with pytest.raises(webnorm.WebnormError, match="cannot reshape"):
+                pair.reshape(*given)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -48,3 +51,27 @@ def test_the_adapter_of_the_environment(device: Device, monkeypatch: pytest.Monk
     monkeypatch.setenv(ADAPTER_VARIABLE, "no such adapter")
     with pytest.raises(WebnormError, match="no adapter 'no such adapter'; there is 0: "):
         find_adapter()
+
+
+def test_no_usable_temporary_folder() -> None:
+    """Commands that need none work; one line says what the others lack."""
+    script = (
+        "import sys, tempfile\n"
+        "tempfile._candidate_tempdir_list = lambda: ['/nowhere']\n"
+        "from webnorm import cli\n"
+        "sys.argv = ['webnorm', *sys.argv[1:]]\n"
+        "cli.run()\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+    for arguments, status in ((["list"], 0), (["check", "-k", "naive", "--case", "rows-1"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+        assert done.returncode == status and "Traceback" not in done.stderr
+        assert ("layer_norm" in done.stdout) == (status == 0)
+    assert "No usable temporary directory" in done.stderr and done.stderr.count("webnorm:") == 1
+    assert done.stderr.count("\n") == 1, done.stderr

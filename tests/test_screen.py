@@ -205,3 +205,15 @@ def test_nothing_is_printed_past_the_screen_and_the_streams() -> None:
             if (name == "print" and path.name != "streams.py") or name == "Console":
                 past.append(f"{path.name}: {name}")
     assert past == []
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "39"])
+def test_a_screen_too_narrow_to_be_read(
+    columns: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert "layer_norm" in webnorm(["list"], tmp_path).stdout
+    console, out = Screen(), io.StringIO()
+    console.file = out
+    console.print("drawn with --seed 123456")
+    assert out.getvalue() == "drawn with --seed 123456\n"

@@ -22,8 +22,8 @@ from webnorm.problem import DTYPE_NAMES, DTYPES, Array
 _STAGED_BYTES = 1 << 26
 # A tuple is known at once; to ask the abstract class takes several times as long.
 _LISTS = (tuple, Sequence, np.ndarray)
-# NumPy's own limit.
-_MOST_DIMENSIONS = 64
+# NumPy's own limit, and a number that is below it in any version.
+_MOST_DIMENSIONS, _FEW_DIMENSIONS = 64, 16
 
 
 class Storage:
@@ -133,9 +133,10 @@ class GpuArray:
                 wanted[wanted.index(-1)] = self.size // known
         if math.prod(wanted) != self.size or min(wanted, default=0) < 0:
             raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: the sizes differ")
-        if not self.size:
+        if not self.size or len(wanted) > _FEW_DIMENSIONS:
             try:
-                np.empty(wanted, self.dtype)
+                # Where there are elements their number is right, and only that of the dimensions may be wrong.
+                np.empty([0] * len(wanted) if self.size else wanted, self.dtype)
             except ValueError as error:
                 raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: {error}") from error
         return GpuArray(self.device, tuple(wanted), self.dtype, self._storage)

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -18,7 +19,10 @@ from webnorm.errors import WebnormError, shown, unknown
 from webnorm.printable import one_line
 
 # wgpu complains on stderr when this is unset, although nothing here opens a window.
-os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+if "XDG_RUNTIME_DIR" not in os.environ:
+    # No temporary folder is usable where the disk is full; much of webnorm needs none.
+    with suppress(OSError):
+        os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
 
 import wgpu
 

@@ -17,6 +17,10 @@ def plain(text: str, style: str = "") -> Text:
     return Text(one_line(text), style)
 
 
+# A name and a few figures find room.
+_LEAST_WIDTH = 40
+
+
 class Screen(Console):
     """A console without markup, which writes no control characters but its own.
 
@@ -26,6 +30,9 @@ class Screen(Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=False)
+        # $COLUMNS of 0 would leave nothing of what is told.
+        if self.width < _LEAST_WIDTH:
+            self.width = _LEAST_WIDTH
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The text as rich's own, without control characters, so that it takes the room that it is given."""
