@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import webnorm
 from odd import ODD, normal, told
-from webnorm.device import Device
+from webnorm.device import BROWSER, Device
 from webnorm.kernel import wgsl_root
 from webnorm.problem import Array
 
@@ -258,3 +259,75 @@ def test_a_snippet_of_a_kernel_by_path_that_was_edited(tmp_path: Path, device: D
     before = webnorm.layer_norm(x, 40, kernel=own, device=device)
     snippet.write_text("const FACTOR = 16.0;\n")
     np.testing.assert_array_equal(webnorm.layer_norm(x, 40, kernel=own, device=device), 16.0 * before)
+
+
+# The lab's own types and functions, and what is right for each parameter.
+NAIVE = webnorm.select(webnorm.discover(), "naive")
+PROBLEM = webnorm.Problem(rows=2, cols=40)
+VARIANT = webnorm.default_variant(NAIVE, PROBLEM, BROWSER)
+SHADER = webnorm.render_shader(VARIANT, PROBLEM, "browser", BROWSER)
+LAB: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "Options": (webnorm.Options, vars(webnorm.Options())),
+    "Problem": (webnorm.Problem, {one.name: getattr(PROBLEM, one.name) for one in fields(PROBLEM)}),
+    "discover": (webnorm.discover, {"extra": ()}),
+    "select": (webnorm.select, {"kernels": (NAIVE,), "name": "naive", "op": "layer_norm"}),
+    "all_variants": (lambda kernel: list(webnorm.all_variants(kernel)), {"kernel": NAIVE}),
+    "default_variant": (webnorm.default_variant, {"kernel": NAIVE, "problem": PROBLEM, "traits": BROWSER}),
+    "runnable_variants": (
+        lambda **given: list(webnorm.runnable_variants(**given)),
+        {"kernel": NAIVE, "problem": PROBLEM, "traits": BROWSER},
+    ),
+    "render_shader": (
+        webnorm.render_shader,
+        {"variant": VARIANT, "problem": PROBLEM, "target": "browser", "traits": BROWSER, "roots": ()},
+    ),
+    "tolerance": (webnorm.tolerance, {"shader": SHADER}),
+    "make_inputs": (webnorm.make_inputs, {"op": NAIVE.op, "problem": PROBLEM}),
+}
+
+
+@pytest.mark.parametrize("name", LAB)
+def test_the_labs_own_parts_take_no_odd_values(name: str) -> None:
+    call, right = LAB[name]
+    call(**right)
+    for parameter, value in right.items():
+        if type(value) is bool:
+            wrong = {kind: one for kind, one in ODD.items() if kind not in ("true", "numpy truth")}
+        else:
+            wrong = ODD
+        for kind, one in wrong.items():
+            said = told(lambda given={**right, parameter: one}: call(**given))  # type: ignore[misc]
+            if type(value) is bool or kind in ("function", "hostile", "bytes"):
+                assert said is not None, (parameter, kind)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: webnorm.discover(["hk"]), "one of extra is 'hk'; expected a Path"),  # type: ignore[list-item]
+        (lambda: webnorm.select((NAIVE,), 5), "name is 5; expected a text"),  # type: ignore[arg-type]
+        (lambda: webnorm.tolerance(None), "shader is None; expected a Shader"),  # type: ignore[arg-type]
+        (
+            lambda: webnorm.Problem(rows="a", cols=None),  # type: ignore[arg-type]
+            "rows is 'a'; expected an int",
+        ),
+        (lambda: webnorm.Problem(rows=1, cols=1, options=None), "options is None; expected Options"),  # type: ignore[arg-type]
+        (lambda: webnorm.Options(weight="x"), "weight is 'x'; expected True or False"),  # type: ignore[arg-type]
+        (lambda: webnorm.Options(out_dtype=5), "out_dtype is 5; expected a text, or None"),  # type: ignore[arg-type]
+        (
+            lambda: webnorm.make_inputs(NAIVE.op, webnorm.Problem(rows=10**6, cols=10**9)),
+            "the inputs of 1000000x1000000000 float32 find no room in memory",
+        ),
+    ],
+)
+def test_mistakes_in_the_lab(call: Callable[[], Any], message: str) -> None:
+    said = told(call)
+    assert said is not None and message in said
+
+
+def test_a_buffer_of_a_lost_device(device: Device) -> None:
+    own = webnorm.open_device(device.adapter)
+    own.handle.destroy()
+    assert (
+        told(lambda: own.create_buffer(16)) == "the device is lost; expected another from webnorm.open_device"
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from webnorm import expression
+from webnorm.errors import check_kind
 from webnorm.parts import in_parts
 from webnorm.problem import DTYPES, Array, finfo
 from webnorm.reference import Answer, Answers, Float64Array
@@ -101,6 +102,7 @@ class Accuracy:
 
 def tolerance(shader: Shader) -> Tolerance:
     """The tolerance that a kernel's header and the problem's size give."""
+    check_kind("shader", shader, Shader)
     op = shader.variant.kernel.op
     if op.exact:
         return Tolerance(0.0, 0.0, 0.0, 1.0, "a copy is exact")

@@ -135,7 +135,7 @@ class GpuArray:
             raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: the sizes differ")
         if not self.size or len(wanted) > _FEW_DIMENSIONS:
             try:
-                # Where there are elements their number is right, and only that of the dimensions may be wrong.
+                # Where there are elements their number is right: that of the dimensions may be too large.
                 np.empty([0] * len(wanted) if self.size else wanted, self.dtype)
             except ValueError as error:
                 raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: {error}") from error

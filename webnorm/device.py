@@ -270,10 +270,11 @@ class Device:
 
     def create_buffer(self, size: int, usage: int = STORAGE_USAGE) -> Any:
         """A buffer of `size` bytes; unless `usage` differs, one for shaders, copied from and to."""
-        try:
-            return self.handle.create_buffer(size=size, usage=usage)
-        except wgpu.GPUOutOfMemoryError as error:
-            raise WebnormError(f"{self.adapter.name} has no room for a buffer of {size} bytes") from error
+        with self.gate:
+            try:
+                return self.handle.create_buffer(size=size, usage=usage)
+            except wgpu.GPUOutOfMemoryError as error:
+                raise WebnormError(f"{self.adapter.name} has no room for a buffer of {size} bytes") from error
 
     def description(self) -> dict[str, Any]:
         """What a results file says of the device."""

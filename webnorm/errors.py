@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Iterable
+from typing import Any
 
 from webnorm.printable import one_line, shortened
 
@@ -38,6 +39,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> WebnormError:
         listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
     hint = f"did you mean {near[0]!r}?" if near else f"there is: {listed}"
     return WebnormError(f"unknown {kind} {shown(name)}; {hint}")
+
+
+def check_kind(name: str, value: object, kind: type[Any], wanted: str = "") -> None:
+    """Raise WebnormError for a value that is of another kind."""
+    if not isinstance(value, kind):
+        raise WebnormError(f"{name} is {shown(value)}; expected {wanted or f'a {kind.__name__}'}")
 
 
 def shown(value: object) -> str:

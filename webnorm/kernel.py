@@ -17,7 +17,7 @@ from typing import Any, Literal, cast, get_args
 
 from webnorm import expression, rules
 from webnorm.device import Traits
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, check_kind, shown, unknown
 from webnorm.expression import Tree
 from webnorm.files import absolute, resolved
 from webnorm.ops import OPS, Op
@@ -289,10 +289,17 @@ def problem_names(problem: Problem) -> dict[str, int]:
     }
 
 
+def _check_kinds(kernel: Kernel, problem: Problem, traits: Traits) -> None:
+    check_kind("kernel", kernel, Kernel)
+    check_kind("problem", problem, Problem)
+    check_kind("traits", traits, Traits)
+
+
 def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
     """The variant for a kernel that nobody gave constants: what the rules name first of what the adapter can
     run, with the header's `default` table for the rest.
     """
+    _check_kinds(kernel, problem, traits)
     values = {**problem_names(problem), **traits.names()}
     for chosen in rules.constants(kernel.op.name, kernel.name, values):
         if all(value in kernel.tune.get(axis, ()) for axis, value in chosen.items()):
@@ -358,6 +365,7 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
 
 def all_variants(kernel: Kernel) -> Iterator[Variant]:
     """Every point of the tune axes, those that cannot run included."""
+    check_kind("kernel", kernel, Kernel)
     _require_walkable(kernel, kernel.tune)
     for point in itertools.product(*kernel.tune.values()):
         yield Variant(kernel, dict(zip(kernel.tune, point, strict=True)))
@@ -372,6 +380,7 @@ def runnable_variants(
     A rule is worked out as far as the axes that already have a value go, and no further once it refuses: a
     gradient has a hundred thousand points, of which it refuses nine in ten.
     """
+    _check_kinds(kernel, problem, traits)
     kernel.op.check(problem)
     tune = kernel.tune if tune is None else tune
     _require_walkable(kernel, tune)
@@ -885,6 +894,9 @@ def survey(extra: Sequence[Path] = ()) -> tuple[list[Kernel], list[Broken]]:
     A user's kernel of the same op and name takes the place of webnorm's, and leaves it empty where it is
     broken. Raises WebnormError for a folder that is none, or holds no kernel.
     """
+    check_kind("extra", extra, Sequence, "a sequence of folders")
+    for one in extra:
+        check_kind("one of extra", one, Path)
     found: dict[tuple[str, str], Kernel | Broken] = {}
     for root in (wgsl_root(), *extra):
         for path in _kernel_files(root):
@@ -981,6 +993,12 @@ def select(
     `also` are other names that the caller takes, which the error for an unknown one may suggest. One of the
     `broken` is refused with its reason.
     """
+    check_kind("kernels", kernels, Sequence, "a sequence of kernels")
+    for one in kernels:
+        check_kind("one of kernels", one, Kernel)
+    check_kind("name", name, str, "a text")
+    if not isinstance(op, str) or op not in OPS:
+        raise unknown("op", op if isinstance(op, str) else shown(op), OPS)
     if name.endswith(".wgsl"):
         path = Path(name)
         try:

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from webnorm import reference
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, check_kind
 from webnorm.parts import converted, in_parts, standard_normal
 from webnorm.problem import DTYPES, FP8, Array, Options, Problem, draw_x, finfo
 
@@ -125,7 +125,12 @@ def make_inputs(op: Op, problem: Problem) -> dict[str, Array]:
     bias are normal, what is added to x not larger than it; saved statistics are those of x in float64,
     rounded.
     """
-    return complete_inputs(op, problem, {"x": draw_x(problem)}, np.random.default_rng([problem.seed, 1]))
+    check_kind("op", op, Op)
+    check_kind("problem", problem, Problem)
+    try:
+        return complete_inputs(op, problem, {"x": draw_x(problem)}, np.random.default_rng([problem.seed, 1]))
+    except MemoryError as error:
+        raise WebnormError(f"the inputs of {problem} find no room in memory") from error
 
 
 def complete_inputs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from numbers import Integral, Real
 from types import NoneType
 from typing import Any
 
@@ -12,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, check_kind, shown, unknown
 from webnorm.parts import converted, standard_normal
 
 Array = npt.NDArray[Any]
@@ -39,11 +40,37 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "str | None": (str, NoneType),
 }
+# What else is taken for one of them, and how they are told.
+_ABSTRACT: Mapping[str, type] = {
+    "bool": np.bool_,
+    "int": Integral,
+    "float": Real,
+    "str": str,
+    "str | None": str,
+}
+_WORDS: Mapping[str, str] = {
+    "bool": "True or False",
+    "int": "an int",
+    "float": "a number",
+    "str": "a text",
+    "str | None": "a text, or None",
+}
 
 
 def finfo(dtype: str) -> Any:
     """NumPy's finfo of a floating-point storage type, those of ml_dtypes included."""
     return ml_dtypes.finfo(DTYPES[dtype])  # type: ignore[no-untyped-call]
+
+
+def _refuse_kinds(one: Any) -> None:
+    """Raise WebnormError for a value that is not of its field's kind; NumPy's numbers are numbers."""
+    for field in fields(one):
+        kinds = _KINDS.get(str(field.type))
+        value = getattr(one, field.name)
+        if kinds is None or type(value) in kinds:
+            continue
+        if isinstance(value, bool) or not isinstance(value, _ABSTRACT[str(field.type)]):
+            raise WebnormError(f"{field.name} is {shown(value)}; expected {_WORDS[str(field.type)]}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +102,13 @@ class Options:
     dh: bool = False
 
     def __post_init__(self) -> None:
+        _refuse_kinds(self)
         if self.weight_dtype is not None and self.weight_dtype not in STORAGE:
             raise unknown("weight_dtype", self.weight_dtype, STORAGE)
         if self.out_dtype is not None and self.out_dtype not in DTYPES:
             raise unknown("out_dtype", self.out_dtype, DTYPES)
         if self.max_workgroups < 0:
-            raise WebnormError(f"max_workgroups is {self.max_workgroups}; expected 0 (no cap) or more")
+            raise WebnormError(f"max_workgroups is {shown(self.max_workgroups)}; expected 0 (no cap) or more")
 
     def changed(self, pairs: Sequence[str]) -> Options:
         """These options with some set from text, NAME or NAME=VALUE; raises WebnormError for a bad one."""
@@ -138,22 +166,26 @@ class Problem:
     options: Options = Options()
 
     def __post_init__(self) -> None:
+        _refuse_kinds(self)
+        check_kind("options", self.options, Options, "Options(...)")
         if self.rows < 0:
-            raise WebnormError(f"rows is {self.rows}; expected 0 or more")
+            raise WebnormError(f"rows is {shown(self.rows)}; expected 0 or more")
         if self.cols < 1:
-            raise WebnormError(f"cols is {self.cols}; expected 1 or more")
+            raise WebnormError(f"cols is {shown(self.cols)}; expected 1 or more")
         if self.dtype not in STORAGE:
             raise unknown("dtype", self.dtype, STORAGE)
         if not (self.eps == 0 or 1 / _LARGEST <= self.eps < _LARGEST):
-            raise WebnormError(f"eps is {self.eps}; expected a finite number of 0 or more that float32 holds")
+            raise WebnormError(
+                f"eps is {shown(self.eps)}; expected a finite number of 0 or more that float32 holds"
+            )
         if not (1 / _LARGEST < self.scale < _LARGEST):
             raise WebnormError(
-                f"scale is {self.scale}; expected a finite number above 0; float32 has to hold its inverse"
+                f"scale is {shown(self.scale)}; expected a finite number above 0, whose inverse float32 holds"
             )
         if self.distribution not in DISTRIBUTIONS and self.distribution != "given":
             raise unknown("distribution", self.distribution, DISTRIBUTIONS)
         if self.seed < 0:
-            raise WebnormError(f"seed is {self.seed}; expected 0 or more")
+            raise WebnormError(f"seed is {shown(self.seed)}; expected 0 or more")
 
     @cached_property
     def signature(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from webnorm import confined, expression, templates
 from webnorm.device import Traits
 from webnorm.diagnostics import read_report
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, check_kind, shown, unknown
 from webnorm.files import resolved
 from webnorm.kernel import Per, Variant, home, wgsl_root
 from webnorm.ops import Tensor
@@ -221,6 +221,14 @@ def render_shader(
     `roots` are folders of the user's whose `lib/` snippets go before webnorm's. `count_cost` renders
     the helpers with counters (see webnorm.cost). Raises WebnormError with the template's file and line.
     """
+    check_kind("variant", variant, Variant)
+    check_kind("problem", problem, Problem)
+    check_kind("traits", traits, Traits)
+    if not isinstance(target, str) or target not in TARGETS:
+        raise unknown("target", shown(target), TARGETS)
+    check_kind("roots", roots, Sequence, "a sequence of folders")
+    for root in roots:
+        check_kind("one of roots", root, Path)
     kernel = variant.kernel
     kernel.op.check(problem)
     names = variant.names(problem, traits)
