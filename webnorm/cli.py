@@ -42,6 +42,8 @@ OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 _SEEDS = 10**6
 # The longest time that may be waited for: the clocks of operating systems take it, and nobody means more.
 _MOST_SECONDS = 1e6
+# A slowdown that no clock tells from a run that hangs.
+_MOST_PERCENT = 1e9
 
 app = typer.Typer(
     name="webnorm",
@@ -93,6 +95,13 @@ def run() -> NoReturn:
 
 def _answered(arguments: list[str]) -> int:
     """The exit status of a command that ran to its end; WebnormError for arguments that typer refuses."""
+    for before, word in pairwise(("", *arguments)):
+        name, equals, value = word.partition("=")
+        if not word:
+            name = before if before.startswith("-") else "an argument"
+        if not word or (name.startswith("--") and equals and not value):
+            # It would count as not given, or as the working folder.
+            raise WebnormError(f"{name} is ''; expected a value")
     try:
         status = app(arguments, prog_name="webnorm", standalone_mode=False)
     except _UsageError as error:
@@ -1237,7 +1246,8 @@ def export_command(
         "--name": name,
         "--minify": minify,
     }
-    if lab and (op or cols or asked or no_weight or no_bias or kernel != "auto" or any(settings.values())):
+    given = [value is not None and value is not False for value in settings.values()]
+    if lab and (op or cols or asked or no_weight or no_bias or kernel != "auto" or any(given)):
         raise WebnormError(
             "--lab carries every op and kernel; expected no more than --out, --wgsl and --force"
         )
@@ -1388,6 +1398,7 @@ def compare_command(
             help="Exit 1 if anything is slower by more than so many percent, broken or missing, if a run was "
             "interrupted, or if nothing could be compared.",
             min=0.0,
+            max=_MOST_PERCENT,
         ),
     ] = None,
     fail_unclear: Annotated[

@@ -160,7 +160,7 @@ def request_for(
         cols=tuple(dict.fromkeys(cols)),
         kernels=tuple(one for one in kernels if one.op == op),
         kernel=None if kernel == AUTO else select(kernels, kernel, op_name),
-        dtype=settings["--dtype"] or "float32",
+        dtype="float32" if settings["--dtype"] is None else settings["--dtype"],
         eps=settings["--eps"],
         scale=1.0 if settings["--scale"] is None else settings["--scale"],
         options=defaults.changed(options),
@@ -228,7 +228,7 @@ def package(request: Request, update: Update = _silent) -> Files:
 
 
 def _package_name(request: Request) -> str:
-    name = request.name or f"webnorm-{request.op.name.replace('_', '-')}"
+    name = f"webnorm-{request.op.name.replace('_', '-')}" if request.name is None else request.name
     # npm's rules for names ("package.json", name).
     if len(name) > 214 or not re.fullmatch(r"(?:@[a-z0-9-~][a-z0-9-._~]*/)?[a-z0-9-~][a-z0-9-._~]*", name):
         raise WebnormError(
