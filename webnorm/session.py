@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import wgpu
 
@@ -123,7 +123,10 @@ class BufferPool:
             self._free.move_to_end(size)
             self.bytes -= size
             return heappop(free)[1]
-        return device.create_buffer(size, self.usage)
+        found = device.create_buffer(size, self.usage)
+        # wgpu ends the process where commands are submitted that name a destroyed buffer.
+        found.destroy = _refuse_to_destroy
+        return found
 
     def lend(self, holder: object, gate: Gate, buffer: Any) -> None:
         """Have a buffer handed in when its holder is gone; the device may still be at work on it.
@@ -140,14 +143,14 @@ class BufferPool:
         """Hand a buffer in; the device may still be at work on it, since it does its work in order."""
         size = buffer.size
         if size > self.most_bytes:
-            buffer.destroy()
+            _destroy(buffer)
             return
         heappush(self._free.setdefault(size, []), (buffer.uid, buffer))
         self.bytes += size
         while self.bytes > self.most_bytes:
             size, free = next(iter(self._free.items()))
             if free:
-                free.pop()[1].destroy()
+                _destroy(free.pop()[1])
                 self.bytes -= size
             else:
                 del self._free[size]
@@ -164,6 +167,14 @@ class BufferPool:
             buffer = self._returned.popleft().buffer
             del self._lent[buffer.uid]
             self.give_back(buffer)
+
+
+def _refuse_to_destroy() -> NoReturn:
+    raise WebnormError("this buffer is webnorm's; expected its array to be let go, which frees it")
+
+
+def _destroy(buffer: Any) -> None:
+    type(buffer).destroy(buffer)
 
 
 def _tidy(lent: _Lent) -> None:
