@@ -260,6 +260,18 @@ def test_a_wrong_kernel_is_exit_1(tmp_path: Path, device: Device) -> None:
     assert checked.returncode == 1 and "FAIL" in checked.stdout
 
 
+def test_bench_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
+    """Who is declared unstable breaks no run of others; who is not, does."""
+    path = tmp_path / "out.json"
+    shape = ("--rows", "4", "--cols", "512", "--distribution", "mean1e4", "--budget", "0.05")
+    named = ("--kernel", "one_pass", "--kernel", "registers", "--json", str(path))
+    done = webnorm(["bench", *named, *shape], tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = {one["kernel"]: one for one in json.loads(path.read_text())["results"]}
+    assert (results["one_pass"]["status"], results["one_pass"]["expected"]) == ("fail", True)
+    assert results["registers"]["status"] == "pass"
+
+
 @pytest.mark.opengl
 def test_check_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
     arguments = [
