@@ -30,7 +30,8 @@ SOFTWARE_SETTLES_S = 0.1
 MOST_SLOWER = 1.3
 # Dispatches that are timed by themselves for each sample of many, at most.
 _ALONE = 16
-# Pairs of samples after which a ratio that is nearer to 1 than to the limit is not looked into, and at most.
+# Pairs of samples before anyone is blamed, since who shares a device is disturbed for several in a row, and
+# after which a ratio that is nearer to 1 than to the limit is not looked into; and at most.
 _MANY_RATIOS, _MOST_RATIOS = 15, 31
 # Samples that end where no one could know.
 _ENDS = 3
@@ -237,10 +238,12 @@ def first_time(
 def _slower(ratios: Sequence[float]) -> bool | None:
     """Whether these are of what takes more than it may; None while they do not tell."""
     low, high = runs.median_interval(np.array(ratios))
-    if low > MOST_SLOWER:
-        return True
-    near = len(ratios) >= _MANY_RATIOS and float(np.median(ratios)) < (1 + MOST_SLOWER) / 2
-    return False if high < MOST_SLOWER or near else None
+    if high < MOST_SLOWER:
+        return False
+    if len(ratios) < _MANY_RATIOS:
+        return None
+    near = float(np.median(ratios)) < (1 + MOST_SLOWER) / 2
+    return True if low > MOST_SLOWER else False if near else None
 
 
 def _first_times(
