@@ -38,8 +38,9 @@ _ENDS = 3
 # A pass of one dispatch takes longer than its share of a pass of many; of several kernels the one more, the
 # other less, but not so many times as much.
 _USUAL_EXTRA = 2.0
-# What it takes a program on the CPU, at most, to turn from one pipeline to another.
-_SWITCHING_NS = 2e4
+# What it takes a program on the CPU to turn from one pipeline to another: itself, and for each of a
+# workgroup's invocations. llvmpipe took up to 90 us for 1024, with code that is not optimised.
+_SWITCHING_NS, _INVOCATION_NS = 2e4, 100.0
 # More of a copy than that is more than clocks and luck explain.
 SUSPICIOUS_PERCENT = 105.0
 _FEW_SETS, _EMPTY_SAMPLES = 8, 9
@@ -97,6 +98,7 @@ def proved(
     `usual_ns`.
     """
     plan = one.plan
+    usual_ns += _switching_ns(board, plan)
     usual = max(one.dispatches, board.sets)
     spoiling = board.spoiling(plan)
     for least in (usual, *[board.sets] * (_ENDS - 1)):
@@ -130,8 +132,14 @@ def usual_extra(board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Pla
     """Nanoseconds that a dispatch may take longer on spoiled buffers: what a copy does, which remembers
     nothing.
     """
-    extra = _USUAL_EXTRA * first_time(board, stopwatch, pace, plan, dispatches).extra_ns
-    return extra + _SWITCHING_NS if board.device.traits.software else extra
+    return _USUAL_EXTRA * first_time(board, stopwatch, pace, plan, dispatches).extra_ns
+
+
+def _switching_ns(board: Board, plan: Plan) -> float:
+    """What it takes to turn from what spoils to a plan, whose code and stacks are no longer in a cache."""
+    if not board.device.traits.software:
+        return 0.0
+    return _SWITCHING_NS + _INVOCATION_NS * max(step.workgroup_size for step in plan.shader.steps)
 
 
 def faster_than_copying(board: Board, stopwatch: Stopwatch, running: Sequence[Running]) -> dict[int, str]:
@@ -184,8 +192,9 @@ def _empty_ns(board: Board, stopwatch: Stopwatch) -> float:
     tiny = Board(
         board.device, problem, make_inputs(copy, problem), (), min(board.sets, _FEW_SETS), board.calls
     )
-    (plan, dispatches), _ = yardstick(tiny, stopwatch, 0.0)
-    samples = [stopwatch.time(plan, tiny.turns.take(dispatches)) for _ in range(_EMPTY_SAMPLES)]
+    (plan, _), _ = yardstick(tiny, stopwatch, 0.0)
+    sample, _ = sampler(tiny, stopwatch, plan)
+    samples = [sample()() for _ in range(_EMPTY_SAMPLES)]
     return timing.statistics(samples).median
 
 
