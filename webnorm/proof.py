@@ -93,20 +93,20 @@ def proved(
     """The result of a variant after its timed runs, which have to be runs that did all the work.
 
     First samples like the others, but of lengths that no one could know: every set of buffers must then hold
-    the right bits. Those that are no shorter count like the others. Then dispatches that are each the first
-    on its set since all was spoiled: their bits must be right, and they must take about as long, but for
-    `usual_ns`.
+    the right bits. One is no shorter and counts like the others: one, since samples of a round stand side by
+    side. Then dispatches that are each the first on its set since all was spoiled: their bits must be right,
+    and they must take about as long, but for `usual_ns`.
     """
     plan = one.plan
     usual_ns += _switching_ns(board, plan)
     usual = max(one.dispatches, board.sets)
     spoiling = board.spoiling(plan)
-    for least in (usual, *[board.sets] * (_ENDS - 1)):
+    for number, least in enumerate((usual, *[board.sets] * (_ENDS - 1))):
         pace.ready()
         dispatches = board.turns.take(random.randrange(least, 2 * usual))
         taken = _sample(board, stopwatch, spoiling, plan, dispatches)()
         pace.worked()
-        if len(dispatches) >= usual:
+        if number == 0:
             one.samples.append(taken)
         if one.golden is not None and not board.holds(plan, one.golden, dispatches):
             return _strayed(board, one, dispatches)
