@@ -144,7 +144,7 @@ def test_a_verdict_outlives_what_it_was_printed_to(
     wrong = ["--wgsl", ".", "-k", "wrong", "--json"]
     for arguments in (
         ["check", "--case", "rows-1", *wrong, "c.json"],
-        ["bench", "--quick", *wrong, "b.json"],
+        ["bench", "--rows", "4", "--cols", "8", "--budget", "0.05", *wrong, "b.json"],
     ):
         done = run(arguments, tmp_path)
         assert (done.returncode, done.stderr) == (status, errors)

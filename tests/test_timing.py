@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,11 @@ from webnorm import lab, timing
 from webnorm.bench import against_copy, sets_for
 from webnorm.board import Board
 from webnorm.device import Device, Traits, open_device
-from webnorm.kernel import default_variant
+from webnorm.kernel import Variant, default_variant
 from webnorm.ops import OPS, make_inputs, plain
 from webnorm.plan import Plan, compile_shader
 from webnorm.problem import Problem
-from webnorm.proof import SUSPICIOUS_PERCENT
+from webnorm.proof import SUSPICIOUS_PERCENT, Running
 from webnorm.render import render_shader
 from webnorm.results import Calls, Result, drift_remarks
 from webnorm.stopwatch import Dispatches, Stopwatch
@@ -403,3 +405,39 @@ def test_figures_beside_copies_that_drifted_are_flagged(
     assert [("drifting" in one.flags) for one in found] == [flagged] * 2
     (shown,) = drift_remarks(found)
     assert shown.startswith(f"copy at the end of the run: {100 * (after / 1e5 - 1):+.1f} % ")
+
+
+@pytest.mark.parametrize(
+    ("remembers", "proofs", "rest"),
+    [(False, ["256", "naive"], ["1024", "64"]), (True, ["256", "1024", "naive"], ["64"])],
+)
+def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
+    remembers: bool, proofs: list[str], rest: list[str], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fastest, and where that fails the next; the bits of the slower ones are compared all the same."""
+    problem = Problem(rows=8, cols=64)
+    took = {64: 3e5, 256: 1e5, 1024: 2e5}
+    copies = [Variant(kernel_named("copy", "copy"), {"workgroup_size": size, "accesses": 1}) for size in took]
+    naive = default_variant(kernel_named("naive", "layer_norm"), problem, device.traits)
+    seen: dict[str, list[str]] = {"proved": [], "ends": []}
+
+    def sampled(self: Stopwatch, plan: Plan, dispatches: range) -> timing.Reading:
+        return lambda: took.get(plan.shader.variant.constants["workgroup_size"], 4e5)
+
+    def proof(kind: str) -> Callable[..., Result]:
+        def found(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running, *usual: Any) -> Result:
+            name = str(one.result.constants["workgroup_size"]) if one.result.roofline else one.result.kernel
+            seen[kind].append(name)
+            wrong = remembers and (kind, name) == ("proved", "256")
+            return replace(one.result, status="fail") if wrong else one.result
+
+        return found
+
+    monkeypatch.setattr(Stopwatch, "submit", sampled)
+    monkeypatch.setattr(lab, "usual_extra", lambda *_: 0.0)
+    for kind in seen:
+        monkeypatch.setattr(lab, kind, proof(kind))
+    specs = tuple(map(lab.VariantSpec.of, [*copies, naive]))
+    job = lab.TimingJob(problem, specs, (), 1, timing.Rule(least=3, most=3, settle_s=0))
+    assert sum(isinstance(event, lab.Found) for event in lab.time_variants(device, job)) == len(specs)
+    assert seen == {"proved": proofs, "ends": rest}

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -272,13 +272,18 @@ class Board:
             Remembered(buffer, buffer.size, "float32") for buffer in (*plan.scratch.values(), *self._shared)
         ]
 
-    @cached_property
+    @property
     def _spoiler(self) -> Spoiler:
-        return Spoiler(self.device)
+        return _spoiler_of(self.device)
 
-    @cached_property
+    @property
     def _sameness(self) -> Sameness:
-        return Sameness(self.device)
+        return _sameness_of(self.device)
+
+
+# Compiled once for all boards of a device: a corpus has a hundred.
+_spoiler_of = lru_cache(maxsize=1)(Spoiler)
+_sameness_of = lru_cache(maxsize=1)(Sameness)
 
 
 def _other_rows(arrays: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -15,7 +15,7 @@ from webnorm.kernel import Broken, Variant, load
 from webnorm.ops import OPS, make_inputs
 from webnorm.plan import Plan, check_memory, check_reference
 from webnorm.problem import Array, Problem
-from webnorm.proof import Running, faster_than_copying, proved, sampler, usual_extra, yardstick
+from webnorm.proof import Running, ends, faster_than_copying, proved, sampler, usual_extra, yardstick
 from webnorm.results import Calls, Result
 from webnorm.stopwatch import Stopwatch
 from webnorm.trial import broken, told, try_variant, unreadable, with_samples
@@ -125,13 +125,20 @@ def time_side_by_side(
         yield Began(running[event.index].index) if isinstance(event, timing.Turn) else event
 
     # What the copies went through, everything did.
-    copies = [one.samples for one in running if one.result.roofline]
-    drifted = bool(copies) and timing.drifting(min(copies, key=lambda own: timing.statistics(own).median))
+    by_speed = sorted(running, key=lambda one: timing.statistics(one.samples).median)
+    copies = [one for one in by_speed if one.result.roofline]
+    drifted = bool(copies) and timing.drifting(copies[0].samples)
     usual_ns = usual_extra(board, stopwatch, pace, *copying)
     too_fast = faster_than_copying(board, stopwatch, running)
-    for one in running:
+    measured_against = False
+    for one in copies + [one for one in running if not one.result.roofline]:
         yield Began(one.index)
-        result = proved(board, stopwatch, pace, one, copying, usual_ns)
+        if one.result.roofline and measured_against:
+            # It would be no yardstick if it remembered something: nobody is measured against a slower copy.
+            result = ends(board, stopwatch, pace, one)
+        else:
+            result = proved(board, stopwatch, pace, one, copying, usual_ns)
+            measured_against = result.status == "pass"
         if one.index in too_fast and result.status == "pass":
             result = replace(result, status="fail", reason=too_fast[one.index])
         if result.status == "pass":

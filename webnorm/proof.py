@@ -92,24 +92,14 @@ def proved(
 ) -> Result:
     """The result of a variant after its timed runs, which have to be runs that did all the work.
 
-    First samples like the others, but of lengths that no one could know: every set of buffers must then hold
-    the right bits. One is no shorter and counts like the others: one, since samples of a round stand side by
-    side. Then dispatches that are each the first on its set since all was spoiled: their bits must be right,
-    and they must take about as long, but for `usual_ns`.
+    First come its `ends`. Then dispatches that are each the first on their set since all was spoiled: their
+    bits must be right, and they must take about as long, but for `usual_ns`.
     """
+    ended = ends(board, stopwatch, pace, one)
+    if ended.status == "fail":
+        return ended
     plan = one.plan
     usual_ns += _switching_ns(board, plan)
-    usual = max(one.dispatches, board.sets)
-    spoiling = board.spoiling(plan)
-    for number, least in enumerate((usual, *[board.sets] * (_ENDS - 1))):
-        pace.ready()
-        dispatches = board.turns.take(random.randrange(least, 2 * usual))
-        taken = _sample(board, stopwatch, spoiling, plan, dispatches)()
-        pace.worked()
-        if number == 0:
-            one.samples.append(taken)
-        if one.golden is not None and not board.holds(plan, one.golden, dispatches):
-            return _strayed(board, one, dispatches)
     found = first_time(board, stopwatch, pace, plan, one.dispatches, usual_ns)
     if found.slower:
         # Unless something else keeps the device busy just now, which a copy then suffers from, too.
@@ -125,6 +115,26 @@ def proved(
             "the samples: those leave out work that earlier dispatches have done"
         )
         return replace(one.result, status="fail", reason=reason)
+    return one.result
+
+
+def ends(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running) -> Result:
+    """The result after samples like the others, but of lengths that no one could know: every set of buffers
+    must then hold the right bits.
+
+    One of them is no shorter and counts like the others: one, since samples of a round stand side by side.
+    """
+    usual = max(one.dispatches, board.sets)
+    spoiling = board.spoiling(one.plan)
+    for number, least in enumerate((usual, *[board.sets] * (_ENDS - 1))):
+        pace.ready()
+        dispatches = board.turns.take(random.randrange(least, 2 * usual))
+        taken = _sample(board, stopwatch, spoiling, one.plan, dispatches)()
+        pace.worked()
+        if number == 0:
+            one.samples.append(taken)
+        if one.golden is not None and not board.holds(one.plan, one.golden, dispatches):
+            return _strayed(board, one, dispatches)
     return one.result
 
 

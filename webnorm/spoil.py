@@ -22,9 +22,9 @@ _INVOCATIONS = 256
 _NUMBERS = 4099
 # No one's who draws inputs: noise that begins as x does would be taken for what belongs to x.
 _SEED = (0x5701, 0x11)
-# So many workgroups fill the memory of every core, whichever the device gives them; a software adapter has
-# one for each thread, and one thread at most for each processor.
-_WORKGROUPS, _WORKGROUPS_PER_PROCESSOR = 1024, 2
+# So many workgroups fill the memory of every core, whichever the device gives them. A software adapter hands
+# them to its threads in equal shares, of which it has one for each processor.
+_WORKGROUPS = 1024
 _FILL = f"""
 @group(0) @binding(0) var<storage, read> numbers: array<u32>;
 @group(0) @binding(1) var<storage, read_write> remembered: array<u32>;
@@ -82,9 +82,7 @@ class Spoiler:
         zeros = handle.create_buffer_with_data(data=np.zeros(4, np.uint32), usage=wgpu.BufferUsage.STORAGE)
         kept = device.create_buffer(4 * _INVOCATIONS)
         self._memory_group = self._group(zeros, kept, 0, kept.size)
-        processors = os.cpu_count() or 1
-        software = device.traits.software
-        self._workgroups = _WORKGROUPS_PER_PROCESSOR * processors if software else _WORKGROUPS
+        self._workgroups = os.cpu_count() or 1 if device.traits.software else _WORKGROUPS
 
     def over(self, remembered: Sequence[Remembered], memory: bool = True) -> Spoil:
         """What spoils these buffers, guards excepted, and then, if asked, all workgroup memory."""
