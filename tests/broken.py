@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from webnorm.device import Device
 from webnorm.kernel import wgsl_root
 
@@ -16,8 +18,6 @@ REPLACED: dict[str, dict[str, str]] = {
         "@compute": "fn touch(p: ptr<function, f32>) { *p = 1.0; }\n@compute",
         "let pivot": "var many = array<f32, 4>();\n    touch(&many[row % 4u]);\n    let pivot",
     },
-    # The stack of its parser ends before these do.
-    "overflows": {"= pivot_of(row);": f"= {'(' * 100_000}pivot_of(row){')' * 100_000};"},
     "unbound": {
         "@compute": "@group(0) @binding(9) var<storage, read> extra: array<f32>;\n@compute",
         "= pivot_of(row);": "= pivot_of(row) + extra[0];",
@@ -28,8 +28,9 @@ REPLACED: dict[str, dict[str, str]] = {
 
 def deadly(device: Device) -> tuple[str, str]:
     """A kernel that takes down the process which compiles it for this device, and what is said of that."""
-    vulkan = device.adapter.backend == "Vulkan"
-    return ("panics", "the shader compiler panicked") if vulkan else ("overflows", "the process crashed with")
+    if device.adapter.backend != "Vulkan":
+        pytest.skip("of the texts that pass none is known that takes down a compiler for another backend")
+    return "panics", "the shader compiler panicked"
 
 
 def write(folder: Path, *names: str) -> Path:

@@ -209,6 +209,18 @@ DEEP = {
     "blocks": ("fn main() {" + " {" * 3000 + " }" * 3000 + "}", "200 brackets in each other"),
     "operators": ("const deep = 1" + "+1" * 20000 + ";", "2000 operators in a row"),
     "others between": ("const deep = 1" + "+(1)" * 20000 + ";", "2000 operators in a row"),
+    "sums in brackets": (
+        "const deep = " + "(" * 100 + "1" + ("+1" * 100 + ")") * 100 + ";",
+        "2000 operators in a row",
+    ),
+    "brackets in sums": (
+        "const deep = " + ("1+" * 12 + "(") * 180 + "1" + ")" * 180 + ";",
+        "2000 operators in a row",
+    ),
+    "sums in arguments": (
+        "const deep = " + "max(" * 100 + "1" + ("+1" * 30 + ", 1)") * 100 + ";",
+        "2000 operators in a row",
+    ),
     "signs": ("const deep = " + "-" * 20000 + "1;", "2000 operators in a row"),
     "members": ("fn main() { let a = b" + ".x" * 20000 + "; }", "2000 operators in a row"),
     "templates": ("alias Deep = " + "array<" * 20000 + "f32" + ">" * 20000 + ";", "2000 operators in a row"),

@@ -6,7 +6,7 @@ Work on a large array takes minutes where cores are few. Who has to know that it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,12 +35,16 @@ def tell(told: Callable[[], None]) -> None:
 
 
 def _done(pool: ThreadPoolExecutor, work: Callable[..., Part], *each: Iterable[Any]) -> list[Part]:
-    """What `work` gives for each, in order."""
-    found = []
-    for one in pool.map(work, *each):
-        found.append(one)
-        _told()
-    return found
+    """What `work` gives for each, in order; told is whoever is done, since the first may be the last."""
+    futures = [pool.submit(work, *one) for one in zip(*each, strict=False)]
+    try:
+        for future in as_completed(futures):
+            future.result()
+            _told()
+    finally:
+        for future in futures:
+            future.cancel()
+    return [future.result() for future in futures]
 
 
 def in_parts(work: Callable[[slice], Part], rows: int, cols: int) -> list[Part]:

@@ -384,19 +384,32 @@ def _too_deep(text: str) -> tuple[int, str] | None:
     except Unwatchable:
         # No compiler gets past a comment without an end.
         return None
-    # For each open bracket the operators since the last statement, or argument, ended.
-    counts = [0]
+    # For each open bracket the operators of the statement, or the argument, that is being read, with those in
+    # brackets that closed since it began; and the most that an argument before it has.
+    counts, most = [0], [0]
+
+    def close() -> int:
+        return max(counts.pop(), most.pop()) if len(counts) > 1 else 0
+
     for found in _NESTING.finditer(code):
         mark = found[0]
         if mark in "([{":
             counts.append(0)
-        elif mark in ";,":
+            most.append(0)
+        elif mark == ",":
+            most[-1] = max(most[-1], counts[-1])
             counts[-1] = 0
-        elif mark in ")]}":
-            del counts[max(1, len(counts) - 1) :]
-            counts[-1] *= mark != "}"
+        elif mark == ";":
+            counts[-1] = most[-1] = 0
+        elif mark in ")]":
+            inner = close()
+            counts[-1] += inner
+        elif mark == "}":
+            close()
+            counts[-1] = 0
         else:
-            del counts[max(1, len(counts) - mark.startswith("}")) :]
+            if mark.startswith("}"):
+                close()
             counts[-1] += 1
         if len(counts) > _MOST_NESTED:
             return code.count("\n", 0, found.start()), f"more than {_MOST_NESTED} brackets in each other"

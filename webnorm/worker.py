@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import process, spawn
+from pathlib import Path
 from typing import IO, Any
 
 from webnorm.channel import Channel, Closed, Silent
@@ -189,7 +190,8 @@ class Worker:
             return f"the shader compiler panicked: {one_line(panic[1])}"
         if code < 0:
             known = {each.value: each.name for each in signal.Signals}
-            return f"the process crashed with {known.get(-code, f'signal {-code}')}"
+            name = known.get(-code, f"signal {-code}")
+            return f"the process crashed with {name}{', as where memory runs out' * (name == 'SIGKILL')}"
         return f"the process ended with exit status {code}"
 
 
@@ -233,6 +235,9 @@ def serve(handle: int) -> None:
     """The child's loop: open the device with the first task, answer until the parent is gone."""
     # The parent decides what Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Where a compiler takes all memory, the system ends this process and no other of the user's.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     channel = Channel.inherited(handle)
     channel.end_with_it()
     tell(_now_and_then(lambda: channel.send(pickle.dumps(_Alive()))))
