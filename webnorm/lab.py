@@ -125,13 +125,14 @@ def time_side_by_side(
         yield Began(running[event.index].index) if isinstance(event, timing.Turn) else event
 
     # What the copies went through, everything did.
-    by_speed = sorted(running, key=lambda one: timing.statistics(one.samples).median)
-    copies = [one for one in by_speed if one.result.roofline]
+    others = [one for one in running if not one.result.roofline]
+    copies = [one for one in running if one.result.roofline]
+    copies.sort(key=lambda one: timing.statistics(one.samples).median)
     drifted = bool(copies) and timing.drifting(copies[0].samples)
     usual_ns = usual_extra(board, stopwatch, pace, *copying)
     too_fast = faster_than_copying(board, stopwatch, running)
     measured_against = False
-    for one in copies + [one for one in running if not one.result.roofline]:
+    for one in copies + others:
         yield Began(one.index)
         if one.result.roofline and measured_against:
             # It would be no yardstick if it remembered something: nobody is measured against a slower copy.

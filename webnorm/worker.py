@@ -191,7 +191,8 @@ class Worker:
         if code < 0:
             known = {each.value: each.name for each in signal.Signals}
             name = known.get(-code, f"signal {-code}")
-            return f"the process crashed with {name}{', as where memory runs out' * (name == 'SIGKILL')}"
+            guess = ", as where memory runs out" if name == "SIGKILL" else ""
+            return f"the process crashed with {name}{guess}"
         return f"the process ended with exit status {code}"
 
 
