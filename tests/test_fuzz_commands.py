@@ -140,6 +140,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(arguments=asked())
 @example(arguments=["doctor", "--adapter", "9" * 5000])
 @example(arguments=["list", "--adapter", "²"])
+@example(arguments=["verify", "x" * 5000])
 @example(arguments=["show", "naive", "--option", "max_workgroups=" + "9" * 5000])
 @example(arguments=["bench", "--time-limit", "inf"])
 @example(arguments=["bench", "--seed", "9" * 40])

@@ -335,6 +335,11 @@ def test_a_folder_whose_name_is_not_utf_8(folder: Path) -> None:
             verify.read_package(path)
 
 
+def test_a_name_that_is_longer_than_any() -> None:
+    with pytest.raises(WebnormError, match=r"manifest.json: cannot be read: File name too long$"):
+        verify.read_package(Path("x" * 5000))
+
+
 def test_a_folder_that_may_not_be_read(folder: Path) -> None:
     if system.is_root():
         pytest.skip("root may read everything")

@@ -7,10 +7,8 @@ import reprlib
 from collections.abc import Iterable
 from typing import Any
 
-from webnorm.printable import one_line, shortened
+from webnorm.printable import MOST, one_line, shortened
 
-# What is told of a value, or a path, of any length.
-_MOST = 2000
 # A longer name than that is no slip of the pen; a longer list of those that there are helps nobody.
 _LONGEST = 100
 _MOST_LISTED = 600
@@ -27,7 +25,7 @@ class WebnormError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(shortened(one_line(message), _MOST))
+        super().__init__(shortened(one_line(message), MOST))
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> WebnormError:

@@ -9,6 +9,9 @@ import re
 _ONE_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LINES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+# What is told of a value, or a path, of any length.
+MOST = 2000
+
 
 def printable(text: str) -> str:
     """The text with escapes for what a terminal would obey; line feeds and tabs stay."""

@@ -8,7 +8,7 @@ import sys
 from typing import TextIO
 
 from webnorm.errors import WebnormError
-from webnorm.printable import one_line, printable
+from webnorm.printable import MOST, one_line, printable, shortened
 
 
 def say(text: str) -> None:
@@ -22,8 +22,8 @@ def emit(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print one line to standard error."""
-    print(f"webnorm: {one_line(text)}", file=sys.stderr)
+    """Print one line of bounded length to standard error."""
+    print(f"webnorm: {shortened(one_line(text), MOST)}", file=sys.stderr)
 
 
 def prepare() -> None:

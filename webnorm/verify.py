@@ -246,7 +246,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             ) from None
         raise WebnormError(f"{folder}: no such folder; expected one that `webnorm export OP` wrote") from None
     except OSError as error:
-        raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise _unreadable(path, error) from error
     except ValueError as error:
         raise WebnormError(f"{path}: not JSON ({error}); {_AGAIN}") from error
     _check_form(manifest, {"schema": int}, str(path))
@@ -277,7 +277,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 def _keep_inside(path: Path, folder: Path) -> None:
     """Raise WebnormError for a link out of the folder, which may lead to anything."""
-    if path.is_symlink() and not files.lies_in(path, folder):
+    try:
+        linked = path.is_symlink()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if linked and not files.lies_in(path, folder):
         raise WebnormError(f"{path}: it is a link that leads out of the folder, or nowhere; {_AGAIN}")
 
 
@@ -289,7 +293,11 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError:
         raise WebnormError(f"{path}: the file is missing; {_AGAIN}") from None
     except OSError as error:
-        raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> WebnormError:
+    return WebnormError(f"{path}: cannot be read: {error.strerror or error}")
 
 
 def _damaged(path: Path, digest: str | None, expected: str, what: str = "") -> WebnormError:
