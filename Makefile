@@ -31,12 +31,12 @@ bench: .venv/.installed
 test: lint .venv/.installed-browser
 	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
-# What the suite draws of each fuzzer, twenty times over and never the same, again and again until the time is up.
+# What the suite draws of each fuzzer, five times over and never the same, again and again until the time is up; the
+# round that is under way then comes to its end. One of twenty minutes hangs: others take one or two.
 fuzz: .venv/.installed-test
 	@end=$$(( $$(date +%s) + $(SECONDS) )); \
 	while [ $$(date +%s) -lt $$end ]; do \
-	  WEBNORM_FUZZ=20 timeout -s INT $$(( end - $$(date +%s) + 60 )) $(BIN)/pytest -x -q -n 2 tests/test_fuzz_*.py; \
-	  status=$$?; [ $$status -eq 0 ] || [ $$status -eq 124 ] || exit $$status; \
+	  WEBNORM_FUZZ=5 timeout 1200 $(BIN)/pytest -x -q -n 2 tests/test_fuzz_*.py || exit; \
 	done
 
 lint: .venv/.installed-test
