@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cheats import FIRST, NAIVE, PASS, Cheat
 from cheats import START as ROW
-from cheats import Cheat
 from fuzzing import examples
 from lab import GPU, KERNELS, covering, needs, option_problems, suited
 from webnorm.board import Board
 from webnorm.device import Device, _words_of
 from webnorm.kernel import Kernel, Variant, default_variant, load, runnable_variants, wgsl_root
 from webnorm.ops import make_inputs
+from webnorm.plan import POISON
 from webnorm.problem import Problem
 from webnorm.races import race
 from webnorm.render import render_shader
@@ -45,18 +46,18 @@ USES = {
         "shared_words[place] = place;\n    shared_words[shared_words[place]] = place;",
         False,
     ),
-    "atomics do not race": ("array<atomic<u32>, 4>", "atomicAdd(&shared_words[0], 1u);", False),
 }
 UNCLEAR = {
     "by its address": ("array<f32, 4>", "let where_it_is = &shared_words;\n    (*where_it_is)[0] = 1.0;"),
     "component by component": ("array<vec2<f32>, 4>", "shared_words[0].x = 1.0;"),
+    "by an atomic function": ("array<atomic<u32>, 4>", "let seen = atomicLoad(&shared_words[0]);"),
     "arrays of arrays": ("array<array<f32, 2>, 4>", "shared_words[0][1] = 1.0;"),
 }
 
 
 def using(folder: Path, kind: str, use: str) -> Kernel:
     """`two_pass` with more workgroup memory, which is read wherever it is a number for each row."""
-    read = "" if "atomic" in kind or "array<array" in kind else READ.get(kind, "")
+    read = "" if "array<array" in kind else READ.get(kind, "")
     text = TWO_PASS.replace("@compute", f"var<workgroup> shared_words: {kind};\n\n@compute")
     text = text.replace(START, f"\n    {use}\n{read}{START}")
     assert text.count("shared_words") >= 2
@@ -219,14 +220,6 @@ HONEST = {
         TILE,
         "tile[place] = 1.0; tile[place] += tile[place]; tile[place] *= 2.0;",
     ),
-    "an atomic": (
-        f"{TILE} var<workgroup> count: atomic<u32>;",
-        "tile[place] = f32(atomicAdd(&count, 1u) + atomicLoad( & count));",
-    ),
-    "an atomic in a struct": (
-        f"{TILE} struct Two {{ a: atomic<u32>, b: u32 }} var<workgroup> both: Two;",
-        "tile[place] = f32(atomicAdd(&both.a, 1u) + both.b);",
-    ),
     "read by many": (TILE, NEXT),
 }
 # Where nothing can be said.
@@ -239,6 +232,14 @@ UNSAID = {
     "a pointer with a comment": (TILE, "let p = & /* a */ tile[place]; *p = 1.0;"),
     "a pointer to a number": (KEPT, "let p = &kept; *p = 1.0;"),
     "a pointer that is handed on": (f"{KEPT} fn put(p: ptr<workgroup, f32>) {{ *p = 1.0; }}", "put(&kept);"),
+    "an atomic": (
+        f"{TILE} var<workgroup> count: atomic<u32>;",
+        f"if (place == 0u) {{ atomicStore(&count, 1u); }} tile[place] = f32(atomicLoad( & count)); {NEXT}",
+    ),
+    "an atomic in a struct": (
+        f"{TILE} struct Two {{ a: atomic<u32>, b: u32 }} var<workgroup> both: Two;",
+        "tile[place] = f32(atomicAdd(&both.a, 1u) + both.b);",
+    ),
     "a load for all": (KEPT, "let x = workgroupUniformLoad(&kept);"),
     "as a whole": (TILE, "var other = tile;"),
     "component by component": ("var<workgroup> kept: vec4<f32>;", "kept.x = 1.0;"),
@@ -406,11 +407,15 @@ def test_webnorms_kernels_can_be_watched(kernel: Kernel) -> None:
         assert len(watched.memory) == shader.text.count("var<workgroup>")
 
 
-def tried(device: Device, folder: Path, before: str, inside: str) -> Result:
-    """A kernel that is right, whatever it does to workgroup memory besides."""
+PASS_OF_NAIVE = NAIVE[NAIVE.index(PASS) : NAIVE.index("// [accuracy]")]
+
+
+def tried(device: Device, folder: Path, before: str, inside: str, runs: int = 1, rows: int = 70) -> Result:
+    """A kernel that is right, whatever it does to workgroup memory besides; it is run so many times."""
     changes = {"@compute": f"{before}\n@compute", ROW: f"    {inside}\n{ROW}"}
-    kernel = load(Cheat("used", changes).write(folder))
-    problem = Problem(rows=70, cols=64)
+    header = {PASS: PASS_OF_NAIVE * (runs - 1) + PASS}
+    kernel = load(Cheat("used", changes, header=header).write(folder))
+    problem = Problem(rows=rows, cols=64)
     variant = default_variant(kernel, problem, device.traits)
     board = Board(device, problem, make_inputs(kernel.op, problem), ())
     return try_variant(board, variant, watch=True)[0]
@@ -429,6 +434,23 @@ def test_a_race_fails_and_what_cannot_be_watched_does_not(device: Device, tmp_pa
         before, inside = UNSAID[name]
         found = tried(device, tmp_path, before.replace(", 32>", ", 256>"), inside)
         assert (found.status, found.watched) == ("pass", False), found.reason
+
+
+@pytest.mark.parametrize("found", [f"== {POISON}u", "== 0u", f"!= {POISON}u"])
+def test_nobody_knows_when_it_is_watched(found: str, device: Device, tmp_path: Path) -> None:
+    """Whatever else stands in the row of y decides on the barrier."""
+    barrier = f"if (bitcast<u32>({FIRST}.x) {found}) {{ {WAIT} }}"
+    inside = f"tile[place] = 1.0; {barrier} let other = tile[place ^ 1u];"
+    racing = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), inside, rows=64)
+    assert (racing.status, racing.watched) == ("fail", True), racing.reason
+
+
+def test_passes_of_one_entry_point_are_not_taken_for_each_other(device: Device, tmp_path: Path) -> None:
+    """Memory is written by one invocation in one of them and by others in the next."""
+    inside = f"tile[(place + u32({FIRST}.x == 0.0)) % 256u] = 1.0;"
+    for runs, watched in ((1, True), (2, False)):
+        found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), inside, runs, rows=64)
+        assert (found.status, found.watched) == ("pass", watched), found.reason
 
 
 def test_what_goes_wrong_in_watching_is_not_the_variants_fault(

@@ -25,7 +25,7 @@ from webnorm.reference import Answers
 from webnorm.render import Shader, render_shader
 from webnorm.results import Calls
 from webnorm.sameness import Sameness
-from webnorm.spoil import Remembered, Spoil, Spoiler
+from webnorm.spoil import Remembered, Spoil, Spoiler, of_outputs, of_scratch, spoiler_of
 from webnorm.stopwatch import Turns
 
 # The largest last-level cache of a GPU today: AMD's MI300 has 256 MB.
@@ -245,15 +245,7 @@ class Board:
         if op not in self._spoils:
             found = self.outputs(variant)
             self._spoils[op] = tuple(
-                self._spoiler.over(
-                    [
-                        Remembered(found.buffers[name][at], tensor.data_bytes(found.problem), dtype)
-                        for name, tensor in found.tensors.items()
-                        for dtype in [tensor.dtype(found.problem)]
-                    ],
-                    memory=False,
-                )
-                for at in range(self.sets)
+                self._spoiler.over(of_outputs(found, at), memory=False) for at in range(self.sets)
             )
         outputs, own = self._spoils[op], self._spoiler.over(self._own(plan))
 
@@ -268,21 +260,18 @@ class Board:
 
     def _own(self, plan: Plan) -> list[Remembered]:
         """What no other plan writes, and what calls share that wait for each other."""
-        return [
-            Remembered(buffer, buffer.size, "float32") for buffer in (*plan.scratch.values(), *self._shared)
-        ]
+        return [*of_scratch(plan), *(Remembered(buffer, buffer.size, "float32") for buffer in self._shared)]
 
     @property
     def _spoiler(self) -> Spoiler:
-        return _spoiler_of(self.device)
+        return spoiler_of(self.device)
 
     @property
     def _sameness(self) -> Sameness:
         return _sameness_of(self.device)
 
 
-# Compiled once for all boards of a device: a corpus has a hundred.
-_spoiler_of = lru_cache(maxsize=1)(Spoiler)
+# Compiled once for all boards of a device, as what spoils is.
 _sameness_of = lru_cache(maxsize=1)(Sameness)
 
 

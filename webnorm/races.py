@@ -1,4 +1,4 @@
-"""Races on workgroup memory, found by the watched rendering of a kernel, run once.
+"""Races on workgroup memory, found by the watched rendering of a kernel, run a few times.
 
 Two invocations of a workgroup race where both use one element of workgroup memory with no barrier between,
 and one of them writes. A program on the CPU runs invocations in an order in which most races do no harm, so
@@ -9,7 +9,7 @@ whoever comes first.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +17,10 @@ import numpy as np
 
 from webnorm.device import Device
 from webnorm.kernel import Variant
-from webnorm.plan import Inputs, Outputs, Plan, compile_shader
+from webnorm.plan import Inputs, Outputs, Plan, compile_shader, write
 from webnorm.problem import Array, Problem
 from webnorm.render import Shader, render_shader
+from webnorm.spoil import of_outputs, of_scratch, spoiler_of
 from webnorm.tokens import Unwatchable
 from webnorm.watched import HEAD, Watched
 
@@ -46,6 +47,9 @@ def race(
             return None
         workgroups = _most_workgroups(device, shader)
         entry_points = {step.entry_point: step.workgroup_size for step in shader.steps}
+        if len(entry_points) < len(shader.steps):
+            # Notes of one dispatch would be taken for those of another.
+            raise Unwatchable("two passes have the same entry point")
         size = 4 * watched.words(len(entry_points), workgroups)
         if size <= min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"]):
             break
@@ -62,25 +66,47 @@ def race(
     by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
     given = {name: array[:rows] if name in by_rows else array for name, array in arrays.items()}
     notes = device.create_buffer(math.ceil(size / 16) * 16)
-    device.handle.queue.write_buffer(notes, 0, np.zeros(notes.size // 4, np.uint32))
     outputs = Outputs(device, shader.problem, op.outputs(shader.problem))
     pipelines = compile_shader(device, shader, extra_bindings=1)
-    Plan(device, shader, Inputs(device, given).buffers, outputs.buffers, pipelines, [notes]).run()
-    seen, line, element, uneven = np.frombuffer(
-        device.handle.queue.read_buffer(notes, 0, 4 * HEAD), np.uint32
-    )
-    if not seen and uneven:
-        raise Unwatchable("a barrier that not all invocations of a workgroup come to, or too many barriers")
-    if not seen:
-        return None
-    name, index = next(
-        (one.name, int(element) - one.first) for one in reversed(watched.memory) if one.first <= element
-    )
-    file, number = shader.origins[int(line) - 1]
-    return (
-        f"{file}:{number}: a race: {name}[{index}] is used by two invocations with no barrier between, "
-        "and one of them writes it"
-    )
+    plan = Plan(device, shader, Inputs(device, given).buffers, outputs.buffers, pipelines, [notes])
+    if plan.dispatches > len(shader.steps):
+        raise Unwatchable("the rows are cut into slices")
+    for _ in _states(device, plan, outputs):
+        write(device, notes, np.zeros(size, np.uint8))
+        plan.run()
+        seen, line, element, uneven = np.frombuffer(
+            device.handle.queue.read_buffer(notes, 0, 4 * HEAD), np.uint32
+        )
+        if seen:
+            name, index = next(
+                (one.name, int(element) - one.first)
+                for one in reversed(watched.memory)
+                if one.first <= element
+            )
+            file, number = shader.origins[int(line) - 1]
+            return (
+                f"{file}:{number}: a race: {name}[{index}] is used by two invocations with no barrier "
+                "between, and one of them writes it"
+            )
+        if uneven:
+            raise Unwatchable(
+                "a barrier that not all invocations of a workgroup come to, or too many barriers"
+            )
+    return None
+
+
+def _states(device: Device, plan: Plan, outputs: Outputs) -> Iterator[None]:
+    """Put into outputs and scratch what a kernel may find there, lest it knows when it is watched: NaN that
+    is no one's (they are so at first), its own answers, zeros as in new buffers, and numbers.
+    """
+    yield
+    yield
+    found = [*of_outputs(outputs, 0), *of_scratch(plan)]
+    for one in found:
+        write(device, one.buffer, np.zeros(one.data_bytes, np.uint8))
+    yield
+    device.run_pass(spoiler_of(device).over(found).encode)
+    yield
 
 
 def _most_workgroups(device: Device, shader: Shader) -> int:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import wgpu
 
 from webnorm.device import Device
+from webnorm.plan import Outputs, Plan
 from webnorm.problem import DTYPES, Array
 
 _INVOCATIONS = 256
@@ -63,6 +65,19 @@ class Remembered(NamedTuple):
     buffer: Any
     data_bytes: int
     dtype: str
+
+
+def of_outputs(outputs: Outputs, at: int) -> list[Remembered]:
+    """A set of outputs."""
+    return [
+        Remembered(buffers[at], tensor.data_bytes(outputs.problem), tensor.dtype(outputs.problem))
+        for tensor, buffers in zip(outputs.tensors.values(), outputs.buffers.values(), strict=True)
+    ]
+
+
+def of_scratch(plan: Plan) -> list[Remembered]:
+    """A plan's scratch."""
+    return [Remembered(buffer, buffer.size, "float32") for buffer in plan.scratch.values()]
 
 
 class Spoiler:
@@ -170,3 +185,7 @@ class Spoiled:
             self._each.encode(compute)
         if self._plan is not None:
             self._plan.encode(compute, index)
+
+
+# Compiled once for all boards of a device: a corpus has a hundred.
+spoiler_of = lru_cache(maxsize=1)(Spoiler)

@@ -24,9 +24,6 @@ _NOTES_OF_ELEMENT = 4
 
 _PREFIX = "watch_"
 _ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
-_ATOMIC = re.compile(
-    r"atomic(?:Load|Store|Add|Sub|Max|Min|And|Or|Xor|Exchange|CompareExchangeWeak)", re.ASCII
-)
 # What the notes are made of and what tells the order of accesses: a text may declare another of that name.
 _MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)[iu]?")
@@ -191,9 +188,8 @@ class Watched:
             if code[opened] != "[":
                 raise self._unclear(at, f"{one.name} is used as a whole")
         if self._is_address(at - 1):
-            if code[at - 2] != "(" or not _ATOMIC.fullmatch(code[at - 3]):
-                raise self._unclear(at, f"{one.name} is passed on by its address")
-            return {} if one.is_array else {at: f"{one.name}[0u]"}
+            # To an atomic function, too: whether it races depends on what becomes of its result.
+            raise self._unclear(at, f"{one.name} is passed on by its address")
         start, end, in_part = at, closed + 1, False
         while True:
             if code[end] == ")" and code.partner[end] == start - 1:
