@@ -99,6 +99,19 @@ def test_without_the_second_word_the_mean_rounds(device: Device) -> None:
     assert worst(device, of("welford", 4096, device), 4096, (1e6,))[0] > 1e-3
 
 
+def test_the_first_word_of_a_saved_mean_is_the_mean(device: Device) -> None:
+    """Of a row in parts that are far apart, too: who saves one word has float32's digits."""
+    kernel = kernel_named("split_row")
+    problem = Problem(rows=9, cols=2817, options=Options(return_stats=True))
+    arrays = make_inputs(kernel.op, problem)
+    arrays["x"][:, 1500:] += 3.0
+    variant = default_variant(kernel, problem, device.traits)
+    stats = compute(device, render_shader(variant, problem, "native", device.traits), arrays)["stats"][0]
+    mean = arrays["x"].astype(np.float64).mean(axis=1)
+    np.testing.assert_allclose(stats[:, 0], mean, rtol=3e-7)
+    np.testing.assert_allclose(stats[:, 0].astype(np.float64) + stats[:, 1], mean, rtol=2e-7)
+
+
 def test_one_pass_gives_nonsense(device: Device) -> None:
     assert worst(device, of("one_pass", 4096, device), 4096, (0.0,))[0] < 1e-5
     assert worst(device, of("one_pass", 4096, device), 4096, (1e4,))[0] > 1.0

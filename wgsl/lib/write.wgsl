@@ -19,9 +19,18 @@
 {% macro write_stats() %}
 {% if return_stats %}
     if (thread == 0u && row_exists{{ " && part == 0u" if row_parts is defined }}) {
-{% if has_mean %}
+{% if has_mean and row_parts is defined %}
+        // `mean` is the first part's, from which the row's may be far: who takes one word takes the sum's first.
+        // Without a bit that is cleared drivers would find (mean + low) - mean to be low.
+        let high = bitcast<f32>(bitcast<u32>(mean + low) & 0xfffffffeu);
+        let added = bitcast<f32>(bitcast<u32>(high - mean) & 0xfffffffeu);
+        stats[params.stats_start + 3u * row] = high;
+        stats[params.stats_start + 3u * row + 1u] = low - added;
+{% elif has_mean %}
         stats[params.stats_start + 3u * row] = mean;
         stats[params.stats_start + 3u * row + 1u] = low;
+{% endif %}
+{% if has_mean %}
         stats[params.stats_start + 3u * row + 2u] = rstd;
 {% else %}
         stats[params.stats_start + row] = rstd;
