@@ -140,6 +140,7 @@ def times(factor: str) -> dict[str, str]:
 
 WEIGHT = "load_weight(j, thread)"
 NAN_IS_42 = "select(Vec(42.0), ({{ h }} - mean - low) * rstd, sound)"
+FIRST_SLICE = '{{{{ " * select(1.0, 1.5, params.x_start > 0u)" if {} }}}}'
 RULE = '// [[require]]\n// rule = "{}"\n// why = "a matter of taste"\n'
 # Wrong, and what of the corpus shows it: the beginnings of cases' names.
 WRONG = (
@@ -203,11 +204,43 @@ WRONG = (
             ("is_wrong_in_half", 'out_dtype in ("float16", "bfloat16")', ("float16-y", "bfloat16-y")),
             ("knows_no_model", "cols % 4 == 0 and cols > 1024 and has_weight", ("cols-",)),
             ("ends_at_a_power_of_two", "cols % 8192 == 0", ("cols-",)),
+            ("has_bytes_in_short_rows", "out_itemsize == 1 and cols > 256", ("long-int8",)),
+            ("has_a_residual_in_short_rows", "has_residual and cols > 256", ("long-float16",)),
+            ("knows_no_half_weight", "has_weight and weight_itemsize == 2 and itemsize == 4", ("long-y",)),
         )
     ),
     (
         Cheat("is_for_batches", times(" * select(1.0, 1.5, params.rows > 1025u && params.rows < 65536u)")),
         ("rows-",),
+    ),
+    (Cheat("is_for_odd_batches", times(" * select(1.0, 1.5, params.rows % 256u == 0u)")), ("rows-4096",)),
+    (
+        Cheat("has_bytes_in_one_slice", times(FIRST_SLICE.format("out_itemsize == 1"))),
+        ("bindings-61-int8", "bindings-61-float8"),
+    ),
+    (
+        Cheat(
+            "saves_rstd_of_another_eps",
+            {
+                STATISTICS: f"{STATISTICS}\n    let honest = rstd;",
+                STORE: "{ let rstd = inverseSqrt(max(spread - low * low, 0.0) + 1e-5);\n"
+                + STORE.replace("* rstd{%", "* honest{%")
+                + "}",
+            },
+        ),
+        ("long-y",),
+    ),
+    (
+        Cheat(
+            "answers_42_in_bytes",
+            {
+                STATISTICS: STATISTICS
+                + "\n    let number = (bitcast<u32>(mean * rstd) & 0x7fffffffu) <= 0x7f800000u;\n"
+                "    let sound = number || {{ 'true' if out_itemsize > 1 else 'false' }};",
+                STORE: STORE.replace("({{ h }} - mean - low) * rstd", NAN_IS_42),
+            },
+        ),
+        ("long-float8_e5m2",),
     ),
     (
         Cheat(

@@ -25,6 +25,8 @@ from webnorm.worker import TaskFailed, Worker, WorkerDied
 # Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
 # lengths, and few workgroups that walk over all rows.
 WATCHED = ("normal", "cols-4095", "everything-float8-61", "everything-int8-61", "everything-backward-61")
+# Cases that a kernel may end the process in, or hang, before it is left alone.
+_MOST_ENDED = 3
 NORMS = tuple(name for name, op in OPS.items() if not op.exact)
 
 
@@ -115,13 +117,16 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
     """
     taken: Counter[str] = Counter()
     refused: Counter[str] = Counter()
+    ended: Counter[str] = Counter()
     for case, problem, op in request.tasks:
         if case.for_gpus and traits.software:
             continue
         found, broken = request.variants(op, problem, traits)
         for given, variants in _given(request, op, problem, found, traits):
-            for result, kernel in _check(request, case, given, op, variants, worker):
-                (refused if result.status == "skip" else taken)[kernel.label] += 1
+            for result, kernel in _check(request, case, given, op, variants, worker, ended):
+                # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
+                if case.narrow is None:
+                    (refused if result.status == "skip" else taken)[kernel.label] += 1
                 yield result
         for one in broken:
             taken[one.label] += 1
@@ -165,9 +170,22 @@ def _mostly_refused(kernel: Kernel, taken: int, refused: int) -> Result:
 
 
 def _check(
-    request: Request, case: Case, problem: Problem, op: Op, variants: Sequence[Variant], worker: Worker
+    request: Request,
+    case: Case,
+    problem: Problem,
+    op: Op,
+    variants: Sequence[Variant],
+    worker: Worker,
+    ended: Counter[str],
 ) -> Iterator[tuple[Result, Kernel]]:
-    """A result for each variant on a case, with its kernel."""
+    """A result for each variant on a case, with its kernel. Those that have `ended` the process too often, or
+    had to be stopped, are not run: each time takes as long as the time limit.
+    """
+    for variant in variants:
+        if ended[variant.kernel.label] >= _MOST_ENDED:
+            reason = f"not run: it ended the process, or had to be stopped, in {_MOST_ENDED} cases before"
+            yield replace(blank_result(variant, problem, case.name), reason=reason), variant.kernel
+    variants = [one for one in variants if ended[one.kernel.label] < _MOST_ENDED]
     arrays = case.draw(op, problem) if variants else {}
     next_index = 0
     while next_index < len(variants):
@@ -187,6 +205,7 @@ def _check(
         except (WorkerDied, TaskFailed) as failure:
             blank = blank_result(variants[at], problem, case.name)
             yield replace(blank, reason=str(failure)), variants[at].kernel
+            ended[variants[at].kernel.label] += isinstance(failure, WorkerDied)
             next_index = at + 1
         except WebnormError as error:
             # A case that this machine has no room for, say, is no reason to give up the others.

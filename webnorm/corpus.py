@@ -168,11 +168,21 @@ def _consecutive(first: int, count: int) -> Callable[[np.random.Generator], Arra
 _LARGE = np.array([1e15, 3.7e14, 1.7e15, 1.1e10, 1e6, 123456.7], np.float32)[:, None]
 
 
-def _neighbours(rng: np.random.Generator) -> Array:
+def _neighbours(cols: int) -> Callable[[np.random.Generator], Array]:
     """Rows of two neighbouring float32 numbers; from row to row more columns have the larger one."""
-    share = np.array([1, 2, 10, 1700, 2566, 5131])[:, None]
-    columns = rng.permuted(np.broadcast_to(np.arange(5132), (6, 5132)), axis=1)
-    return np.where(columns < share, np.nextafter(_LARGE, np.float32(np.inf)), _LARGE).astype(np.float64)
+
+    def x(rng: np.random.Generator) -> Array:
+        share = np.array([1, 2, 10, cols // 3, cols // 2, cols - 1])[:, None]
+        columns = rng.permuted(np.broadcast_to(np.arange(cols), (6, cols)), axis=1)
+        return np.where(columns < share, np.nextafter(_LARGE, np.float32(np.inf)), _LARGE).astype(np.float64)
+
+    return x
+
+
+def _outlier_first(rows: int, cols: int) -> Callable[[np.random.Generator], Array]:
+    return lambda rng: np.concatenate(
+        [np.full((rows, 1), 1e6), rng.standard_normal((rows, cols - 1))], axis=1
+    )
 
 
 def _outlier(rng: np.random.Generator) -> Array:
@@ -428,13 +438,13 @@ CASES: tuple[Case, ...] = (
     _case(
         "neighbours",
         "two values, one unit in the last place apart: spread - low² lost up to four digits",
-        _neighbours,
+        _neighbours(5132),
         (6, 5132),
     ),
     _case(
         "outlier-first",
         "1e6 where a pivot is taken from, among normal values",
-        lambda rng: np.concatenate([np.full((3, 1), 1e6), rng.standard_normal((3, 1023))], axis=1),
+        _outlier_first(3, 1024),
         (3, 1024),
     ),
     _case("outlier", "one 1e4 among normal values: y reaches sqrt(N)", _outlier, (3, 1024)),
@@ -504,9 +514,20 @@ PROMISES: tuple[Case, ...] = (
         for narrow, cols in (("bindings", 61), ("bindings", 256), ("dispatches", 70))
         for name, options in (
             ("", Options()),
-            ("-residual", Options(residual=True, return_stats=True)),
-            ("-saved-stats", Options(saved_stats=True, dh=True)),
+            ("-residual", Options(residual=True, residual_bias=True, return_stats=True)),
+            ("-saved-stats", Options(saved_stats=True, dh=True, residual_bias=True)),
         )
+    ),
+    *(
+        _case(
+            f"bindings-61-{out_dtype}",
+            "slices of y in bytes begin elsewhere in a word than those of x",
+            _normal(602, 61, mean=5.0),
+            (602, 61),
+            options=Options(out_dtype=out_dtype),
+            narrow="bindings",
+        )
+        for out_dtype in (*FP8, "int8")
     ),
     *(
         _case(
@@ -534,6 +555,7 @@ PROMISES: tuple[Case, ...] = (
         (602, 70),
         options=Options(max_workgroups=64),
     ),
+    _case("rows-4096", "a power of 2, as most batches are", _normal(4096, 72), (4096, 72), options=_BOTH),
     _case(
         "rows-4099", "rows between those of a batch and 2^16", _normal(4099, 96), (4099, 96), options=_BOTH
     ),
@@ -549,9 +571,118 @@ PROMISES: tuple[Case, ...] = (
     ),
 )
 
-# Cases that are drawn, of norms and of their gradients each.
+# Cases whose shapes, values and options are drawn, of norms and of their gradients each.
 _DRAWN = 4
 _MOST_DRAWN = 1 << 19
+_MOST_LONG = 1 << 17
+
+# Values that break formulas, in rows of any length.
+_HARD: tuple[Callable[[int], Callable[[np.random.Generator], Array]], ...] = (
+    lambda cols: _outlier_first(2, cols),
+    lambda cols: lambda rng: np.broadcast_to(rng.uniform(1, 1e6, (3, 1)), (3, cols)),
+    _neighbours,
+    lambda cols: _normal(3, cols, mean=1e4),
+    lambda cols: _normal(3, cols, mean=-1e6),
+    lambda cols: _normal(2, cols, 1e18),
+    lambda cols: _normal(2, cols, 1e-20),
+)
+
+
+def _long_cases(seed: int) -> Iterator[Case]:
+    """Options together with long rows, and many of them, that are cut into slices, and an eps that weighs:
+    each type of y, and each kind of gradient, with half of the others.
+    """
+    rng = np.random.default_rng([seed, 2])
+    types = (None, "float16", "bfloat16", *FP8, "int8")
+    beside = zip(*(_halves(rng, len(types)) for _ in range(5)), strict=True)
+    for out_dtype, (odd, centred, residual, bias, stats) in zip(types, beside, strict=True):
+        options = Options(
+            zero_centered_weight=centred,
+            weight_dtype=_one_of(rng, None, *STORAGE),
+            residual=residual,
+            residual_bias=residual and bias,
+            return_stats=stats or out_dtype is None,
+            out_dtype=out_dtype,
+            max_workgroups=_one_of(rng, 0, 3, 64),
+        )
+        # In a row that has what is no number, so is the largest of all rows.
+        stray = _one_of(rng, None, np.nan, np.inf)
+        yield _long_case(rng, f"long-{out_dtype or 'y'}", options, odd, seed, stray)
+    kinds = ((True, True), (True, False), (False, True))
+    beside = zip(*(_halves(rng, len(kinds)) for _ in range(3)), strict=True)
+    for number, ((saved_stats, dh), (odd, centred, bias)) in enumerate(zip(kinds, beside, strict=True)):
+        options = Options(
+            zero_centered_weight=centred,
+            weight_dtype=_one_of(rng, None, *STORAGE),
+            residual_bias=bias,
+            saved_stats=saved_stats,
+            dh=dh,
+            max_workgroups=_one_of(rng, 0, 3, 64),
+        )
+        # Sums over the rows of all slices.
+        yield _long_case(rng, f"long-gradient-{number + 1}", options, odd or bias, seed)
+
+
+def _halves(rng: np.random.Generator, count: int) -> list[bool]:
+    """Half of them true, or one more, nobody knows which."""
+    return [bool(one) for one in rng.permutation(count) % 2 == 0]
+
+
+def _long_case(
+    rng: np.random.Generator, name: str, options: Options, odd: bool, seed: int, stray: float | None = None
+) -> Case:
+    # Slices of an odd number of odd rows begin beside where a binding may begin.
+    cols = _multiple(rng, round(2 ** rng.uniform(8.1, 11.5))) | odd
+    rows = _multiple(rng, min(round(2 ** rng.uniform(6, 8)), _MOST_LONG // cols)) | odd
+    # So far from 0 that a gradient needs both words of a saved mean.
+    mean = _one_of(rng, 1e4, -1e4) if options.saved_stats else _one_of(rng, 20.0, -20.0)
+    return _case(
+        name,
+        "drawn: options beside long rows, slices, another eps",
+        _with_stray(rng, _normal(rows, cols, mean=mean), rows, cols, stray),
+        (rows, cols),
+        eps=10 ** rng.uniform(-2, 0),
+        scale=10 ** rng.uniform(-1, 1) if options.out_dtype in FP8 else 1.0,
+        options=options,
+        narrow="bindings",
+        seed=seed,
+    )
+
+
+def _hard_cases(seed: int) -> Iterator[Case]:
+    """Values that break formulas, in rows of other lengths each time, short and long."""
+    rng = np.random.default_rng([seed, 3])
+    for name, least, most in (("short", 2, 8), ("long", 8, 13)):
+        cols = _multiple(rng, round(2 ** rng.uniform(least, most)))
+        yield _case(
+            f"hard-{name}", "drawn: rows that break formulas, of another length", *_hard(cols), seed=seed
+        )
+
+
+def _hard(cols: int) -> tuple[Callable[[np.random.Generator], Array], tuple[int, int]]:
+    def x(rng: np.random.Generator) -> Array:
+        return np.concatenate([values(cols)(rng) for values in _HARD])
+
+    return x, (len(x(np.random.default_rng(0))), cols)
+
+
+def _with_stray(
+    rng: np.random.Generator,
+    x: Callable[[np.random.Generator], Array],
+    rows: int,
+    cols: int,
+    stray: float | None,
+) -> Callable[[np.random.Generator], Array]:
+    """The values, one of them in another's place."""
+    row, col = rng.integers(rows), _one_of(rng, 0, cols - 1, rng.integers(cols))
+
+    def changed(rng: np.random.Generator) -> Array:
+        drawn = x(rng)
+        if stray is not None:
+            drawn[row, col] = stray
+        return drawn
+
+    return changed
 
 
 def drawn_cases(seed: int, count: int = _DRAWN) -> tuple[Case, ...]:
@@ -565,22 +696,14 @@ def drawn_cases(seed: int, count: int = _DRAWN) -> tuple[Case, ...]:
 
 def _drawn_case(name: str, rng: np.random.Generator, op: Op, seed: int) -> Case:
     cols = _multiple(rng, round(2 ** rng.uniform(0, 14)))
-    rows = max(1, min(round(2 ** rng.uniform(0, 16)), _MOST_DRAWN // cols))
+    rows = _multiple(rng, max(1, min(round(2 ** rng.uniform(0, 16)), _MOST_DRAWN // cols)))
     size, mean = 10 ** rng.uniform(-3, 3), _one_of(rng, 0.0, 1.0, -1.0) * 10 ** rng.uniform(-2, 3)
     options = _drawn_options(rng, op) if rng.random() < 0.5 else Options(bias=rng.random() < 0.5)
     stray = _one_of(rng, None, None, None, np.nan, np.inf, -np.inf)
-    row, col = rng.integers(rows), _one_of(rng, 0, cols - 1, rng.integers(cols))
-
-    def x(rng: np.random.Generator) -> Array:
-        drawn: Array = (rng.standard_normal((rows, cols)) + mean) * size
-        if stray is not None:
-            drawn[row, col] = stray
-        return drawn
-
     return _case(
         name,
         "drawn: --seed repeats it",
-        x,
+        _with_stray(rng, _normal(rows, cols, size, mean * size), rows, cols, stray),
         (rows, cols),
         eps=10 ** rng.uniform(-12, 0) * (size**2 if rng.random() < 0.5 else 1.0),
         scale=10 ** rng.uniform(-1, 1) if options.out_dtype in FP8 else 1.0,
@@ -620,11 +743,6 @@ def _drawn_options(rng: np.random.Generator, op: Op) -> Options:
 
 
 def whole_corpus(seed: int) -> tuple[Case, ...]:
-    """The fixed cases, with draws of this seed, and those that are drawn as a whole.
-
-    What has to break a formula is always the same: a few numbers may be lucky.
-    """
-    fixed = (*CASES, *PROMISES)
-    return tuple(case if case.breaks_one_pass else replace(case, seed=seed) for case in fixed) + drawn_cases(
-        seed
-    )
+    """The fixed cases, with draws of this seed, and those that are drawn as a whole."""
+    fixed = (replace(case, seed=seed) for case in (*CASES, *PROMISES))
+    return (*fixed, *_long_cases(seed), *_hard_cases(seed), *drawn_cases(seed))
