@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cheats import CHOOSY, IDLE, MARKING, REMEMBERING, WRONG, Cheat
-from lab import kernel_named
+from cheats import CHOOSY, IDLE, MARKING, PASS, REMEMBERING, WRONG, Cheat
+from lab import SOFTWARE, kernel_named
 from webnorm import check, lab, proof, timing
+from webnorm.board import Board
 from webnorm.corpus import CASES, Case, drawn_cases, whole_corpus
 from webnorm.device import Device
 from webnorm.kernel import Kernel, default_variant, load, wgsl_root
-from webnorm.ops import OPS
+from webnorm.ops import OPS, make_inputs
 from webnorm.plan import Plan
 from webnorm.problem import Problem
 from webnorm.results import Result
 from webnorm.stopwatch import SAMPLE_NS, WARM_UP_RUNS, Stopwatch
+from webnorm.trial import blank_result
+from webnorm.worker import WorkerDied
 
 
 class Here:
@@ -82,10 +85,68 @@ def test_passes_that_do_nothing_buy_no_time(
     usual_ns: float, slower: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a dispatch on spoiled buffers may take longer it may take once."""
+    board: Any = SimpleNamespace(sets=1)
     plan: Any = SimpleNamespace(dispatches=7)
     nothing: Any = None
     monkeypatch.setattr(proof, "_first_times", lambda *_: itertools.repeat((200.0, 100.0, range(1))))
-    assert proof.first_time(nothing, nothing, nothing, plan, 1, usual_ns).slower is slower
+    assert proof.first_time(board, nothing, nothing, plan, 1, usual_ns).slower is slower
+
+
+def test_a_pass_that_never_runs_buys_no_time(device: Device, tmp_path: Path) -> None:
+    """Of the steps a plan has those that are dispatched count."""
+    idle = f'{PASS}\n// entry_point = "main"\n// workgroup_size = 1024\n// workgroup_count = 0\n'
+    allowed = []
+    for cheat in (Cheat("plain"), Cheat("idle", header={"// [accuracy]": f"{idle}// [accuracy]"})):
+        kernel, problem = load(cheat.write(tmp_path)), Problem(rows=64, cols=256)
+        board = Board(device, problem, make_inputs(kernel.op, problem), ())
+        plan = board.prepare(default_variant(kernel, problem, device.traits))
+        allowed.append(proof._switching_ns(board, plan))
+    assert allowed[0] == allowed[1]
+
+
+def test_which_dispatches_are_looked_at_nobody_knows(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those on spoiled buffers, either version of the inputs."""
+    kernel, problem = kernel_named("naive"), Problem(rows=64, cols=256)
+    board = Board(device, problem, make_inputs(kernel.op, problem), ())
+    plan = board.prepare(default_variant(kernel, problem, device.traits))
+    looked_at: list[int] = []
+
+    def holds(_: Board, plan: Plan, golden: Any, dispatches: range) -> bool:
+        looked_at.append(board.version(plan, dispatches.stop - 1))
+        return True
+
+    monkeypatch.setattr(Board, "holds", holds)
+    monkeypatch.setattr(proof, "_slower", lambda ratios: False if len(ratios) == 40 else None)
+    monkeypatch.setattr(proof, "_MOST_RATIOS", 99)
+    _, pace = proof.yardstick(board, Stopwatch(device), 0.0)
+    found = proof.first_time(board, Stopwatch(device), pace, plan, 2, golden=(b"",))
+    assert found.strayed is None and set(looked_at) == {0, 1}
+    assert 5 < len(looked_at) < 36
+    monkeypatch.setattr(Board, "holds", lambda *_: False)
+    assert proof.first_time(board, Stopwatch(device), pace, plan, 2, golden=(b"",)).strayed is not None
+
+
+def test_a_kernel_that_ends_the_process_is_left_alone_after_a_while() -> None:
+    """The others of the corpus are checked to the end."""
+    asked = []
+
+    class Ending:
+        def stream(self, task: Any, job: lab.CheckJob) -> Iterator[Any]:
+            for index, spec in enumerate(job.variants):
+                yield lab.Began(index)
+                if "naive" in str(spec.path):
+                    asked.append(job.case)
+                    raise WorkerDied("no sign of life")
+                yield lab.Found(index, blank_result(spec.variant(), job.problem, job.case))
+
+    kernels = (kernel_named("naive"), kernel_named("two_pass"))
+    request = check.Request(kernels, CASES[:9])
+    found = list(check.run(request, Ending(), SOFTWARE))  # type: ignore[arg-type]
+    assert len(asked) == 3
+    assert [sum(one.kernel == kernel.name for one in found) for kernel in kernels] == [9, 9]
+    reasons = [one.reason or "" for one in found if one.kernel == "naive"]
+    assert sum("no sign of life" in reason for reason in reasons) == 3
+    assert sum("not run" in reason for reason in reasons) == 6
 
 
 @pytest.mark.parametrize("sets", [1, 4])

@@ -167,6 +167,8 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     assert data["command"].startswith("webnorm bench --rows 8,16 --cols 48") and data["time"].endswith("Z")
     assert data["schema"] == 1 and data["device"]["adapter"] == device.adapter.name
     assert {result["problem"]["rows"] for result in data["results"]} == {8, 16}
+    (seed,) = {result["problem"]["seed"] for result in data["results"]}
+    assert done.stdout.endswith(f"drawn with --seed {seed}\n")
     skipped = [result for result in data["results"] if result["status"] == "skip"]
     assert all("'subgroups'" in result["reason"] for result in skipped)
     assert bool(skipped) == ("subgroups" not in device.traits.features)
@@ -303,6 +305,14 @@ def test_check_of_what_auto_chooses(tmp_path: Path, device: Device) -> None:
         assert all(result["op"] == "layer_norm" and result["status"] == "pass" for result in results)
         cases = [result["case"] for result in results]
         assert set(cases) == {"rows-1", "shift-1e4"} and max(map(cases.count, cases)) <= most
+
+
+def test_check_of_the_copy(tmp_path: Path, device: Device) -> None:
+    for asked in (["--op", "copy"], ["--kernel", "copy"]):
+        done = webnorm(["check", *asked, "--case", "rows-1", "--json", "-"], tmp_path)
+        assert done.returncode == 0, done.stderr
+        results = json.loads(done.stdout)["results"]
+        assert {(result["op"], result["status"]) for result in results} == {("copy", "pass")}
 
 
 def test_check_of_a_users_array(tmp_path: Path, device: Device) -> None:

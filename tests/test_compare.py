@@ -405,3 +405,9 @@ def test_what_is_unclear_is_counted_and_refused_only_on_request() -> None:
 def test_the_gate_refuses_what_is_no_percentage(percent: float) -> None:
     with pytest.raises(WebnormError, match="percent is"):
         objections(verdicts(), percent)
+
+
+def test_numbers_drawn_from_another_seed_are_the_same_problem() -> None:
+    old = report(copy(times(1, 0.01, 1)), result(times(2, 0.01, 2)))
+    drawn = (replace(one, problem=replace(one.problem, seed=7)) for one in old.results)
+    assert {one.verdict for one in compare(old, report(*drawn)).comparisons} == {"SAME"}

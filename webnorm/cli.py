@@ -200,6 +200,15 @@ NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Leave the bias ou
 AllowSkippedOption = Annotated[
     bool, typer.Option("--allow-skipped", help="Exit 0 even where everything was skipped.")
 ]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        help="Repeats the draws of a run that printed it. Default: others each time.",
+        min=0,
+        max=2**64 - 1,
+    ),
+]
 TimeLimitOption = Annotated[
     float,
     typer.Option(
@@ -287,6 +296,13 @@ def _but_auto(
         if given and not named:
             raise WebnormError(f"{flag} goes with a kernel's name; auto chooses constants by itself")
     return named
+
+
+def _drawn(seed: int | None) -> int:
+    """The seed, or any where none was given: what a kernel knows of one says little of others."""
+    import secrets
+
+    return secrets.randbelow(_SEEDS) if seed is None else seed
 
 
 def _op_named(name: str | None) -> Op:
@@ -679,12 +695,7 @@ def check(
     ] = "float32",
     option: OptionOption = None,
     case: Annotated[list[str] | None, typer.Option("--case", help="Only this case; repeatable.")] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed", help="Repeats the draws of a run that printed it. Default: others each time.", min=0
-        ),
-    ] = None,
+    seed: SeedOption = None,
     input: Annotated[
         Path | None,
         typer.Option("--input", help="Check your own array, an .npy file, in place of the corpus."),
@@ -712,7 +723,6 @@ def check(
     --eps and --scale for the same values. Numbers are drawn anew in every run, and so are some shapes and
     options: the seed that is printed repeats them.
     """
-    import secrets
     from dataclasses import replace as changed
 
     from webnorm import check as checking
@@ -724,7 +734,7 @@ def check(
     from webnorm.worker import Worker
 
     console = _console(stderr=str(json) == "-")
-    seed = secrets.randbelow(_SEEDS) if seed is None else seed
+    seed = _drawn(seed)
     corpus = whole_corpus(seed)
     if cases:
         console.print(overview.corpus_table(corpus))
@@ -735,7 +745,7 @@ def check(
     ops = checking.NORMS if op == "all" else (home.name,)
     named = _but_auto(kernel, constant, all_constants)
     kernels, copies, broken = _kernels(named, ops, wgsl)
-    if named and not kernels:
+    if not kernels and (named or home.exact):
         kernels = copies
     ladder = _kernels(None, ops, wgsl)[0] if kernel and AUTO in kernel else []
     by_name = {one.name: one for one in corpus}
@@ -836,7 +846,7 @@ def bench_command(
     scale: ScaleOption = 1.0,
     distribution: Annotated[str, typer.Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
     eps: EpsOption = None,
-    seed: Annotated[int, typer.Option(help="Seed of the inputs.", max=2**64 - 1)] = 0,
+    seed: SeedOption = None,
     no_weight: NoWeightOption = False,
     no_bias: NoBiasOption = False,
     constant: ConstantOption = None,
@@ -916,6 +926,7 @@ def bench_command(
     if preset is not None and (rows or cols or op):
         raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
     home = _op_named(op)
+    seed = _drawn(seed)
     changes = {"dtype": dtype, "eps": eps, "distribution": distribution, "seed": seed, "scale": scale}
     asked = _tasks(
         home,
@@ -1002,6 +1013,7 @@ def bench_command(
         console.print()
         software = description.get("type") == "CPU"
         console.print(show_report.race_line(report().results, software), soft_wrap=True)
+        console.print(f"drawn with --seed {seed}", soft_wrap=True)
 
     drawn = [partial(plotting.plot, report(), plot)] if plot is not None and finished else []
     saved, printed = _writing(report(not interrupted), json, csv, markdown)
@@ -1022,7 +1034,9 @@ def _tasks(
     from webnorm import presets
 
     if preset is not None:
-        named = presets.preset_named(preset).changed(options, changes["dtype"], changes["eps"])
+        named = presets.preset_named(preset).changed(
+            options, changes["dtype"], changes["eps"], changes["seed"]
+        )
         return lambda traits, quick: (
             presets.quick_tasks(named, traits is not None and traits.software) if quick else named.tasks
         )

@@ -29,11 +29,11 @@ class Preset:
     summary: str
     tasks: tuple[Task, ...]
 
-    def changed(self, options: Sequence[str], dtype: str | None, eps: float | None) -> Preset:
-        """The same shapes with some options set (see Options.changed), another dtype, another eps."""
+    def changed(self, options: Sequence[str], dtype: str | None, eps: float | None, seed: int = 0) -> Preset:
+        """The same shapes with some options set (see Options.changed), another dtype, eps and seed."""
 
         def problem(task: Task) -> Problem:
-            given: dict[str, Any] = {"options": task.problem.options.changed(options)}
+            given: dict[str, Any] = {"options": task.problem.options.changed(options), "seed": seed}
             if dtype is not None:
                 given |= {"dtype": dtype, "eps": task.op.default_eps}
             if eps is not None:

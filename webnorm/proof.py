@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,8 @@ _ALONE = 16
 # Pairs of samples before anyone is blamed, since who shares a device is disturbed for several in a row, and
 # after which a ratio that is nearer to 1 than to the limit is not looked into; and at most.
 _MANY_RATIOS, _MOST_RATIOS = 15, 31
+# The share of pairs whose bits are read back, which takes longer than to time them.
+_LOOKED_AT = 0.5
 # Samples that end where no one could know.
 _ENDS = 3
 # A pass of one dispatch takes longer than its share of a pass of many; of several kernels the one more, the
@@ -100,14 +103,15 @@ def proved(
         return ended
     plan = one.plan
     usual_ns += _switching_ns(board, plan)
-    found = first_time(board, stopwatch, pace, plan, one.dispatches, usual_ns)
+    timed = partial(first_time, board, stopwatch, pace)
+    found = timed(plan, one.dispatches, usual_ns, golden=one.golden)
     if found.slower:
         # Unless something else keeps the device busy just now, which a copy then suffers from, too.
-        beside = first_time(board, stopwatch, pace, *copying, usual_ns)
+        beside = timed(*copying, usual_ns)
         usual_ratio = beside.ratio if beside.slower else 1.0
-        found = first_time(board, stopwatch, pace, plan, one.dispatches, usual_ns, usual_ratio, found.ratios)
-    if one.golden is not None and not board.holds(plan, one.golden, found.dispatches):
-        return _strayed(board, one, found.dispatches)
+        found = timed(plan, one.dispatches, usual_ns, usual_ratio, found.ratios, golden=one.golden)
+    if found.strayed is not None:
+        return _strayed(board, one, found.strayed)
     # Calls at once overlap as they like in a sample, and not across what spoils.
     if found.slower and board.calls == "one by one":
         reason = (
@@ -149,7 +153,10 @@ def _switching_ns(board: Board, plan: Plan) -> float:
     """What it takes to turn from what spoils to a plan, whose code and stacks are no longer in a cache."""
     if not board.device.traits.software:
         return 0.0
-    return _SWITCHING_NS + _INVOCATION_NS * max(step.workgroup_size for step in plan.shader.steps)
+    shader = plan.shader
+    # A pass of no workgroups is no dispatch.
+    run = [step for step in shader.steps if shader.workgroup_count(step, shader.problem.rows)]
+    return _SWITCHING_NS + _INVOCATION_NS * max((step.workgroup_size for step in run), default=0)
 
 
 def faster_than_copying(board: Board, stopwatch: Stopwatch, running: Sequence[Running]) -> dict[int, str]:
@@ -211,13 +218,13 @@ def _empty_ns(board: Board, stopwatch: Stopwatch) -> float:
 class FirstTime(NamedTuple):
     """What a dispatch on spoiled buffers takes beside one of a sample: nanoseconds more, of which there is no
     doubt; how many times as long, once those that are usual are taken off, in each pair; whether that is too
-    many; and the last such dispatches.
+    many; and such dispatches that left wrong bits, where some did.
     """
 
     extra_ns: float
     ratios: tuple[float, ...]
     slower: bool
-    dispatches: range
+    strayed: range | None = None
 
     @property
     def ratio(self) -> float:
@@ -234,10 +241,14 @@ def first_time(
     usual_ns: float = 0.0,
     usual_ratio: float = 1.0,
     earlier: Sequence[float] = (),
+    golden: Golden | None = None,
 ) -> FirstTime:
     """Time dispatches that are each the first on its set of buffers since everything was spoiled, in turn
     with samples of so many. What one may take longer without anything being remembered is `usual_ns`, and
     `usual_ratio` times of the rest. Where these do not tell, those and `earlier` ratios do.
+
+    The last of them have to leave the `golden` bits and, with one set of buffers, those of half of the pairs,
+    nobody knows which.
     """
     extra: list[float] = []
     ratios: list[float] = []
@@ -248,9 +259,13 @@ def first_time(
         slower = _slower(ratios)
         if slower is None and len(ratios) == _MOST_RATIOS:
             slower = bool(earlier) and _slower([*earlier, *ratios]) is True
+        # Several sets hold answers to both versions of the inputs.
+        looked_at = slower is not None or (board.sets == 1 and random.random() < _LOOKED_AT)
+        if golden is not None and looked_at and not board.holds(plan, golden, last):
+            return FirstTime(0.0, tuple(ratios), False, last)
         if slower is not None:
             certain, _ = runs.median_interval(np.array(extra))
-            return FirstTime(max(0.0, certain), tuple(ratios), slower, last)
+            return FirstTime(max(0.0, certain), tuple(ratios), slower)
     raise AssertionError("_first_times does not end")
 
 
@@ -278,30 +293,32 @@ def _first_times(
     spoiling = board.spoiling(plan)
     noise = spoiling(range(sets))
     each = board.spoil_scratch(plan) if board.calls == "one by one" else None
-    count = -(-dispatches // sets) * sets
+    least = -(-dispatches // sets) * sets
     exact = stopwatch.method == "timestamp" and not board.device.traits.software
 
-    def difference(each: Spoil | None, every: int) -> tuple[timing.Reading, range]:
+    def difference(each: Spoil | None, every: int, count: int) -> tuple[timing.Reading, range]:
         alone = stopwatch.submit(Spoiled(noise, each, every), board.turns.take(count))
         numbers = board.turns.take(count)
         both = stopwatch.submit(Spoiled(noise, each, every, plan), numbers)
         return lambda: both() - alone(), numbers
 
     while True:
+        # With one set the last of them takes one version of the inputs or the other.
+        count = least + (random.randrange(2) if sets == 1 else 0)
         # It may take turns of its own.
         pace.ready()
         board.turns.begin_round(count)
         if exact:
             sample = _sample(board, stopwatch, spoiling, plan, board.turns.take(count))
         else:
-            sample, _ = difference(None, count)
+            sample, _ = difference(None, count, count)
         if exact and sets == 1:
-            numbers = [board.turns.take(1) for _ in range(min(dispatches, _ALONE))]
+            numbers = [board.turns.take(1) for _ in range(min(count, _ALONE + count % 2))]
             singles = [_sample(board, stopwatch, spoiling, plan, number) for number in numbers]
             sampled, first = sample(), float(np.median([reading() for reading in singles]))
             last = numbers[-1]
         else:
-            single, last = difference(each, sets)
+            single, last = difference(each, sets, count)
             sampled, first = sample(), single()
         pace.worked()
         yield first, sampled, last
