@@ -49,7 +49,9 @@ def test_escapes() -> None:
 
 def test_long_texts_keep_both_ends() -> None:
     assert shortened("x" * 10, 10) == "x" * 10
-    assert shortened("a" * 500 + "b" * 500, 100) == f"{'a' * 75} [900 characters] {'b' * 25}"
+    short = shortened("a" * 500 + "b" * 500, 122)
+    assert short == f"{'a' * 75} [of 1000 characters] {'b' * 25}"
+    assert len(short) == 122 and shortened(short, 122) == short
 
 
 @pytest.mark.parametrize("hostile", [HOSTILE, *NAMES])

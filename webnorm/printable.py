@@ -24,11 +24,16 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or its beginning and its end where it has more than `most` characters."""
+    """The text, or `most` characters where it has more: its beginning, how many it had, and its end.
+
+    Shortening once more changes nothing, so what is read and written again stays as it is.
+    """
     if len(text) <= most:
         return text
-    end = most // 4
-    return f"{text[: most - end]} [{len(text) - most} characters] {text[len(text) - end :]}"
+    told = f" [of {len(text)} characters] "
+    left = most - len(told)
+    end = left // 4
+    return f"{text[: left - end]}{told}{text[len(text) - end :]}"
 
 
 def _escaped(found: re.Match[str]) -> str:

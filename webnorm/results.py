@@ -298,8 +298,7 @@ def _no_longer_than(most: int) -> Callable[[Any], str]:
 
 
 _string, _integer, _flag = _exactly(str), _exactly(int), _exactly(bool)
-# What `to_json` shortens has a few words more.
-_name, _text = _no_longer_than(_MOST_NAME), _no_longer_than(_MOST_TEXT + 100)
+_name, _text = _no_longer_than(_MOST_NAME), _no_longer_than(_MOST_TEXT)
 _SHOWN_OF_DEVICE = ("adapter", "vendor", "backend", "type", "driver", "wgpu")
 _REQUIRED = ("op", "kernel", "constants", "problem", "status")
 _PROBLEM_REQUIRED = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
