@@ -41,6 +41,7 @@ def test_a_program_that_is_interrupted_goes_on(device: Device) -> None:
     program = [sys.executable, str(Path(__file__).with_name("interrupted.py")), str(TIMES)]
     rng = random.Random(0)
     ready = threading.Event()
+    longest = 0.04
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
 
         def interrupt() -> None:
@@ -48,7 +49,7 @@ def test_a_program_that_is_interrupted_goes_on(device: Device) -> None:
             while True:
                 ready.wait(2)
                 ready.clear()
-                time.sleep(0.04 * rng.random() ** 2)
+                time.sleep(longest * rng.random() ** 2)
                 if child.poll() is not None:
                     return
                 child.send_signal(signal.SIGINT)
@@ -60,7 +61,9 @@ def test_a_program_that_is_interrupted_goes_on(device: Device) -> None:
         assert child.stdout is not None and child.stderr is not None
         said = ""
         for line in child.stdout:
-            if line == "ready\n":
+            if line.startswith("ready "):
+                # On a busy machine a turn that is always broken off never comes to its end.
+                longest = max(0.04, 2 * float(line.split()[1]))
                 ready.set()
             else:
                 said = line
