@@ -293,7 +293,7 @@ def _first_times(
     spoiling = board.spoiling(plan)
     noise = spoiling(range(sets))
     each = board.spoil_scratch(plan) if board.calls == "one by one" else None
-    least = -(-dispatches // sets) * sets
+    count = -(-dispatches // sets) * sets
     exact = stopwatch.method == "timestamp" and not board.device.traits.software
 
     def difference(each: Spoil | None, every: int, count: int) -> tuple[timing.Reading, range]:
@@ -303,17 +303,18 @@ def _first_times(
         return lambda: both() - alone(), numbers
 
     while True:
-        # With one set the last of them takes one version of the inputs or the other.
-        count = least + (random.randrange(2) if sets == 1 else 0)
         # It may take turns of its own.
         pace.ready()
-        board.turns.begin_round(count)
+        board.turns.begin_round(sets)
+        if sets == 1:
+            # The last of them takes one version of the inputs or the other: this passes over a number or not.
+            board.turns.take(random.randrange(2))
         if exact:
             sample = _sample(board, stopwatch, spoiling, plan, board.turns.take(count))
         else:
             sample, _ = difference(None, count, count)
         if exact and sets == 1:
-            numbers = [board.turns.take(1) for _ in range(min(count, _ALONE + count % 2))]
+            numbers = [board.turns.take(1) for _ in range(min(count, _ALONE))]
             singles = [_sample(board, stopwatch, spoiling, plan, number) for number in numbers]
             sampled, first = sample(), float(np.median([reading() for reading in singles]))
             last = numbers[-1]
