@@ -136,6 +136,52 @@ def test_which_dispatches_are_looked_at_nobody_knows(
     assert proof.first_time(board, Stopwatch(device), pace, plan, 2, golden=(b"",)).strayed is not None
 
 
+class Sliced:
+    """A pass on a GPU that others use: every dispatch takes as long, and after its slice of time a submission
+    waits for theirs.
+    """
+
+    def __init__(self) -> None:
+        self.work_ns = 0.0
+
+    def set_pipeline(self, pipeline: Any) -> None:
+        """Takes no time."""
+
+    def set_bind_group(self, index: int, group: Any, offsets: Any = ()) -> None:
+        """Takes no time."""
+
+    def dispatch_workgroups(self, *counts: int) -> None:
+        self.work_ns += 3e3
+
+    @property
+    def ns(self) -> float:
+        return self.work_ns + self.work_ns // 1.5e6 * 15e6
+
+
+@pytest.mark.parametrize("sets", [1, 3, 64, 512])
+@pytest.mark.parametrize("name", ["registers", "tiles"])
+def test_who_shares_a_gpu_is_not_blamed(
+    name: str, sets: int, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "traits", replace(device.traits, software=False))
+    kernel, problem = kernel_named(name, "layer_norm_backward"), Problem(rows=8, cols=64)
+    board = Board(device, problem, make_inputs(kernel.op, problem), (), sets)
+    plan, stopwatch = board.prepare(default_variant(kernel, problem, device.traits)), Stopwatch(device)
+    stopwatch.method = "timestamp"
+
+    def submit(self: Stopwatch, plan: Plan, dispatches: range) -> timing.Reading:
+        compute = Sliced()
+        for index in dispatches:
+            plan.encode(compute, index)
+        return lambda: compute.ns / len(dispatches)
+
+    monkeypatch.setattr(Stopwatch, "submit", submit)
+    _, dispatches = proof.sampler(board, stopwatch, plan)
+    pace: Any = SimpleNamespace(ready=lambda: None, worked=lambda: None)
+    found = proof.first_time(board, stopwatch, pace, plan, dispatches)
+    assert found.ratio == pytest.approx(1) and not found.slower
+
+
 def test_a_kernel_that_ends_the_process_is_left_alone_after_a_while() -> None:
     """The others of the corpus are checked to the end."""
     asked = []

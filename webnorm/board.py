@@ -176,14 +176,13 @@ class Board:
         return plan.input_set(index) % self.versions
 
     def holds(self, plan: Plan, golden: Golden, dispatches: range) -> bool:
-        """Whether every set has the bits that the last of these dispatches on it had to put there, with all
-        guards intact.
+        """Whether every set that these dispatches wrote has the bits that the last of them on it had to put
+        there, with all guards intact.
         """
         outputs = self.outputs(plan.shader.variant)
-        last = dispatches.stop - 1
-        found = [self.version(plan, last - (last - at) % self.sets) for at in range(self.sets)]
-        for version in set(found):
-            members = [at for at, own in enumerate(found) if own == version]
+        last = dispatches[-self.sets :]
+        for version in {self.version(plan, index) for index in last}:
+            members = [index % self.sets for index in last if self.version(plan, index) == version]
             got = self._read(plan, version, members[0])
             if not all(intact for _, intact in got.values()) or digest(got) != golden[version]:
                 return False

@@ -38,10 +38,6 @@ class Turns:
         begin, self._next = self._next, self._next + count
         return range(begin, self._next)
 
-    def begin_round(self, sets: int) -> None:
-        """Pass over numbers so that the next one is that of the first set."""
-        self._next = -(-self._next // sets) * sets
-
 
 class _Slot(NamedTuple):
     """Where the two timestamps of a sample go: queries, the buffer that they are resolved to, one to map."""
