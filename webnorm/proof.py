@@ -306,12 +306,11 @@ def _first_times(
     def difference(each: Spoil | None, every: int) -> tuple[timing.Reading, range]:
         numbers = board.turns.take(count)
         noise = spoiling(numbers)
-        without = stopwatch.submit(Spoiled(noise, each, every), numbers)
-        both = stopwatch.submit(Spoiled(noise, each, every, plan), numbers)
+        without = stopwatch.submit(Spoiled(noise, each, every, first=numbers.start), numbers)
+        both = stopwatch.submit(Spoiled(noise, each, every, plan, numbers.start), numbers)
         return lambda: both() - without(), numbers
 
     while True:
-        # It may take turns of its own.
         pace.ready()
         if sets == 1:
             # The last of them takes one version of the inputs or the other: this passes over a number or not.

@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,17 +170,18 @@ class Spoiled:
     """Dispatches of a plan among others that spoil what they leave; without a plan the others alone, to be
     timed beside.
 
-    `noise` goes over everything before the first dispatch and then before every so many, `each` comes before
-    the ones between. Encoded once.
+    `noise` goes over everything before the dispatch of number `first` and then before every so many, `each`
+    comes before the ones between.
     """
 
-    def __init__(self, noise: Spoil, each: Spoil | None, every: int, plan: Any = None) -> None:
-        self._noise, self._each, self._plan = noise, each, plan
-        self._noisy = cycle(at == 0 for at in range(every))
+    def __init__(
+        self, noise: Spoil, each: Spoil | None, every: int, plan: Any = None, first: int = 0
+    ) -> None:
+        self._noise, self._each, self._every, self._plan, self._first = noise, each, every, plan, first
 
     def encode(self, compute: Any, index: int = 0) -> None:
         """Put the dispatches of this number into a compute pass."""
-        if next(self._noisy):
+        if (index - self._first) % self._every == 0:
             self._noise.encode(compute)
         elif self._each is not None:
             self._each.encode(compute)
