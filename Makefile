@@ -63,7 +63,7 @@ clean:
 
 # Chromium for the pages, and Tint in the user's cache, which `make clean` leaves alone. Without them (no root, no
 # network, no node) the other tests still run, and pytest names the skipped ones with the reason.
-.venv/.installed-browser: .venv/.installed-test webnorm/tint.py
+.venv/.installed-browser: .venv/.installed-test webnorm/web/tint.py
 	@$(BIN)/webnorm doctor --mend --browser && touch $@ || \
 	  echo "The tests of pages in a browser and of shaders in Tint may be skipped." >&2
 

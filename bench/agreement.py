@@ -24,12 +24,12 @@ from bench import record
 from bench.arguments import positive, run
 from bench.contenders import COPIES
 from bench.numerics import DOCS, between_markers
-from webnorm.device import AdapterInfo, find_adapter, open_device
 from webnorm.errors import WebnormError
 from webnorm.files import write_text
-from webnorm.ops import OPS
-from webnorm.presets import Task, tasks
-from webnorm.results import Result, best, read, time_text
+from webnorm.gpu.device import AdapterInfo, find_adapter, open_device
+from webnorm.lab.results import Result, best, read, time_text
+from webnorm.norms.ops import OPS
+from webnorm.norms.presets import Task, tasks
 
 PAGE = DOCS / "measuring.md"
 # Large, small, few long rows; forward and backward.

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from webnorm.cli import INTERRUPTED
+from webnorm.cli.app import INTERRUPTED
 from webnorm.errors import WebnormError
-from webnorm.ops import OPS
-from webnorm.problem import STORAGE
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import STORAGE
 
 
 def parser(description: str | None, out: str) -> argparse.ArgumentParser:

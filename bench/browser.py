@@ -16,18 +16,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench.arguments import command, ops_and_dtypes, parser, run, shapes
-from webnorm import bench, export, timing
-from webnorm.board import Board
-from webnorm.bundle import CLASSES
-from webnorm.device import Device, find_adapter, open_device
 from webnorm.files import check_writable, write_text
-from webnorm.kernel import best_variant, discover
-from webnorm.native import natively
-from webnorm.ops import OPS, Op, make_inputs
-from webnorm.plan import Plan
-from webnorm.problem import Problem
-from webnorm.proof import yardstick
-from webnorm.stopwatch import Stopwatch
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device, find_adapter, open_device
+from webnorm.gpu.plan import Plan
+from webnorm.gpu.stopwatch import Stopwatch
+from webnorm.kernels.kernel import best_variant, discover
+from webnorm.lab import bench
+from webnorm.lab.board import Board
+from webnorm.lab.proof import yardstick
+from webnorm.norms.ops import OPS, Op, make_inputs
+from webnorm.norms.problem import Problem
+from webnorm.web import export
+from webnorm.web.bundle import CLASSES
+from webnorm.web.native import natively
 
 _SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
 

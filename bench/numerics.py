@@ -24,11 +24,11 @@ from webnorm import (
     render_shader,
     select,
 )
-from webnorm.device import Device
 from webnorm.files import write_text
-from webnorm.kernel import Kernel, default_variant
-from webnorm.ops import complete_inputs
-from webnorm.reference import normalise
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import Kernel, default_variant
+from webnorm.norms.ops import complete_inputs
+from webnorm.norms.reference import normalise
 
 DOCS = Path(__file__).parents[1] / "docs"
 ROWS, COLS = 16, 4096

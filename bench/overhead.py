@@ -25,21 +25,22 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.arguments import positive, run
-from webnorm import functional, timing
-from webnorm.arrays import GpuArray, read
-from webnorm.auto import choose
-from webnorm.board import Board
-from webnorm.device import Device, find_adapter, open_device
+from webnorm.calls import functional
+from webnorm.calls.arrays import GpuArray, read
+from webnorm.choice.auto import choose
+from webnorm.choice.tuning import Platform, applicable
 from webnorm.errors import WebnormError
 from webnorm.files import check_writable, write_text
-from webnorm.kernel import discover
-from webnorm.ops import OPS, Op, make_inputs
-from webnorm.plan import Plan, write
-from webnorm.problem import DTYPES, STORAGE, Problem
-from webnorm.results import time_text
-from webnorm.stopwatch import WARM_UP_RUNS, Stopwatch
-from webnorm.tuning import Platform, applicable
-from webnorm.worker import TaskFailed, Worker, WorkerDied
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device, find_adapter, open_device
+from webnorm.gpu.plan import Plan, write
+from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
+from webnorm.kernels.kernel import discover
+from webnorm.lab.board import Board
+from webnorm.lab.results import time_text
+from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+from webnorm.norms.ops import OPS, Op, make_inputs
+from webnorm.norms.problem import DTYPES, STORAGE, Problem
 
 # What keeps compiled shaders on disk: Mesa's cache and NVIDIA's.
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}

@@ -33,20 +33,21 @@ from bench.record_plot import plot
 from bench.record_tables import RECORDED, Summary, to_markdown
 from bench.repeated import RepeatedRows
 from bench.sections import SECTIONS, X_BYTES, Section
-from webnorm import bench, lab, timing
-from webnorm.auto import Chosen, choose
-from webnorm.device import AdapterInfo, Device, Traits, adapters, find_adapter, open_device
+from webnorm.choice.auto import Chosen, choose
 from webnorm.errors import WebnormError
 from webnorm.files import check_writable, write_text
-from webnorm.kernel import Variant, best_variant, default_variant, discover
-from webnorm.ops import OPS, plain
-from webnorm.origin import origin_of
-from webnorm.plan import check_memory
-from webnorm.presets import Task
-from webnorm.problem import STORAGE, Problem
-from webnorm.reference import Answers
-from webnorm.results import Calls, Report, Result, read, to_csv, to_json
-from webnorm.trial import with_samples
+from webnorm.gpu import timing
+from webnorm.gpu.device import AdapterInfo, Device, Traits, adapters, find_adapter, open_device
+from webnorm.gpu.plan import check_memory
+from webnorm.kernels.kernel import Variant, best_variant, default_variant, discover
+from webnorm.lab import bench, lab
+from webnorm.lab.origin import origin_of
+from webnorm.lab.results import Calls, Report, Result, read, to_csv, to_json
+from webnorm.lab.trial import with_samples
+from webnorm.norms.ops import OPS, plain
+from webnorm.norms.presets import Task
+from webnorm.norms.problem import STORAGE, Problem
+from webnorm.norms.reference import Answers
 
 # How a record times: one caller's calls.
 CALLS: Calls = "one by one"

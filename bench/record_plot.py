@@ -10,9 +10,9 @@ from typing import Any
 from bench.contenders import COPIES, NAMES
 from bench.record_tables import Summary, summaries
 from bench.sections import SECTIONS
+from webnorm.cli.plot import COLOURS, MARKERS
 from webnorm.files import replacing
-from webnorm.plot import COLOURS, MARKERS
-from webnorm.results import Report
+from webnorm.lab.results import Report
 
 _OWN = "webnorm"
 _COPY = "best copy"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bench.contenders import NAMES
 from bench.sections import SECTIONS, Goal
-from webnorm.problem import Problem
-from webnorm.results import Report, Result, best, device_text
+from webnorm.lab.results import Report, Result, best, device_text
+from webnorm.norms.problem import Problem
 
 # What a record's device says of its sections: when each was recorded, and with which command.
 RECORDED = "recorded"

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from webnorm.accuracy import Accuracy, assess
-from webnorm.board import Board
-from webnorm.device import Device
 from webnorm.errors import WebnormError
-from webnorm.kernel import Variant
-from webnorm.ops import Op, make_inputs
-from webnorm.parts import in_parts
-from webnorm.plan import Plan
-from webnorm.problem import Array, Problem
-from webnorm.reference import Answer, Answers
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Plan
+from webnorm.kernels.kernel import Variant
+from webnorm.lab.accuracy import Accuracy, assess
+from webnorm.lab.board import Board
+from webnorm.norms.ops import Op, make_inputs
+from webnorm.norms.parts import in_parts
+from webnorm.norms.problem import Array, Problem
+from webnorm.norms.reference import Answer, Answers
 
 # Elements of x that are drawn and held against float64.
 _ELEMENTS = 1 << 22

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from webnorm.device import BROWSER
-from webnorm.ops import OPS
-from webnorm.presets import Task, tasks
-from webnorm.problem import DTYPES
+from webnorm.gpu.device import BROWSER
+from webnorm.norms.ops import OPS
+from webnorm.norms.presets import Task, tasks
+from webnorm.norms.problem import DTYPES
 
 # Bytes of x, unless the command asks for others: more than the last-level cache of any GPU that is not AMD's
 # largest.

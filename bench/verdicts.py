@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.arguments import positive, run
-from webnorm import bench, results, runs
-from webnorm.compare import compare
 from webnorm.errors import WebnormError
-from webnorm.results import Report, Result
+from webnorm.lab import bench, results, runs
+from webnorm.lab.compare import compare
+from webnorm.lab.results import Report, Result
 
 ROWS, COLS = 256, 1024
 # The kernel with the first of the constants is what becomes slower.

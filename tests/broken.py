@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from webnorm.device import Device
-from webnorm.kernel import wgsl_root
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import wgsl_root
 
 NAIVE = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
 REPLACED: dict[str, dict[str, str]] = {

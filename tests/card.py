@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from webnorm.timing import Reading, Sampler
+from webnorm.gpu.timing import Reading, Sampler
 
 
 @dataclass

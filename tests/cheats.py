@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from webnorm.corpus import CASES, PROMISES
-from webnorm.kernel import wgsl_root
+from webnorm.kernels.kernel import wgsl_root
+from webnorm.norms.corpus import CASES, PROMISES
 
 NAIVE = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
 STATISTICS = '{% include "lib/statistics.wgsl" %}'

@@ -18,8 +18,9 @@ from unittest.mock import patch
 
 import pytest
 
-from webnorm import cli, worker
-from webnorm.worker import Task, Worker
+from webnorm.cli import app as cli
+from webnorm.lab import worker
+from webnorm.lab.worker import Task, Worker
 
 
 class _Shared(Worker):

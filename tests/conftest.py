@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import commands
-from webnorm import cli
-from webnorm.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
+from webnorm.cli import app as cli
 from webnorm.errors import WebnormError
+from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
 
 # Most of the suite's time is Mesa's. Without LLVM's passes it compiles in three quarters of it, and the code
 # is little slower on inputs this small. `GALLIVM_PERF= make test` has the passes run.

@@ -17,7 +17,7 @@ from collections import Counter
 import numpy as np
 
 import webnorm
-from webnorm.problem import Array
+from webnorm.norms.problem import Array
 
 
 def norm(x: Array) -> Array:

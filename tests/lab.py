@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 import tally
-from webnorm.accuracy import Accuracy, assess
-from webnorm.corpus import OPTION_CASES, OPTION_GRID, Case, problems
-from webnorm.device import Device, Traits, _words_of
-from webnorm.expression import parse
-from webnorm.kernel import Kernel, Variant, default_variant, discover, runnable_variants, select
-from webnorm.ops import Op, complete_inputs, make_inputs
-from webnorm.plan import Inputs, Outputs, Plan, check_memory, compile_shader
-from webnorm.problem import STORAGE, Array, Problem
-from webnorm.reference import Answer, Answers
-from webnorm.render import Shader, render_shader
-from webnorm.search import distance
+from webnorm.gpu.device import Device, Traits, _words_of
+from webnorm.gpu.plan import Inputs, Outputs, Plan, check_memory, compile_shader
+from webnorm.kernels.expression import parse
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, discover, runnable_variants, select
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.lab.accuracy import Accuracy, assess
+from webnorm.lab.search import distance
+from webnorm.norms.corpus import OPTION_CASES, OPTION_GRID, Case, problems
+from webnorm.norms.ops import Op, complete_inputs, make_inputs
+from webnorm.norms.problem import STORAGE, Array, Problem
+from webnorm.norms.reference import Answer, Answers
 
 KERNELS = tuple(discover())
 NORMS = tuple(kernel for kernel in KERNELS if kernel.op.name == "layer_norm")

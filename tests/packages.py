@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from webnorm.export import Request, package, request_for, write
+from webnorm.web.export import Request, package, request_for, write
 
 
 @dataclass(frozen=True)

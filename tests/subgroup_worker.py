@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterator
 
 from lab import FAMILIES, STABLE, covering, run, suited
-from webnorm.device import Device, open_device
-from webnorm.kernel import Kernel, Variant, default_variant
-from webnorm.problem import Problem
+from webnorm.gpu.device import Device, open_device
+from webnorm.kernels.kernel import Kernel, Variant, default_variant
+from webnorm.norms.problem import Problem
 
 # Each process tries what falls to its own size when the pairs of all of them are covered.
 SIZES = (4, 8, 16)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from lab import GPU, kernel_named
-from webnorm.accuracy import Accuracy, Tolerance, assess, rounded_to, tolerance
-from webnorm.kernel import Variant, default_variant
-from webnorm.ops import OPS
-from webnorm.problem import DTYPES, Array, Options, Problem, finfo
-from webnorm.reference import Answer
-from webnorm.render import Shader, render_shader
+from webnorm.kernels.kernel import Variant, default_variant
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.lab.accuracy import Accuracy, Tolerance, assess, rounded_to, tolerance
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
+from webnorm.norms.reference import Answer
 
 EXPECTED = np.array([[1.0, -2.0, 0.5], [0.0, 100.0, -1.0]])
 ALLOWED = Tolerance(1e-6, 0.0, 0.0, 0.0, "test")

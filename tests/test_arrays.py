@@ -19,11 +19,11 @@ import pytest
 import wgpu
 
 import webnorm
-from webnorm import arrays, session
-from webnorm.device import Device, open_device
-from webnorm.plan import GUARD_BYTES, Pipeline, compile_shader
-from webnorm.problem import DTYPES, Array
-from webnorm.render import Shader
+from webnorm.calls import arrays, session
+from webnorm.gpu.device import Device, open_device
+from webnorm.gpu.plan import GUARD_BYTES, Pipeline, compile_shader
+from webnorm.kernels.render import Shader
+from webnorm.norms.problem import DTYPES, Array
 
 pytestmark = pytest.mark.opengl
 
@@ -303,7 +303,7 @@ def test_arrays_that_live_to_the_end(most_bytes: int, device: Device) -> None:
 import threading
 import numpy as np
 import webnorm
-from webnorm import session
+from webnorm.calls import session
 
 array = webnorm.GpuArray.from_numpy(np.ones((6, 40), np.float32))
 out = webnorm.layer_norm(array, 40, return_stats=True)

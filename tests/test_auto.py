@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from lab import KERNELS
-from webnorm.auto import Chosen, choose
-from webnorm.device import BROWSER, Traits
+from webnorm.choice.auto import Chosen, choose
+from webnorm.choice.tuning import Choice, Platform, Tuning
 from webnorm.errors import WebnormError
-from webnorm.kernel import runnable_variants
-from webnorm.ops import OPS, Op
-from webnorm.problem import Problem
-from webnorm.render import render_shader
-from webnorm.tuning import Choice, Platform, Tuning
+from webnorm.gpu.device import BROWSER, Traits
+from webnorm.kernels.kernel import runnable_variants
+from webnorm.kernels.render import render_shader
+from webnorm.norms.ops import OPS, Op
+from webnorm.norms.problem import Problem
 
 BOTH = frozenset({"subgroups", "shader-f16"})
 ADAPTERS = {

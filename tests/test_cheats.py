@@ -14,18 +14,19 @@ import pytest
 
 from cheats import CHOOSY, IDLE, MARKING, PASS, REMEMBERING, WRONG, Cheat
 from lab import SOFTWARE, kernel_named
-from webnorm import check, lab, proof, timing
-from webnorm.board import Board
-from webnorm.corpus import CASES, Case, drawn_cases, whole_corpus
-from webnorm.device import Device
-from webnorm.kernel import Kernel, default_variant, load, wgsl_root
-from webnorm.ops import OPS, make_inputs
-from webnorm.plan import Plan
-from webnorm.problem import Problem
-from webnorm.results import Result
-from webnorm.stopwatch import SAMPLE_NS, WARM_UP_RUNS, Stopwatch
-from webnorm.trial import blank_result
-from webnorm.worker import WorkerDied
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Plan
+from webnorm.gpu.stopwatch import SAMPLE_NS, WARM_UP_RUNS, Stopwatch
+from webnorm.kernels.kernel import Kernel, default_variant, load, wgsl_root
+from webnorm.lab import check, lab, proof
+from webnorm.lab.board import Board
+from webnorm.lab.results import Result
+from webnorm.lab.trial import blank_result
+from webnorm.lab.worker import WorkerDied
+from webnorm.norms.corpus import CASES, Case, drawn_cases, whole_corpus
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.problem import Problem
 
 
 class Here:

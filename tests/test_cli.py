@@ -19,7 +19,7 @@ import pytest
 import broken
 from commands import webnorm, webnorm_process
 from test_docs import example
-from webnorm.device import Device
+from webnorm.gpu.device import Device
 
 QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
 
@@ -419,7 +419,7 @@ def test_doctor_without_an_adapter(tmp_path: Path) -> None:
         "WGPU_BACKEND": "vulkan",
         "EGL_PLATFORM": "none",
     }
-    probe = "from webnorm.device import adapters; print(len(adapters()))"
+    probe = "from webnorm.gpu.device import adapters; print(len(adapters()))"
     environment = {
         **os.environ,
         **nothing,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bench import verdicts as proof
-from webnorm.compare import BAND, Comparison, Verdicts, compare, objections
 from webnorm.errors import WebnormError
-from webnorm.problem import Problem
-from webnorm.results import Report, Result
+from webnorm.lab.compare import BAND, Comparison, Verdicts, compare, objections
+from webnorm.lab.results import Report, Result
+from webnorm.norms.problem import Problem
 
 DEVICE = {"adapter": "llvmpipe", "vendor": "Mesa", "driver": "25.1", "backend": "Vulkan", "type": "CPU"}
 RUNS, ROUNDS = 5, 20

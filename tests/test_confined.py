@@ -16,11 +16,11 @@ import pytest
 
 from lab import GPU, KERNELS, kernel_named, suited
 from test_render import SIMPLE, shader_of
-from webnorm import confined, render, templates
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
-from webnorm.problem import Options, Problem
-from webnorm.render import Target, render_shader, revision
+from webnorm.kernels import confined, render, templates
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, load, wgsl_root
+from webnorm.kernels.render import Target, render_shader, revision
+from webnorm.norms.problem import Options, Problem
 
 
 @pytest.fixture
@@ -318,10 +318,11 @@ def test_threads_take_turns(tmp_path: Path) -> None:
 SCRIPT = """
 import os, sys, time
 from pathlib import Path
-from webnorm import confined, render_shader
-from webnorm.device import BROWSER
-from webnorm.kernel import default_variant, load
-from webnorm.problem import Problem
+from webnorm.kernels import confined
+from webnorm import render_shader
+from webnorm.gpu.device import BROWSER
+from webnorm.kernels.kernel import default_variant, load
+from webnorm.norms.problem import Problem
 problem = Problem(rows=2, cols=8)
 variant = default_variant(load(Path(sys.argv[1])), problem, BROWSER)
 def text():

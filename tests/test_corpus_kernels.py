@@ -29,13 +29,13 @@ from lab import (
     suited,
     widened,
 )
-from webnorm.check import must_fail
-from webnorm.corpus import CASES, OPTION_CASES, OPTION_GRID, Case, problems
-from webnorm.device import Device
-from webnorm.kernel import Kernel, Variant, default_variant, runnable_variants
-from webnorm.ops import OPS, Op, complete_inputs, make_inputs
-from webnorm.problem import DTYPES, STORAGE, Options, Problem, draw_x
-from webnorm.render import render_shader
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, runnable_variants
+from webnorm.kernels.render import render_shader
+from webnorm.lab.check import must_fail
+from webnorm.norms.corpus import CASES, OPTION_CASES, OPTION_GRID, Case, problems
+from webnorm.norms.ops import OPS, Op, complete_inputs, make_inputs
+from webnorm.norms.problem import DTYPES, STORAGE, Options, Problem, draw_x
 
 
 def stacked(op: Op, dtype: str) -> Iterator[tuple[tuple[Case, ...], Problem]]:

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from webnorm import device as devices
-from webnorm.device import ADAPTER_VARIABLE, Device, adapters, find_adapter
 from webnorm.errors import WebnormError
+from webnorm.gpu import device as devices
+from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter
 
 pytestmark = pytest.mark.opengl
 
@@ -58,9 +58,9 @@ def test_no_usable_temporary_folder() -> None:
     script = (
         "import sys, tempfile\n"
         "tempfile._candidate_tempdir_list = lambda: ['/nowhere']\n"
-        "from webnorm import cli\n"
+        "from webnorm.cli import app\n"
         "sys.argv = ['webnorm', *sys.argv[1:]]\n"
-        "cli.run()\n"
+        "app.run()\n"
     )
     environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
     for arguments, status in ((["list"], 0), (["check", "-k", "naive", "--case", "rows-1"], 2)):

@@ -15,12 +15,13 @@ from bench.numerics import kernels_table
 from commands import webnorm, webnorm_process
 from lab import KERNELS
 from test_snapshots import tracked
-from webnorm import browser, functional, modules, onnx_ops, tint
-from webnorm.device import Device
-from webnorm.kernel import ADAPTER_NAMES, PROBLEM_NAMES, TEMPLATE_NAMES, wgsl_root
-from webnorm.ops import OPS, Op
-from webnorm.presets import PRESETS
-from webnorm.problem import Options
+from webnorm.calls import functional, modules, onnx_ops
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import ADAPTER_NAMES, PROBLEM_NAMES, TEMPLATE_NAMES, wgsl_root
+from webnorm.norms.ops import OPS, Op
+from webnorm.norms.presets import PRESETS
+from webnorm.norms.problem import Options
+from webnorm.web import browser, tint
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md")

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from webnorm import browser, cli, system, tint
-from webnorm.device import ADAPTER_VARIABLE, Device, adapters
+from webnorm import system
+from webnorm.cli import app as cli
+from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters
 from webnorm.system import Mend
+from webnorm.web import browser, tint
 
 pytestmark = pytest.mark.opengl
 

@@ -18,11 +18,12 @@ from ml_dtypes import bfloat16
 import broken
 from commands import webnorm
 from lab import KERNELS
-from webnorm import __version__, bundle, export, native, vectors
-from webnorm.device import Device
+from webnorm import __version__
 from webnorm.errors import WebnormError
-from webnorm.ops import OPS
-from webnorm.problem import DTYPES, Options, Problem
+from webnorm.gpu.device import Device
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, Options, Problem
+from webnorm.web import bundle, export, native, vectors
 
 SETTINGS: dict[str, Any] = {
     "--dtype": None,

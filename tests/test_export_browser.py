@@ -24,14 +24,16 @@ import pytest
 from commands import webnorm
 from packages import COVERING, Export, block
 from test_docs import ROOT
-from webnorm import browser as browsing
-from webnorm import results, system, tint, verify
-from webnorm.browser import Browser
-from webnorm.bundle import CLASSES
-from webnorm.export import lab, write
-from webnorm.kernel import discover
-from webnorm.ops import OPS
-from webnorm.problem import DTYPES, Array, Problem, finfo
+from webnorm import system
+from webnorm.kernels.kernel import discover
+from webnorm.lab import results
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, Array, Problem, finfo
+from webnorm.web import browser as browsing
+from webnorm.web import tint, verify
+from webnorm.web.browser import Browser
+from webnorm.web.bundle import CLASSES
+from webnorm.web.export import lab, write
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium

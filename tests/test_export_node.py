@@ -23,21 +23,22 @@ import pytest
 
 import webnorm
 from lab import KERNELS, STABLE, compute, judge, kernel_named, option_problems, rows_of, widened
-from webnorm import expression, tint, vectors
-from webnorm.accuracy import Tolerance, tolerance
-from webnorm.bundle import Bundle
-from webnorm.corpus import CASES, OPTION_CASES, Case
-from webnorm.device import Device
 from webnorm.errors import WebnormError
-from webnorm.export import Request, bundle_of, package, request_for, write
-from webnorm.kernel import SOFTWARE_ITERATIONS, Kernel
-from webnorm.native import natively
-from webnorm.ops import OPS, Op, make_inputs
-from webnorm.problem import DTYPES, STORAGE, Array, Options, Problem
-from webnorm.reference import Answer
-from webnorm.render import Shader
+from webnorm.gpu.device import Device
+from webnorm.kernels import expression
+from webnorm.kernels.kernel import SOFTWARE_ITERATIONS, Kernel
+from webnorm.kernels.render import Shader
+from webnorm.lab.accuracy import Tolerance, tolerance
+from webnorm.norms.corpus import CASES, OPTION_CASES, Case
+from webnorm.norms.ops import OPS, Op, make_inputs
+from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
+from webnorm.norms.reference import Answer
+from webnorm.web import tint, vectors
+from webnorm.web.bundle import Bundle
+from webnorm.web.export import Request, bundle_of, package, request_for, write
+from webnorm.web.native import natively
 
-WEB = Path(webnorm.__file__).parent / "web"
+WEB = Path(webnorm.__file__).parent / "web" / "assets"
 DRIVERS = Path(__file__).parent / "web"
 # Software that Dawn takes, unlike Mesa's; Debian's chromium brings it.
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 from packages import COVERING, Export
-from webnorm import browser as browsing
-from webnorm import system, tint, verify
-from webnorm.bundle import CLASSES
-from webnorm.export import bundle_of
-from webnorm.ops import OPS
-from webnorm.problem import DTYPES, Array
+from webnorm import system
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, Array
+from webnorm.web import browser as browsing
+from webnorm.web import tint, verify
+from webnorm.web.bundle import CLASSES
+from webnorm.web.export import bundle_of
 
 APP = Path(__file__).parent / "web" / "vite"
 # npm fetches 20 MB at first.

@@ -23,14 +23,17 @@ import pytest
 import broken
 from commands import webnorm
 from test_tuning import PLATFORM, choice
-from webnorm import bench, export, files, npy, tune, tuning
-from webnorm.device import BROWSER, Device
+from webnorm import files
+from webnorm.choice import tuning
 from webnorm.errors import WebnormError
-from webnorm.kernel import chosen_variants, discover, load, select
-from webnorm.presets import tasks
+from webnorm.gpu.device import BROWSER, Device
+from webnorm.kernels.kernel import chosen_variants, discover, load, select
+from webnorm.kernels.render import render_shader
+from webnorm.lab import bench, npy, tune
+from webnorm.norms.presets import tasks
+from webnorm.norms.problem import Problem
 from webnorm.printable import one_line
-from webnorm.problem import Problem
-from webnorm.render import render_shader
+from webnorm.web import export
 
 # --- reading
 
@@ -377,9 +380,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from dataclasses import replace
 from test_tuning import PLATFORM, choice
-from webnorm import tuning
-from webnorm.problem import Problem
-from webnorm.render import render_shader
+from webnorm.choice import tuning
+from webnorm.norms.problem import Problem
+from webnorm.kernels.render import render_shader
 print("ready", flush=True)
 sys.stdin.readline()
 for rows in range(8):

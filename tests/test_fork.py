@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from webnorm.device import Device
+from webnorm.gpu.device import Device
 
 pytestmark = [
     pytest.mark.opengl,

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import webnorm
-from webnorm import session
-from webnorm.accuracy import assess
-from webnorm.device import Device
-from webnorm.kernel import wgsl_root
-from webnorm.ops import OPS, make_inputs
-from webnorm.problem import DTYPES, Array, Options, Problem, finfo
-from webnorm.render import Shader
+from webnorm.calls import session
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import wgsl_root
+from webnorm.kernels.render import Shader
+from webnorm.lab.accuracy import assess
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
 
 pytestmark = pytest.mark.opengl
 

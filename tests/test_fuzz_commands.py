@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import commands
 from fuzzing import examples
 from test_fuzz_files import fit
-from webnorm.device import Device
 from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
 
 
 class NoWorker:

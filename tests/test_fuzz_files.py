@@ -21,14 +21,17 @@ from hypothesis import strategies as st
 from fuzzing import examples
 from test_results import FULL, ORIGIN, REPORT, timed
 from test_tuning import PLATFORM, choice, tuned
-from webnorm import auto, check, overview, plot, report, results, tuning, verify
-from webnorm.compare import compare, objections
-from webnorm.device import BROWSER
+from webnorm.choice import auto, tuning
+from webnorm.cli import overview, plot, report
+from webnorm.cli.screen import Screen
 from webnorm.errors import WebnormError
-from webnorm.kernel import discover
-from webnorm.ops import OPS
-from webnorm.problem import Problem
-from webnorm.screen import Screen
+from webnorm.gpu.device import BROWSER
+from webnorm.kernels.kernel import discover
+from webnorm.lab import check, results
+from webnorm.lab.compare import compare, objections
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import Problem
+from webnorm.web import verify
 
 COPIES = [replace(timed(name, 900.0 + at), op="copy") for at, name in enumerate(("copy", "copy_vec4"))]
 OTHERS = (timed("naive", 1500.0, runs=(3, 3, 3)), *REPORT.results, timed("registers", 1200.0))

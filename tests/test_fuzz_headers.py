@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from fuzzing import examples
 from lab import GPU, KERNELS, SOFTWARE
-from webnorm import confined
-from webnorm.device import BROWSER, Traits
 from webnorm.errors import WebnormError
-from webnorm.kernel import TEMPLATE_NAMES, Kernel, default_variant, load, runnable_variants, wgsl_root
-from webnorm.problem import Problem
-from webnorm.render import render_shader
-from webnorm.sources import FORBIDDEN, split_header
+from webnorm.gpu.device import BROWSER, Traits
+from webnorm.kernels import confined
+from webnorm.kernels.kernel import TEMPLATE_NAMES, Kernel, default_variant, load, runnable_variants, wgsl_root
+from webnorm.kernels.render import render_shader
+from webnorm.kernels.sources import FORBIDDEN, split_header
+from webnorm.norms.problem import Problem
 
 PROBLEMS = (
     Problem(rows=4, cols=8),

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import webnorm
 from fuzzing import examples
 from odd import ODD, told
-from webnorm import session
-from webnorm.accuracy import assess
-from webnorm.device import Device
-from webnorm.ops import OPS, Op, complete_inputs, make_inputs
-from webnorm.problem import DTYPES, FP8, STORAGE, Array, Options, Problem
+from webnorm.calls import session
+from webnorm.gpu.device import Device
+from webnorm.lab.accuracy import assess
+from webnorm.norms.ops import OPS, Op, complete_inputs, make_inputs
+from webnorm.norms.problem import DTYPES, FP8, STORAGE, Array, Options, Problem
 
 pytestmark = pytest.mark.opengl
 

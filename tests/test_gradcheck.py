@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webnorm.ops import OPS
-from webnorm.problem import Array, Options, Problem
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import Array, Options, Problem
 
 # Rows and columns; the first and the last are (2, 3, 4) over one and over two trailing dimensions.
 SHAPES = [(6, 4), (1, 7), (5, 1), (2, 12)]

@@ -14,9 +14,9 @@ import pytest
 
 import webnorm
 from odd import ODD, normal, told
-from webnorm.device import BROWSER, Device
-from webnorm.kernel import wgsl_root
-from webnorm.problem import Array
+from webnorm.gpu.device import BROWSER, Device
+from webnorm.kernels.kernel import wgsl_root
+from webnorm.norms.problem import Array
 
 pytestmark = pytest.mark.opengl
 

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import webnorm
-from webnorm import gate
-from webnorm.device import Device, open_device
-from webnorm.gate import Gate
+from webnorm.gpu import gate
+from webnorm.gpu.device import Device, open_device
+from webnorm.gpu.gate import Gate
 
 pytestmark = pytest.mark.opengl
 

@@ -11,10 +11,10 @@ import pytest
 
 import commands
 from lab import GPU, KERNELS, NORMS, SOFTWARE, STABLE, kernel_named
-from webnorm.device import BROWSER, Traits
 from webnorm.errors import WebnormError
-from webnorm.expression import MOST_PARTS, MOST_TEXT, Tree, evaluate, size
-from webnorm.kernel import (
+from webnorm.gpu.device import BROWSER, Traits
+from webnorm.kernels.expression import MOST_PARTS, MOST_TEXT, Tree, evaluate, size
+from webnorm.kernels.kernel import (
     MOST_ENTRIES,
     MOST_HEADER,
     MOST_POINTS,
@@ -32,9 +32,9 @@ from webnorm.kernel import (
     select_for,
     survey,
 )
-from webnorm.problem import Problem
-from webnorm.render import render_shader
-from webnorm.sources import split_header
+from webnorm.kernels.render import render_shader
+from webnorm.kernels.sources import split_header
+from webnorm.norms.problem import Problem
 
 HEADER = """// /// webnorm
 // summary = "A test."
@@ -442,10 +442,10 @@ def test_anything_that_goes_wrong_with_a_users_file_is_its_reason(
             raise MemoryError("too\nmuch")
         return load(path)
 
-    monkeypatch.setattr("webnorm.kernel.load", failing)
+    monkeypatch.setattr("webnorm.kernels.kernel.load", failing)
     (one,) = survey([tmp_path])[1]
     assert one.reason == f"{path}: cannot read the kernel: MemoryError too much"
-    monkeypatch.setattr("webnorm.kernel.wgsl_root", lambda: tmp_path)
+    monkeypatch.setattr("webnorm.kernels.kernel.wgsl_root", lambda: tmp_path)
     with pytest.raises(MemoryError):
         survey()
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import webnorm
-from webnorm.device import Device
-from webnorm.problem import DTYPES, Array
+from webnorm.gpu.device import Device
+from webnorm.norms.problem import DTYPES, Array
 
 pytestmark = pytest.mark.opengl
 

@@ -13,14 +13,14 @@ import pytest
 from jinja2.bccache import Bucket, BytecodeCache
 
 from lab import KERNELS, needs, option_problems, rows_of, run_shader, spoil_workgroup_memory, suited
-from webnorm import render, templates
-from webnorm.corpus import CASES
-from webnorm.device import Device, Traits
-from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
-from webnorm.ops import complete_inputs, make_inputs
-from webnorm.problem import Array, Options, Problem, draw_x
-from webnorm.races import race
-from webnorm.render import render_shader
+from webnorm.gpu.device import Device, Traits
+from webnorm.kernels import render, templates
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, load, wgsl_root
+from webnorm.kernels.render import render_shader
+from webnorm.lab.races import race
+from webnorm.norms.corpus import CASES
+from webnorm.norms.ops import complete_inputs, make_inputs
+from webnorm.norms.problem import Array, Options, Problem, draw_x
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from lab import GPU, KERNELS, compute, covering, kernel_named, needs, rows_around, run_shader, suited
-from webnorm.device import Device
-from webnorm.kernel import Kernel, Variant, default_variant, runnable_variants
-from webnorm.ops import make_inputs
-from webnorm.problem import Options, Problem
-from webnorm.reference import Float64Array, normalise
-from webnorm.render import render_shader
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, runnable_variants
+from webnorm.kernels.render import render_shader
+from webnorm.norms.ops import make_inputs
+from webnorm.norms.problem import Options, Problem
+from webnorm.norms.reference import Float64Array, normalise
 
 MEANS = (0.0, *np.logspace(0, 6, 20))
 PLAIN = Options(weight=False, bias=False)

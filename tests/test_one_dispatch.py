@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lab import compute, kernel_named, run
-from webnorm.device import Device
-from webnorm.kernel import Variant, default_variant
-from webnorm.ops import make_inputs
-from webnorm.problem import STORAGE, Problem
-from webnorm.render import render_shader
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import Variant, default_variant
+from webnorm.kernels.render import render_shader
+from webnorm.norms.ops import make_inputs
+from webnorm.norms.problem import STORAGE, Problem
 
 OPS = ("layer_norm_backward", "rms_norm_backward")
 # Rows and columns that no workgroup, tile or batch divides, and fewer of both than one of them takes.

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import webnorm
-from webnorm.device import Device
-from webnorm.problem import Array, finfo
+from webnorm.gpu.device import Device
+from webnorm.norms.problem import Array, finfo
 
 RNG = np.random.default_rng(3)
 CASES = 19

@@ -8,9 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from webnorm import board, parts
-from webnorm.ops import OPS, make_inputs
-from webnorm.presets import tasks
+from webnorm.lab import board
+from webnorm.norms import parts
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.presets import tasks
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab import GPU, NORMS, STABLE, compute, kernel_named, named_alike, needs, run, run_shader, suited
-from webnorm.board import Board
-from webnorm.corpus import PROMISES, Case
-from webnorm.device import Device, adapters, open_device
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, Variant, default_variant, load, wgsl_root
-from webnorm.ops import make_inputs
-from webnorm.plan import GUARD_BYTES, check_memory, check_reference, grid, slices, window
-from webnorm.problem import Problem
-from webnorm.render import Shader, render_shader
-from webnorm.trial import try_variant
+from webnorm.gpu.device import Device, adapters, open_device
+from webnorm.gpu.plan import GUARD_BYTES, check_memory, check_reference, grid, slices, window
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, load, wgsl_root
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.lab.board import Board
+from webnorm.lab.trial import try_variant
+from webnorm.norms.corpus import PROMISES, Case
+from webnorm.norms.ops import make_inputs
+from webnorm.norms.problem import Problem
 
 
 def shader_for(name: str, problem: Problem, device: Device | None = None) -> Shader:

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from webnorm import bench
-from webnorm import plot as plotting
+from webnorm.cli import plot as plotting
+from webnorm.cli.plot import _panels, plot
 from webnorm.errors import WebnormError
-from webnorm.plot import _panels, plot
-from webnorm.problem import Options, Problem
-from webnorm.results import Report, Result
+from webnorm.lab import bench
+from webnorm.lab.results import Report, Result
+from webnorm.norms.problem import Options, Problem
 
 
 def result(kernel: str, gbps: float, rows: int = 64, cols: int = 1024, n: int = 1) -> Result:

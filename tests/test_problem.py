@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.ops import OPS
-from webnorm.ops import make_inputs as make_op_inputs
-from webnorm.problem import DISTRIBUTIONS, Array, Options, Problem
+from webnorm.norms.ops import OPS
+from webnorm.norms.ops import make_inputs as make_op_inputs
+from webnorm.norms.problem import DISTRIBUTIONS, Array, Options, Problem
 
 
 def make_inputs(problem: Problem) -> dict[str, Array]:

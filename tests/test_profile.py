@@ -14,17 +14,19 @@ import pytest
 from bench import overhead
 from lab import kernel_named
 from test_report import MIXED, line_of, text
-from webnorm import profile, timing, tuning
-from webnorm.board import Board
-from webnorm.device import Device
+from webnorm.choice import tuning
+from webnorm.cli.report import profile_table
 from webnorm.errors import WebnormError
-from webnorm.kernel import default_variant
-from webnorm.ops import OPS, make_inputs
-from webnorm.problem import Options, Problem
-from webnorm.report import profile_table
-from webnorm.results import Result
-from webnorm.trial import try_variant
-from webnorm.worker import WorkerDied
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import default_variant
+from webnorm.lab import profile
+from webnorm.lab.board import Board
+from webnorm.lab.results import Result
+from webnorm.lab.trial import try_variant
+from webnorm.lab.worker import WorkerDied
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.problem import Options, Problem
 
 ROOT = Path(__file__).parents[1]
 RULE = timing.Rule(least=3, most=3)

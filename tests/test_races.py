@@ -14,18 +14,18 @@ from cheats import FIRST, NAIVE, PASS, Cheat
 from cheats import START as ROW
 from fuzzing import examples
 from lab import GPU, KERNELS, covering, needs, option_problems, suited
-from webnorm.board import Board
-from webnorm.device import Device, _words_of
-from webnorm.kernel import Kernel, Variant, default_variant, load, runnable_variants, wgsl_root
-from webnorm.ops import make_inputs
-from webnorm.plan import POISON
-from webnorm.problem import Problem
-from webnorm.races import race
-from webnorm.render import render_shader
-from webnorm.results import Result
-from webnorm.tokens import Code, Unwatchable
-from webnorm.trial import try_variant
-from webnorm.watched import Watched
+from webnorm.gpu.device import Device, _words_of
+from webnorm.gpu.plan import POISON
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, load, runnable_variants, wgsl_root
+from webnorm.kernels.render import render_shader
+from webnorm.kernels.tokens import Code, Unwatchable
+from webnorm.lab.board import Board
+from webnorm.lab.races import race
+from webnorm.lab.results import Result
+from webnorm.lab.trial import try_variant
+from webnorm.lab.watched import Watched
+from webnorm.norms.ops import make_inputs
+from webnorm.norms.problem import Problem
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text()
 START = "{{ swept_moments() }}"
@@ -459,6 +459,6 @@ def test_what_goes_wrong_in_watching_is_not_the_variants_fault(
     """The watched text's own entry point has a builtin twice, of which the compiler says so."""
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
     assert (found.status, found.watched) == ("pass", True), found.reason
-    monkeypatch.setattr("webnorm.watched._KNOWN", (("local_invocation_index", "f32"),))
+    monkeypatch.setattr("webnorm.lab.watched._KNOWN", (("local_invocation_index", "f32"),))
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
     assert (found.status, found.watched) == ("pass", False)

@@ -22,15 +22,15 @@ from bench.record_plot import plot
 from bench.record_tables import RECORDED, Summary, summaries, to_markdown
 from bench.sections import SECTIONS, Goal
 from lab import GPU
-from webnorm.board import Board
-from webnorm.device import Device, adapters
 from webnorm.errors import WebnormError
-from webnorm.kernel import Variant, default_variant, discover, select
-from webnorm.ops import OPS, make_inputs, plain
-from webnorm.presets import Task, tasks
-from webnorm.problem import Array, Problem
-from webnorm.results import Report, Result, read
-from webnorm.trial import try_variant
+from webnorm.gpu.device import Device, adapters
+from webnorm.kernels.kernel import Variant, default_variant, discover, select
+from webnorm.lab.board import Board
+from webnorm.lab.results import Report, Result, read
+from webnorm.lab.trial import try_variant
+from webnorm.norms.ops import OPS, make_inputs, plain
+from webnorm.norms.presets import Task, tasks
+from webnorm.norms.problem import Array, Problem
 
 ROOT = Path(__file__).parents[1]
 DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
@@ -77,8 +77,8 @@ _IN_TRITON = """
 import sys
 from dataclasses import replace
 from bench.contenders import found_wrong, torch_ops, triton_ops
-from webnorm.ops import OPS, make_inputs
-from webnorm.presets import tasks
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.presets import tasks
 
 for op in OPS.keys() - {"copy"}:
     for dtype in ("float32", "float16"):

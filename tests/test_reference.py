@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webnorm.problem import Array, Options, Problem
-from webnorm.reference import forward, normalise
+from webnorm.norms.problem import Array, Options, Problem
+from webnorm.norms.reference import forward, normalise
 
 
 def layer_norm(x: Array, weight: Array | None, bias: Array | None, eps: float) -> Array:

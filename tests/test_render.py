@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from lab import GPU, KERNELS, SOFTWARE, STABLE, kernel_named, suited
-from webnorm.device import BROWSER, Device, Traits
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, default_variant, load, wgsl_root
-from webnorm.native import natively
-from webnorm.plan import compile_shader
-from webnorm.problem import Options, Problem
-from webnorm.render import Shader, render_shader
+from webnorm.gpu.device import BROWSER, Device, Traits
+from webnorm.gpu.plan import compile_shader
+from webnorm.kernels.kernel import Kernel, default_variant, load, wgsl_root
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.norms.problem import Options, Problem
+from webnorm.web.native import natively
 
 HEADER = """// /// webnorm
 // summary = "A test."
@@ -148,7 +148,7 @@ def test_webnorm_behind_a_link_is_still_named_wgsl(tmp_path: Path, monkeypatch: 
         link.symlink_to(wgsl_root(), target_is_directory=True)
     except OSError:
         pytest.skip("this system lets no test make a symbolic link")
-    monkeypatch.setattr("webnorm.render.wgsl_root", lambda: link)
+    monkeypatch.setattr("webnorm.kernels.render.wgsl_root", lambda: link)
     test_a_mistake_in_webnorms_own_snippet(tmp_path)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from webnorm.compare import Comparison, Drift, Verdicts
-from webnorm.problem import Problem
-from webnorm.report import bar_chart, bench_table, check_table, compare_table
-from webnorm.results import Result
+from webnorm.cli.report import bar_chart, bench_table, check_table, compare_table
+from webnorm.lab.compare import Comparison, Drift, Verdicts
+from webnorm.lab.results import Result
+from webnorm.norms.problem import Problem
 
 PROBLEM = Problem(rows=4096, cols=1024)
 

@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnorm import cli, results
+from webnorm.cli import app as cli
 from webnorm.errors import WebnormError
-from webnorm.origin import Origin, commit_of, origin_of
-from webnorm.problem import Options, Problem
-from webnorm.results import Report, Result
+from webnorm.lab import results
+from webnorm.lab.origin import Origin, commit_of, origin_of
+from webnorm.lab.results import Report, Result
+from webnorm.norms.problem import Options, Problem
 
 PROBLEM = Problem(rows=64, cols=768, options=Options(bias=False, out_dtype="int8"))
 FULL = Result(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from webnorm import rules
-from webnorm.device import BROWSER, Traits
-from webnorm.kernel import Kernel, Variant, best_variant, default_variant, discover, problem_names
-from webnorm.ops import OPS
-from webnorm.problem import Problem
-from webnorm.thresholds import Constants
+from webnorm.choice import rules
+from webnorm.choice.thresholds import Constants
+from webnorm.gpu.device import BROWSER, Traits
+from webnorm.kernels.kernel import Kernel, Variant, best_variant, default_variant, discover, problem_names
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import Problem
 
 GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
 SOFTWARE = replace(GPU, software=True)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webnorm import bench, runs, timing
-from webnorm.device import Traits
-from webnorm.ops import OPS
-from webnorm.presets import Task
-from webnorm.problem import Problem
-from webnorm.results import Result
+from webnorm.gpu import timing
+from webnorm.gpu.device import Traits
+from webnorm.lab import bench, runs
+from webnorm.lab.results import Result
+from webnorm.norms.ops import OPS
+from webnorm.norms.presets import Task
+from webnorm.norms.problem import Problem
 
 CPU = Traits(frozenset(), max_invocations=1024, workgroup_storage=32768, software=True)
 PROBLEM = Problem(rows=1, cols=1)

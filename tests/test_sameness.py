@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webnorm.device import Device, open_device
-from webnorm.sameness import Sameness
+from webnorm.gpu.device import Device, open_device
+from webnorm.lab.sameness import Sameness
 
 WORDS = 1000
 DATA_BYTES = 4 * 900 + 2

@@ -20,13 +20,15 @@ from commands import webnorm
 from test_fuzz_files import COPIES, fit
 from test_results import REPORT, timed
 from test_tuning import choice, tuned
-from webnorm import report, results, streams, tuning
-from webnorm.compare import compare
-from webnorm.device import Device
+from webnorm.choice import tuning
+from webnorm.cli import report, streams
+from webnorm.cli.overview import device_line, tuning_table
+from webnorm.cli.screen import Screen, plain
 from webnorm.errors import WebnormError
-from webnorm.overview import device_line, tuning_table
+from webnorm.gpu.device import Device
+from webnorm.lab import results
+from webnorm.lab.compare import compare
 from webnorm.printable import one_line, printable, shortened
-from webnorm.screen import Screen, plain
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\x7f\u202eback\u2066\u2028\r\ud800"
 ESCAPED = r"\x1b]0;owned\x07\x1b[31mred\x9b2J\x7f\u202eback\u2066\u2028\r\ud800"
@@ -201,7 +203,7 @@ def test_nothing_is_printed_past_the_screen_and_the_streams() -> None:
     """Else it would be shown as it is: markup, control characters and all."""
     package = Path(webnorm_package.__file__).parent
     past = []
-    for path in sorted(package.glob("*.py")):
+    for path in sorted(package.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
             if (name == "print" and path.name != "streams.py") or name == "Console":

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from lab import compute, judge, kernel_named, nearest
-from webnorm.device import Device
-from webnorm.kernel import default_variant
-from webnorm.ops import make_inputs
-from webnorm.problem import Problem
-from webnorm.render import render_shader
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import default_variant
+from webnorm.kernels.render import render_shader
+from webnorm.norms.ops import make_inputs
+from webnorm.norms.problem import Problem
 
 # No whole number of words in a row; one element more, less, and far more than a word holds.
 COLS = (1, 3, 5, 61, 1023)

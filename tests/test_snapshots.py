@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lab import GPU, KERNELS, suited
-from webnorm.device import BROWSER
-from webnorm.kernel import Kernel, default_variant
-from webnorm.problem import Options, Problem
-from webnorm.render import Target, render_shader
+from webnorm.gpu.device import BROWSER
+from webnorm.kernels.kernel import Kernel, default_variant
+from webnorm.kernels.render import Target, render_shader
+from webnorm.norms.problem import Options, Problem
 
 FOLDER = Path(__file__).parent / "snapshots"
 PROBLEMS = (

@@ -13,9 +13,9 @@ import commands
 from lab import GPU
 from test_render import HEADER, SIMPLE, shader_of
 from webnorm.errors import WebnormError
-from webnorm.kernel import default_variant, discover, load
-from webnorm.render import render_shader
-from webnorm.sources import MOST_BYTES
+from webnorm.kernels.kernel import default_variant, discover, load
+from webnorm.kernels.render import render_shader
+from webnorm.kernels.sources import MOST_BYTES
 
 SECRET = "the secret of another folder\n"
 
@@ -297,8 +297,8 @@ def test_no_command_copies_what_lies_outside(
     home: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if command == "lab":
-        monkeypatch.setattr("webnorm.export._LAB_COLS", (256,))
-        monkeypatch.setattr("webnorm.export._LAB_DTYPES", ("float32",))
+        monkeypatch.setattr("webnorm.web.export._LAB_COLS", (256,))
+        monkeypatch.setattr("webnorm.web.export._LAB_DTYPES", ("float32",))
     # Webnorm's own kernels include it, and a user's snippets go before webnorm's.
     link(home / "lib" / "params.wgsl", home.parent / "secret.wgsl")
     shader_of(home, "fine\n")

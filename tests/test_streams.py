@@ -13,8 +13,8 @@ import pytest
 
 import broken
 from test_results import REPORT
-from webnorm import results
-from webnorm.device import Device
+from webnorm.gpu.device import Device
+from webnorm.lab import results
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 

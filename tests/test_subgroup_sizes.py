@@ -12,7 +12,7 @@ import pytest
 
 from lab import STABLE, needs
 from subgroup_worker import SIZES
-from webnorm.device import Device
+from webnorm.gpu.device import Device
 
 
 @pytest.mark.parametrize("size", SIZES)

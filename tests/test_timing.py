@@ -13,18 +13,19 @@ import wgpu
 
 from card import Card
 from lab import kernel_named
-from webnorm import lab, timing
-from webnorm.bench import against_copy, sets_for
-from webnorm.board import Board
-from webnorm.device import Device, Traits, open_device
-from webnorm.kernel import Variant, default_variant
-from webnorm.ops import OPS, make_inputs, plain
-from webnorm.plan import Plan, compile_shader
-from webnorm.problem import Problem
-from webnorm.proof import SUSPICIOUS_PERCENT, Running
-from webnorm.render import render_shader
-from webnorm.results import Calls, Result, drift_remarks
-from webnorm.stopwatch import Dispatches, Stopwatch
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device, Traits, open_device
+from webnorm.gpu.plan import Plan, compile_shader
+from webnorm.gpu.stopwatch import Dispatches, Stopwatch
+from webnorm.kernels.kernel import Variant, default_variant
+from webnorm.kernels.render import render_shader
+from webnorm.lab import lab
+from webnorm.lab.bench import against_copy, sets_for
+from webnorm.lab.board import Board
+from webnorm.lab.proof import SUSPICIOUS_PERCENT, Running
+from webnorm.lab.results import Calls, Result, drift_remarks
+from webnorm.norms.ops import OPS, make_inputs, plain
+from webnorm.norms.problem import Problem
 
 GPU = Traits(frozenset(), 1024, 32768, software=False)
 CPU = Traits(frozenset(), 1024, 32768, software=True)

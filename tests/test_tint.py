@@ -8,11 +8,11 @@ import itertools
 import pytest
 
 from lab import FAMILIES, KERNELS, NORMS, covering, kernel_named, option_problems, suited
-from webnorm import tint
-from webnorm.device import BROWSER
-from webnorm.kernel import Variant, default_variant, runnable_variants
-from webnorm.problem import Options, Problem
-from webnorm.render import MOST_BUFFERS, Shader, Step, render_shader
+from webnorm.gpu.device import BROWSER
+from webnorm.kernels.kernel import Variant, default_variant, runnable_variants
+from webnorm.kernels.render import MOST_BUFFERS, Shader, Step, render_shader
+from webnorm.norms.problem import Options, Problem
+from webnorm.web import tint
 
 pytestmark = pytest.mark.skipif(tint.available() is not None, reason=tint.available() or "")
 OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight=False, bias=False))

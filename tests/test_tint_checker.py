@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from webnorm import tint
 from webnorm.errors import WebnormError
+from webnorm.web import tint
 
 NEEDS_TINT = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
 

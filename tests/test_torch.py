@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import webnorm
-from webnorm.corpus import CASES, Case, Changes
-from webnorm.device import Device
-from webnorm.ops import OPS
-from webnorm.problem import DTYPES, STORAGE, Array, finfo
+from webnorm.gpu.device import Device
+from webnorm.norms.corpus import CASES, Case, Changes
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, STORAGE, Array, finfo
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

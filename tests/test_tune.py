@@ -16,16 +16,16 @@ import pytest
 import broken
 from commands import webnorm
 from lab import GPU, KERNELS, SOFTWARE
-from webnorm import lab, search, tune
-from webnorm.auto import choose
-from webnorm.device import Device, Traits
+from webnorm.choice.auto import choose
 from webnorm.errors import WebnormError
-from webnorm.kernel import Kernel, Variant, all_variants, discover, load
-from webnorm.ops import OPS
-from webnorm.presets import PRESETS, Task, quick_tasks, tasks
-from webnorm.problem import Problem
-from webnorm.results import Result
-from webnorm.worker import Worker
+from webnorm.gpu.device import Device, Traits
+from webnorm.kernels.kernel import Kernel, Variant, all_variants, discover, load
+from webnorm.lab import lab, search, tune
+from webnorm.lab.results import Result
+from webnorm.lab.worker import Worker
+from webnorm.norms.ops import OPS
+from webnorm.norms.presets import PRESETS, Task, quick_tasks, tasks
+from webnorm.norms.problem import Problem
 
 
 def field(op: str = "rms_norm", rows: int = 4096, cols: int = 1024) -> list[Variant]:

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import webnorm
-from webnorm import functional, session, tuning
-from webnorm.device import Device
+from webnorm.calls import functional, session
+from webnorm.choice import tuning
+from webnorm.choice.tuning import Choice, Platform, Tuning
 from webnorm.errors import WebnormError
-from webnorm.ops import OPS
-from webnorm.problem import Options, Problem
-from webnorm.tuning import Choice, Platform, Tuning
+from webnorm.gpu.device import Device
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import Options, Problem
 
 PLATFORM = Platform(adapter="Some GPU (x/y)", backend="Vulkan", driver="1.2", wgpu="0.32.0")
 NORM = OPS["layer_norm"]

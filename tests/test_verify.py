@@ -24,11 +24,13 @@ from urllib.request import urlopen
 import pytest
 
 from commands import webnorm_process as webnorm
-from webnorm import browser as browsing
-from webnorm import cli, system, tint, verify
-from webnorm.browser import Browser, Visit
-from webnorm.device import Device
+from webnorm import system
+from webnorm.cli import app as cli
 from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.web import browser as browsing
+from webnorm.web import tint, verify
+from webnorm.web.browser import Browser, Visit
 
 MISSING = tint.available() or next((mend.missing for mend in browsing.mends()), None)
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))

@@ -17,21 +17,23 @@ from safetensors.numpy import save
 
 import webnorm
 from lab import KERNELS, kernel_named
-from webnorm import accuracy, reference, vectors
-from webnorm.accuracy import Accuracy, assess, rounded_to, tolerance
-from webnorm.bundle import Bundle, Carried
-from webnorm.corpus import CASES, OPTION_CASES, Case, problems
-from webnorm.device import BROWSER
-from webnorm.kernel import Kernel, default_variant
-from webnorm.ops import OPS, Op, make_inputs
-from webnorm.problem import DTYPES, STORAGE, Array, Options, Problem
-from webnorm.reference import Answer, Answers, Float64Array
-from webnorm.render import Shader, render_shader
+from webnorm.gpu.device import BROWSER
+from webnorm.kernels.kernel import Kernel, default_variant
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.lab import accuracy
+from webnorm.lab.accuracy import Accuracy, assess, rounded_to, tolerance
+from webnorm.norms import reference
+from webnorm.norms.corpus import CASES, OPTION_CASES, Case, problems
+from webnorm.norms.ops import OPS, Op, make_inputs
+from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
+from webnorm.norms.reference import Answer, Answers, Float64Array
+from webnorm.web import vectors
+from webnorm.web.bundle import Bundle, Carried
 
 pytestmark = pytest.mark.skipif(
     shutil.which("node") is None, reason="node is not installed: install Node.js 20 or later"
 )
-WEB = Path(webnorm.__file__).parent / "web"
+WEB = Path(webnorm.__file__).parent / "web" / "assets"
 TIME_LIMIT_SECONDS = 120
 NARROW = tuple(name for name in DTYPES if name not in ("float32", "int8"))
 # Sums of some 1e5 float64 terms, in another order.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from webnorm.device import adapters
+from webnorm.gpu.device import adapters
 
 REPOSITORY = Path(__file__).parent.parent
 WINDOWS = sys.platform == "win32"

@@ -21,16 +21,17 @@ from typing import Any
 import pytest
 
 import broken
-from webnorm import bench, check, timing
-from webnorm.channel import Channel
-from webnorm.corpus import CASES
-from webnorm.device import Device
 from webnorm.errors import WebnormError
-from webnorm.kernel import discover, select
-from webnorm.parts import in_parts
-from webnorm.presets import tasks
-from webnorm.results import Result
-from webnorm.worker import TaskFailed, Worker, WorkerDied
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import discover, select
+from webnorm.lab import bench, check
+from webnorm.lab.channel import Channel
+from webnorm.lab.results import Result
+from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+from webnorm.norms.corpus import CASES
+from webnorm.norms.parts import in_parts
+from webnorm.norms.presets import tasks
 
 RULE = timing.Rule(least=2, most=2, budget_s=1.0)
 
@@ -229,8 +230,8 @@ def test_who_leaves_off_meets_no_old_events(shared: Worker) -> None:
 
 SCRIPT = """
 import sys
-from webnorm import lab
-from webnorm.worker import Worker
+from webnorm.lab import lab
+from webnorm.lab.worker import Worker
 
 def own(device, job):
     yield job
@@ -312,7 +313,7 @@ def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_parent_that_is_killed_leaves_nothing(tmp_path: Path, device: Device) -> None:
     script = """
 import test_worker, time
-from webnorm.worker import Worker
+from webnorm.lab.worker import Worker
 
 worker = Worker()
 for pid in worker.stream(test_worker._forever, None):

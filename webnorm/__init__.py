@@ -10,80 +10,80 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from webnorm.accuracy import Accuracy as Accuracy
-    from webnorm.accuracy import assess as assess
-    from webnorm.accuracy import tolerance as tolerance
-    from webnorm.arrays import GpuArray as GpuArray
-    from webnorm.device import Device as Device
-    from webnorm.device import adapters as adapters
-    from webnorm.device import find_adapter as find_adapter
-    from webnorm.device import open_device as open_device
-    from webnorm.errors import WebnormError as WebnormError
-    from webnorm.functional import NormOutput as NormOutput
-    from webnorm.functional import layer_norm as layer_norm
-    from webnorm.functional import layer_norm_backward as layer_norm_backward
-    from webnorm.functional import rms_norm as rms_norm
-    from webnorm.functional import rms_norm_backward as rms_norm_backward
-    from webnorm.kernel import Kernel as Kernel
-    from webnorm.kernel import Variant as Variant
-    from webnorm.kernel import all_variants as all_variants
-    from webnorm.kernel import default_variant as default_variant
-    from webnorm.kernel import discover as discover
-    from webnorm.kernel import runnable_variants as runnable_variants
-    from webnorm.kernel import select as select
-    from webnorm.modules import LayerNorm as LayerNorm
-    from webnorm.modules import RMSNorm as RMSNorm
-    from webnorm.onnx_ops import layer_normalization as layer_normalization
-    from webnorm.onnx_ops import rms_normalization as rms_normalization
-    from webnorm.ops import make_inputs as make_inputs
-    from webnorm.plan import Inputs as Inputs
-    from webnorm.plan import Outputs as Outputs
-    from webnorm.plan import Plan as Plan
-    from webnorm.plan import compile_shader as compile_shader
-    from webnorm.problem import Options as Options
-    from webnorm.problem import Problem as Problem
-    from webnorm.render import Shader as Shader
-    from webnorm.render import render_shader as render_shader
+from webnorm._version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from webnorm.calls.arrays import GpuArray as GpuArray
+    from webnorm.calls.functional import NormOutput as NormOutput
+    from webnorm.calls.functional import layer_norm as layer_norm
+    from webnorm.calls.functional import layer_norm_backward as layer_norm_backward
+    from webnorm.calls.functional import rms_norm as rms_norm
+    from webnorm.calls.functional import rms_norm_backward as rms_norm_backward
+    from webnorm.calls.modules import LayerNorm as LayerNorm
+    from webnorm.calls.modules import RMSNorm as RMSNorm
+    from webnorm.calls.onnx_ops import layer_normalization as layer_normalization
+    from webnorm.calls.onnx_ops import rms_normalization as rms_normalization
+    from webnorm.errors import WebnormError as WebnormError
+    from webnorm.gpu.device import Device as Device
+    from webnorm.gpu.device import adapters as adapters
+    from webnorm.gpu.device import find_adapter as find_adapter
+    from webnorm.gpu.device import open_device as open_device
+    from webnorm.gpu.plan import Inputs as Inputs
+    from webnorm.gpu.plan import Outputs as Outputs
+    from webnorm.gpu.plan import Plan as Plan
+    from webnorm.gpu.plan import compile_shader as compile_shader
+    from webnorm.kernels.kernel import Kernel as Kernel
+    from webnorm.kernels.kernel import Variant as Variant
+    from webnorm.kernels.kernel import all_variants as all_variants
+    from webnorm.kernels.kernel import default_variant as default_variant
+    from webnorm.kernels.kernel import discover as discover
+    from webnorm.kernels.kernel import runnable_variants as runnable_variants
+    from webnorm.kernels.kernel import select as select
+    from webnorm.kernels.render import Shader as Shader
+    from webnorm.kernels.render import render_shader as render_shader
+    from webnorm.lab.accuracy import Accuracy as Accuracy
+    from webnorm.lab.accuracy import assess as assess
+    from webnorm.lab.accuracy import tolerance as tolerance
+    from webnorm.norms.ops import make_inputs as make_inputs
+    from webnorm.norms.problem import Options as Options
+    from webnorm.norms.problem import Problem as Problem
 
 # Imported when first asked for: `webnorm --help` needs neither wgpu nor NumPy.
 _HOME = {
-    "Accuracy": "accuracy",
-    "Device": "device",
-    "GpuArray": "arrays",
-    "Inputs": "plan",
-    "Kernel": "kernel",
-    "LayerNorm": "modules",
-    "NormOutput": "functional",
-    "Options": "problem",
-    "Outputs": "plan",
-    "Plan": "plan",
-    "Problem": "problem",
-    "RMSNorm": "modules",
-    "Shader": "render",
-    "Variant": "kernel",
+    "Accuracy": "lab.accuracy",
+    "Device": "gpu.device",
+    "GpuArray": "calls.arrays",
+    "Inputs": "gpu.plan",
+    "Kernel": "kernels.kernel",
+    "LayerNorm": "calls.modules",
+    "NormOutput": "calls.functional",
+    "Options": "norms.problem",
+    "Outputs": "gpu.plan",
+    "Plan": "gpu.plan",
+    "Problem": "norms.problem",
+    "RMSNorm": "calls.modules",
+    "Shader": "kernels.render",
+    "Variant": "kernels.kernel",
     "WebnormError": "errors",
-    "adapters": "device",
-    "all_variants": "kernel",
-    "assess": "accuracy",
-    "compile_shader": "plan",
-    "default_variant": "kernel",
-    "discover": "kernel",
-    "find_adapter": "device",
-    "layer_norm": "functional",
-    "layer_norm_backward": "functional",
-    "layer_normalization": "onnx_ops",
-    "make_inputs": "ops",
-    "open_device": "device",
-    "render_shader": "render",
-    "rms_norm": "functional",
-    "rms_norm_backward": "functional",
-    "rms_normalization": "onnx_ops",
-    "runnable_variants": "kernel",
-    "select": "kernel",
-    "tolerance": "accuracy",
+    "adapters": "gpu.device",
+    "all_variants": "kernels.kernel",
+    "assess": "lab.accuracy",
+    "compile_shader": "gpu.plan",
+    "default_variant": "kernels.kernel",
+    "discover": "kernels.kernel",
+    "find_adapter": "gpu.device",
+    "layer_norm": "calls.functional",
+    "layer_norm_backward": "calls.functional",
+    "layer_normalization": "calls.onnx_ops",
+    "make_inputs": "norms.ops",
+    "open_device": "gpu.device",
+    "render_shader": "kernels.render",
+    "rms_norm": "calls.functional",
+    "rms_norm_backward": "calls.functional",
+    "rms_normalization": "calls.onnx_ops",
+    "runnable_variants": "kernels.kernel",
+    "select": "kernels.kernel",
+    "tolerance": "lab.accuracy",
 }
 
 __all__ = ["__version__", *_HOME]

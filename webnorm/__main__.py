@@ -1,6 +1,6 @@
 """`python -m webnorm` is the `webnorm` command."""
 
-from webnorm.cli import run
+from webnorm.cli.app import run
 
 if __name__ == "__main__":
     run()

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.ops import OPS, Op
-from webnorm.presets import Task
-from webnorm.problem import Array, finfo
-from webnorm.reference import Answers
+from webnorm.norms.ops import OPS, Op
+from webnorm.norms.presets import Task
+from webnorm.norms.problem import Array, finfo
+from webnorm.norms.reference import Answers
 
 # Output tensors by webnorm's names from input tensors by webnorm's names, of whatever type a library has.
 Compute = Callable[[Mapping[str, Any]], Mapping[str, Any]]

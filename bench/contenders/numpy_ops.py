@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from bench.contenders import Contender, beyond_plain
-from webnorm.presets import Task
-from webnorm.problem import Array
+from webnorm.norms.presets import Task
+from webnorm.norms.problem import Array
 
 
 def contenders(task: Task, device: str) -> list[Contender]:

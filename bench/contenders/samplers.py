@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from bench.contenders import Compute
-from webnorm import stopwatch, timing
+from webnorm.gpu import stopwatch, timing
 
 
 class Sampler(Protocol):

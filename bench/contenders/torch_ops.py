@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from bench.contenders import Compute, Contender
-from webnorm.presets import Task
-from webnorm.problem import Array, Problem
+from webnorm.norms.presets import Task
+from webnorm.norms.problem import Array, Problem
 
 
 def tensors(arrays: Mapping[str, Array], device: str) -> dict[str, torch.Tensor]:

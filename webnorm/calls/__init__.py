@@ -1,0 +1,1 @@
+"""The functions and modules that people call from Python, on arrays of theirs."""

@@ -1,0 +1,307 @@
+"""Arrays that stay on the device between calls."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from webnorm.calls import session
+from webnorm.errors import WebnormError, shown
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import write
+from webnorm.norms.problem import DTYPE_NAMES, DTYPES, Array
+from webnorm.printable import one_line
+
+# What is read at a time: copying it takes milliseconds, the wait a fraction of one, and no large array lies
+# in memory twice. Any WebGPU device has a buffer of that size.
+_STAGED_BYTES = 1 << 26
+# A tuple is known at once; to ask the abstract class takes several times as long.
+_LISTS = (tuple, Sequence, np.ndarray)
+# NumPy's own limit, and a number that is below it in any version.
+_MOST_DIMENSIONS, _FEW_DIMENSIONS = 64, 16
+
+
+class Storage:
+    """A buffer of a pool, which goes back there when no array needs it any more."""
+
+    __slots__ = ("__weakref__", "buffer")
+
+    def __init__(self, pool: session.BufferPool, device: Device, buffer: Any) -> None:
+        self.buffer = buffer
+        pool.lend(self, device.gate, buffer)
+
+
+class GpuArray:
+    """An array on a device: what functions give for GpuArrays, so that a chain of calls copies nothing.
+
+    Made by `GpuArray.from_numpy`, brought back by `numpy`. Its elements are in C order and do not change.
+    It is one of float32, float16, bfloat16, and as results float8_e4m3fn, float8_e5m2 and int8.
+    """
+
+    def __init__(
+        self, device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], storage: Storage
+    ) -> None:
+        self.device, self.shape, self.dtype = device, shape, dtype
+        self._storage = storage
+
+    @classmethod
+    def from_numpy(cls, array: Array, device: Device | None = None) -> GpuArray:
+        """Copy a NumPy array to a device; None is the one that calls share.
+
+        Raises WebnormError for anything else than a NumPy array of one of the types above, for one that is
+        larger than the device's buffers, and for what is no device.
+        """
+        check_type("array", array, device_arrays=False)
+        check_device(device)
+        device = device or session.default_device()
+        with device.gate:
+            found = cls._empty(array.shape, array.dtype, device)
+            if array.size:
+                write(device, found.buffer, array)
+            return found
+
+    @classmethod
+    def _empty(cls, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> GpuArray:
+        """An array with room for its elements, which are what was there before."""
+        with device.gate:
+            pool = session.session_of(device).pool
+            buffer = pool.take(device, math.prod(shape) * dtype.itemsize)
+            return cls(device, shape, dtype, Storage(pool, device, buffer))
+
+    @property
+    def buffer(self) -> Any:
+        """Wgpu's buffer; the elements are at its beginning and room for a guard behind them."""
+        return self._storage.buffer
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+    def numpy(self) -> Array:
+        """A copy as a NumPy array, once the device is done with it."""
+        (array,) = read(self.device, [(self.buffer, self.shape, self.dtype)])
+        return array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("a GpuArray cannot be seen from NumPy without a copy")
+        found = self.numpy()
+        return found if dtype is None else found.astype(dtype)
+
+    def __copy__(self) -> GpuArray:
+        """Itself, since its elements do not change."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GpuArray:
+        """Itself, since its elements do not change."""
+        return self
+
+    def __reduce__(self) -> Any:
+        raise WebnormError("a GpuArray lies on a device of this process; expected its numpy() to be pickled")
+
+    def reshape(self, *shape: SupportsIndex | Sequence[int]) -> GpuArray:
+        """The same elements in another shape, in C order; one dimension may be -1. Nothing is copied.
+
+        Raises WebnormError for a shape of another size, or one that NumPy's arrays cannot have.
+        """
+        given = shape[0] if len(shape) == 1 else shape
+        found = ints(given)
+        if found is None:
+            raise WebnormError(f"cannot reshape to {shown(given)}; expected ints")
+        if found == self.shape:
+            return self
+        wanted = list(found)
+        if wanted.count(-1) == 1:
+            known = -math.prod(wanted)
+            if known > 0:
+                wanted[wanted.index(-1)] = self.size // known
+        if math.prod(wanted) != self.size or min(wanted, default=0) < 0:
+            raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: the sizes differ")
+        if not self.size or len(wanted) > _FEW_DIMENSIONS:
+            try:
+                # Where there are elements their number is right: that of the dimensions may be too large.
+                np.empty([0] * len(wanted) if self.size else wanted, self.dtype)
+            except ValueError as error:
+                raise WebnormError(f"cannot reshape {self.shape} to {shown(found)}: {error}") from error
+        return GpuArray(self.device, tuple(wanted), self.dtype, self._storage)
+
+    def split(self, sizes: Sequence[int]) -> list[GpuArray]:
+        """Copies of the first elements, of the next and so on, one-dimensional.
+
+        Raises WebnormError for sizes that are more than there is, or that are not whole words of 4 bytes.
+        """
+        itemsize = self.dtype.itemsize
+        whole = ints(sizes)
+        if whole is None or min(whole, default=0) < 0 or sum(whole) > self.size:
+            raise WebnormError(f"sizes is {shown(sizes)}; expected ints of {self.size} in all, or less")
+        if any(size * itemsize % 4 for size in whole):
+            raise WebnormError(f"sizes is {shown(sizes)}; expected whole words of 4 bytes in {self.dtype}")
+        found = []
+        with self.device.gate:
+            handle = self.device.handle
+            encoder = handle.create_command_encoder()
+            begin = 0
+            for size in whole:
+                found.append(GpuArray._empty((size,), self.dtype, self.device))
+                nbytes = size * itemsize
+                if nbytes:
+                    encoder.copy_buffer_to_buffer(self.buffer, begin, found[-1].buffer, 0, nbytes)
+                begin += nbytes
+            handle.queue.submit([encoder.finish()])
+            del encoder
+            return found
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a GpuArray without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"GpuArray(shape={self.shape}, dtype={self.dtype}, device={self.device.adapter.name!r})"
+
+
+Source = tuple[Any, tuple[int, ...], np.dtype[Any]]
+
+
+def read(device: Device, sources: Sequence[Source], encoder: Any = None) -> list[Array]:
+    """The arrays at the beginning of buffers, each given with its shape and dtype, as new NumPy arrays.
+
+    Small ones come with one submission and one wait. `encoder` holds commands that come before; it is
+    submitted with the first copies.
+    """
+    try:
+        found = [np.empty(shape, dtype) for _, shape, dtype in sources]
+    except MemoryError as error:
+        raise WebnormError(f"what is read finds no room: {one_line(str(error))}") from error
+    pieces = [
+        _Piece(source[0], begin, array.reshape(-1).view(np.uint8)[begin : begin + _STAGED_BYTES])
+        for array, source in zip(found, sources, strict=True)
+        for begin in range(0, array.nbytes, _STAGED_BYTES)
+    ]
+    if not pieces:
+        return found
+    size = min(_STAGED_BYTES, sum(piece.room for piece in pieces))
+    with device.gate:
+        handle = device.handle
+        pool = session.session_of(device).staging
+        staging = pool.take(device, size)
+        for batch in _batches(pieces):
+            encoder = encoder or handle.create_command_encoder()
+            for at, piece in batch:
+                encoder.copy_buffer_to_buffer(piece.buffer, piece.begin, staging, at, piece.copied)
+            handle.queue.submit([encoder.finish()])
+            encoder = None
+            # As in wgpu-py's own read_buffer: plain READ would submit once more.
+            staging.map_sync("READ_NOSYNC", 0, size)
+            mapped = np.frombuffer(staging.read_mapped(0, size, copy=False), np.uint8)
+            for at, piece in batch:
+                piece.target[:] = mapped[at : at + piece.target.size]
+            del mapped
+            staging.unmap()
+        # Not after an error: a buffer that is still being mapped is of no use to the next call.
+        pool.give_back(staging)
+    return found
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Bytes of a buffer from `begin` on, and where they go."""
+
+    buffer: Any
+    begin: int
+    target: Array
+
+    @property
+    def copied(self) -> int:
+        """Bytes that are copied: whole words."""
+        return -(-self.target.size // 4) * 4
+
+    @property
+    def room(self) -> int:
+        """Bytes up to where the next piece may lie."""
+        return -(-self.target.size // 8) * 8
+
+
+def _batches(pieces: Sequence[_Piece]) -> Iterator[list[tuple[int, _Piece]]]:
+    """Pieces that fit the staging buffer together, each with its offset there."""
+    batch: list[tuple[int, _Piece]] = []
+    at = 0
+    for piece in pieces:
+        if at + piece.room > _STAGED_BYTES:
+            yield batch
+            batch, at = [], 0
+        batch.append((at, piece))
+        at += piece.room
+    if batch:
+        yield batch
+
+
+_ANY_KIND = (np.ndarray, GpuArray)
+
+
+def check_kind(name: str, array: object, device_arrays: bool = True) -> None:
+    """Raise WebnormError for what is no array."""
+    if not isinstance(array, _ANY_KIND if device_arrays else np.ndarray):
+        wanted = "a NumPy array or a GpuArray" if device_arrays else "a NumPy array"
+        raise WebnormError(f"{name} is a {type(array).__name__}; expected {wanted}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise WebnormError(f"{name} is a masked array; expected one without a mask: {name}.filled(value)")
+
+
+def check_type(
+    name: str, array: object, device_arrays: bool = True, known: Sequence[str] = tuple(DTYPES)
+) -> None:
+    """Raise WebnormError for what is no array, or one of another type than those known."""
+    check_kind(name, array, device_arrays)
+    dtype = array.dtype  # type: ignore[attr-defined]
+    if DTYPE_NAMES.get(dtype) not in known:
+        raise WebnormError(
+            f"{name} has dtype {dtype_text(dtype)}; expected {', '.join(known)}: "
+            f"cast it, as with {name}.astype(np.float32)"
+        )
+
+
+def dtype_text(dtype: np.dtype[Any]) -> str:
+    """A dtype as a message shows it."""
+    return str(dtype) if dtype.names is None else "of a record"
+
+
+def check_device(device: object) -> None:
+    """Raise WebnormError for what is no device."""
+    if device is not None and not isinstance(device, Device):
+        raise WebnormError(f"device is a {type(device).__name__}; expected one from webnorm.open_device")
+
+
+def ints(given: object) -> tuple[int, ...] | None:
+    """An int, or a sequence of them, as a tuple; None for anything else, a bool and bytes included."""
+    # What it is nearly always.
+    if type(given) is int:
+        return (given,)
+    if type(given) is tuple and set(map(type, given)) == {int}:
+        return given
+    listed: Any = (given,) if isinstance(given, int | np.integer) else given
+    if not isinstance(listed, _LISTS) or isinstance(listed, str | bytes | bytearray):
+        return None
+    if np.ndim(listed) != 1 if isinstance(listed, np.ndarray) else len(listed) > _MOST_DIMENSIONS:
+        return None
+    try:
+        found = tuple(map(operator.index, listed))
+    except TypeError:
+        return None
+    return None if any(isinstance(one, bool) for one in listed) else found

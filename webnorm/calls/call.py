@@ -1,0 +1,133 @@
+"""One call: bind the arrays of a problem to a compiled kernel, run it, and give back what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnorm.calls import session
+from webnorm.calls.arrays import GpuArray, Storage, read
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Schedule, write
+from webnorm.norms.ops import Op, Tensor
+from webnorm.norms.problem import DTYPES, Array, Problem
+from webnorm.printable import one_line
+
+AnyArray = Array | GpuArray
+
+
+def compute(
+    op: Op,
+    problem: Problem,
+    arrays: Mapping[str, AnyArray],
+    *,
+    device: Device | None,
+    kernel: str | Path | None,
+    keep: bool,
+) -> dict[str, AnyArray]:
+    """Every output of an op by name, in the shape that the op gives it.
+
+    `arrays` are the inputs by name, in any shape with the elements in order. `keep` leaves the outputs on
+    the device. Raises WebnormError for arrays on different devices, and as `Session.wanted` does.
+    """
+    device = _device_of(arrays, device)
+    if problem.rows == 0:
+        try:
+            empty = {tensor.name: _without_rows(tensor, problem) for tensor in op.outputs(problem)}
+        except (MemoryError, ValueError) as error:
+            raise WebnormError(f"{problem}: {one_line(str(error))}") from error
+        if not keep:
+            return {**empty}
+        return {name: GpuArray.from_numpy(array, device) for name, array in empty.items()}
+    device = device or session.default_device()
+    found = session.session_of(device)
+    wanted = found.wanted(device, op, kernel, problem)
+    with device.gate:
+        return _run(device, found, found.schedule(device, wanted), problem, arrays, keep)
+
+
+def _run(
+    device: Device,
+    shared: session.Session,
+    schedule: Schedule,
+    problem: Problem,
+    arrays: Mapping[str, AnyArray],
+    keep: bool,
+) -> dict[str, AnyArray]:
+    """A function of its own, so that wgpu's objects in it end inside the gate."""
+    schedule.set_scalars(problem)
+    with _Loan(shared.pool, device) as loan:
+        buffers = {
+            name: array.buffer if isinstance(array, GpuArray) else loan.copy(array)
+            for name, array in arrays.items()
+        }
+        outputs: dict[str, GpuArray] = {}
+        for name, shape, dtype, nbytes in schedule.outputs:
+            buffers[name] = buffer = shared.pool.take(device, nbytes)
+            outputs[name] = GpuArray(device, shape, dtype, Storage(shared.pool, device, buffer))
+        for name, nbytes in schedule.beside.items():
+            buffers[name] = loan.take(nbytes)
+        encoder = device.handle.create_command_encoder()
+        schedule.pack(encoder, buffers)
+        compute_pass = encoder.begin_compute_pass()
+        schedule.encode(compute_pass, shared.groups(schedule, buffers))
+        compute_pass.end()
+        if keep:
+            device.handle.queue.submit([encoder.finish()])
+            return {**outputs}
+        sources = [(array.buffer, array.shape, array.dtype) for array in outputs.values()]
+        return dict(zip(outputs, read(device, sources, encoder), strict=True))
+
+
+def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:
+    """The device that arrays lie on; raises WebnormError when that is more than one."""
+    holder = "device="
+    for name, array in arrays.items():
+        if not isinstance(array, GpuArray):
+            continue
+        if device is not None and array.device is not device:
+            raise WebnormError(
+                f"{name} lies on another device than {holder}: {array.device.adapter.name} is not "
+                f"{device.adapter.name}, or was opened twice; expected one device for all arrays of a call"
+            )
+        if device is None:
+            device, holder = array.device, name
+    return device
+
+
+class _Loan:
+    """Buffers that a call takes from a pool and gives back in the end."""
+
+    def __init__(self, pool: session.BufferPool, device: Device) -> None:
+        self.pool, self.device = pool, device
+        self.taken: list[Any] = []
+
+    def __enter__(self) -> _Loan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for buffer in self.taken:
+            self.pool.give_back(buffer)
+
+    def take(self, nbytes: int) -> Any:
+        """A buffer for that many bytes."""
+        buffer = self.pool.take(self.device, nbytes)
+        self.taken.append(buffer)
+        return buffer
+
+    def copy(self, array: Array) -> Any:
+        """A buffer with an array in it."""
+        buffer = self.take(array.nbytes)
+        write(self.device, buffer, array)
+        return buffer
+
+
+def _without_rows(tensor: Tensor, problem: Problem) -> Array:
+    """An output of a problem that has no rows: what is summed over rows is 0."""
+    if tensor.name == "amax":
+        return np.array([0.0, 1.0 / problem.scale], np.float32)
+    return np.zeros(tensor.shape(problem), DTYPES[tensor.dtype(problem)])

@@ -1,0 +1,447 @@
+"""LayerNorm and RMSNorm, forward and backward, on NumPy arrays and on GpuArrays.
+
+Names, meaning and defaults are those of torch.nn.functional and, for what torch lacks, of TransformerEngine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from webnorm.calls import arguments
+from webnorm.calls.arrays import GpuArray, check_device
+from webnorm.calls.call import AnyArray, compute
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.norms.ops import OPS, Op
+from webnorm.norms.problem import DTYPE_NAMES, FP8, Options, Problem
+
+
+@dataclass(frozen=True)
+class NormOutput:
+    """What a forward pass gives beside y; None for what was not asked for.
+
+    `leading` below are x's dimensions before the normalised ones. All are NumPy arrays, or GpuArrays where x
+    is one.
+
+    Attributes:
+        y: the normalised array, of x's shape.
+        h: x + residual + residual_bias, of x's shape and dtype: what was normalised, and what the next
+            residual connection takes.
+        stats: float32 of shape (*leading, 3): mean, mean_low and rstd of every row; for RMSNorm
+            (*leading, 1), rstd alone. The backward pass takes them as they are.
+        y_scale: float32 of shape `leading`, with an int8 y: y * y_scale[..., None] is about the norm.
+        amax: float32 of shape (1,), with a float8 y: the largest |y| before `scale` was applied.
+        scale_inv: float32 of shape (1,), with a float8 y: 1 / scale, so that y * scale_inv is about the norm.
+    """
+
+    y: Any
+    h: Any = None
+    stats: Any = None
+    y_scale: Any = None
+    amax: Any = None
+    scale_inv: Any = None
+
+    @property
+    def mean(self) -> Any:
+        """The rows' means rounded to float32, of shape `leading`; None without stats, and for RMSNorm."""
+        return self._statistic(-3)
+
+    @property
+    def mean_low(self) -> Any:
+        """What the means lost in rounding: mean + mean_low has twice float32's digits."""
+        return self._statistic(-2)
+
+    @property
+    def rstd(self) -> Any:
+        """1 / sqrt(var + eps) of the rows, of shape `leading`; None without stats."""
+        return self._statistic(-1)
+
+    def _statistic(self, place: int) -> Any:
+        if self.stats is None or self.stats.shape[-1] < -place:
+            return None
+        if isinstance(self.stats, GpuArray):
+            raise WebnormError("the statistics are on the device; expected stats.numpy() to bring them here")
+        return self.stats[..., place]
+
+
+def layer_norm(
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    eps: float = 1e-5,
+    *,
+    residual: AnyArray | None = None,
+    residual_bias: AnyArray | None = None,
+    zero_centered_weight: bool = False,
+    return_stats: bool = False,
+    out_dtype: Any = None,
+    scale: float = 1.0,
+    max_workgroups: int = 0,
+    kernel: str | Path | None = None,
+    device: Device | None = None,
+) -> Any:
+    """Normalise the trailing dimensions of x to mean 0 and variance 1, then scale and shift.
+
+    y = (x - mean) / sqrt(var + eps) * weight + bias, with the biased variance (Ba, Kiros and Hinton,
+    "Layer Normalization", 2016); the meaning is torch.nn.functional.layer_norm's. With `residual` it is
+    h = x + residual + residual_bias that is normalised, rounded to x's dtype first.
+
+    Args:
+        x: float32, float16 or bfloat16, any number of leading dimensions and then `normalized_shape`. A
+            NumPy array, or a GpuArray: then the results are GpuArrays. All arithmetic is float32.
+        normalized_shape: the trailing dimensions to normalise over; an int stands for one.
+        weight: of `normalized_shape`, x's dtype or float32; None for 1. All parameters have one dtype.
+        bias: as weight; None for 0.
+        eps: added to the variance, 0 or more.
+        residual: of x's shape and dtype.
+        residual_bias: as weight; the bias of the projection that made x. It needs `residual`.
+        zero_centered_weight: scale by 1 + weight.
+        return_stats: give the rows' statistics too, which the backward pass can take.
+        out_dtype: what y is stored as, by name or as a NumPy dtype: "float8_e4m3fn" or "float8_e5m2" (of
+            ml_dtypes), "int8" with a scale for each row, float32, float16 or bfloat16. None is x's.
+        scale: multiplies a float8 y before it is rounded.
+        max_workgroups: above 0, at most so many workgroups, so that other work on the device finds room.
+        kernel: name or path of the kernel; None or "auto" takes the recorded tuning or the rules' choice.
+        device: a device from `webnorm.open_device`; None is that of the GpuArrays, or one that calls share.
+
+    Returns:
+        y, of x's shape, a new array; a NormOutput that names the parts where there are more: with
+        `residual`, `return_stats`, or an `out_dtype` of float8 or int8.
+
+        Arrays that are not contiguous are copied; a size of 0 in the leading dimensions gives an empty y. A
+        row that holds NaN or Inf comes out as NaN (int8: its y_scale does) on adapters that honour IEEE 754,
+        and touches no other row.
+
+    Raises:
+        WebnormError: wrong shape, dtype or kind of an argument, arrays on different devices, an unknown
+            kernel, a kernel that cannot run the problem, a problem larger than the device's buffers, or no
+            adapter.
+    """
+    return _forward(
+        "layer_norm",
+        x,
+        normalized_shape,
+        {"weight": weight, "bias": bias, "residual_bias": residual_bias},
+        residual,
+        eps,
+        zero_centered_weight=zero_centered_weight,
+        return_stats=return_stats,
+        out_dtype=out_dtype,
+        scale=scale,
+        max_workgroups=max_workgroups,
+        kernel=kernel,
+        device=device,
+    )
+
+
+def rms_norm(
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    eps: float | None = None,
+    *,
+    bias: AnyArray | None = None,
+    residual: AnyArray | None = None,
+    residual_bias: AnyArray | None = None,
+    zero_centered_weight: bool = False,
+    return_stats: bool = False,
+    out_dtype: Any = None,
+    scale: float = 1.0,
+    max_workgroups: int = 0,
+    kernel: str | Path | None = None,
+    device: Device | None = None,
+) -> Any:
+    """Divide the trailing dimensions of x by their root mean square, then scale.
+
+    y = x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019);
+    the meaning is torch.nn.functional.rms_norm's. With `bias` it is added.
+
+    Args, results and errors are those of `layer_norm`, except for:
+        eps: None is float32's machine epsilon, as in torch, which computes in float32 too.
+        bias: an addition of this library; None for 0.
+        return_stats: the statistics are rstd = 1 / sqrt(mean(x²) + eps) alone, of shape (*leading, 1).
+    """
+    return _forward(
+        "rms_norm",
+        x,
+        normalized_shape,
+        {"weight": weight, "bias": bias, "residual_bias": residual_bias},
+        residual,
+        eps,
+        zero_centered_weight=zero_centered_weight,
+        return_stats=return_stats,
+        out_dtype=out_dtype,
+        scale=scale,
+        max_workgroups=max_workgroups,
+        kernel=kernel,
+        device=device,
+    )
+
+
+def layer_norm_backward(
+    dy: AnyArray,
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    *,
+    eps: float = 1e-5,
+    stats: AnyArray | None = None,
+    dh: AnyArray | None = None,
+    zero_centered_weight: bool = False,
+    bias_grad: bool = True,
+    residual_bias_grad: bool = False,
+    max_workgroups: int = 0,
+    kernel: str | Path | None = None,
+    device: Device | None = None,
+) -> tuple[Any, ...]:
+    """The gradients of `layer_norm`.
+
+    With x̂ the normalised x and g = dy * weight: dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh;
+    dweight = sum of dy * x̂ over the leading dimensions, dbias = sum of dy, dresidual_bias = sum of dx. The
+    formula follows by the chain rule and is that of torch's native_layer_norm_backward.
+
+    Args:
+        dy: the gradient of y, of x's shape and dtype.
+        x: what was normalised: x of the forward pass, or its h where that had a residual.
+        normalized_shape: as in the forward pass.
+        weight: as in the forward pass.
+        eps: as in the forward pass; not looked at where `stats` are given.
+        stats: those of the forward pass (`return_stats`); None computes them from x anew.
+        dh: the gradient that reached h from elsewhere, of x's shape and dtype; it is added to dx.
+        zero_centered_weight: as in the forward pass.
+        bias_grad: compute dbias.
+        residual_bias_grad: compute dresidual_bias.
+        max_workgroups: as in the forward pass.
+        kernel: as in the forward pass; a kernel of layer_norm_backward.
+        device: as in the forward pass.
+
+    Returns:
+        (dx, dweight, dbias), and dresidual_bias as a fourth where it is asked for. dx has x's shape and
+        dtype; where the forward pass had a residual it is the gradient of both x and residual. The others
+        have `normalized_shape` and the dtype of weight, x's without one. dweight is None without weight, and
+        dbias without `bias_grad`. All are GpuArrays where x is one.
+
+    Raises:
+        WebnormError: as `layer_norm` does.
+    """
+    found = _backward(
+        "layer_norm_backward",
+        dy,
+        x,
+        normalized_shape,
+        weight,
+        stats=stats,
+        dh=dh,
+        eps=eps,
+        zero_centered_weight=zero_centered_weight,
+        bias_grad=bias_grad,
+        residual_bias_grad=residual_bias_grad,
+        max_workgroups=max_workgroups,
+        kernel=kernel,
+        device=device,
+    )
+    first = (found["dx"], found.get("dweight"), found.get("dbias"))
+    return (*first, found["dresidual_bias"]) if "dresidual_bias" in found else first
+
+
+def rms_norm_backward(
+    dy: AnyArray,
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    *,
+    eps: float | None = None,
+    stats: AnyArray | None = None,
+    dh: AnyArray | None = None,
+    zero_centered_weight: bool = False,
+    bias_grad: bool = False,
+    residual_bias_grad: bool = False,
+    max_workgroups: int = 0,
+    kernel: str | Path | None = None,
+    device: Device | None = None,
+) -> tuple[Any, ...]:
+    """The gradients of `rms_norm`.
+
+    With x̂ = x * rstd and g = dy * weight: dx = (g - x̂ * mean(g * x̂)) * rstd + dh; dweight = sum of dy * x̂
+    over the leading dimensions. The formula follows by the chain rule.
+
+    Args and errors are those of `layer_norm_backward`; eps None is float32's machine epsilon.
+
+    Returns:
+        (dx, dweight); behind them dbias where `bias_grad` and dresidual_bias where `residual_bias_grad` asks
+        for it.
+    """
+    found = _backward(
+        "rms_norm_backward",
+        dy,
+        x,
+        normalized_shape,
+        weight,
+        stats=stats,
+        dh=dh,
+        eps=eps,
+        zero_centered_weight=zero_centered_weight,
+        bias_grad=bias_grad,
+        residual_bias_grad=residual_bias_grad,
+        max_workgroups=max_workgroups,
+        kernel=kernel,
+        device=device,
+    )
+    asked = [name for name in ("dbias", "dresidual_bias") if name in found]
+    return (found["dx"], found.get("dweight"), *(found[name] for name in asked))
+
+
+def _forward(
+    op_name: str,
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    vectors: Mapping[str, AnyArray | None],
+    residual: AnyArray | None,
+    eps: float | None,
+    *,
+    zero_centered_weight: bool,
+    return_stats: bool,
+    out_dtype: Any,
+    scale: float,
+    max_workgroups: int,
+    kernel: str | Path | None,
+    device: Device | None,
+) -> Any:
+    op = OPS[op_name]
+    shape = arguments.shape_of(normalized_shape)
+    leading = arguments.leading_of(x, shape)
+    arrays = {"x": x}
+    if residual is not None:
+        arguments.like_x("residual", residual, x)
+        arrays["residual"] = residual
+    given, weight_dtype = arguments.parameters(vectors, shape, x)
+    dtype = DTYPE_NAMES[x.dtype]
+    out = None if out_dtype is None else arguments.dtype_name(out_dtype, "out_dtype")
+    scale = arguments.number("scale", scale, "a finite number above 0")
+    if scale != 1.0 and out not in FP8:
+        raise WebnormError(f"scale is {scale}, which needs an out_dtype of float8")
+    problem = _problem(
+        op_name,
+        dtype,
+        math.prod(leading),
+        math.prod(shape),
+        _eps(op, eps),
+        scale,
+        weight="weight" in given,
+        bias="bias" in given,
+        zero_centered_weight=_zero_centered(zero_centered_weight, "weight" in given),
+        weight_dtype=weight_dtype,
+        residual=residual is not None,
+        residual_bias="residual_bias" in given,
+        return_stats=arguments.flag("return_stats", return_stats),
+        out_dtype=None if out == dtype else out,
+        max_workgroups=arguments.count("max_workgroups", max_workgroups),
+    )
+    check_device(device)
+    found = compute(
+        op, problem, {**arrays, **given}, device=device, kernel=kernel, keep=isinstance(x, GpuArray)
+    )
+    y = found["y"].reshape(x.shape)
+    if len(found) == 1:
+        return y
+    output: dict[str, Any] = {"y": y}
+    if "h" in found:
+        output["h"] = found["h"].reshape(x.shape)
+    if "stats" in found:
+        output["stats"] = found["stats"].reshape((*leading, found["stats"].shape[-1]))
+    if "y_scale" in found:
+        output["y_scale"] = found["y_scale"].reshape(leading)
+    if "amax" in found:
+        both = found["amax"]
+        parts = both.split((1, 1)) if isinstance(both, GpuArray) else (both[:1], both[1:])
+        output["amax"], output["scale_inv"] = parts
+    return NormOutput(**output)
+
+
+def _backward(
+    op_name: str,
+    dy: AnyArray,
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None,
+    *,
+    stats: AnyArray | None,
+    dh: AnyArray | None,
+    eps: float | None,
+    zero_centered_weight: bool,
+    bias_grad: bool,
+    residual_bias_grad: bool,
+    max_workgroups: int,
+    kernel: str | Path | None,
+    device: Device | None,
+) -> dict[str, Any]:
+    op = OPS[op_name]
+    shape = arguments.shape_of(normalized_shape)
+    leading = arguments.leading_of(x, shape)
+    arguments.like_x("dy", dy, x)
+    arrays = {"x": x, "dy": dy}
+    if dh is not None:
+        arguments.like_x("dh", dh, x)
+        arrays["dh"] = dh
+    if stats is not None:
+        arguments.check_stats(stats, leading, 3 if op.has_mean else 1)
+        arrays["stats"] = stats
+    given, weight_dtype = arguments.parameters({"weight": weight}, shape, x)
+    problem = _problem(
+        op_name,
+        DTYPE_NAMES[x.dtype],
+        math.prod(leading),
+        math.prod(shape),
+        _eps(op, eps),
+        1.0,
+        weight=weight is not None,
+        bias=arguments.flag("bias_grad", bias_grad),
+        zero_centered_weight=_zero_centered(zero_centered_weight, weight is not None),
+        weight_dtype=weight_dtype,
+        residual_bias=arguments.flag("residual_bias_grad", residual_bias_grad),
+        max_workgroups=arguments.count("max_workgroups", max_workgroups),
+        saved_stats=stats is not None,
+        dh=dh is not None,
+    )
+    check_device(device)
+    found = compute(
+        op, problem, {**arrays, **given}, device=device, kernel=kernel, keep=isinstance(x, GpuArray)
+    )
+    return {name: array.reshape(x.shape if name == "dx" else shape) for name, array in found.items()}
+
+
+def _zero_centered(asked: bool, has_weight: bool) -> bool:
+    found = arguments.flag("zero_centered_weight", asked)
+    if found and not has_weight:
+        raise WebnormError("zero_centered_weight is True, but there is no weight; expected one to add 1 to")
+    return found
+
+
+def _eps(op: Op, eps: float | None) -> float:
+    if eps is None and not op.has_mean:
+        return op.default_eps
+    return arguments.number("eps", eps, "a finite number of 0 or more")
+
+
+@lru_cache(maxsize=256)
+def _problem(
+    op_name: str, dtype: str, rows: int, cols: int, eps: float, scale: float, **options: Any
+) -> Problem:
+    """The problem that a call asks for, checked once for all calls that are alike."""
+    problem = Problem(
+        rows=rows,
+        cols=cols,
+        dtype=dtype,
+        eps=eps,
+        distribution="given",
+        scale=scale,
+        options=Options(**options),
+    )
+    OPS[op_name].check(problem)
+    return problem

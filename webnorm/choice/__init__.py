@@ -1,0 +1,1 @@
+"""Which kernel computes a problem, and with which constants."""

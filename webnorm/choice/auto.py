@@ -1,0 +1,51 @@
+"""What `kernel="auto"` stands for: a recorded choice that fits, else what the rules choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from webnorm.choice.tuning import Choice, Tuning
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Traits
+from webnorm.kernels.kernel import Kernel, Variant, best_variant
+from webnorm.norms.ops import Op
+from webnorm.norms.problem import Problem
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A variant that can run the problem, and whether a tuning or the rules named it."""
+
+    variant: Variant
+    source: Literal["tuning", "rules"]
+
+
+def choose(
+    kernels: Sequence[Kernel], op: Op, problem: Problem, traits: Traits, tunings: Sequence[Tuning] = ()
+) -> Chosen:
+    """The variant of `op` for a problem on such an adapter; the first tuning that has one is followed.
+
+    A recorded choice is passed over where its kernel or its constants are gone or cannot run the problem.
+    Raises WebnormError where no kernel can.
+    """
+    ladder = [kernel for kernel in kernels if kernel.op == op]
+    for tuning in tunings:
+        for choice in tuning.matching(op, problem):
+            variant = _recorded(ladder, choice)
+            if variant is not None and variant.refusal(problem, traits) is None:
+                return Chosen(variant, "tuning")
+    found, refusal = best_variant(ladder, problem, traits)
+    if found is None:
+        raise WebnormError(f"no kernel of {op.name} can run {problem} on this adapter: {refusal}")
+    return Chosen(found, "rules")
+
+
+def _recorded(ladder: Sequence[Kernel], choice: Choice) -> Variant | None:
+    for kernel in ladder:
+        if kernel.name == choice.kernel and kernel.unstable is None:
+            on_axes = (choice.constants.get(axis) in values for axis, values in kernel.tune.items())
+            if set(choice.constants) == set(kernel.tune) and all(on_axes):
+                return Variant(kernel, dict(choice.constants))
+    return None

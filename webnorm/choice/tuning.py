@@ -1,0 +1,386 @@
+"""Recorded tunings: for one device, the variants that `webnorm tune` found fastest, in a JSON file.
+
+The user's own lie in the cache folder, or in $WEBNORM_TUNINGS; those that come with webnorm in `tunings/`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from webnorm import cache, files
+from webnorm._version import __version__
+from webnorm.errors import WebnormError, unknown
+from webnorm.norms.ops import OPS, Op
+from webnorm.norms.problem import DTYPES, Problem
+from webnorm.printable import shortened
+
+SCHEMA = 1
+PACKAGED = Path(__file__).parent / "tunings"
+# Some thousands of choices; a call from Python reads it.
+_MOST_BYTES = 8 << 20
+_MOST_NAME = 1_000
+# Rows and columns that float64 does not count have no device.
+_MOST_SIZE = 1 << 53
+# What a choice for other rows is worth: within a factor of 2 there are as many rows per workgroup, give or
+# take one; and an x of this size keeps any device busy, so that more rows change nothing but the time.
+ROWS_FACTOR = 2.0
+LARGE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What a tuning holds for: the device by its name and backend, and the software that drove it."""
+
+    adapter: str
+    backend: str
+    driver: str
+    wgpu: str
+    webnorm: str = __version__
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any]) -> Platform:
+        """The platform of an adapter's or a device's description."""
+        return cls(**{name: str(description[name]) for name in ("adapter", "backend", "driver", "wgpu")})
+
+    @property
+    def device(self) -> tuple[str, str]:
+        """What tells this device from others."""
+        return self.adapter, self.backend
+
+    @property
+    def file_name(self) -> str:
+        """The device's name as a file's, such as "nvidia-h200-vulkan.json"."""
+        return re.sub(r"[^a-z0-9]+", "-", " ".join(self.device).lower()).strip("-") + ".json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The variant to take for a problem.
+
+    `speedup` is the median time of the variant that the rules choose over this one's, in one run (1 where
+    they are the same, None where that one cannot run), `percent_of_copy` this one's share of the copy (None
+    where that was not timed), `tried` how many variants were timed.
+    """
+
+    op: str
+    problem: Problem
+    kernel: str
+    constants: Mapping[str, int]
+    speedup: float | None
+    percent_of_copy: float | None
+    tried: int
+
+    def serves(self, problem: Problem) -> bool:
+        """Whether this is for such a problem: all but the rows is the same, and the rows are alike."""
+        if _but_rows(self.problem) != _but_rows(problem) or 0 in (self.problem.rows, problem.rows):
+            return False
+        both_large = min(_x_bytes(self.problem), _x_bytes(problem)) >= LARGE_BYTES
+        return both_large or self.distance(problem) <= math.log2(ROWS_FACTOR)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What no two choices of a tuning have in common."""
+        return self.op, self.problem.rows, *_but_rows(self.problem)
+
+    def distance(self, problem: Problem) -> float:
+        """How far the problem's rows are from this one's, in octaves."""
+        return abs(math.log2(problem.rows / self.problem.rows))
+
+
+def _but_rows(problem: Problem) -> tuple[Any, ...]:
+    """What of a problem its best variant depends on, the rows left out."""
+    options = replace(problem.options, weight_dtype=None, out_dtype=None)
+    return problem.cols, problem.dtype, problem.weight_dtype, problem.out_dtype, options
+
+
+def _x_bytes(problem: Problem) -> int:
+    return problem.rows * problem.cols * DTYPES[problem.dtype].itemsize
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """The choices recorded on a platform; `date` is that of the last one, as YYYY-MM-DD."""
+
+    platform: Platform
+    date: str
+    choices: tuple[Choice, ...] = ()
+
+    def matching(self, op: Op, problem: Problem) -> list[Choice]:
+        """The choices that serve a problem, the one of the most similar number of rows first."""
+        found = [choice for choice in self.choices if choice.op == op.name and choice.serves(problem)]
+        return sorted(found, key=lambda choice: choice.distance(problem))
+
+    def has(self, op: Op, problem: Problem) -> bool:
+        """Whether there is a choice for this very problem."""
+        return any(choice.key == (op.name, problem.rows, *_but_rows(problem)) for choice in self.choices)
+
+    def having(self, choice: Choice) -> Tuning:
+        """This tuning with a choice of today, in place of one for the same problem if there is one."""
+        others = (one for one in self.choices if one.key != choice.key)
+        return replace(self, date=_today(), choices=(*others, choice))
+
+    def objection(self, platform: Platform) -> str | None:
+        """Why this does not hold on a platform: it is another device's, or stale; None when it does."""
+        if self.platform.device != platform.device:
+            return f"it is of another device, {self.platform.adapter} ({self.platform.backend})"
+        for name, then in asdict(self.platform).items():
+            now = getattr(platform, name)
+            if then != now:
+                return f"it is stale: recorded with {name} {then}, this is {now}"
+        return None
+
+
+# --- which apply
+
+
+def path_of(platform: Platform) -> Path:
+    """The user's own file for a device; it need not exist."""
+    return _folder() / platform.file_name
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("WEBNORM_TUNINGS") or cache.folder("tunings"))
+
+
+def _forgetting(path: Path) -> str:
+    """The command that removes this file, and not the user's own where it is another."""
+    return f"`webnorm tune {'' if path.parent == _folder() else f'--out {path} '}--forget`"
+
+
+def applicable(platform: Platform) -> tuple[tuple[Tuning, ...], str | None]:
+    """The tunings to use on a platform, the user's first, and a word on what is ignored: stale, broken...
+
+    One that comes with webnorm was recorded for this version and may be of another driver.
+    """
+    found = []
+    notes = []
+    try:
+        own, objection = _own(platform)
+        found += [own] if own else []
+    except WebnormError as error:
+        objection = f"{error}; until then it is ignored"
+    notes += [objection] if objection else []
+    packaged = PACKAGED / platform.file_name
+    try:
+        found += [read(packaged)] if _exists(packaged) else []
+    except WebnormError as error:
+        notes.append(str(error))
+    return tuple(found), "; ".join(notes) or None
+
+
+def _own(platform: Platform) -> tuple[Tuning | None, str | None]:
+    """The user's tuning for a platform, or why what there is does not hold."""
+    path = path_of(platform)
+    if not _exists(path):
+        return None, None
+    own = read(path)
+    objection = own.objection(platform)
+    if objection is None:
+        return own, None
+    note = f"the tuning {path} is ignored: {objection}; {_forgetting(path)} removes it"
+    if own.platform.device == platform.device:
+        note += ", `webnorm tune` records a new one"
+    return None, note
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise WebnormError(f"cannot read the tuning {path}: {error.strerror or error}") from error
+
+
+def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
+    """The tuning in a file to go on with, and a word on why what it holds is replaced where that is stale.
+
+    An empty one without a file. Raises WebnormError for a broken file, and for one of another device, which
+    is not to be overwritten.
+    """
+    fresh = Tuning(platform=platform, date=_today())
+    if not _exists(path):
+        return fresh, None
+    recorded = read(path)
+    objection = recorded.objection(platform)
+    if objection is None:
+        return recorded, None
+    if recorded.platform.device != platform.device:
+        raise WebnormError(
+            f"the tuning {path} is not overwritten: {objection}; {_forgetting(path)} removes it"
+        )
+    return fresh, f"the tuning {path} is not gone on with: {objection}"
+
+
+def record(
+    choices: Sequence[Choice], path: Path, platform: Platform, waiting: Callable[[], None] = lambda: None
+) -> Tuning:
+    """Add choices to what is in a file at this moment, others having no turn meanwhile; returns all of it.
+
+    `waiting` is called where another process keeps this one waiting. Raises WebnormError as `resume` does,
+    and where the file cannot be written.
+    """
+    prepare(path)
+    with files.turn(path, waiting):
+        recorded, _ = resume(path, platform)
+        for choice in choices:
+            recorded = recorded.having(choice)
+        write(recorded, path)
+    return recorded
+
+
+def _today() -> str:
+    return datetime.date.today().isoformat()
+
+
+# --- files
+
+
+def read(path: Path) -> Tuning:
+    """The tuning in a file; raises WebnormError that says what is wrong with it and how to remove it."""
+    try:
+        data = _object(files.read_json(path, _MOST_BYTES), "the file")
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"schema is {data.get('schema')!r}; expected {SCHEMA}")
+        described = _object(data.get("platform"), "platform")
+        platform = Platform(**{one.name: _value(described, one.name, str) for one in fields(Platform)})
+        return Tuning(platform=platform, date=_value(data, "date", str), choices=_choices(data, platform))
+    except OSError as error:
+        raise WebnormError(f"cannot read the tuning {path}: {error.strerror or error}") from error
+    except (ValueError, WebnormError) as error:
+        if not _removable(path):
+            raise WebnormError(
+                f"{path} is no tuning, or broken: {error}; name another file, or delete this one"
+            ) from error
+        raise WebnormError(
+            f"the tuning {path} is broken: {error}; delete the file, or run {_forgetting(path)}"
+        ) from error
+
+
+def write(tuning: Tuning, path: Path) -> None:
+    """Write a tuning, a choice per line, and the folder it lies in; WebnormError where that cannot be."""
+    head = json.dumps({"schema": SCHEMA, "platform": asdict(tuning.platform), "date": tuning.date})
+    lines = ",\n".join(
+        json.dumps({**vars(choice), "problem": choice.problem.as_json()}) for choice in tuning.choices
+    )
+    prepare(path)
+    files.write_text(path, f'{head[:-1]}, "choices": [\n{lines}\n]}}\n')
+
+
+def prepare(path: Path) -> None:
+    """Make the folder of a tuning file; WebnormError now if the file could not be written later."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise WebnormError(f"cannot make the folder {path.parent}: {reason}") from error
+    files.check_writable(path)
+
+
+def forget(path: Path) -> bool:
+    """Remove a tuning file; whether there was one. WebnormError for a file that may be something else."""
+    if not _exists(path):
+        return False
+    if not _removable(path):
+        raise WebnormError(
+            f"{path} is not removed: it is no tuning; expected a file that `webnorm tune` wrote, "
+            "delete it yourself if it was one"
+        )
+    try:
+        # Who has read it is about to write it again.
+        with files.turn(path):
+            path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise WebnormError(f"cannot remove the tuning {path}: {error.strerror or error}") from error
+    return True
+
+
+def _removable(path: Path) -> bool:
+    """Whether a file is a tuning: it has a tuning's keys, or lies where only tunings do and may be broken."""
+    try:
+        if path.suffix == ".json" and files.resolved(path.parent) == files.resolved(_folder()):
+            return True
+        data = files.read_json(path, _MOST_BYTES)
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and {"schema", "platform", "choices"} <= set(data)
+
+
+def _object(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {_shown(value)}; expected an object")
+    return value
+
+
+def _value(data: Mapping[str, Any], name: str, *kinds: type) -> Any:
+    if name not in data:
+        raise ValueError(f"{name} is missing; expected {kinds[0].__name__}")
+    value = data[name]
+    if type(value) not in kinds:
+        raise ValueError(f"{name} is {_shown(value)}; expected {kinds[0].__name__}")
+    if isinstance(value, str) and len(value) > _MOST_NAME:
+        raise ValueError(f"{name} has {len(value)} characters; expected {_MOST_NAME} at most")
+    return value
+
+
+def _shown(value: object) -> str:
+    return shortened(repr(value), 200)
+
+
+def _size(name: str, value: int) -> None:
+    if not 0 <= value <= _MOST_SIZE:
+        raise ValueError(f"{name} is {value}; expected 0 to 2^53")
+
+
+def _ratio(data: Mapping[str, Any], name: str) -> float | None:
+    value: float | None = _value(data, name, float, int, NoneType)
+    if value is not None and not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value}; expected a finite number above 0")
+    return value
+
+
+def _choices(data: Mapping[str, Any], platform: Platform) -> tuple[Choice, ...]:
+    choices = data.get("choices")
+    try:
+        if not isinstance(choices, list):
+            raise ValueError(f"choices is {_shown(choices)}; expected a list")
+        return tuple(_choice(_object(one, f"choices[{at}]")) for at, one in enumerate(choices))
+    except (ValueError, WebnormError):
+        # Another version may have other options: then this is stale, not broken.
+        if platform.webnorm == __version__:
+            raise
+        return ()
+
+
+def _choice(data: Mapping[str, Any]) -> Choice:
+    given = _object(data.get("problem"), "problem")
+    try:
+        problem = Problem.from_json(given)
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"a problem is not understood: {shortened(str(error), 200)}") from error
+    for name, size in (("rows", problem.rows), ("cols", problem.cols)):
+        _size(name, size)
+    constants = _object(data.get("constants"), "constants")
+    op = _value(data, "op", str)
+    if op not in OPS:
+        raise unknown("op", op, OPS)
+    tried = _value(data, "tried", int)
+    _size("tried", tried)
+    return Choice(
+        op=op,
+        problem=problem,
+        kernel=_value(data, "kernel", str),
+        constants={name: _value(constants, name, int) for name in constants},
+        speedup=_ratio(data, "speedup"),
+        percent_of_copy=_ratio(data, "percent_of_copy"),
+        tried=tried,
+    )

@@ -1,0 +1,1 @@
+"""The `webnorm` command: reads arguments, prints."""

@@ -1,0 +1,257 @@
+"""What `doctor`, `list`, `show` and `tune` put on the screen: adapters, kernels, shaders, costs, choices."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from webnorm.choice.tuning import Tuning
+from webnorm.cli.screen import plain
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import AdapterInfo, Traits
+from webnorm.kernels.kernel import Kernel, default_variant, format_constants
+from webnorm.kernels.render import Shader
+from webnorm.lab.cost import Cost
+from webnorm.lab.results import NOTHING, constants_text, device_text, percent_text
+from webnorm.lab.tune import Tuned
+from webnorm.norms.corpus import Case
+from webnorm.norms.ops import Op
+from webnorm.norms.presets import PRESETS
+from webnorm.norms.problem import Problem
+from webnorm.printable import one_line
+
+# The shape that `list` asks about; a kernel may still refuse longer rows.
+_ROWS, _COLS = 1024, 1024
+# The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
+_THEME = "ansi_dark"
+
+
+def adapter_table(found: Sequence[AdapterInfo], used: AdapterInfo) -> Table:
+    """Every adapter by its index, and which of them is used."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "adapter", "backend", "type", "driver", "features"):
+        table.add_column(heading, overflow="fold")
+    for adapter in found:
+        table.add_row(
+            "used" if adapter.index == used.index else str(adapter.index),
+            plain(adapter.name),
+            plain(adapter.backend),
+            plain(adapter.type),
+            plain(adapter.driver),
+            ", ".join(sorted(adapter.features)),
+        )
+    return table
+
+
+def device_facts(description: Mapping[str, Any]) -> Table:
+    """The opened device: what the probes found and the limits that matter."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    features = description["features"]
+    table.add_row("subgroup size", str(description.get("subgroup_size", "no subgroups")) + " (probed)")
+    timestamps = "timestamp-query" in features
+    table.add_row(
+        "timing", "timestamp queries" if timestamps else "wall clock: timestamp queries do not work"
+    )
+    table.add_row(
+        "software", "yes: its ranking of kernels is not a GPU's" if description["type"] == "CPU" else "no"
+    )
+    for name, value in description["limits"].items():
+        table.add_row(name, f"{value:,}")
+    table.add_row("wgpu-py", description["wgpu"])
+    return table
+
+
+def kernel_table(
+    kernels: Sequence[Kernel], traits: Traits | None, dtype: str = "float32", options: Sequence[str] = ()
+) -> Table:
+    """Ops and kernels, what each changes, what it needs and whether this adapter runs it.
+
+    `dtype` and `options` (see Options.changed) are those of the problem that is asked about; ops that have no
+    such problem are left out.
+    """
+    problems = {kernel.op.name: _typical(kernel.op, dtype, options) for kernel in kernels}
+    kernels = [kernel for kernel in kernels if problems[kernel.op.name] is not None]
+    table = Table(pad_edge=False)
+    table.add_column("kernel", no_wrap=True)
+    table.add_column("what it is, what it changes", overflow="fold", ratio=1)
+    table.add_column("needs", overflow="fold")
+    table.add_column("runs here", overflow="fold")
+    previous = None
+    for kernel in kernels:
+        if previous is not None and previous != kernel.op:
+            table.add_section()
+        previous = kernel.op
+        name = plain(kernel.name, "bold")
+        if kernel.op.name != kernel.name:
+            name = Text(f"{kernel.op.name}/\n  ", "bold").append(name)
+        about = Text.assemble(plain(kernel.summary), "\n", plain(kernel.differs, "dim"))
+        if kernel.unstable:
+            about.append("\n").append(plain(f"unstable: {kernel.unstable}", "yellow"))
+        table.add_row(name, about, _needs(kernel), _runs(kernel, traits, problems[kernel.op.name]))
+    return table
+
+
+def _needs(kernel: Kernel) -> Text:
+    needs = [name if tree == 1 else f"{name} (optional)" for name, tree in kernel.features.items()]
+    return plain(", ".join(needs) or "-")
+
+
+def _typical(op: Op, dtype: str, options: Sequence[str]) -> Problem | None:
+    problem = Problem(
+        rows=_ROWS, cols=_COLS, dtype=dtype, eps=op.default_eps, options=op.defaults.changed(options)
+    )
+    try:
+        op.check(problem)
+    except WebnormError:
+        return None
+    return problem
+
+
+def _runs(kernel: Kernel, traits: Traits | None, problem: Problem | None) -> Text:
+    if traits is None or problem is None:
+        return Text("no adapter", style="yellow")
+    try:
+        refusal = default_variant(kernel, problem, traits).refusal(problem, traits)
+    except WebnormError as error:
+        refusal = str(error)
+    return Text("yes", style="green") if refusal is None else plain(f"no: {refusal}", "red")
+
+
+def shader_text(shader: Shader) -> str:
+    """The WGSL behind a comment that says what it is."""
+    variant = shader.variant
+    return (
+        f"// {one_line(variant.kernel.label)} for {shader.problem}, target {shader.target}\n"
+        f"// {format_constants(variant.constants)}\n{shader.text}"
+    )
+
+
+def highlighted(text: str, language: str) -> RenderableType:
+    """Text in the colours of "wgsl" or "diff"."""
+    return Syntax(text, language, theme=_THEME, background_color="default", word_wrap=True)
+
+
+def shader_diff(old: Shader, new: Shader) -> str:
+    """A unified diff of two shaders' texts."""
+    lines = difflib.unified_diff(
+        shader_text(old).splitlines(),
+        shader_text(new).splitlines(),
+        one_line(str(old.variant)),
+        one_line(str(new.variant)),
+        lineterm="",
+    )
+    return "\n".join(lines)
+
+
+def cost_table(costs: Mapping[str, Cost]) -> RenderableType:
+    """Accesses, barriers and subgroup operations of one or two shaders."""
+
+    def cell(value: float | None) -> str:
+        return "not counted" if value is None else f"{value:.3g}"
+
+    table = Table(pad_edge=False)
+    table.add_column("counted by running")
+    for name in costs:
+        table.add_column(plain(name), justify="right")
+    rows: dict[str, Callable[[Cost], str]] = {
+        "reads of rows per element": lambda cost: cell(cost.row_reads),
+        "reads of parameters per element": lambda cost: cell(cost.parameter_reads),
+        "writes of rows per element": lambda cost: cell(cost.writes),
+        "barriers per row": lambda cost: cell(cost.barriers),
+        "subgroup operations per row": lambda cost: cell(cost.subgroup_operations),
+        "workgroup memory, bytes": lambda cost: str(cost.workgroup_bytes),
+    }
+    for heading, value in rows.items():
+        table.add_row(heading, *(value(cost) for cost in costs.values()))
+    note = Text(
+        "'not counted': the kernel's own text does this without the helpers of wgsl/lib, or in several "
+        "passes.",
+        style="dim",
+    )
+    return Group(table, note) if any(None in _values(cost) for cost in costs.values()) else table
+
+
+def _values(cost: Cost) -> tuple[float | None, ...]:
+    return (cost.row_reads, cost.parameter_reads, cost.writes, cost.barriers, cost.subgroup_operations)
+
+
+def device_line(description: Mapping[str, Any]) -> RenderableType:
+    """The device, and what a software adapter's figures are worth."""
+    line = plain(device_text(description), "bold") if description else Text("no device")
+    if description.get("type") == "CPU":
+        line.append(
+            "\na software adapter: it ranks kernels by its own rules, which are not a GPU's", style="yellow"
+        )
+    return line
+
+
+def corpus_table(cases: Sequence[Case]) -> Table:
+    """The corpus of `check`: each case with its shape and where it comes from."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("case", "shape", "source"):
+        table.add_column(heading, overflow="fold")
+    for case in cases:
+        unstable = " (one_pass has to fail)" if case.breaks_one_pass else ""
+        rows, cols = case.shape
+        shape = f"{rows}x{cols}" + (f", {case.options}" if str(case.options) else "")
+        table.add_row(plain(case.name), shape, plain(case.source + unstable))
+    return table
+
+
+def tuning_table(tuning: Tuning) -> Table:
+    """The choices of a tuning, and what each gained."""
+    recorded = tuning.platform
+    table = Table(
+        box=None,
+        pad_edge=False,
+        title=plain(f"{recorded.adapter} ({recorded.backend}, {recorded.driver}), {tuning.date}"),
+        title_justify="left",
+    )
+    for heading in ("problem", "kernel"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("gain", "% of copy", "tried"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in tuning.choices:
+        table.add_row(
+            plain(f"{one.op}, {one.problem}"),
+            plain(f"{one.kernel} {constants_text(one.constants)}"),
+            NOTHING if one.speedup is None else f"{one.speedup:{'.2f' if one.speedup < 1e6 else '.3g'}} x",
+            percent_text(one.percent_of_copy),
+            str(one.tried),
+        )
+    return table
+
+
+def tuned_lines(tuned: Tuned) -> str:
+    """What came of tuning one task: the choice and what it gained, then what was dropped, a line each."""
+    choice = tuned.choice
+    dropped = [one_line(f"  dropped: {reason}") for reason in tuned.dropped]
+    if choice is None:
+        return "\n".join([f"{tuned.task}: no variant is right", *dropped])
+    named = f"{choice.kernel} {constants_text(choice.constants)}"
+    gained = (
+        f"the rules' choice, {tuned.rules}, does not run"
+        if choice.speedup is None
+        else "the rules' choice stays"
+        if choice.speedup == 1
+        else f"{choice.speedup:.2f} x as fast as the rules' {tuned.rules}"
+    )
+    return "\n".join([f"{tuned.task}: {named}: {gained}; {choice.tried} variants tried", *dropped])
+
+
+def preset_table() -> Table:
+    """The named workloads of `bench`."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("preset", "tasks", "where it comes from"):
+        table.add_column(heading, overflow="fold")
+    for name, preset in PRESETS.items():
+        table.add_row(name, str(len(preset.tasks)), Text(preset.summary))
+    return table

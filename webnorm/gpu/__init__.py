@@ -1,0 +1,1 @@
+"""All that touches wgpu: devices, buffers, pipelines, dispatches and their times."""

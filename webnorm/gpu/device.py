@@ -1,0 +1,441 @@
+"""Adapters and devices: what wgpu finds, what it can do, and the one that is used."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from webnorm.errors import WebnormError, shown, unknown
+from webnorm.printable import one_line
+
+# wgpu complains on stderr when this is unset, although nothing here opens a window.
+if "XDG_RUNTIME_DIR" not in os.environ:
+    # No temporary folder is usable where the disk is full; much of webnorm needs none.
+    with suppress(OSError):
+        os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
+
+import wgpu
+
+from webnorm.gpu.gate import Gate, forked, uses_wgpu
+
+# WebGPU's name of a feature -> wgpu-native's. wgpu accepts unknown names without a word.
+_NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
+_TIMESTAMPS = "timestamp-query"
+# What wgpu reports as adapter types, the ones to prefer first.
+_TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
+_BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
+# The adapter to use where no one names another: for tests, and for programs that have no option for it.
+ADAPTER_VARIABLE = "WEBNORM_ADAPTER"
+
+# Buffers that shaders work on, and that can be copied from and to.
+STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+
+# For what belongs to no device yet: listing adapters and opening.
+opening = Gate(shuts=False)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What of an adapter decides which variants run on it and which constants are the default.
+
+    `features` has WebGPU's names, `max_invocations` counts them per workgroup, `workgroup_storage`
+    is in bytes, and `software` tells an adapter that is a program on the CPU.
+    """
+
+    features: frozenset[str]
+    max_invocations: int
+    workgroup_storage: int
+    software: bool
+
+    def names(self) -> dict[str, int]:
+        """The adapter's part of the names in a kernel header."""
+        return {
+            "max_invocations": self.max_invocations,
+            "workgroup_storage": self.workgroup_storage,
+            "software": int(self.software),
+            "has_subgroups": int("subgroups" in self.features),
+            "has_f16": int("shader-f16" in self.features),
+        }
+
+
+# The limits that a page gets without asking (WebGPU, "Limits"), and subgroups where it asks for them.
+BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storage=16384, software=False)
+
+
+def _traits(features: frozenset[str], limits: Mapping[str, int], adapter_type: str) -> Traits:
+    return Traits(
+        features=features & set(_NATIVE_FEATURE),
+        max_invocations=limits["max-compute-invocations-per-workgroup"],
+        workgroup_storage=limits["max-compute-workgroup-storage-size"],
+        software=adapter_type == "CPU",
+    )
+
+
+@dataclass(frozen=True)
+class AdapterInfo:
+    """One adapter as wgpu lists it. `handle` is wgpu's own object."""
+
+    index: int
+    handle: Any
+    name: str
+    vendor: str
+    driver: str
+    backend: str
+    type: str
+
+    def description(self) -> dict[str, str]:
+        """What files say of the adapter and of what drives it."""
+        return {
+            "adapter": self.name,
+            "vendor": self.vendor,
+            "driver": self.driver,
+            "backend": self.backend,
+            "type": self.type,
+            "wgpu": wgpu.__version__,
+        }
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The features webnorm knows, by WebGPU's names, plus "timestamp-query"."""
+        native = {name for name in (_TIMESTAMPS,) if name in self.handle.features}
+        return frozenset(
+            native | {web for web, own in _NATIVE_FEATURE.items() if own in self.handle.features}
+        )
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """The adapter's limits by WebGPU's names with dashes, such as "max-buffer-size"."""
+        return dict(self.handle.limits)
+
+    @property
+    def traits(self) -> Traits:
+        """What a device of this adapter has when nothing is held back."""
+        return _traits(self.features, self.limits, self.type)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.backend}, {self.type}, {self.driver})"
+
+
+@cache
+def _handles() -> Sequence[Any]:
+    """Wgpu's adapters, the same objects each time.
+
+    All OpenGL adapters of a process share one EGL context, and each listing guards it with a lock of its own
+    (wgpu-hal 29). Devices of two listings take it from each other, since wgpu-py polls each in a thread of
+    its own, and wgpu aborts the process. Devices of one listing wait for each other.
+    """
+    uses_wgpu()
+    return tuple(wgpu.gpu.enumerate_adapters_sync())
+
+
+def adapters() -> list[AdapterInfo]:
+    """Every adapter that wgpu finds, the preferred one first: GPUs before software, Vulkan before OpenGL."""
+    with opening:
+        found = [(_rank(handle.info), handle, handle.info) for handle in _handles()]
+    found.sort(key=lambda entry: entry[0])
+    return [
+        AdapterInfo(
+            index,
+            handle,
+            info["device"],
+            info["vendor"],
+            info["description"],
+            info["backend_type"],
+            info["adapter_type"],
+        )
+        for index, (_, handle, info) in enumerate(found)
+    ]
+
+
+def _rank(info: Mapping[str, str]) -> tuple[int, int]:
+    def place(name: str, order: tuple[str, ...]) -> int:
+        return order.index(name) if name in order else len(order)
+
+    return place(info["adapter_type"], _TYPE_ORDER), place(info["backend_type"], _BACKEND_ORDER)
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory that this machine has, where that is known."""
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def chosen_name(choice: str | None = None) -> str | None:
+    """The adapter that was asked for, here or in the environment; None for the preferred one."""
+    return choice or os.environ.get(ADAPTER_VARIABLE) or None
+
+
+def find_adapter(choice: str | None = None) -> AdapterInfo:
+    """The adapter of that index or with that text in its name or backend.
+
+    None is what $WEBNORM_ADAPTER says, or else the preferred one. Raises WebnormError where there is none.
+    """
+    if not isinstance(choice, str | None):
+        raise WebnormError(f"adapter is {shown(choice)}; expected its index or part of its name, as text")
+    choice = chosen_name(choice)
+    found = adapters()
+    if not found:
+        raise WebnormError(
+            "no adapter: wgpu finds no GPU and no software driver; `webnorm doctor` says what to install"
+        )
+    if choice is None:
+        return found[0]
+    if choice.isdecimal():
+        at = int(choice) if len(choice) <= 9 else len(found)
+        if at < len(found):
+            return found[at]
+    else:
+        for adapter in found:
+            if choice.lower() in str(adapter).lower():
+                return adapter
+    listing = "; ".join(f"{adapter.index}: {adapter}" for adapter in found)
+    raise WebnormError(f"no adapter {shown(choice)}; there is {listing}")
+
+
+_devices: WeakSet[Device] = WeakSet()
+
+
+class Device:
+    """An open device. `handle` is wgpu's own object; `limits` are those in force.
+
+    What calls do with it happens inside `gate`. `session` is what they share, and theirs.
+    """
+
+    session: Any = None
+
+    def __init__(self, adapter: AdapterInfo, handle: Any) -> None:
+        self.adapter = adapter
+        self.handle = handle
+        self.gate = Gate()
+        _devices.add(self)
+        self.limits: Mapping[str, int] = dict(handle.limits)
+        native = set(handle.features)
+        features = frozenset(web for web, own in _NATIVE_FEATURE.items() if own in native)
+        self.traits = _traits(features, self.limits, adapter.type)
+
+    def __copy__(self) -> Device:
+        """Itself: there is one such device."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Device:
+        """Itself: there is one such device."""
+        return self
+
+    def __reduce__(self) -> Any:
+        raise WebnormError("a device belongs to its process; expected webnorm.open_device in the other one")
+
+    @cached_property
+    def timestamps(self) -> bool:
+        """Whether timestamp queries work: the feature is there and two of them differ."""
+        with self.gate:
+            return _TIMESTAMPS in self.handle.features and _probe_timestamps(self.handle)
+
+    @cached_property
+    def timestamp_period(self) -> float:
+        """Nanoseconds per tick of a timestamp, which wgpu-native knows and wgpu-py does not pass on."""
+        # Imported where a device is in use: it takes 0.2 s, which the parent of a worker need not spend.
+        from wgpu.backends.wgpu_native import lib
+
+        return float(lib.wgpuQueueGetTimestampPeriod(self.handle.queue._internal))
+
+    @cached_property
+    def subgroup_size(self) -> int | None:
+        """Invocations per subgroup, read from a shader that ran; None without subgroups."""
+        with self.gate:
+            return _probe_subgroup_size(self.handle) if "subgroups" in self.traits.features else None
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes of memory where that is known: the machine's for a software adapter, else unknown."""
+        return machine_memory() if self.traits.software else None
+
+    def run_pass(self, encode: Callable[[Any], None]) -> None:
+        """Submit a compute pass of its own, into which `encode` puts dispatches."""
+        encoder = self.handle.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        encode(compute)
+        compute.end()
+        self.handle.queue.submit([encoder.finish()])
+
+    def create_buffer(self, size: int, usage: int = STORAGE_USAGE) -> Any:
+        """A buffer of `size` bytes; unless `usage` differs, one for shaders, copied from and to."""
+        with self.gate:
+            try:
+                return self.handle.create_buffer(size=size, usage=usage)
+            except wgpu.GPUOutOfMemoryError as error:
+                raise WebnormError(f"{self.adapter.name} has no room for a buffer of {size} bytes") from error
+
+    def description(self) -> dict[str, Any]:
+        """What a results file says of the device."""
+        return {
+            **self.adapter.description(),
+            "features": sorted(self.traits.features | ({_TIMESTAMPS} if self.timestamps else set())),
+            "limits": {
+                name: self.limits[name]
+                for name in (
+                    "max-buffer-size",
+                    "max-storage-buffer-binding-size",
+                    "max-compute-invocations-per-workgroup",
+                    "max-compute-workgroup-storage-size",
+                    "max-compute-workgroups-per-dimension",
+                )
+            },
+            **({"subgroup_size": self.subgroup_size} if self.subgroup_size else {}),
+        }
+
+
+def open_device(
+    adapter: AdapterInfo | None = None,
+    *,
+    limits: Mapping[str, int] | None = None,
+    without: frozenset[str] = frozenset(),
+) -> Device:
+    """Open a device with every feature webnorm uses and the adapter's own limits.
+
+    `limits` lowers some of them (names as "max-buffer-size") and `without` leaves features out, to
+    stand for a lesser adapter.
+
+    Raises WebnormError for what is no adapter, a limit that the adapter lacks or is above its own, or no
+    adapter at all.
+    """
+    adapter = find_adapter() if adapter is None else adapter
+    if not isinstance(adapter, AdapterInfo):
+        raise WebnormError(f"adapter is {shown(adapter)}; expected one from webnorm.find_adapter")
+    given = _checked_limits(adapter, {} if limits is None else limits)
+    if not isinstance(without, frozenset | set | tuple | list) or set(map(type, without)) - {str}:
+        raise WebnormError(f"without is {shown(without)}; expected a set of features' names")
+    native = [_NATIVE_FEATURE.get(name, name) for name in sorted(adapter.features - set(without))]
+    with opening:
+        try:
+            handle = adapter.handle.request_device_sync(
+                required_features=native, required_limits={**adapter.limits, **given}
+            )
+        except RuntimeError as error:
+            text = one_line(str(error))
+            raise WebnormError(f"{adapter}: cannot open the device: {text}") from error
+        missing = set(native) - set(handle.features)
+        if missing:
+            raise WebnormError(f"{adapter}: the device came without {', '.join(sorted(missing))}")
+        _poll_only_when_asked(handle)
+        return Device(adapter, handle)
+
+
+def _checked_limits(adapter: AdapterInfo, limits: Mapping[str, int]) -> Mapping[str, int]:
+    if not isinstance(limits, Mapping):
+        raise WebnormError(f"limits is {shown(limits)}; expected a mapping of limits' names to numbers")
+    own = adapter.limits
+    for name, value in limits.items():
+        if name not in own:
+            raise unknown("limit", name if isinstance(name, str) else shown(name), own)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 1 << 63:
+            raise WebnormError(f"limit {name} is {shown(value)}; expected an int of 0 or more")
+    return {name: int(value) for name, value in limits.items()}
+
+
+class _Forked:
+    """What a device of the process that this one was forked from has for a handle: each use says why not."""
+
+    def __getattr__(self, name: str) -> Any:
+        opening.check()
+        raise AttributeError(name)
+
+
+def _after_fork() -> None:
+    """In the child: what the parent opened refuses, and is not released: that would wait for lost threads."""
+    if not forked():
+        return
+    for device in list(_devices):
+        # Its thread is not here, and what wakes it may be locked.
+        device.handle._poller = None
+        device.handle = _Forked()
+    # wgpu-py releases nothing without its library, as at the interpreter's end.
+    api: Any = sys.modules.get("wgpu.backends.wgpu_native._api")
+    if api is not None:
+        api.libf = None
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):
+        # Mesa's part in the process's end waits for its threads, too. Those called first are asked last.
+        libc.on_exit(libc._exit, None)
+        libc.on_exit(libc.fcloseall, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _poll_only_when_asked(handle: Any) -> None:
+    """Keep wgpu-py's thread from polling the device when nothing waits for an answer.
+
+    It does so once more when it wakes up late (wgpu-py 0.32). Through OpenGL a poll waits for a submission of
+    another device, or for a compilation, and wgpu-hal 29 takes a wait of 6 s for a deadlock and aborts.
+    """
+    poller: Any = getattr(handle, "_poller", None)
+    if hasattr(poller, "_poll_func") and hasattr(poller, "_token_ids"):
+        poll, waiting = poller._poll_func, poller._token_ids
+        poller._poll_func = lambda block: poll(block) if waiting else None
+
+
+_SUBGROUP_PROBE = """
+@group(0) @binding(0) var<storage, read_write> sizes: array<u32>;
+@compute @workgroup_size(128)
+fn main(@builtin(local_invocation_index) index: u32, @builtin(subgroup_size) size: u32) {
+    sizes[index] = size;
+}
+"""
+
+
+def _probe_subgroup_size(handle: Any) -> int:
+    return int(_words_of(handle, _SUBGROUP_PROBE, 128)[0])
+
+
+def _words_of(
+    handle: Any, text: str, count: int, workgroups: int = 1
+) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """The buffer of `count` words, the only one of a shader, once that has run."""
+    buffer = handle.create_buffer(size=4 * count, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
+    module = handle.create_shader_module(code=text)
+    pipeline = handle.create_compute_pipeline(
+        layout="auto", compute={"module": module, "entry_point": "main"}
+    )
+    group = handle.create_bind_group(
+        layout=pipeline.get_bind_group_layout(0),
+        entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": 4 * count}}],
+    )
+    encoder = handle.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    compute.set_pipeline(pipeline)
+    compute.set_bind_group(0, group)
+    compute.dispatch_workgroups(workgroups)
+    compute.end()
+    handle.queue.submit([encoder.finish()])
+    return np.frombuffer(handle.queue.read_buffer(buffer), np.uint32)
+
+
+def _probe_timestamps(handle: Any) -> bool:
+    """Two queries around an empty pass: some drivers have the feature and write zeros."""
+    queries = handle.create_query_set(type="timestamp", count=2)
+    buffer = handle.create_buffer(size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+    encoder = handle.create_command_encoder()
+    compute = encoder.begin_compute_pass(
+        timestamp_writes={
+            "query_set": queries,
+            "beginning_of_pass_write_index": 0,
+            "end_of_pass_write_index": 1,
+        }
+    )
+    compute.end()
+    encoder.resolve_query_set(queries, 0, 2, buffer, 0)
+    handle.queue.submit([encoder.finish()])
+    begin, end = np.frombuffer(handle.queue.read_buffer(buffer), np.uint64)
+    return bool(begin > 0 and end >= begin)

@@ -1,0 +1,272 @@
+"""Templates of the user's, rendered in a child process with bounds of time and memory.
+
+One child serves all renderings of this process, one after another. It is told what to render as a pickle, and
+answers in JSON, which runs nothing here. It ends when this process does. Where Python has no `resource`, on
+Windows, memory has no bound but time's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from queue import SimpleQueue
+from typing import IO, Any
+
+from webnorm.errors import WebnormError
+from webnorm.kernels import templates
+from webnorm.kernels.templates import Rendering, Request
+
+# webnorm's own kernels take milliseconds.
+TIME_LIMIT_S = 10.0
+_START_LIMIT_S = 60.0
+MEMORY_LIMIT = 512 << 20
+# Of a reply: the longest text as JSON, and its lines' origins.
+_MOST_REPLY = 96 << 20
+_READY = b"ready"
+_LENGTH = struct.Struct("!Q")
+
+
+def render(request: Request) -> Rendering:
+    """Render in the child; raises WebnormError with the template's file and line."""
+    with _lock:
+        used = _child is not None
+        reply = _answer(request)
+        if reply.get("spent"):
+            stop()
+            # What other templates left there may have been too much.
+            if used and (reply := _answer(request)).get("spent"):
+                stop()
+    if "error" in reply:
+        raise WebnormError(reply["error"])
+    files, places = reply["files"], reply["origins"]
+    return Rendering(
+        text=reply["text"],
+        origins=tuple((files[at], line) for at, line in zip(places[::2], places[1::2], strict=True)),
+        workgroup_bytes=reply["workgroup_bytes"],
+        files={path: None if known is None else tuple(known) for path, known in reply["looked_at"].items()},
+    )
+
+
+def stop() -> None:
+    """End the child; the next rendering starts another."""
+    global _child
+    if _child is not None:
+        _child.end()
+        _child = None
+
+
+def _answer(request: Request) -> Any:
+    global _child
+    if _child is not None and _child.process.poll() is not None:
+        stop()
+    place = templates.display_path(request.kernel, request.own)
+    try:
+        if _child is None:
+            _child = _Child()
+        reply = _child.ask(pickle.dumps((request, TIME_LIMIT_S)), TIME_LIMIT_S)
+        return json.loads(reply)
+    except _Ended as end:
+        stop()
+        raise WebnormError(f"{place}: {end}") from end
+    except BaseException:
+        # Ctrl-C: whoever asks next must not get this answer.
+        stop()
+        raise
+
+
+class _Ended(Exception):
+    """Why there is no answer."""
+
+
+class _Child:
+    """The process, from the parent's side."""
+
+    def __init__(self) -> None:
+        # Nothing is imported before the path is this process's: a folder may hold a json.py.
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from webnorm.kernels import confined; confined.serve()"
+        )
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise _Ended(f"cannot start the process that renders: {error.strerror}") from error
+        try:
+            self.receive(_START_LIMIT_S)
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(self, message: bytes, limit_s: float) -> bytes:
+        """The answer to a message; raises _Ended where none comes in time."""
+        return self.receive(limit_s, message)
+
+    def receive(self, limit_s: float, message: bytes | None = None) -> bytes:
+        """Send a message, if there is one, and wait for the next."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        expired = threading.Event()
+
+        def give_up() -> None:
+            expired.set()
+            self.process.kill()
+
+        timer = threading.Timer(limit_s, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            if message is not None:
+                _send(self.process.stdin, message)
+            reply = _receive(self.process.stdout)
+        except OSError:
+            reply = None
+        finally:
+            timer.cancel()
+            timer.join()
+        if reply is not None:
+            return reply
+        if expired.is_set():
+            raise _Ended(f"rendering took longer than {limit_s:g} s: stopped")
+        self.process.kill()
+        code = self.process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        raise _Ended(f"the process that renders ended with {how}")
+
+    def end(self) -> None:
+        """End it, and leave nothing of it."""
+        self.process.kill()
+        self.process.wait()
+        self.leave()
+
+    def leave(self) -> None:
+        """Close what leads to it."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+_child: _Child | None = None
+_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """In a process that was forked: the child is the parent's, and so is whoever held the lock."""
+    global _child, _lock
+    _lock = threading.Lock()
+    if _child is not None:
+        _child.leave()
+        # It is no child of this process, which must neither wait for it nor warn of it.
+        _child.process.returncode = 0
+        _child = None
+
+
+atexit.register(stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _send(pipe: IO[bytes], message: bytes) -> None:
+    left = memoryview(_LENGTH.pack(len(message)) + message)
+    while left:
+        left = left[pipe.write(left) :]
+
+
+def _receive(pipe: IO[bytes]) -> bytes | None:
+    """The next message; None where the other end is gone, or speaks no sense."""
+    head = _exactly(pipe, _LENGTH.size)
+    if head is None or (size := _LENGTH.unpack(head)[0]) > _MOST_REPLY:
+        return None
+    return _exactly(pipe, size)
+
+
+def _exactly(pipe: IO[bytes], size: int) -> bytes | None:
+    parts = []
+    while size:
+        part = pipe.read(min(size, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+# --- the child -------------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """The child's loop: render what is asked for until nothing more is."""
+    # The parent decides what Ctrl-C means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with (
+        open(0, "rb", buffering=0, closefd=False) as source,
+        open(1, "wb", buffering=0, closefd=False) as sink,
+    ):
+        _limit_memory()
+        _send(sink, _READY)
+        # Read beside the work, so that the end of the parent is noticed at once.
+        messages: SimpleQueue[bytes] = SimpleQueue()
+        threading.Thread(target=_read, args=(source, messages), daemon=True).start()
+        while True:
+            request, limit_s = pickle.loads(messages.get())
+            _limit_time(limit_s)
+            _send(sink, json.dumps(_reply(request)).encode())
+
+
+def _read(source: IO[bytes], messages: SimpleQueue[bytes]) -> None:
+    while (message := _receive(source)) is not None:
+        messages.put(message)
+    os._exit(0)
+
+
+def _reply(request: Request) -> dict[str, Any]:
+    try:
+        found = templates.render(request)
+    except (templates.OutOfMemory, MemoryError) as error:
+        what = str(error) or "rendering takes too much memory"
+        return {"error": f"{what}: expected at most {MEMORY_LIMIT >> 20} MiB", "spent": True}
+    except WebnormError as error:
+        return {"error": str(error)}
+    files = list(dict.fromkeys(file for file, _ in found.origins))
+    places = {file: at for at, file in enumerate(files)}
+    return {
+        "text": found.text,
+        "files": files,
+        "origins": [number for file, line in found.origins for number in (places[file], line)],
+        "workgroup_bytes": found.workgroup_bytes,
+        "looked_at": dict(found.files),
+    }
+
+
+def _limit_memory() -> None:
+    """Take no more than MEMORY_LIMIT, where the system knows such a limit."""
+    _set_limit("RLIMIT_AS", MEMORY_LIMIT)
+    _set_limit("RLIMIT_CORE", 0)
+
+
+def _limit_time(limit_s: float) -> None:
+    """End by itself some time after the parent should have ended this process, were it not stopped."""
+    _set_limit("RLIMIT_CPU", math.ceil(time.process_time() + limit_s) + 2)
+
+
+def _set_limit(name: str, value: int) -> None:
+    try:
+        import resource
+
+        kind = getattr(resource, name)
+        most = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (value if most == resource.RLIM_INFINITY else min(value, most), most))
+    except (ImportError, AttributeError, ValueError, OSError):
+        return

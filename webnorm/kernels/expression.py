@@ -1,0 +1,240 @@
+"""The little language of kernel headers: integer expressions kept as JSON trees.
+
+Jinja's own parser reads the text, so there is no second grammar to learn; what comes out is a tree
+of plain lists, strings and integers that Python evaluates here and that another language can
+evaluate from the same JSON:
+
+    7  ->  7          rows  ->  "rows"          rows + 1  ->  ["+", "rows", 1]
+
+Truth values are 1 and 0. `//` rounds down and `%` takes the sign of the divisor, as in Python.
+
+A header may come from anyone: its expressions have bounds, and so have their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from jinja2 import Environment, TemplateError, nodes
+from jinja2.parser import Parser
+
+from webnorm.errors import WebnormError
+from webnorm.kernels.sources import one_line
+
+Tree = int | str | list[Any]
+
+# Four times what webnorm's own headers need, and more.
+MOST_TEXT, MOST_PARTS, MOST_DEPTH = 2000, 400, 50
+# No count that a problem or an adapter has comes near.
+LARGEST = 2**63
+# Of a text or of a tree, in a message.
+_QUOTED = 120
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+_FUNCTIONS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "ceil_div": _ceil_div}
+_BINARY: Mapping[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
+    "<": lambda a, b: int(a < b),
+    "<=": lambda a, b: int(a <= b),
+    ">": lambda a, b: int(a > b),
+    ">=": lambda a, b: int(a >= b),
+}
+_OPERATORS: Mapping[str, Callable[..., int]] = {**_FUNCTIONS, **_BINARY}
+# Operators that look at a later operand only where an earlier one says so.
+_LAZY = ("if", "and", "or")
+_NODE_OPERATORS: Mapping[type[nodes.Node], str] = {
+    nodes.Add: "+",
+    nodes.Sub: "-",
+    nodes.Mul: "*",
+    nodes.FloorDiv: "//",
+    nodes.Mod: "%",
+}
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
+_environment = Environment()
+
+
+def parse(text: str | int) -> Tree:
+    """Parse one expression; raises WebnormError that quotes it when it is no such, or too large."""
+    if isinstance(text, int):
+        return _bounded(int(text), text)
+    quoted = repr(text if len(text) <= _QUOTED else f"{text[:_QUOTED]}...")
+    if len(text) > MOST_TEXT:
+        raise WebnormError(f"expression {quoted} has {len(text)} characters; expected at most {MOST_TEXT}")
+    try:
+        parser = Parser(_environment, text, state="variable")
+        node = parser.parse_expression()
+        if not parser.stream.eos:
+            found = one_line(repr(parser.stream.current.value), _QUOTED)
+            raise WebnormError(f"unexpected {found} in expression {quoted}")
+        tree = _tree(node, quoted)
+    except TemplateError as error:
+        raise WebnormError(f"expression {quoted}: {one_line(str(error.message), _QUOTED)}") from error
+    except RecursionError as error:
+        raise WebnormError(f"expression {quoted} is nested too deeply") from error
+    count, depth = _measures(tree)
+    if count > MOST_PARTS or depth > MOST_DEPTH:
+        raise WebnormError(
+            f"expression {quoted} is too large: expected at most {MOST_PARTS} numbers, names and operators, "
+            f"nested at most {MOST_DEPTH} deep"
+        )
+    return tree
+
+
+def size(tree: Tree) -> int:
+    """How many parts a tree has: numbers, names and operators."""
+    return 1 + sum(map(size, tree[1:])) if isinstance(tree, list) else 1
+
+
+def _measures(tree: Tree) -> tuple[int, int]:
+    """How many parts a tree has and how deep it is, as far as they are within bounds: a comparison of three
+    has its middle twice, and so may a part of that.
+    """
+    count = deepest = 0
+    waiting = [(tree, 1)]
+    while waiting and count <= MOST_PARTS and deepest <= MOST_DEPTH:
+        part, depth = waiting.pop()
+        count, deepest = count + 1, max(deepest, depth)
+        if isinstance(part, list):
+            waiting += [(child, depth + 1) for child in part[1:]]
+    return count, deepest
+
+
+def _bounded(value: int, what: object) -> int:
+    if -LARGEST <= value <= LARGEST:
+        return value
+    described = str(what) if not isinstance(what, int) else f"a number of {what.bit_length()} bits"
+    raise WebnormError(f"{described} is beyond the largest number that expressions know, 2**63")
+
+
+def shown(tree: Tree) -> str:
+    """The tree as a person would write it, cut short, for messages."""
+    text = _shown(tree)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
+
+
+def _shown(tree: Tree) -> str:
+    if not isinstance(tree, list):
+        return str(tree)
+    operator, *operands = tree
+    if operator in _FUNCTIONS:
+        return f"{operator}({', '.join(map(_shown, operands))})"
+    simple = [not isinstance(part, list) or part[0] in _FUNCTIONS for part in operands]
+    parts = [
+        _shown(part) if alone else f"({_shown(part)})" for part, alone in zip(operands, simple, strict=True)
+    ]
+    return f"{parts[1]} if {parts[0]} else {parts[2]}" if operator == "if" else f" {operator} ".join(parts)
+
+
+def _tree(node: nodes.Node, quoted: str) -> Tree:
+    def sub(child: nodes.Node) -> Tree:
+        return _tree(child, quoted)
+
+    match node:
+        case nodes.Const(value=bool() | int()):
+            return _bounded(int(node.value), int(node.value))
+        case nodes.Name():
+            return str(node.name)
+        case nodes.Neg():
+            return ["-", 0, sub(node.node)]
+        case nodes.Not():
+            return ["if", sub(node.node), 0, 1]
+        case nodes.And():
+            return ["and", sub(node.left), sub(node.right)]
+        case nodes.Or():
+            return ["or", sub(node.left), sub(node.right)]
+        case nodes.CondExpr() if node.expr2 is not None:
+            return ["if", sub(node.test), sub(node.expr1), sub(node.expr2)]
+        case nodes.Compare():
+            if any(operand.op not in _COMPARISONS for operand in node.ops):
+                raise WebnormError(f"expression {quoted}: only == != < <= > >= compare")
+            terms = [sub(node.expr), *(sub(operand.expr) for operand in node.ops)]
+            tree: Tree | None = None
+            for index, operand in enumerate(node.ops):
+                pair: Tree = [_COMPARISONS[operand.op], terms[index], terms[index + 1]]
+                tree = pair if tree is None else ["and", tree, pair]
+            assert tree is not None
+            return tree
+        case nodes.Call(node=nodes.Name(name=name), kwargs=[], dyn_args=None, dyn_kwargs=None) if (
+            name in _FUNCTIONS
+        ):
+            if len(node.args) < 2 or (name == "ceil_div" and len(node.args) > 2):
+                or_more = "" if name == "ceil_div" else " or more"
+                raise WebnormError(f"expression {quoted}: {name} takes 2 arguments{or_more}")
+            return [name, *(sub(argument) for argument in node.args)]
+        case nodes.Add() | nodes.Sub() | nodes.Mul() | nodes.FloorDiv() | nodes.Mod():
+            return [_NODE_OPERATORS[type(node)], sub(node.left), sub(node.right)]
+    raise WebnormError(
+        f"expression {quoted}: {type(node).__name__} is not part of the language (integers, names, "
+        "+ - * // %, comparisons, and, or, not, if-else, min, max, ceil_div)"
+    )
+
+
+def names(tree: Tree) -> frozenset[str]:
+    """Every name that the tree looks up."""
+    if isinstance(tree, str):
+        return frozenset({tree})
+    if isinstance(tree, int):
+        return frozenset()
+    return frozenset().union(*(names(child) for child in tree[1:]))
+
+
+def check_names(tree: Tree, known: Collection[str], text: object) -> None:
+    """Raise WebnormError for the first name that is not known."""
+    for name in sorted(names(tree)):
+        if name not in known:
+            raise WebnormError(
+                f"unknown name {one_line(name, 60)!r} in {one_line(str(text), _QUOTED)!r}; "
+                f"known: {', '.join(sorted(known))}"
+            )
+
+
+def simplify(tree: Tree, values: Mapping[str, int]) -> Tree:
+    """The tree with every part worked out whose names all have a value; raises as `evaluate` does."""
+    if isinstance(tree, int):
+        return tree
+    if isinstance(tree, str):
+        return values.get(tree, tree)
+    operator, first, *rest = tree
+    left = simplify(first, values)
+    if operator in _LAZY and isinstance(left, int):
+        decided: dict[str, Tree] = {"if": rest[0] if left else rest[-1], "and": rest[0] if left else left}
+        return simplify(decided.get(operator, left if left else rest[0]), values)
+    operands = [left, *(simplify(operand, values) for operand in rest)]
+    if all(isinstance(operand, int) for operand in operands):
+        return evaluate([operator, *operands], {})
+    return [operator, *operands]
+
+
+def evaluate(tree: Tree, values: Mapping[str, int]) -> int:
+    """The tree's value; raises WebnormError for an unknown name, a division by zero, or a value too large."""
+    if isinstance(tree, int):
+        return tree
+    if isinstance(tree, str):
+        if tree not in values:
+            raise WebnormError(f"unknown name {tree!r} in an expression")
+        return int(values[tree])
+    operator, *operands = tree
+    match operator:
+        case "if":
+            return evaluate(operands[1] if evaluate(operands[0], values) else operands[2], values)
+        case "and":
+            return evaluate(operands[0], values) and evaluate(operands[1], values)
+        case "or":
+            return evaluate(operands[0], values) or evaluate(operands[1], values)
+    arguments = [evaluate(operand, values) for operand in operands]
+    try:
+        value = _OPERATORS[operator](*arguments)
+    except ZeroDivisionError as error:
+        raise WebnormError(f"division by zero in {shown(tree)}") from error
+    return value if -LARGEST <= value <= LARGEST else _bounded(value, shown(tree))

@@ -1,0 +1,1 @@
+"""Variants tried, compared and timed, and the results of that."""

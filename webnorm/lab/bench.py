@@ -1,0 +1,281 @@
+"""The benchmark: kernels x constants x problems, each beside the copy kernel, one problem after another."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnorm.choice import auto
+from webnorm.choice.tuning import Tuning
+from webnorm.errors import WebnormError
+from webnorm.gpu import timing
+from webnorm.gpu.device import Traits
+from webnorm.kernels.kernel import Broken, Kernel, Variant, chosen_variants, each_chosen
+from webnorm.lab import lab, runs
+from webnorm.lab.board import LARGEST_CACHE
+from webnorm.lab.proof import SUSPICIOUS_PERCENT
+from webnorm.lab.results import Calls, Result, best
+from webnorm.lab.trial import blank_result, declared, unreadable, with_samples
+from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+from webnorm.norms.ops import Op, plain
+from webnorm.norms.presets import Task
+from webnorm.norms.problem import Problem
+
+# Buffers of all sets together: four times the largest cache, so that what a dispatch reads has been evicted
+# since the last time. Small problems take many sets: 64 of 128 rows of 768 float16 are 25 MB, which lie in an
+# H200's L2.
+COLD_BYTES = 4 * LARGEST_CACHE
+MOST_SETS = 1024
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run: each task's problem with the kernels of its op.
+
+    `chosen` picks values of tune axes, `every` takes all admitted constants. What auto chooses from `ladder`
+    and `tunings` is marked where it is run; `with_auto` runs it in any case. `runs` repeats everything in so
+    many fresh processes.
+    """
+
+    tasks: tuple[Task, ...]
+    kernels: tuple[Kernel, ...]
+    copies: tuple[Kernel, ...]
+    rule: timing.Rule
+    roots: tuple[Path, ...] = ()
+    chosen: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    every: bool = False
+    ladder: tuple[Kernel, ...] = ()
+    tunings: tuple[Tuning, ...] = ()
+    with_auto: bool = False
+    runs: int = 1
+    calls: Calls = "one by one"
+    broken: tuple[Broken, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a benchmark stands: the task, what is being done to which variant or how many rounds are done,
+    and the number of the run.
+    """
+
+    task: Task
+    doing: str
+    run: int = 1
+
+
+def sets_for(op: Op, problem: Problem, traits: Traits) -> int:
+    """How many sets of buffers keep the cache out; one on a software adapter, which has the CPU's."""
+    if traits.software:
+        return 1
+    size = max(1, op.minimum_bytes(problem))
+    return max(1, min(MOST_SETS, math.ceil(COLD_BYTES / size)))
+
+
+def copies_of(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> list[Variant]:
+    """The copy in all its constants."""
+    return [
+        variant
+        for kernel in kernels
+        for variant in chosen_variants(kernel, plain(problem), traits, {}, every=True)
+    ]
+
+
+def variants(
+    request: Request, task: Task, traits: Traits, chosen: auto.Chosen | None
+) -> tuple[list[Variant], list[Broken]]:
+    """The variants that a task is run with: the copies, the kernels asked for, and what auto chose; and the
+    kernels of its op that are broken.
+    """
+    copies = copies_of(request.copies, task.problem, traits)
+    own, broken = each_chosen(request.kernels, task.op, task.problem, traits, request.chosen, request.every)
+    found = copies + own
+    if request.with_auto and chosen is not None and chosen.variant not in found:
+        found.append(chosen.variant)
+    return found, [*broken, *(one for one in request.broken if one.op is task.op)]
+
+
+def auto_choice(request: Request, task: Task, traits: Traits) -> auto.Chosen | None:
+    """What auto chooses for a task; None for a copy, and where nothing can run it but kernels are named."""
+    if task.op.exact or not request.ladder:
+        return None
+    try:
+        return auto.choose(request.ladder, task.op, task.problem, traits, request.tunings)
+    except WebnormError:
+        if not request.kernels:
+            raise
+        return None
+
+
+def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
+    """Yield progress, and a problem's results as soon as they are whole; with several runs, what all runs so
+    far have found, so that the last of a problem's lists is the one that counts.
+
+    A generator that is closed early (Ctrl-C) has yielded everything that was finished.
+    """
+    found: list[list[list[Result]]] = [[] for _ in request.tasks]
+    for number in range(request.runs):
+        if number:
+            # What moves between runs is a process's memory and moment, too.
+            worker.stop()
+        for task, so_far in zip(request.tasks, found, strict=True):
+            for event in _run_task(request, task, worker, traits):
+                if isinstance(event, Progress):
+                    yield replace(event, run=number + 1)
+                else:
+                    so_far.append(event)
+                    yield merged(so_far)
+
+
+def _run_task(
+    request: Request, task: Task, worker: Worker, traits: Traits
+) -> Iterator[Progress | list[Result]]:
+    """One task; a mistake in it is told of each of its kernels, and raised where there is no other task."""
+    try:
+        yield from _run_sound_task(request, task, worker, traits)
+    except WebnormError as error:
+        if len(request.tasks) == 1:
+            raise
+        kernels = [kernel for kernel in request.kernels if kernel.op is task.op]
+        yield [
+            unreadable(Broken(task.op, kernel.name, kernel.path, str(error)), task.problem)
+            for kernel in kernels
+        ]
+
+
+def _run_sound_task(
+    request: Request, task: Task, worker: Worker, traits: Traits
+) -> Iterator[Progress | list[Result]]:
+    chosen = auto_choice(request, task, traits)
+    asked, broken = variants(request, task, traits, chosen)
+    for event in measure(task, asked, request.rule, request.roots, worker, traits, request.calls):
+        if isinstance(event, list):
+            if chosen is not None and chosen.variant in asked:
+                at = asked.index(chosen.variant)
+                event[at] = replace(event[at], auto=chosen.source)
+            event += [unreadable(one, task.problem) for one in broken]
+        yield event
+
+
+def measure(
+    task: Task,
+    asked: Sequence[Variant],
+    rule: timing.Rule,
+    roots: tuple[Path, ...],
+    worker: Worker,
+    traits: Traits,
+    calls: Calls = "one by one",
+) -> Iterator[Progress | list[Result]]:
+    """Yield progress, then a result for each variant in their order, those that took the worker down too."""
+    problem = task.problem
+    results: dict[int, Result] = {}
+    while len(results) < len(asked):
+        left = [index for index in range(len(asked)) if index not in results]
+        job = lab.TimingJob(
+            problem,
+            tuple(lab.VariantSpec.of(asked[index]) for index in left),
+            roots,
+            sets_for(task.op, problem, traits),
+            rule,
+            calls,
+        )
+        at = left[0]
+        rounds = 0
+        try:
+            for event in worker.stream(lab.time_variants, job):
+                match event:
+                    case lab.Began(index):
+                        at = left[index]
+                        if not rounds:
+                            yield Progress(task, f"checking {asked[at]}")
+                    case timing.Round(rounds):
+                        yield Progress(task, f"timing, round {rounds}")
+                    case lab.Found(index, result):
+                        results[left[index]] = declared(result, asked[left[index]].kernel)
+        except (WorkerDied, TaskFailed) as failure:
+            # The others are tried again without the culprit.
+            results[at] = replace(blank_result(asked[at], problem), reason=str(failure))
+    yield against_copy([results[index] for index in range(len(asked))])
+
+
+def against_copy(results: Sequence[Result]) -> list[Result]:
+    """The results with their share of the best copy, and "suspicious" where that is too good."""
+    fastest = max((r.gbps for r in results if r.roofline and r.gbps), default=None)
+    if fastest is None:
+        return list(results)
+    found = []
+    for result in results:
+        if result.gbps:
+            percent = 100 * result.gbps / fastest
+            suspicious = percent > SUSPICIOUS_PERCENT
+            flags = (*result.flags, "suspicious") if suspicious else result.flags
+            result = replace(result, percent_of_copy=percent, flags=flags)
+        found.append(result)
+    return found
+
+
+def merged(found: Sequence[Sequence[Result]]) -> list[Result]:
+    """A problem's results of several runs as one list: the samples of all runs, and the flags that stand.
+
+    A variant that is wrong in one run is wrong.
+    """
+    if len(found) == 1:
+        return list(found[0])
+    together = against_copy([_merged(members) for members in zip(*found, strict=True)])
+    yardstick = best([one for one in together if one.roofline])
+    return [_noted(one, yardstick) if one.timed else one for one in together]
+
+
+def _merged(members: Sequence[Result]) -> Result:
+    """One variant's results as one."""
+    for number, one in enumerate(members, 1):
+        if not one.timed:
+            why = f"in run {number} of {len(members)}" + (f": {one.reason}" if one.reason else "")
+            return replace(one, reason=why if number > 1 else one.reason)
+    samples = [sample for one in members for sample in one.samples_ns or ()]
+    # One run that was disturbed is no fault of the whole; what most runs have is.
+    raised = Counter(flag for one in members for flag in one.flags if flag != "suspicious")
+    return replace(
+        with_samples(members[0], samples, members[0].bytes),
+        runs=tuple(len(one.samples_ns or ()) for one in members),
+        flags=tuple(flag for flag, count in raised.items() if 2 * count >= len(members)),
+    )
+
+
+def _noted(result: Result, yardstick: Result | None) -> Result:
+    """The result, "noisy" if its runs are apart, each taken beside the copy: they make up for noisy samples.
+
+    With too few runs for that their own flags stand.
+    """
+    own = result.samples_by_run
+    if len(own) < runs.FEWEST_RUNS:
+        return result
+    copies = [np.ones_like(one) for one in own]
+    if yardstick and yardstick is not result and yardstick.beside(result):
+        copies = yardstick.samples_by_run
+    levels = np.exp(runs.log_ratios(own, copies))
+    flags = [flag for flag in result.flags if flag not in ("noisy", "few samples")]
+    noisy = timing.statistics(levels.tolist()).spread > timing.NOISY_SPREAD
+    return replace(result, flags=(*flags, *(["noisy"] if noisy else [])))
+
+
+def failed(results: Sequence[Result]) -> bool:
+    """Whether a run has a result that makes it a failure: wrong or broken, and not expected to be."""
+    return any(result.status in ("fail", "error") and not result.expected for result in results)
+
+
+def ran(results: Sequence[Result]) -> bool:
+    """Whether anything was run: not where every result that is no copy was skipped, or there is none."""
+    judged = [result for result in results if not result.roofline] or results
+    return any(result.status != "skip" for result in judged)
+
+
+def device_of(worker: Worker) -> tuple[dict[str, Any], Traits]:
+    """The description and the traits of the worker's device."""
+    ((description, traits),) = worker.stream(lab.describe, None)
+    return description, traits

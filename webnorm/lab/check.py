@@ -1,0 +1,237 @@
+"""The check: every kernel against every case of the corpus, or against a user's own array."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from webnorm.choice.auto import choose
+from webnorm.choice.tuning import Tuning
+from webnorm.errors import WebnormError, unknown
+from webnorm.gpu.device import Traits
+from webnorm.kernels.kernel import Broken, Kernel, Variant, each_chosen
+from webnorm.lab import lab
+from webnorm.lab.npy import read_rows
+from webnorm.lab.results import Result
+from webnorm.lab.trial import blank_result, declared, unreadable
+from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+from webnorm.norms.corpus import CASES, Case, Changes, problems
+from webnorm.norms.ops import OPS, Op
+from webnorm.norms.problem import STORAGE, Options, Problem
+
+# Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
+# lengths, and few workgroups that walk over all rows.
+WATCHED = ("normal", "cols-4095", "everything-float8-61", "everything-int8-61", "everything-backward-61")
+# Cases that a kernel may end the process in, or hang, before it is left alone.
+_MOST_ENDED = 3
+NORMS = tuple(name for name, op in OPS.items() if not op.exact)
+
+
+def dtypes_named(text: str) -> tuple[str, ...]:
+    """The storage types of a list like "float32,float16", or "all"."""
+    if text == "all":
+        return STORAGE
+    found = tuple(text.split(","))
+    for name in found:
+        if name not in STORAGE:
+            raise unknown("dtype", name, {*STORAGE, "all"})
+    return found
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'.
+
+    What auto chooses from `ladder` and `tunings` is checked too; an empty ladder leaves it out. The cases are
+    a `whole` corpus where nobody chose among them. What is `broken` was asked for, too.
+    """
+
+    kernels: tuple[Kernel, ...]
+    cases: tuple[Case, ...] = CASES
+    dtypes: tuple[str, ...] = ("float32",)
+    changes: Changes = field(default_factory=Changes)
+    roots: tuple[Path, ...] = ()
+    chosen: Mapping[str, Sequence[int]] | None = None
+    every: bool = False
+    ladder: tuple[Kernel, ...] = ()
+    tunings: tuple[Tuning, ...] = ()
+    whole: bool = False
+    broken: tuple[Broken, ...] = ()
+
+    @property
+    def ops(self) -> list[Op]:
+        """The ops that have kernels here."""
+        return list({kernel.op.name: kernel.op for kernel in (*self.kernels, *self.ladder)}.values())
+
+    @cached_property
+    def tasks(self) -> list[tuple[Case, Problem, Op]]:
+        """Each case as a problem of an op."""
+        return [
+            (case, problem, op)
+            for op in self.ops
+            for case, problem in problems(self.cases, op, self.dtypes, self.changes)
+        ]
+
+    def count(self) -> int:
+        """How many results there will be, where every kernel has one variant."""
+        return sum(
+            sum(kernel.op is op for kernel in self.kernels) + bool(self.ladder) for _, _, op in self.tasks
+        )
+
+    def variants(self, op: Op, problem: Problem, traits: Traits) -> tuple[list[Variant], list[Broken]]:
+        """What a task is checked with, and the kernels that make no sense of it."""
+        found, broken = each_chosen(self.kernels, op, problem, traits, self.chosen or {}, self.every)
+        if self.ladder:
+            chosen = choose(self.ladder, op, problem, traits, self.tunings).variant
+            found += [chosen] if chosen not in found else []
+        return found, broken
+
+    def refuse_options(self) -> None:
+        """Raise WebnormError for options that the kernels' ops lack, where these are why there is no task."""
+        for op in self.ops:
+            op.check(Problem(rows=1, cols=1, options=op.defaults.changed(self.changes.options or ())))
+
+
+def own_case(path: Path) -> Case:
+    """A case of the user's own: an array (..., cols) in an .npy file, without weight and bias.
+
+    Raises WebnormError for a file that holds no such array (see read_rows).
+    """
+    x, dtype = read_rows(path)
+    return Case(
+        name=path.name,
+        source=str(path),
+        shape=(x.shape[0], x.shape[1]),
+        x=lambda rng: x,
+        options=Options(weight=False, bias=False),
+        given=dtype,
+    )
+
+
+def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
+    """Yield a result for each kernel, constants and case; behind them one for each kernel that has refused
+    most of a whole corpus.
+    """
+    taken: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    ended: Counter[str] = Counter()
+    for case, problem, op in request.tasks:
+        if case.for_gpus and traits.software:
+            continue
+        found, broken = request.variants(op, problem, traits)
+        for given, variants in _given(request, op, problem, found, traits):
+            for result, kernel in _check(request, case, given, op, variants, worker, ended):
+                # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
+                if case.narrow is None:
+                    (refused if result.status == "skip" else taken)[kernel.label] += 1
+                yield result
+        for one in broken:
+            taken[one.label] += 1
+            yield unreadable(one, problem, case.name)
+    for one in request.broken:
+        yield unreadable(one, Problem(rows=0, cols=1, options=one.op.defaults))
+    if request.whole:
+        for kernel in request.kernels:
+            if refused[kernel.label] > taken[kernel.label]:
+                yield _mostly_refused(kernel, taken[kernel.label], refused[kernel.label])
+
+
+def _given(
+    request: Request, op: Op, problem: Problem, variants: list[Variant], traits: Traits
+) -> Iterator[tuple[Problem, list[Variant]]]:
+    """The problem with the variants it is checked with; those that refuse a gradient without saved statistics
+    get it with them.
+    """
+    with_stats = replace(problem, options=replace(problem.options, saved_stats=True))
+    if not op.backward or with_stats == problem:
+        yield problem, variants
+        return
+    unwilling = {one.kernel.label for one in variants if one.refusal(problem, traits) is not None}
+    again = [
+        one
+        for one in (request.variants(op, with_stats, traits)[0] if unwilling else ())
+        if one.kernel.label in unwilling and one.refusal(with_stats, traits) is None
+    ]
+    moved = {one.kernel.label for one in again}
+    yield (
+        problem,
+        [one for one in variants if one.kernel.label not in moved or one.refusal(problem, traits) is None],
+    )
+    yield with_stats, again
+
+
+def _mostly_refused(kernel: Kernel, taken: int, refused: int) -> Result:
+    problem = Problem(rows=0, cols=1, options=kernel.op.defaults)
+    reason = f"refuses {refused} of {taken + refused} cases: what it gets right on the others proves little"
+    return replace(blank_result(Variant(kernel, {}), problem, "whole corpus"), status="fail", reason=reason)
+
+
+def _check(
+    request: Request,
+    case: Case,
+    problem: Problem,
+    op: Op,
+    variants: Sequence[Variant],
+    worker: Worker,
+    ended: Counter[str],
+) -> Iterator[tuple[Result, Kernel]]:
+    """A result for each variant on a case, with its kernel. Those that have `ended` the process too often, or
+    had to be stopped, are not run: each time takes as long as the time limit.
+    """
+    for variant in variants:
+        if ended[variant.kernel.label] >= _MOST_ENDED:
+            reason = f"not run: it ended the process, or had to be stopped, in {_MOST_ENDED} cases before"
+            yield replace(blank_result(variant, problem, case.name), reason=reason), variant.kernel
+    variants = [one for one in variants if ended[one.kernel.label] < _MOST_ENDED]
+    arrays = case.draw(op, problem) if variants else {}
+    next_index = 0
+    while next_index < len(variants):
+        left = variants[next_index:]
+        specs = tuple(lab.VariantSpec.of(variant) for variant in left)
+        watch = case.name in WATCHED or not request.whole
+        job = lab.CheckJob(case.name, problem, arrays, specs, request.roots, case.narrow, watch)
+        first, at = next_index, next_index
+        try:
+            for event in worker.stream(lab.check_variants, job):
+                match event:
+                    case lab.Began(index):
+                        at = first + index
+                    case lab.Found(index, result):
+                        next_index = first + index + 1
+                        yield judged(result, left[index].kernel, case), left[index].kernel
+        except (WorkerDied, TaskFailed) as failure:
+            blank = blank_result(variants[at], problem, case.name)
+            yield replace(blank, reason=str(failure)), variants[at].kernel
+            ended[variants[at].kernel.label] += isinstance(failure, WorkerDied)
+            next_index = at + 1
+        except WebnormError as error:
+            # A case that this machine has no room for, say, is no reason to give up the others.
+            if not request.whole:
+                raise
+            for variant in variants[next_index:]:
+                blank = blank_result(variant, problem, case.name)
+                yield replace(blank, reason=str(error)), variant.kernel
+            return
+
+
+def judged(result: Result, kernel: Kernel, case: Case) -> Result:
+    """The result, marked as expected or turned into a failure where the kernel is declared unstable.
+
+    An unstable kernel has to fail where the corpus says its formula must: if it passes, the check has gone
+    blind. It may fail where a stable kernel must not.
+    """
+    if kernel.unstable and result.status == "pass" and must_fail(kernel, case, result.problem):
+        reason = f"passed a case that its formula cannot: {kernel.unstable}"
+        return replace(result, status="fail", reason=reason)
+    return declared(result, kernel)
+
+
+def must_fail(kernel: Kernel, case: Case, problem: Problem) -> bool:
+    """Whether a kernel of the one-pass formula cannot be right here.
+
+    x of a narrower type is rounded so coarsely that its variance may be large where float32's is small.
+    """
+    return kernel.name == "one_pass" and case.breaks_one_pass and problem.dtype == "float32"

@@ -1,0 +1,352 @@
+"""Two reports held side by side: what became faster, what slower, and what cannot be told."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from webnorm.errors import WebnormError
+from webnorm.lab import runs
+from webnorm.lab.results import Report, Result, shape
+from webnorm.norms.problem import Array, Problem
+
+Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
+
+# A difference this small is none: nobody would change a kernel for it.
+BAND = 0.02
+# What has to agree before times of two reports mean the same.
+DEVICE_KEYS = ("adapter", "vendor", "driver", "backend", "type")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One variant on one problem in two reports.
+
+    `ratio` is the new time over the old one, each as a multiple of the copy's in the same rounds where there
+    is a copy; above 1 is slower. `low` and `high` bound it: with 95 % confidence all intervals of two reports
+    hold. They are None where there is nothing to divide, or where what moves between runs is not known;
+    `reason` then says why. `timed_before` tells whether the old report has a time.
+    """
+
+    op: str
+    kernel: str
+    constants: Mapping[str, int]
+    problem: Problem
+    case: str | None
+    verdict: Verdict
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+    timed_before: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """What the copies did between two reports: what a machine does to code that nobody changed.
+
+    `ratio` is the new time over the old one, the geometric mean over `problems` problems; `low` and `high`
+    bound it with 95 % confidence, and `spread` is the standard deviation from run to run, as a share of the
+    time. These are None where one run does not tell. The rates are GB/s, of a single problem.
+    """
+
+    problems: int
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    spread: float | None = None
+    old_gbps: float | None = None
+    new_gbps: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What two reports say of each other; `drift` is None where they have no copy in common.
+
+    `incomplete` says which of them is of a run that was interrupted.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    drift: Drift | None
+    incomplete: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def unclear(self) -> int:
+        """How many comparisons are UNCLEAR."""
+        return sum(one.verdict == "UNCLEAR" for one in self.comparisons)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A result of one report, and the copies that were timed in its rounds by what they are called."""
+
+    result: Result
+    copies: Mapping[Hashable, Result] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A comparison that awaits how many there are, and log(time) in each run of the old and the new report,
+    as a multiple of a copy's if `shares`. `moved` is by how much log(time) of that copy itself grew.
+    """
+
+    comparison: Comparison
+    old: Array
+    new: Array
+    shares: bool
+    moved: float
+
+
+def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
+    """Pair the results by op, kernel, constants, problem and case, and judge each pair.
+
+    The order is the old report's, followed by what is only in the new one. Copies that were timed in both are
+    what the others are held against; they have a line of their own only where nothing else was run. Raises
+    WebnormError when the devices differ, unless `any_device`.
+    """
+    if not any_device:
+        _require_same_device(old.device, new.device)
+    before, after = _keyed(old.results), _keyed(new.results)
+    pairs = [(before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after))]
+    judged = [_judge(*pair) for pair in pairs if not _is_yardstick(*pair)] or [
+        _judge(*pair) for pair in pairs
+    ]
+    # All intervals are to hold at once: else of twenty kernels that nobody changed one would have a verdict.
+    tests = sum(isinstance(one, _Open) for one in judged)
+    confidence = 1 - (1 - runs.CONFIDENCE) / max(1, tests)
+    bare = sum(isinstance(one, _Open) and not one.shares for one in judged)
+    remark = f"{bare} beside no copy that is in both: times are compared, and what the machine did is in them"
+    return Verdicts(
+        tuple(_concluded(one, confidence) if isinstance(one, _Open) else one for one in judged),
+        _drift(pairs),
+        tuple(age for age, report in (("OLD", old), ("NEW", new)) if report.complete is False),
+        (remark,) if bare else (),
+    )
+
+
+def objections(
+    verdicts: Verdicts, percent: float, *, allow_missing: bool = False, fail_unclear: bool = False
+) -> list[str]:
+    """Why a gate against slowdowns of more than `percent` is not passed, a line each; none where it is.
+
+    `allow_missing` admits results that only the old report has, or that have no time in the new one, and
+    reports of interrupted runs. WebnormError unless `percent` is 0 or more.
+    """
+    if not (percent >= 0 and math.isfinite(percent)):
+        raise WebnormError(f"percent is {percent}; expected a finite number of 0 or more")
+    found = verdicts.comparisons
+    limit = 1 + percent / 100
+    slower = [one for one in found if one.verdict == "SLOWER" and (one.ratio or math.inf) > limit]
+    missing = [
+        one
+        for one in found
+        if one.verdict == "ONLY IN OLD" or (one.verdict == "NOT TIMED" and one.timed_before)
+    ]
+    lines = [f"{_counted(slower)} slower by more than {percent:g} %"] if slower else []
+    broken = [one for one in found if one.verdict == "BROKEN"]
+    lines += [f"{_counted(broken)} broken"] if broken else []
+    if not allow_missing:
+        lines += [f"{_counted(missing)} missing in NEW"] if missing else []
+        lines += [f"{age} is of a run that was interrupted" for age in verdicts.incomplete]
+    if fail_unclear and verdicts.unclear:
+        lines.append(f"{verdicts.unclear} {'is' if verdicts.unclear == 1 else 'are'} unclear")
+    if not any(one.low is not None for one in found):
+        lines.append("nothing could be compared")
+    return lines
+
+
+def _counted(found: Sequence[Comparison]) -> str:
+    return f"{len(found)} {'is' if len(found) == 1 else 'are'}"
+
+
+def _require_same_device(old: Mapping[str, object], new: Mapping[str, object]) -> None:
+    for key in DEVICE_KEYS:
+        if old.get(key) != new.get(key):
+            raise WebnormError(
+                f"the devices differ: {key} is {old.get(key)!r} in the old report and {new.get(key)!r} in "
+                "the new one; times are compared on one device, with --any-device (any_device=True) on any"
+            )
+
+
+def _keyed(results: Sequence[Result]) -> dict[Hashable, _Side]:
+    """By what makes a pair; what was measured twice is paired in order."""
+    seen: Counter[Hashable] = Counter()
+    keyed: dict[Hashable, _Side] = {}
+    for members in _tasks(results):
+        copies = {_name(one): one for one in members if one.roofline and one.timed}
+        for result in members:
+            name = _name(result)
+            keyed[(name, seen[name])] = _Side(result, copies)
+            seen[name] += 1
+    return keyed
+
+
+def _tasks(results: Sequence[Result]) -> Iterator[list[Result]]:
+    """The results that were timed together: the copies of a problem stand before what ran beside them."""
+    members: list[Result] = []
+    for result in results:
+        began = result.roofline and members and not members[-1].roofline
+        if began or (members and shape(result.problem) != shape(members[-1].problem)):
+            yield members
+            members = []
+        members.append(result)
+    yield members
+
+
+def _name(result: Result) -> Hashable:
+    constants = tuple(sorted((name, int(value)) for name, value in result.constants.items()))
+    # Numbers are drawn anew in every run, which changes no time.
+    return result.op, result.kernel, constants, replace(result.problem, seed=0), result.case
+
+
+def _is_yardstick(old: _Side | None, new: _Side | None) -> bool:
+    """Whether this is a copy that was timed in both reports."""
+    return bool(old and new and old.result.roofline and old.result.timed and new.result.timed)
+
+
+def _yardstick(old: _Side, new: _Side) -> tuple[Result, Result] | None:
+    """One copy in both reports, the fastest of the old one, whose samples stand in the results' rounds."""
+    both = [
+        (copy, new.copies[name])
+        for name, copy in old.copies.items()
+        if name in new.copies and copy.beside(old.result) and new.copies[name].beside(new.result)
+    ]
+    return min(both, key=lambda pair: pair[0].median_ns or math.inf, default=None)
+
+
+def _judge(old: _Side | None, new: _Side | None) -> Comparison | _Open:
+    either = old or new
+    assert either is not None
+    blank = Comparison(
+        op=either.result.op,
+        kernel=either.result.kernel,
+        constants=either.result.constants,
+        problem=either.result.problem,
+        case=either.result.case,
+        verdict="UNCLEAR",
+        timed_before=old is not None and old.result.timed,
+    )
+    if new is None:
+        return replace(blank, verdict="ONLY IN OLD")
+    if old is None:
+        return replace(blank, verdict="ONLY IN NEW")
+    before, after = old.result, new.result
+    if not (before.timed and after.timed):
+        return _untimed(blank, before, after)
+    for what, was, now in (
+        ("timing method", before.timing_method, after.timing_method),
+        ("cache", before.cache, after.cache),
+        ("the way of calls", before.calls, after.calls),
+    ):
+        if was != now:
+            return replace(blank, reason=f"{what} was {was!r} and is {now!r}")
+    if not (before.sampled and after.sampled):
+        return replace(blank, reason="a sample is not a positive, finite time, or there are none")
+    # Equal lists are one recording and not two: chance does not repeat a list of nanoseconds.
+    if before.samples_ns == after.samples_ns:
+        return replace(
+            blank, verdict="SAME", ratio=1.0, low=1.0, high=1.0, reason="the samples are identical"
+        )
+    copies = None if before.roofline else _yardstick(old, new)
+    levels = _levels(before, copies and copies[0]), _levels(after, copies and copies[1])
+    blank = replace(blank, ratio=math.exp(float(levels[1].mean() - levels[0].mean())))
+    reason = _doubt((before, after), copies)
+    if reason:
+        return replace(blank, reason=reason)
+    moved = float(_levels(copies[1], None).mean() - _levels(copies[0], None).mean()) if copies else 0.0
+    return _Open(blank, *levels, shares=copies is not None, moved=moved)
+
+
+def _untimed(blank: Comparison, old: Result, new: Result) -> Comparison:
+    if not old.timed and not new.timed and old.status == new.status:
+        return replace(blank, verdict="SAME", reason=f"neither was timed: {new.status!r} in both")
+    age, result = ("new", new) if old.timed else ("old", old)
+    broken = old.timed and new.status != "skip"
+    why = f": {result.reason}" if result.reason else ""
+    return replace(
+        blank,
+        verdict="BROKEN" if broken else "NOT TIMED",
+        reason=f"the {age} result is {result.status!r} and has no time{why}",
+    )
+
+
+def _levels(result: Result, copy: Result | None) -> Array:
+    """log(time) of each run, as a multiple of the copy's where there is one."""
+    own = result.samples_by_run
+    return runs.log_ratios(own, copy.samples_by_run if copy else [np.ones_like(one) for one in own])
+
+
+def _doubt(results: tuple[Result, Result], copies: tuple[Result, Result] | None) -> str | None:
+    """Why nothing can be said of two timed results, None where it can."""
+    for age, result in zip(("old", "new"), results, strict=True):
+        if result.flags:
+            return f"the {age} result is {', '.join(result.flags)}"
+    for age, copy in zip(("old", "new"), copies or (), strict=False):
+        # The noise of its times is in the shares, and so in the interval.
+        if flags := [flag for flag in copy.flags if flag != "noisy"]:
+            return f"the {age} copy is {', '.join(flags)}"
+    fewest, most = sorted(len(result.samples_by_run) for result in results)
+    if fewest < runs.FEWEST_RUNS:
+        many = "one run each" if most == 1 else f"{fewest} of {runs.FEWEST_RUNS} runs at least"
+        return f"{many}: what moves between runs is not known; webnorm bench --runs 5"
+    return None
+
+
+def _concluded(one: _Open, confidence: float) -> Comparison:
+    shift, low, high = map(_ratio, runs.difference(one.old, one.new, confidence))
+    found = replace(one.comparison, ratio=shift, low=low, high=high, verdict=_verdict(shift, low, high))
+    # What slows a copy down slows nothing else down by just as much.
+    if found.verdict in ("FASTER", "SLOWER") and abs(math.log(shift)) <= abs(one.moved):
+        reason = f"the copy itself takes {100 * math.expm1(one.moved):+.0f} %, which is more"
+        return replace(found, verdict="UNCLEAR", reason=reason)
+    return found
+
+
+def _ratio(logarithm: float) -> float:
+    # The interval of a few runs that are far apart goes beyond float64.
+    return math.exp(min(logarithm, 700.0))
+
+
+def _verdict(ratio: float, low: float, high: float) -> Verdict:
+    """A change needs both: an interval without 1 (not chance) and a ratio beyond the band (not a trifle)."""
+    if low >= 1 - BAND and high <= 1 + BAND:
+        return "SAME"
+    if low > 1 and ratio > 1 + BAND:
+        return "SLOWER"
+    if high < 1 and ratio < 1 - BAND:
+        return "FASTER"
+    return "UNCLEAR"
+
+
+def _drift(pairs: Sequence[tuple[_Side | None, _Side | None]]) -> Drift | None:
+    """What became of the copies that results are held against."""
+    found: dict[Hashable, tuple[Result, Result]] = {}
+    for old, new in pairs:
+        if old and new and old.result.timed and new.result.timed:
+            copies = _yardstick(old, new)
+            if copies:
+                found[(_name(copies[0]), copies[0].samples_ns)] = copies
+    if not found:
+        return None
+    levels = [tuple(_levels(copy, None) for copy in copies) for copies in found.values()]
+    drift = Drift(
+        problems=len(levels),
+        ratio=math.exp(float(np.mean([new.mean() - old.mean() for old, new in levels]))),
+    )
+    if len(levels) == 1:
+        ((old_copy, new_copy),) = found.values()
+        drift = replace(drift, old_gbps=old_copy.gbps, new_gbps=new_copy.gbps)
+    counts = {(len(old), len(new)) for old, new in levels}
+    if len(counts) != 1 or min(min(counts)) < 2:
+        return drift
+    # Each run has seen all problems: their mean in a run is one figure.
+    old, new = (np.mean([pair[side] for pair in levels], axis=0) for side in (0, 1))
+    _, low, high = map(_ratio, runs.difference(old, new, runs.CONFIDENCE))
+    spread = math.sqrt((old.var(ddof=1) + new.var(ddof=1)) / 2)
+    return replace(drift, low=low, high=high, spread=math.expm1(spread))

@@ -1,0 +1,110 @@
+"""The cost of a shader in accesses, barriers and subgroup operations, counted by running it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Inputs, Outputs, Plan, compile_shader
+from webnorm.kernels.kernel import Variant
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.lab.lab import VariantSpec
+from webnorm.norms.ops import make_inputs, plain
+from webnorm.norms.problem import Problem
+
+# The order of `counters` in wgsl/lib/cost.wgsl.
+_COUNTERS = ("row_reads", "parameter_reads", "writes", "barriers", "subgroup_operations")
+_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a shader does, None where its template does it without the library's helpers.
+
+    Reads and writes of tensors are per element of x: `row_reads` of those with rows, `parameter_reads` of the
+    others; scratch buffers are left out. Barriers are those that a workgroup passes, and subgroup operations
+    those that a subgroup executes, both per row; barriers of several passes are not added up.
+    """
+
+    row_reads: float | None
+    parameter_reads: float | None
+    writes: float | None
+    barriers: float | None
+    subgroup_operations: float | None
+    workgroup_bytes: int
+
+
+def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Path] = ()) -> Cost:
+    """Run an instrumented rendering on a few rows and read its counters.
+
+    Raises WebnormError when the variant cannot run on the device.
+    """
+    op = variant.kernel.op
+    problem = replace(plain(problem) if op.exact else problem, rows=_ROWS)
+    shader = render_shader(variant, problem, "native", device.traits, roots=roots, count_cost=True)
+    inputs = Inputs(device, make_inputs(op, problem))
+    outputs = Outputs(device, problem, op.outputs(problem))
+    counters = device.create_buffer(4 * len(_COUNTERS))
+    pipelines = compile_shader(device, shader, extra_bindings=1)
+    plan = Plan(device, shader, inputs.buffers, outputs.buffers, pipelines, extra=[counters])
+    plan.run()
+    counted = dict(
+        zip(
+            _COUNTERS,
+            np.frombuffer(device.handle.queue.read_buffer(counters), np.uint32).tolist(),
+            strict=True,
+        )
+    )
+
+    def access(kind: str, per_row: bool) -> str:
+        """A pattern for such accesses in a kernel's own text."""
+        names = [b.name for b in shader.bindings if b.tensors and (b.access, b.per_row) == (kind, per_row)]
+        return rf"\b(?:{'|'.join(names)})\[" if names else r"(?!)"
+
+    elements = problem.rows * problem.cols
+    size = shader.steps[0].workgroup_size
+    return Cost(
+        row_reads=_counted(shader, access("read", True), counted["row_reads"] / elements),
+        parameter_reads=_counted(shader, access("read", False), counted["parameter_reads"] / elements),
+        writes=_counted(shader, access("read_write", True), counted["writes"] / elements),
+        barriers=(
+            _counted(shader, r"\bworkgroupBarrier\(", counted["barriers"] / size / problem.rows)
+            if len(shader.steps) == 1
+            else None
+        ),
+        subgroup_operations=_counted(
+            shader, r"\bsubgroup[A-Z]\w*\(", counted["subgroup_operations"] / problem.rows
+        ),
+        workgroup_bytes=shader.workgroup_bytes,
+    )
+
+
+@dataclass(frozen=True)
+class CostJob:
+    """Variants to count, each on a problem's columns and options, in a worker process."""
+
+    variants: tuple[tuple[Problem, VariantSpec], ...]
+    roots: tuple[Path, ...]
+
+
+def count_costs(device: Device, job: CostJob) -> Iterator[Cost]:
+    """The worker's task: the cost of each variant."""
+    for problem, spec in job.variants:
+        yield count(device, spec.variant(), problem, job.roots)
+
+
+def _counted(shader: Shader, access: str, value: float) -> float | None:
+    """The value, unless the kernel's own text has such an access and does not tally what it does."""
+    kernel = shader.variant.kernel
+    own = (
+        line
+        for line, (file, _) in zip(shader.text.splitlines(), shader.origins, strict=True)
+        if Path(file).parent.name != "lib"
+    )
+    raw = any(re.search(access, line.split("//")[0]) for line in own)
+    return None if raw and "tally(" not in kernel.path.read_text(encoding="utf-8") else value

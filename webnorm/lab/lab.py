@@ -1,0 +1,216 @@
+"""What the worker process does with variants: hold them against float64, time them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Plan, check_memory, check_reference
+from webnorm.gpu.stopwatch import Stopwatch
+from webnorm.kernels.kernel import Broken, Variant, load
+from webnorm.lab.board import Board, Golden
+from webnorm.lab.proof import Running, ends, faster_than_copying, proved, sampler, usual_extra, yardstick
+from webnorm.lab.results import Calls, Result
+from webnorm.lab.trial import broken, told, try_variant, unreadable, with_samples
+from webnorm.norms.corpus import Narrow
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.problem import Array, Problem
+
+
+@dataclass(frozen=True)
+class VariantSpec:
+    """A variant as it travels to the worker: the kernel is read again there."""
+
+    path: Path
+    op: str
+    constants: Mapping[str, int]
+
+    @classmethod
+    def of(cls, variant: Variant) -> VariantSpec:
+        """The spec of a variant."""
+        return cls(variant.kernel.path, variant.kernel.op.name, dict(variant.constants))
+
+    def variant(self) -> Variant:
+        """The variant that this spec describes; raises WebnormError when its file has become unreadable."""
+        return Variant(load(self.path, self.op), self.constants)
+
+
+@dataclass(frozen=True)
+class Began:
+    """The worker has turned to a variant: whatever goes wrong next is its doing."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """A variant's result is known."""
+
+    index: int
+    result: Result
+
+
+# --- tasks: what the parent process asks for -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TimingJob:
+    """Variants to try and time side by side on one problem. `sets` > 1 keeps a cache from helping."""
+
+    problem: Problem
+    variants: tuple[VariantSpec, ...]
+    roots: tuple[Path, ...]
+    sets: int
+    rule: timing.Rule
+    calls: Calls = "one by one"
+
+
+def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
+    """Try each variant, then time those that are right in turn; the last round is checked again."""
+    op = next((OPS[spec.op] for spec in job.variants if not OPS[spec.op].exact), OPS["copy"])
+    check_memory(job.problem, op, device, job.sets)
+    check_reference(job.problem)
+    board = Board(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets, job.calls)
+    yield from time_side_by_side(board, job.variants, job.rule)
+
+
+def time_side_by_side(
+    board: Board,
+    variants: Sequence[VariantSpec],
+    rule: timing.Rule,
+    sieve: Board | None = None,
+    whole: Collection[int] = (),
+    between: Callable[[], None] | None = None,
+) -> Iterator[Any]:
+    """`time_variants` on buffers that are there already.
+
+    With a `sieve`, a board of fewer rows, only the variants whose numbers are in `whole` are held against
+    float64 on the board itself, before and after; the others on the sieve. `between` is called after each
+    round, for what is sampled beside the variants.
+    """
+    right: list[tuple[int, Result, Plan, Golden | None]] = []
+    for index, spec in enumerate(variants):
+        yield Began(index)
+        golden: Golden | None
+        try:
+            variant = spec.variant()
+        except Exception as error:
+            yield Found(index, _unreadable(spec, board.problem, error))
+            continue
+        if sieve is None or index in whole:
+            result, plan, golden = try_variant(board, variant, watch=sieve is None)
+        else:
+            result, plan, golden = *_sieved(board, variant, sieve), None
+        if plan is None:
+            yield Found(index, result)
+        else:
+            right.append((index, result, plan, golden))
+    if not right:
+        return
+
+    stopwatch = Stopwatch(board.device)
+    copying, pace = yardstick(board, stopwatch, rule.settle_s)
+    running = []
+    for index, result, plan, golden in right:
+        yield Began(index)
+        pace.ready()
+        running.append(Running(index, result, plan, golden, *sampler(board, stopwatch, plan), []))
+        pace.worked()
+    samplers, samples = [one.sampler for one in running], [one.samples for one in running]
+    for event in timing.take_turns(samplers, samples, rule, pace, between):
+        yield Began(running[event.index].index) if isinstance(event, timing.Turn) else event
+
+    # What the copies went through, everything did.
+    others = [one for one in running if not one.result.roofline]
+    copies = [one for one in running if one.result.roofline]
+    copies.sort(key=lambda one: timing.statistics(one.samples).median)
+    drifted = bool(copies) and timing.drifting(copies[0].samples)
+    usual_ns = usual_extra(board, stopwatch, pace, *copying)
+    too_fast = faster_than_copying(board, stopwatch, running)
+    measured_against = False
+    for one in copies + others:
+        yield Began(one.index)
+        if one.result.roofline and measured_against:
+            # It would be no yardstick if it remembered something: nobody is measured against a slower copy.
+            result = ends(board, stopwatch, pace, one)
+        else:
+            result = proved(board, stopwatch, pace, one, copying, usual_ns)
+            measured_against = result.status == "pass"
+        if one.index in too_fast and result.status == "pass":
+            result = replace(result, status="fail", reason=too_fast[one.index])
+        if result.status == "pass":
+            raised = (("unsettled", not pace.settled), ("drifting", drifted))
+            remarks = tuple(flag for flag, holds in raised if holds)
+            result = _measured(board, stopwatch.method, result, one, remarks)
+        yield Found(one.index, result)
+
+
+def _unreadable(spec: VariantSpec, problem: Problem, error: Exception) -> Result:
+    """The result of a kernel whose file could be read before, and no longer can."""
+    return unreadable(Broken(OPS[spec.op], spec.path.stem, spec.path, told(error)), problem)
+
+
+def _sieved(board: Board, variant: Variant, sieve: Board) -> tuple[Result, Plan | None]:
+    """What the sieve says of a variant, and for one that is right its plan on the board."""
+    result, plan, _ = try_variant(sieve, variant)
+    result = replace(result, problem=board.problem)
+    if plan is None:
+        return result, None
+    try:
+        return result, board.prepare(variant)
+    except Exception as error:
+        return broken(board, variant, replace(result, status="error"), error), None
+
+
+def _measured(
+    board: Board, method: timing.Method, result: Result, one: Running, remarks: tuple[str, ...]
+) -> Result:
+    """The result with its times; `remarks` are flags of the whole run."""
+    size = one.plan.shader.variant.kernel.op.minimum_bytes(board.problem_of(one.plan.shader.variant))
+    return replace(
+        with_samples(result, one.samples, size),
+        dispatches_per_sample=one.dispatches,
+        timing_method=method,
+        cache="cold" if board.cold else "warm",
+        calls=board.calls,
+        flags=(*timing.flags(one.samples), *remarks),
+    )
+
+
+@dataclass(frozen=True)
+class CheckJob:
+    """One problem with given arrays, and the variants to hold against float64 on it. `narrow` says how rows
+    are to be cut, `watch` whether to look for races.
+    """
+
+    case: str
+    problem: Problem
+    arrays: Mapping[str, Array]
+    variants: tuple[VariantSpec, ...]
+    roots: tuple[Path, ...]
+    narrow: Narrow | None = None
+    watch: bool = False
+
+
+def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
+    """Try each variant and say how it went."""
+    op = OPS[job.variants[0].op]
+    check_memory(job.problem, op, device)
+    board = Board(device, job.problem, job.arrays, job.roots, narrow=job.narrow)
+    for index, spec in enumerate(job.variants):
+        yield Began(index)
+        try:
+            variant = spec.variant()
+        except Exception as error:
+            yield Found(index, _unreadable(spec, job.problem, error))
+            continue
+        yield Found(index, try_variant(board, variant, job.case, job.watch)[0])
+
+
+def describe(device: Device, job: None) -> Iterator[Any]:
+    """The device's description and traits."""
+    yield device.description(), device.traits

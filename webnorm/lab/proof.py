@@ -1,0 +1,350 @@
+"""Whether what was timed did the work: outputs after timed dispatches, dispatches that find nothing of their
+own, and no more bytes than a copy moves.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from webnorm.gpu import timing
+from webnorm.gpu.plan import Plan
+from webnorm.gpu.stopwatch import Stopwatch
+from webnorm.kernels.kernel import default_variant, load, wgsl_root
+from webnorm.lab import runs
+from webnorm.lab.board import Board, Golden
+from webnorm.lab.results import Result
+from webnorm.lab.spoil import Spoil, Spoiled
+from webnorm.lab.trial import UNSTEADY, with_accuracy
+from webnorm.norms.ops import OPS, make_inputs, plain
+from webnorm.norms.problem import Array, Problem
+
+# A processor raises its clock within milliseconds.
+SOFTWARE_SETTLES_S = 0.1
+# A dispatch that finds nothing of its own may take so many times as long as the others: noise, and what
+# caches make of buffers that were just written.
+MOST_SLOWER = 1.3
+# Dispatches that are timed by themselves for each sample of many, at most.
+_ALONE = 16
+# Pairs of samples before anyone is blamed, since who shares a device is disturbed for several in a row, and
+# after which a ratio that is nearer to 1 than to the limit is not looked into; and at most.
+_MANY_RATIOS, _MOST_RATIOS = 15, 31
+# The share of pairs whose bits are read back, which takes longer than to time them.
+_LOOKED_AT = 0.5
+# Samples that end where no one could know.
+_ENDS = 3
+# A pass of one dispatch takes longer than its share of a pass of many; of several kernels the one more, the
+# other less, but not so many times as much.
+_USUAL_EXTRA = 2.0
+# What it takes a program on the CPU to turn from one pipeline to another: itself, and for each of a
+# workgroup's invocations. llvmpipe took up to 90 us for 1024, with code that is not optimised.
+_SWITCHING_NS, _INVOCATION_NS = 2e4, 100.0
+# More of a copy than that is more than clocks and luck explain.
+SUSPICIOUS_PERCENT = 105.0
+_FEW_SETS, _EMPTY_SAMPLES = 8, 9
+
+
+@dataclass
+class Running:
+    """A variant that is right: how to run it, the bits of its outputs (None where a sieve vouches for it),
+    and how it is sampled.
+    """
+
+    index: int
+    result: Result
+    plan: Plan
+    golden: Golden | None
+    sampler: timing.Sampler
+    dispatches: int
+    samples: list[float]
+
+
+def sampler(board: Board, stopwatch: Stopwatch, plan: Plan) -> tuple[timing.Sampler, int]:
+    """Samples of a plan, and how many dispatches each has. All that the plan could remember of the last one
+    is spoiled before each: what a kernel knows when a sample begins it knows of no one's call.
+    """
+    dispatches = stopwatch.dispatches(plan, board.turns)
+    spoiling = board.spoiling(plan)
+    return lambda: _sample(board, stopwatch, spoiling, plan, board.turns.take(dispatches)), dispatches
+
+
+def _sample(
+    board: Board,
+    stopwatch: Stopwatch,
+    spoiling: Callable[[range], Spoil],
+    plan: Plan,
+    dispatches: range,
+) -> timing.Reading:
+    """A sample under way, as all that count are taken."""
+    board.device.run_pass(spoiling(dispatches).encode)
+    return stopwatch.submit(plan, dispatches)
+
+
+def proved(
+    board: Board,
+    stopwatch: Stopwatch,
+    pace: timing.Pace,
+    one: Running,
+    copying: tuple[Plan, int],
+    usual_ns: float,
+) -> Result:
+    """The result of a variant after its timed runs, which have to be runs that did all the work.
+
+    First come its `ends`. Then dispatches that are each the first on their set since all was spoiled: their
+    bits must be right, and they must take about as long, but for `usual_ns`.
+    """
+    ended = ends(board, stopwatch, pace, one)
+    if ended.status == "fail":
+        return ended
+    plan = one.plan
+    usual_ns += _switching_ns(board, plan)
+    timed = partial(first_time, board, stopwatch, pace)
+    found = timed(plan, one.dispatches, usual_ns, golden=one.golden)
+    if found.slower:
+        # Unless something else keeps the device busy just now, which a copy then suffers from, too.
+        beside = timed(*copying, usual_ns)
+        usual_ratio = beside.ratio if beside.slower else 1.0
+        found = timed(plan, one.dispatches, usual_ns, usual_ratio, found.ratios, golden=one.golden)
+    if found.strayed is not None:
+        return _strayed(board, one, found.strayed)
+    # Calls at once overlap as they like in a sample, and not across what spoils.
+    if found.slower and board.calls == "one by one":
+        reason = (
+            f"on buffers that hold nothing of its own a dispatch takes {found.ratio:.3g} times as long as in "
+            "the samples: those leave out work that earlier dispatches have done"
+        )
+        return replace(one.result, status="fail", reason=reason)
+    return one.result
+
+
+def ends(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running) -> Result:
+    """The result after samples like the others, but of lengths that no one could know: every set of buffers
+    must then hold the right bits.
+
+    One of them is no shorter and counts like the others: one, since samples of a round stand side by side.
+    """
+    usual = max(one.dispatches, board.sets)
+    spoiling = board.spoiling(one.plan)
+    for number, least in enumerate((usual, *[board.sets] * (_ENDS - 1))):
+        pace.ready()
+        dispatches = board.turns.take(random.randrange(least, 2 * usual))
+        taken = _sample(board, stopwatch, spoiling, one.plan, dispatches)()
+        pace.worked()
+        if number == 0:
+            one.samples.append(taken)
+        if one.golden is not None and not board.holds(one.plan, one.golden, dispatches):
+            return _strayed(board, one, dispatches)
+    return one.result
+
+
+def usual_extra(board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int) -> float:
+    """Nanoseconds that a dispatch may take longer on spoiled buffers: what a copy does, which remembers
+    nothing.
+    """
+    return _USUAL_EXTRA * first_time(board, stopwatch, pace, plan, dispatches).extra_ns
+
+
+def _switching_ns(board: Board, plan: Plan) -> float:
+    """What it takes to turn from what spoils to a plan, whose code and stacks are no longer in a cache."""
+    if not board.device.traits.software:
+        return 0.0
+    shader = plan.shader
+    # A pass of no workgroups is no dispatch.
+    run = [step for step in shader.steps if shader.workgroup_count(step, shader.problem.rows)]
+    return _SWITCHING_NS + _INVOCATION_NS * max((step.workgroup_size for step in run), default=0)
+
+
+def faster_than_copying(board: Board, stopwatch: Stopwatch, running: Sequence[Running]) -> dict[int, str]:
+    """Those that are faster than the bytes they have to move can be, and what is said of them.
+
+    The bound is what the best copy takes for as many bytes, beside what an empty dispatch takes; it is passed
+    where round by round there is no doubt of it.
+    """
+    copies = [one for one in running if one.result.roofline]
+    if not copies:
+        return {}
+    copy = min(copies, key=lambda one: timing.statistics(one.samples).median)
+    size = OPS["copy"].minimum_bytes(plain(board.problem))
+
+    def rates(one: Running, empty: float) -> Array:
+        """How many times as fast as the bound allows, round by round."""
+        share = one.plan.shader.variant.kernel.op.minimum_bytes(board.problem) / size
+        possible = empty + (np.array(copy.samples) - empty) * share
+        ratios: Array = possible / np.array(one.samples)
+        return ratios
+
+    suspects = [
+        one
+        for one in running
+        if size and not one.result.roofline and 100 * np.median(rates(one, 0.0)) > SUSPICIOUS_PERCENT
+    ]
+    if not suspects:
+        return {}
+    empty = _empty_ns(board, stopwatch)
+    if timing.statistics(copy.samples).median < 2 * empty:
+        # Of so small a problem a device has more to do to begin and to end than to move it.
+        return {}
+    found = {}
+    for one in suspects:
+        low, _ = runs.median_interval(rates(one, empty))
+        low = low if math.isfinite(low) else float(rates(one, empty).min())
+        if 100 * low > SUSPICIOUS_PERCENT:
+            percent = 100 * float(np.median(rates(one, 0.0)))
+            found[one.index] = (
+                f"{percent:.0f} % of copy: nothing is faster for long that reads and writes each byte once; "
+                "work was left out, or something else slowed the copy down"
+            )
+    return found
+
+
+def _empty_ns(board: Board, stopwatch: Stopwatch) -> float:
+    """Nanoseconds of a dispatch that has next to nothing to do."""
+    problem = Problem(rows=1, cols=16, dtype=board.problem.dtype)
+    copy = OPS["copy"]
+    tiny = Board(
+        board.device, problem, make_inputs(copy, problem), (), min(board.sets, _FEW_SETS), board.calls
+    )
+    (plan, _), _ = yardstick(tiny, stopwatch, 0.0)
+    sample, _ = sampler(tiny, stopwatch, plan)
+    samples = [sample()() for _ in range(_EMPTY_SAMPLES)]
+    return timing.statistics(samples).median
+
+
+class FirstTime(NamedTuple):
+    """What a dispatch on spoiled buffers takes beside one of a sample: nanoseconds more, of which there is no
+    doubt; how many times as long, once those that are usual are taken off, in each pair; whether that is too
+    many; and such dispatches that left wrong bits, where some did.
+    """
+
+    extra_ns: float
+    ratios: tuple[float, ...]
+    slower: bool
+    strayed: range | None = None
+
+    @property
+    def ratio(self) -> float:
+        """The median."""
+        return float(np.median(self.ratios))
+
+
+def first_time(
+    board: Board,
+    stopwatch: Stopwatch,
+    pace: timing.Pace,
+    plan: Plan,
+    dispatches: int,
+    usual_ns: float = 0.0,
+    usual_ratio: float = 1.0,
+    earlier: Sequence[float] = (),
+    golden: Golden | None = None,
+) -> FirstTime:
+    """Time dispatches that are each the first on its set of buffers since everything was spoiled, in turn
+    with samples of so many. What one may take longer without anything being remembered is `usual_ns`, and
+    `usual_ratio` times of the rest. Where these do not tell, those and `earlier` ratios do.
+
+    The last of them have to leave the `golden` bits and, with one set of buffers, those of half of the pairs,
+    nobody knows which.
+    """
+    extra: list[float] = []
+    ratios: list[float] = []
+    for first, sample, last in _first_times(board, stopwatch, pace, plan, dispatches):
+        extra.append(first - sample)
+        # A small problem's time may be lost in what it is a difference of.
+        ratios.append((first - usual_ns) / sample / usual_ratio if sample > 0 else 1.0)
+        slower = _slower(ratios)
+        if slower is None and len(ratios) == _MOST_RATIOS:
+            slower = bool(earlier) and _slower([*earlier, *ratios]) is True
+        # Several sets hold answers to both versions of the inputs.
+        looked_at = slower is not None or (board.sets == 1 and random.random() < _LOOKED_AT)
+        if golden is not None and looked_at and not board.holds(plan, golden, last):
+            return FirstTime(0.0, tuple(ratios), False, last)
+        if slower is not None:
+            certain, _ = runs.median_interval(np.array(extra))
+            return FirstTime(max(0.0, certain), tuple(ratios), slower)
+    raise AssertionError("_first_times does not end")
+
+
+def _slower(ratios: Sequence[float]) -> bool | None:
+    """Whether these are of what takes more than it may; None while they do not tell."""
+    low, high = runs.median_interval(np.array(ratios))
+    if high < MOST_SLOWER:
+        return False
+    if len(ratios) < _MANY_RATIOS:
+        return None
+    near = float(np.median(ratios)) < (1 + MOST_SLOWER) / 2
+    return True if low > MOST_SLOWER else False if near else None
+
+
+def _first_times(
+    board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int
+) -> Iterator[tuple[float, float, range]]:
+    """Again and again the time of such a dispatch, that of one in a sample, and which the first were.
+
+    With one set a dispatch is timed by itself, if the clock can. Else what spoils lies between them, and is
+    timed without them, too. A GPU that others use gives each of them a slice of its time, and what outlasts
+    its own waits for theirs: on an H200 with 16 busy processes that made 100 us of 5, where samples of 0.6 ms
+    took no longer than alone. So the GPU's clock gets no more of them than make a sample. Where the clock
+    counts what a pass takes to begin, which may be longer than a small problem, or to wake threads, the
+    sample is taken like that as well.
+    """
+    sets = board.sets
+    spoiling = board.spoiling(plan)
+    each = board.spoil_scratch(plan) if board.calls == "one by one" else None
+    exact = stopwatch.method == "timestamp" and not board.device.traits.software
+    count = dispatches
+    if exact and sets > 1:
+        count = min(count, stopwatch.dispatches(Spoiled(spoiling(range(1)), None, 1, plan), board.turns))
+    if count > sets:
+        # What spoils goes over all sets before any is written again: none may be left so.
+        count = -(-count // sets) * sets
+
+    def difference(each: Spoil | None, every: int) -> tuple[timing.Reading, range]:
+        numbers = board.turns.take(count)
+        noise = spoiling(numbers)
+        without = stopwatch.submit(Spoiled(noise, each, every, first=numbers.start), numbers)
+        both = stopwatch.submit(Spoiled(noise, each, every, plan, numbers.start), numbers)
+        return lambda: both() - without(), numbers
+
+    while True:
+        pace.ready()
+        if sets == 1:
+            # The last of them takes one version of the inputs or the other: this passes over a number or not.
+            board.turns.take(random.randrange(2))
+        if exact:
+            sample = _sample(board, stopwatch, spoiling, plan, board.turns.take(dispatches))
+        else:
+            sample, _ = difference(None, count)
+        if exact and sets == 1:
+            numbers = [board.turns.take(1) for _ in range(min(dispatches, _ALONE))]
+            singles = [_sample(board, stopwatch, spoiling, plan, number) for number in numbers]
+            sampled, first = sample(), float(np.median([reading() for reading in singles]))
+            last = numbers[-1]
+        else:
+            single, last = difference(each, sets)
+            sampled, first = sample(), single()
+        pace.worked()
+        yield first, sampled, last
+
+
+def _strayed(board: Board, one: Running, dispatches: range) -> Result:
+    """The result of a variant whose timed dispatches left other bits than the first, with its errors."""
+    at = (dispatches.stop - 1) % board.sets
+    accuracy, _ = board.outcome(one.plan, board.version(one.plan, dispatches.stop - 1), at)
+    result = replace(with_accuracy(one.result, accuracy), status="fail", deterministic=False)
+    return replace(result, reason=result.reason or UNSTEADY)
+
+
+def yardstick(board: Board, stopwatch: Stopwatch, settle_s: float) -> tuple[tuple[Plan, int], timing.Pace]:
+    """A copy of the problem as it runs by default, with the dispatches of its samples, and its pace."""
+    copy = load(wgsl_root() / "copy" / "copy.wgsl")
+    traits = board.device.traits
+    plan = board.prepare(default_variant(copy, plain(board.problem), traits))
+    sampler, dispatches = stopwatch.sampler(plan, board.turns)
+    settle_s = min(settle_s, SOFTWARE_SETTLES_S) if traits.software else settle_s
+    return (plan, dispatches), timing.Pace(sampler, settle_s)

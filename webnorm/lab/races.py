@@ -1,0 +1,114 @@
+"""Races on workgroup memory, found by the watched rendering of a kernel, run a few times.
+
+Two invocations of a workgroup race where both use one element of workgroup memory with no barrier between,
+and one of them writes. A program on the CPU runs invocations in an order in which most races do no harm, so
+that right answers prove nothing. The watched rendering notes every access, which shows a race on any adapter,
+whoever comes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Inputs, Outputs, Plan, compile_shader, write
+from webnorm.kernels.kernel import Variant
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.tokens import Unwatchable
+from webnorm.lab.spoil import of_outputs, of_scratch, spoiler_of
+from webnorm.lab.watched import HEAD, Watched
+from webnorm.norms.problem import Array, Problem
+
+# Rows that are watched, and elements of them: enough for several workgroups, and for those that walk over
+# rows.
+_ROWS, _ELEMENTS = 1024, 1 << 20
+# Notes of all workgroups together, in bytes.
+_NOTES_BYTES = 1 << 26
+
+
+def race(
+    device: Device, variant: Variant, problem: Problem, arrays: Mapping[str, Array], roots: Sequence[Path]
+) -> str | None:
+    """What a race is and where, found on the first rows of a problem; None where there is none.
+
+    Raises Unwatchable where that cannot be told, and WebnormError where the variant, or its watched text,
+    cannot run.
+    """
+    rows = max(1, min(problem.rows, _ROWS, _ELEMENTS // problem.cols))
+    while True:
+        shader = render_shader(variant, replace(problem, rows=rows), "native", device.traits, roots=roots)
+        watched = Watched(shader.text)
+        if not watched.memory:
+            return None
+        workgroups = _most_workgroups(device, shader)
+        entry_points = {step.entry_point: step.workgroup_size for step in shader.steps}
+        if len(entry_points) < len(shader.steps):
+            # Notes of one dispatch would be taken for those of another.
+            raise Unwatchable("two passes have the same entry point")
+        size = 4 * watched.words(len(entry_points), workgroups)
+        if size <= min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"]):
+            break
+        if rows == 1:
+            raise Unwatchable(f"notes of {workgroups} workgroups take {size} bytes")
+        rows = max(1, rows // 2)
+    if (
+        max(len(step.bindings) for step in shader.steps)
+        >= device.limits["max-storage-buffers-per-shader-stage"]
+    ):
+        raise Unwatchable("the kernel binds as many buffers as this device has")
+    shader = replace(shader, text=watched.text(entry_points, len(shader.bindings) + 1))
+    op = variant.kernel.op
+    by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
+    given = {name: array[:rows] if name in by_rows else array for name, array in arrays.items()}
+    notes = device.create_buffer(math.ceil(size / 16) * 16)
+    outputs = Outputs(device, shader.problem, op.outputs(shader.problem))
+    pipelines = compile_shader(device, shader, extra_bindings=1)
+    plan = Plan(device, shader, Inputs(device, given).buffers, outputs.buffers, pipelines, [notes])
+    if plan.dispatches > len(shader.steps):
+        raise Unwatchable("the rows are cut into slices")
+    for _ in _states(device, plan, outputs):
+        write(device, notes, np.zeros(size, np.uint8))
+        plan.run()
+        seen, line, element, uneven = np.frombuffer(
+            device.handle.queue.read_buffer(notes, 0, 4 * HEAD), np.uint32
+        )
+        if seen:
+            name, index = next(
+                (one.name, int(element) - one.first)
+                for one in reversed(watched.memory)
+                if one.first <= element
+            )
+            file, number = shader.origins[int(line) - 1]
+            return (
+                f"{file}:{number}: a race: {name}[{index}] is used by two invocations with no barrier "
+                "between, and one of them writes it"
+            )
+        if uneven:
+            raise Unwatchable(
+                "a barrier that not all invocations of a workgroup come to, or too many barriers"
+            )
+    return None
+
+
+def _states(device: Device, plan: Plan, outputs: Outputs) -> Iterator[None]:
+    """Put into outputs and scratch what a kernel may find there, lest it knows when it is watched: NaN that
+    is no one's (they are so at first), its own answers, zeros as in new buffers, and numbers.
+    """
+    yield
+    yield
+    found = [*of_outputs(outputs, 0), *of_scratch(plan)]
+    for one in found:
+        write(device, one.buffer, np.zeros(one.data_bytes, np.uint8))
+    yield
+    device.run_pass(spoiler_of(device).over(found).encode)
+    yield
+
+
+def _most_workgroups(device: Device, shader: Shader) -> int:
+    """Workgroups of the pass that has most."""
+    return max(shader.workgroup_count(step, shader.problem.rows) for step in shader.steps)

@@ -1,0 +1,318 @@
+"""The search for the fastest variant of one problem, in the worker process.
+
+Every sample is set against one of the same reference variant taken just before it, so that a slow moment of
+the machine falls on both. What sets a bar for others has been held against float64: a wrong variant may well
+be the fastest.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import wgpu
+
+from webnorm.errors import WebnormError
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import check_memory, check_reference
+from webnorm.gpu.stopwatch import Stopwatch
+from webnorm.kernels.diagnostics import read_report
+from webnorm.kernels.kernel import Variant, load
+from webnorm.kernels.render import render_shader
+from webnorm.lab import lab
+from webnorm.lab.board import Board
+from webnorm.lab.proof import yardstick
+from webnorm.lab.trial import try_variant
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.problem import Problem
+
+# A kernel's first variant has the constants that its header chooses: three times the time of another kernel's
+# is more than other constants make up for.
+SLOW_KERNEL = 3.0
+# Pairs of samples that a variant gets at first: the median of three forgives one slow moment.
+FIRST_PAIRS = 3
+# What stays, and how many rounds those take part in then: variants within this ratio of the leader, at most
+# so many. The first is wide, since three pairs may flatter a leader; the last are measured as in a benchmark.
+STAGES = ((1.5, 16, 4), (1.1, 8, 8), (1.03, 4, 0))
+# Of the budget, for trying variants; the rest is for telling the good ones apart.
+EXPLORING = 2 / 3
+
+
+@dataclass(frozen=True)
+class Tried:
+    """So many different variants have been timed, and so many are left to be."""
+
+    done: int
+    left: int
+
+
+@dataclass(frozen=True)
+class Racing:
+    """A round begins for so many variants that may still win."""
+
+    variants: int
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A variant is out because it cannot run or is wrong."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finalists:
+    """What is left beside the reference, the fastest first, of so many that were tried."""
+
+    indices: tuple[int, ...]
+    tried: int
+
+
+Event = lab.Began | Tried | Racing | Dropped | Finalists
+
+
+class Trials(Protocol):
+    """What the search asks of a device; candidates go by their index."""
+
+    def fingerprint(self, index: int) -> Hashable:
+        """Equal for candidates that run the same text in the same way; WebnormError if there is none."""
+
+    def time(self, indices: Sequence[int]) -> list[float]:
+        """Take a sample of each, in nanoseconds per dispatch; raises WebnormError if one cannot run."""
+
+    def fault(self, index: int) -> str | None:
+        """What is wrong with its answer; None when it is right."""
+
+    def release(self, index: int) -> None:
+        """Give up what it holds on the device, until it is timed again."""
+
+
+def explore(candidates: Sequence[Variant], trials: Trials, spent: Callable[[], float]) -> Iterator[Event]:
+    """Find the fastest of the candidates while `spent`, the share of the budget, is below 1.
+
+    The first candidate that runs and is right is the reference. The first of each kernel is a probe, tried
+    before any other, whatever is spent; then come those whose constants are nearest to the best so far.
+    """
+    return _Search(candidates, trials, spent).run()
+
+
+class _Search:
+    def __init__(self, candidates: Sequence[Variant], trials: Trials, spent: Callable[[], float]) -> None:
+        self.candidates, self.trials, self.spent = candidates, trials, spent
+        self.untried = list(range(len(candidates)))
+        # The times of those still in the race, over the reference's.
+        self.ratios: dict[int, list[float]] = {}
+        # Each kernel's fastest so far.
+        self.best: dict[str, int] = {}
+        self.reference: int | None = None
+        self.right: set[int] = set()
+        self.seen: set[Hashable] = set()
+        self.tried = 0
+
+    def run(self) -> Iterator[Event]:
+        for kernel in dict.fromkeys(map(self.kernel, self.untried)):
+            yield from self.probe(kernel)
+        fastest = min(map(self.ratio, self.ratios), default=0.0)
+        kept = {self.kernel(i) for i in self.ratios if self.ratio(i) <= SLOW_KERNEL * fastest}
+        self.untried = [i for i in self.untried if self.kernel(i) in kept]
+        sorted_for = None
+        while self.untried and self.spent() < EXPLORING:
+            if sorted_for != self.best:
+                self.untried.sort(key=self.promise)
+                sorted_for = dict(self.best)
+            yield from self.attempt(self.untried[0])
+        for bar, most, rounds in STAGES:
+            yield from self.prune(bar, most)
+            for _ in range(rounds if len(self.ratios) > 1 else 0):
+                if self.spent() >= 1:
+                    break
+                yield Racing(len(self.ratios))
+                yield from self.round()
+        yield Finalists(tuple(i for i in self.ranking() if i != self.reference), self.tried)
+
+    def kernel(self, index: int) -> str:
+        return self.candidates[index].kernel.name
+
+    def ratio(self, index: int) -> float:
+        return statistics.median(self.ratios[index])
+
+    def ranking(self) -> list[int]:
+        return sorted(self.ratios, key=self.ratio)
+
+    def probe(self, kernel: str) -> Iterator[Event]:
+        """Try a kernel's candidates until one is right."""
+        for index in [i for i in self.untried if self.kernel(i) == kernel]:
+            yield from self.attempt(index, check=True)
+            if index in self.ratios:
+                return
+
+    def attempt(self, index: int, check: bool = False) -> Iterator[Event]:
+        """Time a candidate for the first time, unless one that was tried runs the same text."""
+        self.untried.remove(index)
+        yield lab.Began(index)
+        try:
+            fingerprint = self.trials.fingerprint(index)
+            if fingerprint in self.seen:
+                return
+            self.seen.add(fingerprint)
+            reason = self.trials.fault(index) if check else None
+            if reason is None:
+                ratios = [self.pair(index) for _ in range(FIRST_PAIRS)]
+        except WebnormError as error:
+            reason = str(error)
+        if reason is not None:
+            self.trials.release(index)
+            yield Dropped(index, reason)
+            return
+        self.ratios[index] = ratios
+        self.tried += 1
+        best = self.best.setdefault(self.kernel(index), index)
+        if self.ratio(index) < self.ratio(best):
+            self.best[self.kernel(index)] = index
+        if check:
+            self.right.add(index)
+        if self.reference is None:
+            self.reference = index
+        if index != self.reference:
+            self.trials.release(index)
+        yield Tried(self.tried, len(self.untried))
+
+    def pair(self, index: int) -> float:
+        """A sample of a candidate over one of the reference; 1 for the reference itself."""
+        if self.reference is None:
+            self.trials.time([index])
+            return 1.0
+        reference, own = self.trials.time([self.reference, index])
+        return own / reference
+
+    def promise(self, index: int) -> tuple[float, int, int]:
+        """Sorts the untried: by the best ratio of the kernel so far, then by nearness to what had it."""
+        best = self.best[self.kernel(index)]
+        return self.ratio(best), distance(self.candidates[index], self.candidates[best]), index
+
+    def prune(self, bar: float, most: int) -> Iterator[Event]:
+        """Keep what is near the fastest right candidate."""
+        while self.ratios:
+            leader = self.ranking()[0]
+            if leader in self.right:
+                break
+            yield lab.Began(leader)
+            reason = self.trials.fault(leader)
+            if reason is None:
+                self.right.add(leader)
+            else:
+                yield Dropped(leader, reason)
+                self.leave(leader)
+        for place, index in enumerate(self.ranking()):
+            if index != self.reference and (place >= most or self.ratio(index) > bar * self.ratio(leader)):
+                self.leave(index)
+
+    def leave(self, index: int) -> None:
+        del self.ratios[index]
+        self.trials.release(index)
+
+    def round(self) -> Iterator[Event]:
+        """One more sample of everything in the race, in turn."""
+        for index in [i for i in self.ratios if i != self.reference]:
+            yield lab.Began(index)
+            try:
+                self.ratios[index].append(self.pair(index))
+            except WebnormError as error:
+                yield Dropped(index, str(error))
+                self.leave(index)
+
+
+def distance(one: Variant, other: Variant) -> int:
+    """Doublings along the tune axes from one variant of a kernel to another; from 0 to 1 is one too."""
+    return sum(
+        abs(value.bit_length() - other.constants[axis].bit_length()) for axis, value in one.constants.items()
+    )
+
+
+# --- on a device
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """The candidates for one problem, the one to set others against first; `sets` is as for a TimingJob."""
+
+    problem: Problem
+    candidates: tuple[lab.VariantSpec, ...]
+    roots: tuple[Path, ...]
+    sets: int
+    budget_s: float
+
+
+def search_variants(device: Device, job: SearchJob) -> Iterator[Any]:
+    """Explore the candidates on a device; the budget begins when inputs, answers and probes are done."""
+    files = dict.fromkeys((spec.path, spec.op) for spec in job.candidates)
+    kernels = {file: load(*file) for file in files}
+    candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.candidates]
+    op = OPS[job.candidates[0].op]
+    check_memory(job.problem, op, device, job.sets)
+    check_reference(job.problem)
+    bench = Board(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
+    yield from explore(candidates, _OnDevice(bench, candidates), _Budget(job.budget_s))
+
+
+class _Budget:
+    """The share of some seconds that is spent; they begin with the first look."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.began: float | None = None
+
+    def __call__(self) -> float:
+        now = timing.clock()
+        if self.began is None:
+            self.began = now
+        return (now - self.began) / self.seconds
+
+
+class _OnDevice:
+    """Trials with a Bench's buffers."""
+
+    def __init__(self, bench: Board, candidates: Sequence[Variant]) -> None:
+        self.bench, self.candidates = bench, candidates
+        self.stopwatch = Stopwatch(bench.device)
+        _, self.pace = yardstick(bench, self.stopwatch, timing.Rule().settle_s)
+        self.samplers: dict[int, timing.Sampler] = {}
+
+    def fingerprint(self, index: int) -> Hashable:
+        problem = self.bench.problem
+        shader = render_shader(
+            self.candidates[index], problem, "native", self.bench.device.traits, roots=self.bench.roots
+        )
+        counts = tuple(shader.workgroup_count(step, problem.rows) for step in shader.steps)
+        records = tuple(
+            shader.records(one, problem.rows) for one in shader.bindings if one.records is not None
+        )
+        return shader.text, counts, records
+
+    def time(self, indices: Sequence[int]) -> list[float]:
+        try:
+            for index in indices:
+                if index not in self.samplers:
+                    plan = self.bench.prepare(self.candidates[index])
+                    self.pace.ready()
+                    self.samplers[index], _ = self.stopwatch.sampler(plan)
+                    self.pace.worked()
+            self.pace.ready()
+            readings = [self.samplers[index]() for index in indices]
+            found = [reading() for reading in readings]
+            self.pace.worked()
+            return found
+        except wgpu.GPUError as error:
+            raise WebnormError(f"wgpu refused to run it: {read_report(str(error))[1]}") from error
+
+    def fault(self, index: int) -> str | None:
+        result, plan, _ = try_variant(self.bench, self.candidates[index])
+        return None if plan is not None else result.reason or "it is wrong"
+
+    def release(self, index: int) -> None:
+        self.samplers.pop(index, None)

@@ -1,0 +1,155 @@
+"""One variant on one problem, held against float64: right, wrong, refused or broken, and a Result in any
+case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import wgpu
+
+from webnorm.errors import WebnormError
+from webnorm.gpu import timing
+from webnorm.gpu.plan import CannotSlice, Plan
+from webnorm.kernels.diagnostics import read_report
+from webnorm.kernels.kernel import Broken, Kernel, Variant
+from webnorm.lab.accuracy import Accuracy
+from webnorm.lab.board import Board, Golden
+from webnorm.lab.races import race
+from webnorm.lab.results import Result
+from webnorm.norms.problem import Problem
+
+UNSTEADY = "the same input twice gave different bits"
+
+
+def blank_result(variant: Variant, problem: Problem, case: str | None = None) -> Result:
+    """A result of which only the names are known yet."""
+    return Result(
+        op=variant.kernel.op.name,
+        kernel=variant.kernel.name,
+        constants=dict(variant.constants),
+        problem=problem,
+        status="error",
+        case=case,
+    )
+
+
+def declared(result: Result, kernel: Kernel) -> Result:
+    """The result; the failure of a kernel that is declared unstable is expected."""
+    return replace(result, expected=True) if kernel.unstable and result.status == "fail" else result
+
+
+def unreadable(broken: Broken, problem: Problem, case: str | None = None) -> Result:
+    """The result of a kernel's file that is none."""
+    return Result(
+        op=broken.op.name,
+        kernel=broken.name,
+        constants={},
+        problem=problem,
+        status="error",
+        reason=broken.reason,
+        case=case,
+    )
+
+
+def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
+    """The result with its errors and verdict."""
+    return replace(
+        result,
+        status="pass" if accuracy.ok else "fail",
+        reason=accuracy.reason,
+        max_abs_error=accuracy.max_abs_error,
+        max_rel_error=accuracy.max_rel_error,
+        tolerance=accuracy.tolerance,
+        worst=str(accuracy.worst) if accuracy.worst else None,
+        non_finite=accuracy.non_finite,
+    )
+
+
+def with_samples(result: Result, samples: Sequence[float], size: int | None) -> Result:
+    """The result with samples in nanoseconds, and what follows from them and the bytes it has to move."""
+    found = timing.statistics(samples)
+    return replace(
+        result,
+        median_ns=found.median,
+        p20_ns=found.p20,
+        p80_ns=found.p80,
+        samples_ns=tuple(samples),
+        bytes=size,
+        gbps=size / found.median if size and found.median > 0 else None,
+    )
+
+
+def try_variant(
+    board: Board, variant: Variant, case: str | None = None, watch: bool = False
+) -> tuple[Result, Plan | None, Golden]:
+    """Compute the problem with a variant, hold it against float64, and see whether it stays the same; with
+    `watch`, look for races on workgroup memory too.
+
+    Gives the result, and for a variant that is right its plan and the bits of its outputs.
+    """
+    result = blank_result(variant, board.problem, case)
+    try:
+        plan = board.prepare(variant)
+        result = replace(result, **board.spent)
+        golden = []
+        for version in range(board.versions):
+            # Set 1 takes the other version, and where there is one set the dispatch of number 1 does.
+            at = version % board.sets
+            board.outputs(variant).poison()
+            board.device.run_pass(board.spoiling(plan)(range(0)).encode)
+            plan.run(version - at)
+            accuracy, bits = board.outcome(plan, version, at)
+            if not accuracy.ok:
+                wrong = with_accuracy(result, accuracy)
+                moved = " (after every row had moved on by one)" if version else ""
+                return replace(wrong, reason=f"{wrong.reason}{moved}"), None, ()
+            board.keep(plan, version, at)
+            golden.append(bits)
+            if version == 0:
+                result = with_accuracy(result, accuracy)
+        steady = board.steady(plan) if board.problem.rows else True
+        watched, found = _watched(board, variant) if watch and board.problem.rows else (None, None)
+    except Exception as error:
+        return broken(board, variant, result, error), None, ()
+    result = replace(result, deterministic=steady, watched=watched)
+    if not steady or found:
+        return replace(result, status="fail", reason=found if steady else UNSTEADY), None, ()
+    return result, plan, tuple(golden)
+
+
+def _watched(board: Board, variant: Variant) -> tuple[bool, str | None]:
+    """Whether the use of workgroup memory could be watched, and the race that was seen.
+
+    The variant's own text has run by now: whatever goes wrong in watching it is no fault of the variant's.
+    """
+    problem = board.problem_of(variant)
+    try:
+        return True, race(board.device, variant, problem, board.arrays, board.roots)
+    except Exception:
+        return False, None
+
+
+def broken(board: Board, variant: Variant, result: Result, error: Exception) -> Result:
+    """The result of a variant that did not get as far as an answer: whatever went wrong is its own."""
+    match error:
+        case CannotSlice():
+            return replace(result, status="skip", reason=str(error))
+        case WebnormError():
+            try:
+                refused = variant.refusal(board.problem_of(variant), board.device.traits) is not None
+            except WebnormError:
+                refused = False
+            return replace(result, status="skip" if refused else "error", reason=str(error))
+        case wgpu.GPUError():
+            return replace(result, reason=f"wgpu refused to run it: {read_report(str(error))[1]}")
+    return replace(result, reason=told(error))
+
+
+def told(error: BaseException) -> str:
+    """An exception in one line; a mistake of the user's has nothing but its message."""
+    text = " ".join(str(error).split())
+    if isinstance(error, WebnormError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

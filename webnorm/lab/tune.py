@@ -1,0 +1,254 @@
+"""The parent's side of a tuning: which variants, restarts after a death, the last measurement, the choice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from webnorm.choice import auto
+from webnorm.choice.tuning import LARGE_BYTES, Choice
+from webnorm.gpu import timing
+from webnorm.gpu.device import Traits
+from webnorm.kernels import expression
+from webnorm.kernels.kernel import Kernel, Variant, fitting_variant, runnable_variants
+from webnorm.lab import bench, lab, runs, search
+from webnorm.lab.results import Result, best
+from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+from webnorm.norms import ops
+from webnorm.norms.presets import Preset, Task, check_rows, quick_tasks, tasks
+from webnorm.norms.problem import DTYPES
+
+OPS = ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
+DTYPES_TUNED = ("float32", "float16")
+# Powers of two: what lies between them has other best constants now and then, and is tuned where it matters.
+COLS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+SOFTWARE_COLS = (256, 1024, 4096)
+QUICK_COLS = (1024,)
+# A software adapter takes a millisecond for so many elements: long enough for the clock.
+SOFTWARE_ELEMENTS = 1 << 19
+# What a choice has to gain to take the place of the rules': less may be luck, and saves nobody time.
+LEAST_GAIN = 1.01
+# Of a problem's budget, for the final measurement; the rest is for the search.
+MEASURING = 0.25
+
+
+@dataclass(frozen=True)
+class Request:
+    """The tasks to tune, the kernels to choose from, and the seconds that each task may take, at most.
+
+    Making the inputs, probing each kernel and checking what is left come on top.
+    """
+
+    tasks: tuple[Task, ...]
+    kernels: tuple[Kernel, ...]
+    budget_s: float
+    roots: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands: the task and what is being done."""
+
+    task: Task
+    doing: str
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of a task: the choice to record, None where nothing was right; what was dropped, and why."""
+
+    task: Task
+    choice: Choice | None
+    rules: Variant
+    dropped: tuple[str, ...]
+
+
+def grid(
+    op: str | None,
+    dtypes: Sequence[str],
+    shapes: tuple[Sequence[int] | None, Sequence[int] | None],
+    options: Sequence[str],
+    software: bool,
+    quick: bool,
+) -> tuple[Task, ...]:
+    """The tasks asked for: rows x cols of `shapes`, and what is None as the adapter has it.
+
+    Rows that nobody names make x so large on a GPU that a choice serves all that are larger. Raises
+    WebnormError for a problem that an op does not have.
+    """
+    rows, cols = shapes
+    check_rows(rows)
+    cols = cols or (QUICK_COLS if quick else SOFTWARE_COLS if software else COLS)
+    dtypes = dtypes or (DTYPES_TUNED[:1] if quick else DTYPES_TUNED)
+    found: list[Task] = []
+    for name in OPS if op is None else (op,):
+        defaults = ops.OPS[name].defaults
+        for dtype in dtypes:
+            full = LARGE_BYTES // DTYPES[dtype].itemsize
+            elements = SOFTWARE_ELEMENTS if software else full
+            pairs = [(m, n) for n in cols for m in rows or (max(1, elements // max(1, n)),)]
+            found += tasks(name, pairs, defaults.changed(options), dtype=dtype)
+    return _once(found)
+
+
+def of_preset(
+    preset: Preset, dtypes: Sequence[str], options: Sequence[str], software: bool, quick: bool
+) -> tuple[Task, ...]:
+    """The tasks of a preset in the storage types, its own where there are none; a few of them if `quick`."""
+    changed = [preset.changed(options, dtype, None) for dtype in dtypes or (None,)]
+    return _once(task for one in changed for task in (quick_tasks(one, software) if quick else one.tasks))
+
+
+def _once(found: Iterable[Task]) -> tuple[Task, ...]:
+    """The tasks without those that are named again."""
+    return tuple({str(task): task for task in found}.values())
+
+
+def candidates(kernels: Sequence[Kernel], task: Task, traits: Traits, rules: Variant) -> list[Variant]:
+    """Every variant that may win: first the rules' choice; of each kernel its default before the others.
+
+    Left out are unstable kernels, what cannot run, and whatever rounds the mean where the rules' choice does
+    not: speed is not bought with accuracy.
+    """
+    found = {_key(rules): rules}
+    exact = not _rounds_mean(rules, task, traits)
+    for kernel in kernels:
+        if kernel.op is not task.op or kernel.unstable is not None:
+            continue
+        default, _ = fitting_variant(kernel, task.problem, traits)
+        runnable = runnable_variants(kernel, task.problem, traits)
+        for variant in itertools.chain([default] if default else [], runnable):
+            if not (exact and _rounds_mean(variant, task, traits)):
+                found.setdefault(_key(variant), variant)
+    return list(found.values())
+
+
+def _key(variant: Variant) -> tuple[str, tuple[int, ...]]:
+    return variant.kernel.name, tuple(variant.constants[axis] for axis in variant.kernel.tune)
+
+
+def _rounds_mean(variant: Variant, task: Task, traits: Traits) -> bool:
+    names = variant.names(task.problem, traits)
+    return bool(expression.evaluate(variant.kernel.accuracy.rounded_mean, names))
+
+
+def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress | Tuned]:
+    """Yield progress, and what came of each task as soon as it is known."""
+    for task in request.tasks:
+        yield from _tune(request, task, worker, traits)
+
+
+def _tune(request: Request, task: Task, worker: Worker, traits: Traits) -> Iterator[Progress | Tuned]:
+    rules = auto.choose(request.kernels, task.op, task.problem, traits).variant
+    asked = candidates(request.kernels, task, traits, rules)
+    dropped: dict[int, str] = {}
+    finalists = None
+    while finalists is None and len(dropped) < len(asked):
+        finalists = yield from _search(request, task, asked, dropped, worker, traits)
+    indices, tried = (finalists.indices, finalists.tried) if finalists else ((), 0)
+
+    copies = bench.copies_of([one for one in request.kernels if one.op.exact], task.problem, traits)
+    last = [asked[index] for index in (0, *(index for index in indices if index))]
+    rule = replace(timing.Rule(), budget_s=request.budget_s * MEASURING)
+    for measured in bench.measure(task, [*copies, *last], rule, request.roots, worker, traits):
+        if isinstance(measured, bench.Progress):
+            yield Progress(task, f"the best: {measured.doing}")
+            continue
+        results = measured[len(copies) :]
+        faults = [(asked[index], reason) for index, reason in dropped.items()]
+        faults += [
+            (variant, result.reason or "it has no time")
+            for variant, result in zip(last, results, strict=True)
+            if not result.timed and all(variant is not asked[index] for index in dropped)
+        ]
+        yield Tuned(task, _choice(task, results, tried), rules, tuple(_told(faults)))
+
+
+def _search(
+    request: Request,
+    task: Task,
+    asked: Sequence[Variant],
+    dropped: dict[int, str],
+    worker: Worker,
+    traits: Traits,
+) -> Generator[Progress, None, search.Finalists | None]:
+    """The finalists among those asked for that are not dropped, and more of the dropped.
+
+    None when one took the worker down, and with it what was known of the others.
+    """
+    left = [index for index in range(len(asked)) if index not in dropped]
+    job = search.SearchJob(
+        task.problem,
+        tuple(lab.VariantSpec.of(asked[index]) for index in left),
+        request.roots,
+        bench.sets_for(task.op, task.problem, traits),
+        request.budget_s * (1 - MEASURING),
+    )
+    at = left[0]
+    finalists = None
+    yield Progress(task, "making the inputs")
+    try:
+        for event in worker.stream(search.search_variants, job):
+            match event:
+                case lab.Began(index):
+                    at = left[index]
+                case search.Tried(done, more):
+                    yield Progress(task, f"{done} variants tried, {more} left")
+                case search.Racing(count):
+                    yield Progress(task, f"{count} variants in the race")
+                case search.Dropped(index, reason):
+                    dropped[left[index]] = reason
+                case search.Finalists(indices, tried):
+                    finalists = search.Finalists(tuple(left[index] for index in indices), tried)
+    except (WorkerDied, TaskFailed) as failure:
+        # Of another kernel than the rules' nothing more is tried: each death costs all that was found.
+        culprit = asked[at].kernel
+        given_up = culprit is not asked[0].kernel
+        for index in left:
+            if index == at or (given_up and asked[index].kernel is culprit):
+                dropped[index] = str(failure)
+        return None
+    return finalists
+
+
+def _told(faults: Sequence[tuple[Variant, str]]) -> Iterator[str]:
+    """Why variants were dropped, a line for each kernel and reason."""
+    groups: dict[tuple[str, str], list[Variant]] = {}
+    for variant, reason in faults:
+        groups.setdefault((variant.kernel.label, reason), []).append(variant)
+    for (label, reason), members in groups.items():
+        yield f"{members[0] if len(members) == 1 else f'{len(members)} variants of {label}'}: {reason}"
+
+
+def _choice(task: Task, results: Sequence[Result], tried: int) -> Choice | None:
+    """The fastest result; the first, of the rules' choice, unless another is clearly faster."""
+    rules = results[0]
+    winner = best(results)
+    if winner is None:
+        return None
+    if rules.timed and not clearly_faster(rules, winner):
+        winner = rules
+    speedup = None
+    if rules.timed and rules.median_ns and winner.median_ns:
+        speedup = rules.median_ns / winner.median_ns
+    return Choice(
+        op=task.op.name,
+        problem=task.problem,
+        kernel=winner.kernel,
+        constants=winner.constants,
+        speedup=speedup,
+        percent_of_copy=winner.percent_of_copy,
+        tried=tried,
+    )
+
+
+def clearly_faster(old: Result, new: Result) -> bool:
+    """Whether the new median is faster by LEAST_GAIN and, round by round, its 95 % interval excludes that it
+    is not.
+    """
+    if not (old.median_ns and new.median_ns and new.beside(old)):
+        return False
+    gained = old.median_ns / new.median_ns >= LEAST_GAIN
+    return gained and runs.ratio_interval(new.samples_by_run, old.samples_by_run)[1] < 1

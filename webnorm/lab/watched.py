@@ -1,0 +1,335 @@
+"""The rendering that notes who touches what of workgroup memory between two barriers.
+
+Every access leaves its invocation's number beside the number of barriers passed. What is not understood is
+not watched: a note that is missing would vouch for a race, and one too many accuse who does no harm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from webnorm.kernels.tokens import Code, Unwatchable
+
+# Of a tag: an invocation's number, below it; barriers of a pass, above it; above those the pass.
+_PLACES = 11
+_BARRIERS = 17
+_MOST_PASSES = (1 << 32 - _PLACES - _BARRIERS) - 1
+# The first words: how many races were seen, of the last element in memory that had one the line and its
+# number, and whether some invocations passed a barrier that others of their workgroup had not come to, or
+# more of them than are told apart.
+HEAD = 4
+_NOTES_OF_ELEMENT = 4
+
+_PREFIX = "watch_"
+_ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
+# What the notes are made of and what tells the order of accesses: a text may declare another of that name.
+_MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
+_NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)[iu]?")
+_DECLARES = ("let", "var", "const", "override", "fn", "alias", "struct")
+_KNOWN = (
+    ("local_invocation_index", "u32"),
+    ("workgroup_id", "vec3<u32>"),
+    ("num_workgroups", "vec3<u32>"),
+)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A variable of workgroup memory: where its notes begin, and its elements; `type_at` is where its type
+    begins in the text. What is no array is one element.
+    """
+
+    name: str
+    first: int
+    count: int
+    is_array: bool
+    type_at: int
+
+
+class Watched:
+    """A text whose use of workgroup memory is understood as far as its variables; raises Unwatchable."""
+
+    def __init__(self, text: str) -> None:
+        self._code = Code(text)
+        self._fields = self._field_names()
+        self._numbers = self._named_numbers()
+        self.memory = tuple(self._variables())
+        self.elements = sum(one.count for one in self.memory)
+
+    def words(self, passes: int, workgroups: int) -> int:
+        """The words of the notes: of each workgroup one for each pass's barriers, then those of elements."""
+        return HEAD + workgroups * (passes + _NOTES_OF_ELEMENT * self.elements)
+
+    def text(self, entry_points: Mapping[str, int], binding: int) -> str:
+        """The text with a note for each access, line by line as before, and the functions that take them into
+        a buffer at a binding of group 0. An entry point has so many invocations to a workgroup.
+
+        Raises Unwatchable.
+        """
+        self._check_names()
+        memory = {one.name: one for one in self.memory}
+        changes = self._entries(entry_points)
+        for at in self._words():
+            word = self._code[at]
+            if word in memory and not self._is_declared(at):
+                changes.update(self._access(at, memory[word]))
+            elif word == "workgroupBarrier":
+                changes[at] = f"{_PREFIX}barrier"
+            elif word == "subgroupBarrier":
+                raise self._unclear(at, "a barrier for some of a workgroup's invocations")
+        for one in self.memory:
+            if not one.is_array:
+                end = self._code.end_of_statement(one.type_at)
+                changes[one.type_at] = f"array<{self._code[one.type_at]}"
+                changes[end - 1] = changes.get(end - 1, self._code[end - 1]) + ", 1>"
+        return self._code.changed(changes) + _library(binding, len(entry_points), self.elements)
+
+    def _unclear(self, at: int, what: str) -> Unwatchable:
+        return Unwatchable(f"line {self._code.tokens[at].line}: {what}")
+
+    def _field_names(self) -> frozenset[int]:
+        """The tokens that name a field where a struct is declared."""
+        code = self._code
+        bodies = {at + 2 for at in range(len(code.tokens)) if code[at] == "struct"}
+        return frozenset(
+            at for at in range(len(code.tokens)) if code.around[at] in bodies and code[at + 1] == ":"
+        )
+
+    def _named_numbers(self) -> dict[str, str]:
+        """The module's constants that are written as numbers: `const N = 7;` or `const N: u32 = 7;`."""
+        code, found = self._code, dict[str, str]()
+        for at in range(len(code.tokens)):
+            if code[at] == "const" and code.around[at] < 0:
+                equals = at + (4 if code[at + 2] == ":" else 2)
+                if code[equals] == "=" and code[equals + 2] == ";":
+                    found[code[at + 1]] = code[equals + 1]
+        return found
+
+    def _words(self) -> Iterator[int]:
+        """The words that name what is declared somewhere: no fields, no components, no attributes."""
+        code = self._code
+        for at, token in enumerate(code.tokens):
+            names_builtin = code.follows(code.around[at] - 2, "@", "builtin")
+            names_part = code[at - 1] in (".", "@") or names_builtin or at in self._fields
+            if token.kind == "word" and not names_part:
+                yield at
+
+    def _declared(self) -> Iterator[int]:
+        """The names in declarations."""
+        code = self._code
+        for at in range(len(code.tokens)):
+            if code[at] in _DECLARES:
+                name = at + 1
+                if code[name] == "<":
+                    while code[name] not in (">", ""):
+                        name += 1
+                    name += 1
+                yield name
+            if code[at] == "fn":
+                inside = range(at + 2, code.partner.get(at + 2, 0))
+                yield from (one for one in inside if code.around[one] == at + 2 and code[one + 1] == ":")
+
+    def _is_declared(self, at: int) -> bool:
+        return self._code[at + 1] == ":" and self._code.follows(at - 4, "var", "<", "workgroup", ">")
+
+    def _check_names(self) -> None:
+        """Raise Unwatchable where a name may mean something else than it seems."""
+        names = {one.name for one in self.memory}
+        for at in self._declared():
+            if _MEANT.fullmatch(self._code[at]):
+                raise self._unclear(at, f"{self._code[at]} is the text's own")
+            if self._code[at] in names and not self._is_declared(at):
+                raise self._unclear(at, f"{self._code[at]} is also the name of something else")
+        for at, token in enumerate(self._code.tokens):
+            if token.text.startswith(_PREFIX):
+                raise self._unclear(at, f"{token.text} may be the name of what takes the notes")
+
+    def _variables(self) -> Iterator[Memory]:
+        """The variables of workgroup memory."""
+        code, first = self._code, 0
+        aliases = {code[at + 1]: at + 3 for at in range(len(code.tokens)) if code[at] == "alias"}
+        names = set[str]()
+        for at in range(len(code.tokens)):
+            if not (code[at - 1] == "<" and code[at] == "workgroup" and code[at - 2] in ("var", "ptr")):
+                continue
+            name, type_at = code[at + 2], at + 4
+            is_variable = code.follows(at - 2, "var", "<", "workgroup", ">") and code.around[at] < 0
+            if not is_variable or code[at + 3] != ":" or name in names:
+                raise self._unclear(at, "workgroup memory is declared in a way that is not understood")
+            names.add(name)
+            meant, seen = type_at, set[str]()
+            while code[meant] in aliases and code[meant] not in seen:
+                seen.add(code[meant])
+                meant = aliases[code[meant]]
+            is_array = code[meant] == "array"
+            count = self._length(meant) if is_array else 1
+            yield Memory(name, first, count, is_array, type_at)
+            first += count
+
+    def _length(self, at: int) -> int:
+        """The elements of the array type that begins at a token and ends its statement."""
+        code = self._code
+        last = code.end_of_statement(at) - 2
+        last -= code[last] == ","
+        length = self._numbers.get(code[last], code[last])
+        found = _NUMBER.fullmatch(length) if code[last - 1] == "," else None
+        if found is None:
+            raise self._unclear(at, "an array whose length is no number")
+        return int(found[1], 0)
+
+    def _access(self, at: int, one: Memory) -> dict[int, str]:
+        """What becomes of the tokens of an access to memory whose name stands at one."""
+        code, line = self._code, self._code.tokens[at].line
+        opened, closed = at, at
+        if one.is_array:
+            opened, closed = at + 1, code.partner.get(at + 1, at)
+            if code[opened] != "[":
+                raise self._unclear(at, f"{one.name} is used as a whole")
+        if self._is_address(at - 1):
+            # To an atomic function, too: whether it races depends on what becomes of its result.
+            raise self._unclear(at, f"{one.name} is passed on by its address")
+        start, end, in_part = at, closed + 1, False
+        while True:
+            if code[end] == ")" and code.partner[end] == start - 1:
+                start, end = start - 1, end + 1
+                if self._is_address(start - 1):
+                    raise self._unclear(at, f"{one.name} is passed on by its address")
+            elif code[end] == ".":
+                end, in_part = end + 2, True
+            elif code[end] == "[":
+                end, in_part = code.partner[end] + 1, True
+            else:
+                break
+        where = f"{one.first}u, {one.count - 1}u"
+        assigned = code.operator(end, _ASSIGNED)
+        if assigned is None:
+            if one.is_array:
+                return {opened: f"[{_PREFIX}read({where}, u32(", closed: f"), {line}u)]"}
+            return {at: f"{one.name}[{_PREFIX}read({where}, 0u, {line}u)]"}
+        if in_part:
+            raise self._unclear(at, f"{one.name} is written component by component")
+        if code[start - 1] not in ("{", "}", ";") or code[code.around[start]] != "{":
+            raise self._unclear(at, f"{one.name} is written in a place that is not understood")
+        # A block of the index, the assignment, and only then the note of it: what is assigned may pass
+        # barriers.
+        read = "" if assigned == "=" else f"{_PREFIX}read({where}, "
+        changes = dict.fromkeys([*range(start, opened + 1), *range(closed, end)], "")
+        changes[start] += f"{{ let {_PREFIX}at = {read}u32({'' if one.is_array else '0u'}"
+        changes[closed] += f"){f', {line}u)' if read else ''}; {one.name}[{_PREFIX}at]"
+        changes[code.end_of_statement(start)] = f"; {_PREFIX}write({where}, {_PREFIX}at, {line}u); }}"
+        return changes
+
+    def _entries(self, entry_points: Mapping[str, int]) -> dict[int, str]:
+        """What becomes of the entry points: they tell who they are."""
+        code, changes = self._code, dict[int, str]()
+        functions = {code[at + 1]: at for at in range(len(code.tokens)) if code[at] == "fn"}
+        if len(entry_points) > _MOST_PASSES or not entry_points.keys() <= functions.keys():
+            raise Unwatchable("entry points that are not found, or too many of them")
+        for number, (entry, invocations) in enumerate(entry_points.items()):
+            opened = functions[entry] + 2
+            closed = code.partner.get(opened, opened)
+            body = next((at for at in range(closed, len(code.tokens)) if code[at] == "{"), -1)
+            if code[opened] != "(" or body < 0:
+                raise self._unclear(opened, "an entry point that is not understood")
+            names, added = dict[str, str](), ""
+            for builtin, kind in _KNOWN:
+                names[builtin] = self._parameter(range(opened, closed), builtin)
+                if not names[builtin]:
+                    names[builtin] = f"{_PREFIX}{builtin}"
+                    added += f", @builtin({builtin}) {names[builtin]}: {kind}"
+            # A parameter before them may end with a comma of its own, or there may be none.
+            changes[closed] = (added.removeprefix(",") if code[closed - 1] in (",", "(") else added) + ")"
+            index, group, counts = names.values()
+            changes[body] = (
+                f"{{ {_PREFIX}place = {index}; {_PREFIX}group = {group}.y * {counts}.x + {group}.x; "
+                f"{_PREFIX}barriers = {number << _BARRIERS}u + 1u; {_PREFIX}pass = {number}u; "
+                f"{_PREFIX}size = {invocations}u;"
+            )
+        return changes
+
+    def _parameter(self, inside: range, builtin: str) -> str:
+        """The parameter that is a builtin, empty where none is."""
+        code, named = self._code, False
+        for at in inside:
+            named = named or code.follows(at, "@", "builtin", "(", builtin)
+            if named and code[at + 1] == ":":
+                return code[at]
+        return ""
+
+    def _is_address(self, at: int) -> bool:
+        """Whether a token is an `&` that takes an address, not one between two operands."""
+        code = self._code
+        if code[at] != "&":
+            return False
+        before = at - 1 if code[at - 1] != "&" else at - 2
+        token = code.tokens[before]
+        return not (token.text in (")", "]") or (token.kind != "mark" and token.text != "return"))
+
+
+def _library(binding: int, passes: int, elements: int) -> str:
+    """The functions that note an access. Every element has the largest and the smallest number of the
+    invocations that wrote and read it, each under the number of barriers that the last of them had passed.
+
+    Barriers that not all come to order nothing: whoever has passed one finds that all have come to as many.
+    """
+    last = (1 << _PLACES) - 1
+    own = passes + _NOTES_OF_ELEMENT * elements
+    return f"""
+@group(0) @binding({binding}) var<storage, read_write> watch_notes: array<atomic<u32>>;
+var<private> watch_place: u32;
+var<private> watch_group: u32;
+var<private> watch_barriers: u32;
+var<private> watch_passed: u32;
+var<private> watch_pass: u32;
+var<private> watch_size: u32;
+
+fn watch_barrier() {{
+    let at = {HEAD}u + watch_group * {own}u + watch_pass;
+    atomicAdd(&watch_notes[at], 1u);
+    storageBarrier();
+    workgroupBarrier();
+    watch_barriers += 1u;
+    watch_passed += watch_size;
+    let too_many = (watch_barriers & {(1 << _BARRIERS) - 1}u) == 0u;
+    if (too_many || atomicLoad(&watch_notes[at]) < watch_passed) {{ atomicStore(&watch_notes[3], 1u); }}
+}}
+
+fn watch_leave(at: u32) {{
+    atomicMax(&watch_notes[at], watch_barriers << {_PLACES}u | watch_place);
+    atomicMax(&watch_notes[at + 1u], watch_barriers << {_PLACES}u | ({last}u - watch_place));
+}}
+
+fn watch_others(at: u32) -> bool {{
+    let largest = atomicLoad(&watch_notes[at]);
+    let smallest = atomicLoad(&watch_notes[at + 1u]);
+    return largest >> {_PLACES}u == watch_barriers && (largest & {last}u) != watch_place
+        || smallest >> {_PLACES}u == watch_barriers && {last}u - (smallest & {last}u) != watch_place;
+}}
+
+fn watch_tell(element: u32, line: u32) {{
+    atomicAdd(&watch_notes[0], 1u);
+    atomicStore(&watch_notes[1], line);
+    atomicStore(&watch_notes[2], element);
+}}
+
+fn watch_notes_of(element: u32) -> u32 {{
+    return {HEAD + passes}u + watch_group * {own}u + {_NOTES_OF_ELEMENT}u * element;
+}}
+
+fn watch_read(first: u32, last: u32, index: u32, line: u32) -> u32 {{
+    let element = first + min(index, last);
+    let at = watch_notes_of(element);
+    watch_leave(at + 2u);
+    if (watch_others(at)) {{ watch_tell(element, line); }}
+    return index;
+}}
+
+fn watch_write(first: u32, last: u32, index: u32, line: u32) {{
+    let element = first + min(index, last);
+    let at = watch_notes_of(element);
+    watch_leave(at);
+    if (watch_others(at) || watch_others(at + 2u)) {{ watch_tell(element, line); }}
+}}
+"""

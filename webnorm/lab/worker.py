@@ -1,0 +1,293 @@
+"""A child process that owns the device.
+
+A shader that panics the compiler aborts its process, and one that never ends hangs its device; neither may
+take a run down. The parent sends a generator function and a job, the child sends back what it yields, and
+every silence longer than the time limit ends the child. Work on its own arrays is none: only a kernel, or its
+compiler, can be silent for long.
+
+The child is no child of `multiprocessing`: a daemonic process may have it, and a script needs no main guard
+where its tasks are not its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import process, spawn
+from pathlib import Path
+from typing import IO, Any
+
+from webnorm.errors import WebnormError
+from webnorm.lab.channel import Channel, Closed, Silent
+from webnorm.norms.parts import tell
+from webnorm.printable import one_line
+
+TIME_LIMIT_S = 60.0
+# A child whose end of the channel is closed has so long to end by itself.
+_END_S = 5.0
+# Between two signs of life of a child that is at work; time limits are seconds.
+_ALIVE_S = 0.2
+# The last of what the child printed, in which its panic is looked for.
+_LAST_WORDS = 1 << 16
+
+# Run in the child: (device, job) -> events, all of them picklable.
+Task = Callable[[Any, Any], Iterator[Any]]
+
+
+class WorkerDied(Exception):
+    """The child crashed or was killed for its silence; the message says which in one line."""
+
+
+class TaskFailed(Exception):
+    """A task went wrong in a way that nobody foresaw, memory that ran out included; the child lives on.
+
+    The message is one line: the exception's type and text. `details` is its traceback.
+    """
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message, details)
+        self.message, self.details = message, details
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True)
+class _Event:
+    value: Any
+
+
+@dataclass(frozen=True)
+class _Alive:
+    """The child is at work on arrays of its own."""
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """`details` is None for a user's mistake."""
+
+    message: str
+    details: str | None
+
+
+class Worker:
+    """Runs tasks in a child that is started when needed and again after it died."""
+
+    def __init__(self, adapter: str | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
+        self.adapter, self.time_limit_s = adapter, time_limit_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Channel | None = None
+        # What the child prints: a file without a name, which nobody has to remove.
+        self._stderr: IO[bytes] | None = None
+        # Tells the tasks apart: who leaves off in the middle of one leaves its child in the middle, too.
+        self._running: object = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stream(self, task: Task, job: Any) -> Iterator[Any]:
+        """Yield what `task(device, job)` yields in the child.
+
+        Raises WorkerDied when the child crashes or is silent for longer than the time limit, WebnormError
+        for a mistake found there, TaskFailed for whatever else happens to the task, its job or its events.
+        """
+        if getattr(process.current_process(), "_inheriting", False):
+            raise WebnormError(
+                "the worker process reads a script again whose tasks are its own; "
+                'expected it to start a worker below `if __name__ == "__main__":` only'
+            )
+        if self._running is not None:
+            self.stop()
+        message = _packed(task, job, self.adapter)
+        connection = self._connection or self._start()
+        self._running = mine = object()
+        try:
+            connection.send(message, self.time_limit_s)
+            while (event := self._next(connection)) is not None:
+                if isinstance(event, _Alive):
+                    continue
+                if isinstance(event, _Failed):
+                    self._running = None
+                    raise _raised(event)
+                yield event.value
+                if self._running is not mine:
+                    raise WorkerDied("the worker was given another task")
+            self._running = None
+        except Silent:
+            raise WorkerDied(f"no sign of life for {self.time_limit_s:g} s: stopped") from None
+        except Closed:
+            raise WorkerDied(self._last_words()) from None
+        finally:
+            if self._running is mine:
+                self.stop()
+
+    def _next(self, connection: Channel) -> Any:
+        """The next message of the child."""
+        try:
+            return pickle.loads(connection.receive(self.time_limit_s))
+        except (Closed, Silent):
+            raise
+        except Exception as error:  # of the event's own code
+            raise _raised(_failure(error, "an event cannot be read: ")) from None
+
+    def _start(self) -> Channel:
+        ours, theirs = Channel.pair()
+        handle, handed_on = theirs.for_child()
+        self._connection = ours
+        self._stderr = tempfile.TemporaryFile(prefix="webnorm-")  # noqa: SIM115 - closed by stop
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, *flags, "-P", "-c", _CHILD, str(handle), *map(str, sys.path)],
+                stdin=subprocess.DEVNULL,
+                stderr=self._stderr,
+                **handed_on,
+            )
+        except OSError as error:
+            raise WebnormError(f"cannot start a worker process: {error.strerror}") from error
+        finally:
+            theirs.close()
+        return ours
+
+    def stop(self) -> None:
+        """End the child; the next task has a fresh one."""
+        process, connection, stderr = self._process, self._connection, self._stderr
+        self._process = self._connection = self._stderr = self._running = None
+        if process is not None:
+            process.kill()
+            # One that the system cannot end is left to it.
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
+        if connection is not None:
+            connection.close()
+        if stderr is not None:
+            stderr.close()
+
+    def _last_words(self) -> str:
+        """Why the child ended: the panic it printed, else its exit status."""
+        assert self._process is not None and self._stderr is not None
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return "the process closed its end of the channel: stopped"
+        size = self._stderr.seek(0, 2)
+        self._stderr.seek(max(0, size - _LAST_WORDS))
+        text = self._stderr.read().decode(errors="replace")
+        panic = re.search(r"panicked at [^\n]*\n([^\n]+)", text)
+        if panic:
+            return f"the shader compiler panicked: {one_line(panic[1])}"
+        if code < 0:
+            known = {each.value: each.name for each in signal.Signals}
+            name = known.get(-code, f"signal {-code}")
+            guess = ", as where memory runs out" if name == "SIGKILL" else ""
+            return f"the process crashed with {name}{guess}"
+        return f"the process ended with exit status {code}"
+
+
+# The child finds modules where its parent does.
+_CHILD = (
+    "import sys; handle, *sys.path[:] = sys.argv[1:]; sys.argv[1:] = []; "
+    "from webnorm.lab.worker import serve; serve(int(handle))"
+)
+
+
+def _packed(task: Task, job: Any, adapter: str | None) -> bytes:
+    """The first message of a task; what of it is the script's own has the script read again."""
+    try:
+        work = pickle.dumps((task, job))
+        main = spawn.get_preparation_data("") if b"__main__" in work else {}
+    except Exception as error:
+        raise _raised(_failure(error, "the task cannot be sent: ")) from None
+    return pickle.dumps((adapter, {k: v for k, v in main.items() if k.startswith("init_main")}, work))
+
+
+def _failure(error: BaseException, before: str = "") -> _Failed:
+    """What the parent is told of an exception, whatever its own code does."""
+    try:
+        said = one_line(" ".join(str(error).split()))
+    except Exception:
+        said = ""
+    try:
+        details = "".join(traceback.format_exception(error))
+    except Exception:
+        details = ""
+    return _Failed(f"{before}{type(error).__name__}{': ' if said else ''}{said}", details)
+
+
+def _raised(failed: _Failed) -> WebnormError | TaskFailed:
+    if failed.details is None:
+        return WebnormError(failed.message)
+    return TaskFailed(failed.message, failed.details)
+
+
+def serve(handle: int) -> None:
+    """The child's loop: open the device with the first task, answer until the parent is gone."""
+    # The parent decides what Ctrl-C means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Where a compiler takes all memory, the system ends this process and no other of the user's.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    channel = Channel.inherited(handle)
+    channel.end_with_it()
+    tell(_now_and_then(lambda: channel.send(pickle.dumps(_Alive()))))
+    device = None
+    while True:
+        try:
+            adapter, main, work = pickle.loads(channel.receive())
+        except Closed:
+            return
+        try:
+            if main:
+                _read_main(main)
+            task, job = pickle.loads(work)
+            if device is None:
+                from webnorm.gpu.device import find_adapter, open_device
+
+                device = open_device(find_adapter(adapter))
+            for value in task(device, job):
+                channel.send(pickle.dumps(_Event(value)))
+            said: _Failed | None = None
+        except Closed:
+            return
+        except WebnormError as error:
+            said = _Failed(one_line(" ".join(str(error).split())), None)
+        except BaseException as error:
+            said = _failure(error)
+        task = job = value = None
+        channel.send(pickle.dumps(said))
+
+
+def _now_and_then(do: Callable[[], None]) -> Callable[[], None]:
+    """Do something at most every few tenths of a second, however often it is asked for."""
+    last = 0.0
+
+    def ask() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _ALIVE_S:
+            last = now
+            do()
+
+    return ask
+
+
+def _read_main(main: dict[str, str]) -> None:
+    """Read the parent's script, as `multiprocessing` does; it must not start workers meanwhile."""
+    current: Any = process.current_process()
+    current._inheriting = True
+    try:
+        spawn.prepare(main)
+    finally:
+        del current._inheriting

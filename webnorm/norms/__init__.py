@@ -1,0 +1,1 @@
+"""What is computed: problems, ops, their inputs and the answers in float64."""

@@ -1,0 +1,322 @@
+"""What every kernel of an op shares: its tensors, its float64 reference, its least traffic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from webnorm.errors import WebnormError, check_kind
+from webnorm.norms import reference
+from webnorm.norms.parts import converted, in_parts, standard_normal
+from webnorm.norms.problem import DTYPES, FP8, Array, Options, Problem, draw_x, finfo
+
+Kind = Literal["data", "parameter", "out", "float32"]
+_UNSET = Options()
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One array of an op.
+
+    `per_row` tells (rows, width) from (width,), where `width` None stands for the problem's columns. `kind`
+    says which of the problem's dtypes it is stored as. `when` tells whether a problem has it.
+    """
+
+    name: str
+    access: Literal["read", "read_write"]
+    per_row: bool
+    kind: Kind = "data"
+    width: int | None = None
+    when: Callable[[Problem], bool] = lambda problem: True
+
+    def dtype(self, problem: Problem) -> str:
+        """The name of its storage type."""
+        kinds = {"data": problem.dtype, "parameter": problem.weight_dtype, "out": problem.out_dtype}
+        return kinds.get(self.kind, "float32")
+
+    def shape(self, problem: Problem) -> tuple[int, ...]:
+        """Its shape."""
+        width = problem.cols if self.width is None else self.width
+        return (problem.rows, width) if self.per_row else (width,)
+
+    def data_bytes(self, problem: Problem) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape(problem)) * DTYPES[self.dtype(problem)].itemsize
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation on rows.
+
+    `reference` takes the input arrays by name and the problem and gives an Answer for each output.
+    `has_mean` tells LayerNorm from RMSNorm. `options` are the fields of Options that it looks at, `defaults`
+    those of a problem of this op that says nothing. `opening` maps a tensor to the entry point that has to
+    set it before the first pass.
+    """
+
+    name: str
+    summary: str
+    tensors: tuple[Tensor, ...]
+    reference: Callable[[Mapping[str, Array], Problem], reference.Answers]
+    has_mean: bool = False
+    options: tuple[str, ...] = ()
+    defaults: Options = field(default_factory=Options)
+    opening: Mapping[str, str] | None = None
+    exact: bool = False
+
+    def present(self, problem: Problem) -> tuple[Tensor, ...]:
+        """The tensors that the problem has, in binding order."""
+        return tuple(tensor for tensor in self.tensors if tensor.when(problem))
+
+    def outputs(self, problem: Problem) -> tuple[Tensor, ...]:
+        """Those that are written, the main one first."""
+        return tuple(tensor for tensor in self.present(problem) if tensor.access == "read_write")
+
+    @property
+    def backward(self) -> bool:
+        """Whether this is a gradient."""
+        return any(tensor.name == "dy" for tensor in self.tensors)
+
+    def minimum_bytes(self, problem: Problem) -> int:
+        """Bytes that any kernel has to move: every tensor with rows once.
+
+        Weight and bias are left out: they are read once per row but stay in cache; so are their gradients.
+        """
+        return sum(tensor.data_bytes(problem) for tensor in self.present(problem) if tensor.per_row)
+
+    @property
+    def default_eps(self) -> float:
+        """What torch takes: 1e-5; for RMSNorm the machine epsilon of the type it computes in.
+
+        That is float32 for all storage types since pytorch #142848; before, it was x's own type.
+        """
+        if self.name.startswith("rms_norm"):
+            return float(finfo("float32").eps)
+        return 1e-5
+
+    def check(self, problem: Problem) -> None:
+        """Raise WebnormError for options that this op lacks, or that do not go together."""
+        unset = vars(_UNSET)
+        given = {name for name, value in vars(problem.options).items() if value != unset[name]}
+        for name in sorted(given - set(self.options) - {"weight", "bias"}):
+            takes = f"it has {', '.join(self.options)}" if self.options else "it has none"
+            raise WebnormError(f"{self.name} has no option {name}: {takes}")
+        if problem.scale != 1.0 and problem.out_dtype not in FP8 and not self.exact:
+            raise WebnormError(f"scale is {problem.scale}, which needs an out_dtype of float8")
+        if problem.options.residual_bias and not problem.options.residual and not self.backward:
+            raise WebnormError("residual_bias is added to x + residual: it needs the option residual")
+
+
+def plain(problem: Problem) -> Problem:
+    """The problem as the copy sees it: nothing but rows, columns and dtype."""
+    return replace(problem, options=Options(), scale=1.0)
+
+
+def make_inputs(op: Op, problem: Problem) -> dict[str, Array]:
+    """Draw every input that the op reads for this problem, in its storage type.
+
+    Weight is uniform in [0.5, 1.5) (less 1 where it is zero-centred) and bias uniform in [-0.5, 0.5), so that
+    a kernel that swaps or drops one of them is wrong by much more than rounding. dy, dh, residual and its
+    bias are normal, what is added to x not larger than it; saved statistics are those of x in float64,
+    rounded.
+    """
+    check_kind("op", op, Op)
+    check_kind("problem", problem, Problem)
+    try:
+        return complete_inputs(op, problem, {"x": draw_x(problem)}, np.random.default_rng([problem.seed, 1]))
+    except MemoryError as error:
+        raise WebnormError(f"the inputs of {problem} find no room in memory") from error
+
+
+def complete_inputs(
+    op: Op, problem: Problem, given: Mapping[str, Array], rng: np.random.Generator
+) -> dict[str, Array]:
+    """The given arrays, and what else the op reads for this problem, drawn."""
+    arrays = dict(given)
+    for tensor in op.present(problem):
+        if tensor.access == "read" and tensor.name not in arrays:
+            drawn = _draw(tensor, problem, arrays, op, rng)
+            arrays[tensor.name] = converted(drawn, DTYPES[tensor.dtype(problem)])
+    return arrays
+
+
+def _draw(
+    tensor: Tensor, problem: Problem, arrays: Mapping[str, Array], op: Op, rng: np.random.Generator
+) -> Array:
+    shape = tensor.shape(problem)
+    match tensor.name:
+        case "weight":
+            return rng.random(shape) + (-0.5 if problem.options.zero_centered_weight else 0.5)
+        case "bias":
+            return rng.random(shape) - 0.5
+        case "stats":
+            return reference.stats_of(arrays["x"], problem.eps, op.has_mean)
+        case "residual" | "residual_bias":
+            return standard_normal(rng, shape) * min(1.0, _largest(arrays["x"]))
+        case _:
+            return standard_normal(rng, shape)
+
+
+def _largest(x: Array) -> float:
+    """The largest finite |x|; 0 where there is none."""
+
+    def of_rows(part: slice) -> float:
+        wide = x[part].astype(np.float64)
+        return float(np.max(np.abs(wide), where=np.isfinite(wide), initial=0.0))
+
+    return max(in_parts(of_rows, *x.shape), default=0.0)
+
+
+def _norm(name: str, summary: str, has_mean: bool, defaults: Options) -> Op:
+    return Op(
+        name,
+        summary,
+        (
+            Tensor("x", "read", per_row=True),
+            Tensor("residual", "read", per_row=True, when=lambda p: p.options.residual),
+            Tensor(
+                "residual_bias",
+                "read",
+                per_row=False,
+                kind="parameter",
+                when=lambda p: p.options.residual_bias,
+            ),
+            Tensor("weight", "read", per_row=False, kind="parameter", when=lambda p: p.options.weight),
+            Tensor("bias", "read", per_row=False, kind="parameter", when=lambda p: p.options.bias),
+            Tensor("y", "read_write", per_row=True, kind="out"),
+            Tensor("h", "read_write", per_row=True, when=lambda p: p.options.residual),
+            Tensor(
+                "stats",
+                "read_write",
+                per_row=True,
+                kind="float32",
+                width=3 if has_mean else 1,
+                when=lambda p: p.options.return_stats,
+            ),
+            Tensor(
+                "y_scale",
+                "read_write",
+                per_row=True,
+                kind="float32",
+                width=1,
+                when=lambda p: p.out_dtype == "int8",
+            ),
+            Tensor(
+                "amax",
+                "read_write",
+                per_row=False,
+                kind="float32",
+                width=2,
+                when=lambda p: p.out_dtype in FP8,
+            ),
+        ),
+        partial(reference.forward, has_mean=has_mean),
+        has_mean=has_mean,
+        options=(
+            "weight",
+            "bias",
+            "zero_centered_weight",
+            "weight_dtype",
+            "residual",
+            "residual_bias",
+            "return_stats",
+            "out_dtype",
+            "max_workgroups",
+        ),
+        defaults=defaults,
+        opening={"amax": "open_amax"},
+    )
+
+
+def _gradient(name: str, summary: str, has_mean: bool, defaults: Options) -> Op:
+    return Op(
+        name,
+        summary,
+        (
+            Tensor("x", "read", per_row=True),
+            Tensor("dy", "read", per_row=True),
+            Tensor("weight", "read", per_row=False, kind="parameter", when=lambda p: p.options.weight),
+            Tensor(
+                "stats",
+                "read",
+                per_row=True,
+                kind="float32",
+                width=3 if has_mean else 1,
+                when=lambda p: p.options.saved_stats,
+            ),
+            Tensor("dh", "read", per_row=True, when=lambda p: p.options.dh),
+            Tensor("dx", "read_write", per_row=True),
+            Tensor("dweight", "read_write", per_row=False, kind="parameter", when=lambda p: p.options.weight),
+            Tensor("dbias", "read_write", per_row=False, kind="parameter", when=lambda p: p.options.bias),
+            Tensor(
+                "dresidual_bias",
+                "read_write",
+                per_row=False,
+                kind="parameter",
+                when=lambda p: p.options.residual_bias,
+            ),
+        ),
+        partial(reference.backward, has_mean=has_mean),
+        has_mean=has_mean,
+        options=(
+            "weight",
+            "bias",
+            "zero_centered_weight",
+            "weight_dtype",
+            "residual_bias",
+            "max_workgroups",
+            "saved_stats",
+            "dh",
+        ),
+        defaults=defaults,
+    )
+
+
+def _copy(arrays: Mapping[str, Array], problem: Problem) -> reference.Answers:
+    nothing = np.zeros(1)
+    return {"y": reference.Answer(converted(arrays["x"], np.float64), nothing, nothing)}
+
+
+_NO_BIAS = Options(bias=False)
+
+OPS: Mapping[str, Op] = {
+    op.name: op
+    for op in (
+        Op(
+            "copy",
+            "y = x: the roofline that every other op is measured against.",
+            (Tensor("x", "read", per_row=True), Tensor("y", "read_write", per_row=True)),
+            _copy,
+            exact=True,
+        ),
+        _norm(
+            "layer_norm",
+            "y = (x - mean) / sqrt(var + eps) * weight + bias, row by row.",
+            has_mean=True,
+            defaults=Options(),
+        ),
+        _gradient(
+            "layer_norm_backward",
+            "dx, dweight and dbias of layer_norm from x and dy.",
+            has_mean=True,
+            defaults=Options(saved_stats=True),
+        ),
+        _norm(
+            "rms_norm",
+            "y = x / sqrt(mean(x^2) + eps) * weight, row by row.",
+            has_mean=False,
+            defaults=_NO_BIAS,
+        ),
+        _gradient(
+            "rms_norm_backward",
+            "dx and dweight of rms_norm from x and dy.",
+            has_mean=False,
+            defaults=replace(_NO_BIAS, saved_stats=True),
+        ),
+    )
+}

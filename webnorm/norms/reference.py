@@ -1,0 +1,296 @@
+"""The ops in float64, the answers that every kernel is held against, and how far float32 may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from webnorm.norms.parts import in_parts
+from webnorm.norms.problem import DTYPES, FP8, Array, Problem
+
+Float64Array = npt.NDArray[np.float64]
+
+# The smallest row maximum that int8's scale is made from: 127 / it is finite in float32, and a row of
+# zeros has a scale.
+SMALLEST_ROW_MAXIMUM = 2.0**-100
+INT8_MAXIMUM = 127.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One output in float64, before it is rounded to its storage type, with the sizes that errors scale with.
+
+    An implementation in float32 is off by its tolerance times `unit`: the size of what was added up to make
+    the element. A mean that was rounded to float32 adds its relative error times `shaky`. For a sum over
+    rows, `summed` is the sum of the absolute terms. All broadcast to `value`.
+    """
+
+    value: Float64Array
+    unit: Array
+    shaky: Array
+    summed: Array | None = None
+
+
+Answers = dict[str, Answer]
+
+
+def centred(x: Array) -> tuple[Float64Array, Float64Array]:
+    """X - mean and the mean (rows, 1) of every row of x (rows, cols), in float64.
+
+    Each row is first shifted by its own first element: the differences are exact for float32 values of like
+    magnitude, so that constant rows have a variance of exactly 0.
+    """
+    y = x.astype(np.float64)
+    pivot = y[:, :1].copy()
+    y -= pivot
+    low = y.mean(axis=1, keepdims=True)
+    y -= low
+    return y, pivot + low
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """Rows of x normalised: `xhat` (rows, cols); mean, rstd and |mean| * rstd, each (rows, 1)."""
+
+    xhat: Float64Array
+    mean: Float64Array
+    rstd: Float64Array
+    condition: Float64Array
+
+
+def normalise(x: Array, eps: float, has_mean: bool) -> Normalised:
+    """(x - mean) / sqrt(var + eps) of every row, or x / sqrt(mean(x²) + eps) without a mean.
+
+    Ba, Kiros and Hinton, "Layer Normalization", 2016, equations 3 and 4, with the biased variance; Zhang and
+    Sennrich, "Root Mean Square Layer Normalization", 2019, equation 4. A row with NaN or Inf gives NaN, and
+    so does a constant row when eps is 0.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        if has_mean:
+            xhat, mean = centred(x)
+        else:
+            xhat = x.astype(np.float64)
+            mean = np.zeros((x.shape[0], 1))
+        variance = np.einsum("ij,ij->i", xhat, xhat)[:, None] / x.shape[1]
+        rstd = 1.0 / np.sqrt(variance + eps)
+        xhat *= rstd
+        return Normalised(xhat, mean, rstd, np.abs(mean) * rstd)
+
+
+def _with_saved(x: Array, stats: Array, has_mean: bool) -> Normalised:
+    """X̂ by the statistics that a forward pass saved, whatever its eps was: see stats_of."""
+    saved = stats.astype(np.float64)
+    rstd = saved[:, -1:]
+    mean = saved[:, :1] + saved[:, 1:2] if has_mean else np.zeros_like(rstd)
+    return Normalised((x.astype(np.float64) - mean) * rstd, mean, rstd, np.abs(mean) * rstd)
+
+
+def add_residual(arrays: Mapping[str, Array]) -> Float64Array:
+    """H = x + residual + residual_bias, what is there of it, in float64."""
+    h = arrays["x"].astype(np.float64)
+    for name in ("residual", "residual_bias"):
+        if name in arrays:
+            h = h + arrays[name].astype(np.float64)
+    return h
+
+
+def forward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> Answers:
+    """Y, and by the problem's options h, stats, y_scale or amax.
+
+    `arrays` holds x (rows, cols), and residual (rows, cols), residual_bias, weight, bias (cols,) where the
+    options ask for them. With "h" among the arrays y is the norm of that h: what an implementation wrote,
+    rounded. stats is (rows, 2): mean, where the norm has one, and rstd. amax is [amax, scale_inv].
+    """
+    weight, bias = _parameters(arrays, problem)
+
+    def part(part: slice) -> Answers:
+        rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
+        return _forward_rows(rows, problem, has_mean, weight, bias)
+
+    answers = _by_rows(part, problem)
+    if problem.out_dtype in FP8:
+        # From the unscaled y; then y is scaled.
+        y = answers["y"]
+        amax = np.max(np.abs(y.value), initial=0.0)
+        unit = np.max(y.unit, initial=0.0)
+        shaky = np.max(y.shaky, initial=0.0)
+        answers["amax"] = Answer(
+            np.array([amax, 1.0 / problem.scale]),
+            np.array([unit, 1.0 / problem.scale]),
+            np.array([shaky, 0.0]),
+        )
+        s = problem.scale
+        answers["y"] = Answer(y.value * s, y.unit * s, y.shaky * s)
+    return answers
+
+
+def _parameters(
+    arrays: Mapping[str, Array], problem: Problem
+) -> tuple[Float64Array | float, Float64Array | float]:
+    """What x̂ is multiplied by and what is added, in float64."""
+    bias = arrays["bias"].astype(np.float64) if "bias" in arrays else 0.0
+    if "weight" not in arrays:
+        return 1.0, bias
+    return arrays["weight"].astype(np.float64) + (1.0 if problem.options.zero_centered_weight else 0.0), bias
+
+
+def _forward_rows(
+    arrays: Mapping[str, Array],
+    problem: Problem,
+    has_mean: bool,
+    weight: Float64Array | float,
+    bias: Float64Array | float,
+) -> Answers:
+    answers: Answers = {}
+    x = arrays["x"]
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        if problem.options.residual:
+            h = add_residual(arrays)
+            size = sum(
+                np.abs(arrays[n].astype(np.float64))
+                for n in ("x", "residual", "residual_bias")
+                if n in arrays
+            )
+            answers["h"] = Answer(h, np.asarray(size), np.zeros(1))
+            x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
+        rows = normalise(x, problem.eps, has_mean)
+        y = rows.xhat * weight
+        unit = np.maximum(np.abs(weight), np.abs(y)) + np.abs(bias)
+        y = y + bias
+        shaky = rows.condition * unit
+        if problem.out_dtype == "int8":
+            largest = np.maximum(np.abs(y).max(axis=1, keepdims=True), SMALLEST_ROW_MAXIMUM)
+            unit_largest = unit.max(axis=1, keepdims=True)
+            shaky_largest = shaky.max(axis=1, keepdims=True)
+            answers["y_scale"] = Answer(
+                largest / INT8_MAXIMUM, unit_largest / INT8_MAXIMUM, shaky_largest / INT8_MAXIMUM
+            )
+            q = INT8_MAXIMUM / largest
+            y, unit, shaky = y * q, (unit + unit_largest) * q, (shaky + shaky_largest) * q
+        answers["y"] = Answer(y, unit.astype(np.float32), shaky.astype(np.float32))
+        if problem.options.return_stats:
+            answers["stats"] = _stats_answer(rows, has_mean)
+    return answers
+
+
+def _stats_answer(rows: Normalised, has_mean: bool) -> Answer:
+    """Mean in units of the standard deviation (and its own last bits), rstd in units of itself."""
+    columns = [(rows.rstd, rows.rstd, rows.condition * rows.rstd)]
+    if has_mean:
+        deviation = 1.0 / rows.rstd
+        columns.insert(0, (rows.mean, deviation + np.abs(rows.mean) * 2.0**-22, np.abs(rows.mean)))
+    return Answer(*(np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True)))
+
+
+def stats_of(x: Array, eps: float, has_mean: bool) -> Array:
+    """What a forward pass saves for the backward pass, float32.
+
+    (rows, 3): the mean in two words, whose sum has twice float32's digits, and rstd; (rows, 1) without a
+    mean.
+    """
+    parts = in_parts(lambda part: _stats_of_rows(x[part], eps, has_mean), *x.shape)
+    return np.concatenate(parts or [_stats_of_rows(x, eps, has_mean)])
+
+
+def _stats_of_rows(x: Array, eps: float, has_mean: bool) -> Array:
+    rows = normalise(x, eps, has_mean)
+    rstd = rows.rstd.astype(np.float32)
+    if not has_mean:
+        return rstd
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = rows.mean.astype(np.float32)
+        low = (rows.mean - mean).astype(np.float32)
+    return np.concatenate([mean, low, rstd], axis=1)
+
+
+def backward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> Answers:
+    """Dx, and by the problem's options dweight, dbias and dresidual_bias, given x, dy, weight, dh and stats.
+
+    With x̂ the normalised x, by the saved statistics where there are some, and g = dy * weight:
+    dx = (g - mean(g) - x̂ * mean(g * x̂)) * rstd + dh, without mean(g) where the norm has no mean;
+    dweight = sum of dy * x̂ over rows, dbias = sum of dy, dresidual_bias = sum of dx.
+    The derivation is the standard one by the chain rule, as in Triton's LayerNorm tutorial.
+    """
+    weight, _ = _parameters(arrays, problem)
+
+    def part(part: slice) -> Answers:
+        rows = {name: a[part] if a.ndim == 2 else a for name, a in arrays.items()}
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            return _backward_rows(rows, problem, has_mean, weight)
+
+    return _by_rows(part, problem, sums=("dweight", "dbias", "dresidual_bias"))
+
+
+def _backward_rows(
+    arrays: Mapping[str, Array], problem: Problem, has_mean: bool, weight: Float64Array | float
+) -> Answers:
+    if problem.options.saved_stats:
+        rows = _with_saved(arrays["x"], arrays["stats"], has_mean)
+    else:
+        rows = normalise(arrays["x"], problem.eps, has_mean)
+    dy = arrays["dy"].astype(np.float64)
+    size = np.maximum(1.0, np.abs(rows.xhat))
+    g = dy * weight
+    along = (g * rows.xhat).mean(axis=1, keepdims=True)
+    dx = g - rows.xhat * along
+    unit = np.abs(g) + size * (np.abs(g) * size).mean(axis=1, keepdims=True)
+    if has_mean:
+        dx -= g.mean(axis=1, keepdims=True)
+        unit += np.abs(g).mean(axis=1, keepdims=True)
+    dx *= rows.rstd
+    unit *= rows.rstd
+    shaky = rows.condition * unit
+    if "dh" in arrays:
+        dh = arrays["dh"].astype(np.float64)
+        dx += dh
+        unit += np.abs(dh)
+    answers = {"dx": Answer(dx, unit.astype(np.float32), shaky.astype(np.float32))}
+    options = problem.options
+    if options.weight:
+        answers["dweight"] = _summed(dy * rows.xhat, dy * size, dy * rows.condition)
+    if options.bias:
+        answers["dbias"] = _summed(dy, dy, np.zeros_like(dy))
+    if options.residual_bias:
+        answers["dresidual_bias"] = _summed(dx, unit, shaky)
+    return answers
+
+
+def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Answer:
+    """A sum over rows. The terms' errors are taken to be independent, so their squares are added up here."""
+    return Answer(
+        terms.sum(axis=0), (unit * unit).sum(axis=0), (shaky * shaky).sum(axis=0), np.abs(terms).sum(axis=0)
+    )
+
+
+def _by_rows(part: Callable[[slice], Answers], problem: Problem, sums: tuple[str, ...] = ()) -> Answers:
+    """Put the answers of parts of the rows together; those named in `sums` are added up."""
+    # No rows are a part too: its answers have the names, shapes and types.
+    whole = {
+        name: answer if name in sums else _room_for(answer, problem.rows)
+        for name, answer in part(slice(0, 0)).items()
+    }
+
+    def compute(rows: slice) -> Answers:
+        found = part(rows)
+        for name in whole.keys() - set(sums):
+            for field in ("value", "unit", "shaky"):
+                getattr(whole[name], field)[rows] = getattr(found[name], field)
+        return {name: found[name] for name in sums if name in found}
+
+    found = in_parts(compute, problem.rows, problem.cols)
+    for name in whole.keys() & set(sums):
+        value, unit, shaky, summed = (
+            sum((getattr(answers[name], field) for answers in found), start=getattr(whole[name], field))
+            for field in ("value", "unit", "shaky", "summed")
+        )
+        whole[name] = Answer(value, np.sqrt(unit), np.sqrt(shaky), summed)
+    return whole
+
+
+def _room_for(answer: Answer, rows: int) -> Answer:
+    """An answer like that of no rows for so many of them, to be filled."""
+    shape = (rows, *answer.value.shape[1:])
+    return Answer(*(np.empty(shape, field.dtype) for field in (answer.value, answer.unit, answer.shaky)))

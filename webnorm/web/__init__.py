@@ -1,0 +1,1 @@
+"""Shaders for web apps: the packages, their pages, and the proof that they work."""

@@ -1,0 +1,282 @@
+// One problem: every kernel of its ladder held against float64, then timed in turn with the copies.
+
+import { choose, createNorm } from "../runtime.js";
+import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
+import { breathe } from "./dom.js";
+import { drawInputs } from "./lab_draw.js";
+import { Complaint, guarded, handheld, within } from "./gpu.js";
+import { flags, measure, statistics, Stopwatch } from "./measure.js";
+import { answersOf, assess, problemOf, tolerance } from "./reference.js";
+import { decode } from "./storage.js";
+
+// What is drawn and held against float64 row by row; the rows beyond repeat these.
+const MOST_ROWS = 256;
+const MOST_ELEMENTS = 2 ** 21;
+const RULE = { least: 10, most: 50, spread: 0.01, budgetMs: 10000 };
+const SOFTWARE_RULE = { least: 5, most: 10, spread: 0.03, budgetMs: 3000 };
+// What reads and writes each byte once is faster than a copy by luck at most.
+const SUSPICIOUS_PERCENT = 105;
+
+/**
+ * The kernels of a bundle in the order of their ladder, each with the shader for these traits, or why none.
+ * @param {{ manifest: object, texts: Record<string, string> }} bundle
+ * @param {object} traits
+ * @returns {{ kernel: string, shader: object, why: string | null, text: string }[]}
+ */
+export function ladder({ manifest, texts }, traits) {
+  const [cols] = manifest.cols;
+  const kernels = [...new Set(manifest.shaders.map((shader) => shader.kernel))];
+  const found = kernels.map((kernel) => {
+    const own = manifest.shaders.filter((shader) => shader.kernel === kernel);
+    try {
+      const { shader } = choose({ ...manifest, shaders: own }, traits, cols);
+      return { kernel, shader, why: null, text: texts[shader.name] };
+    } catch (error) {
+      // The one that asks for least stands last.
+      const shader = own.at(-1);
+      return { kernel, shader, why: error.message, text: texts[shader.name] };
+    }
+  });
+  return found.sort((a, b) => a.shader.rung - b.shader.rung);
+}
+
+/** How many rows are drawn and held against float64. */
+function checkedRows(rows, cols) {
+  return Math.min(rows, MOST_ROWS, Math.max(1, Math.floor(MOST_ELEMENTS / cols)));
+}
+
+/** One op at one size on one device. */
+export class Bench {
+  /**
+   * @param {{ device: GPUDevice, adapterInfo: GPUAdapterInfo, traits: object }} machine
+   * @param {object} bundle
+   * @param {object | null} copies  the bundle of the op copy for the same size and storage type
+   * @param {{ rows: number, distribution: string, seed: number }} drawn
+   * @param {{ say: (text: string, share: number) => void, signal: AbortSignal }} watcher
+   */
+  constructor(machine, bundle, copies, { rows, distribution, seed }, { say, signal }) {
+    Object.assign(this, machine, { bundle, rows, distribution, seed, say, signal });
+    this.manifest = bundle.manifest;
+    [this.cols] = this.manifest.cols;
+    this.checked = checkedRows(rows, this.cols);
+    const bundles = copies ? [copies, bundle] : [bundle];
+    this.entries = bundles.flatMap((one) => ladder(one, this.traits).map((step) => this.#entry(one, step)));
+  }
+
+  /**
+   * Find what `results` gives. Ends early when aborted; rejects when the device is lost.
+   */
+  async run() {
+    let buffers = null;
+    const stopwatch = new Stopwatch(this.device, this.traits.software);
+    try {
+      for (const entry of this.entries) {
+        await this.#step(`Compiling ${entry.result.kernel}`, 0, () => this.#compile(entry));
+      }
+      const ready = this.entries.filter((entry) => entry.norm);
+      const main = ready.filter((entry) => entry.manifest === this.manifest).map((entry) => entry.norm);
+      if (main.length === 0) return;
+      buffers = await this.#step("Drawing inputs", 0, () => this.#draw(main));
+      for (const [at, entry] of ready.entries()) {
+        const share = (0.5 * at) / ready.length;
+        await this.#step(`Checking ${entry.result.kernel} against float64`, share, () =>
+          this.#check(entry, buffers),
+        );
+      }
+      const right = ready.filter((entry) => entry.result.status === "pass");
+      await this.#time(right, buffers, stopwatch);
+    } catch (error) {
+      if (error.name !== "AbortError") throw error;
+    } finally {
+      stopwatch.destroy();
+      buffers?.destroy();
+      for (const { norm } of this.entries) norm?.destroy();
+    }
+  }
+
+  async #step(text, share, work) {
+    this.signal.throwIfAborted();
+    this.say(`${text}.`, share);
+    await breathe();
+    return work();
+  }
+
+  #entry({ manifest, texts }, { kernel, shader, why }) {
+    const { dtype, eps, scale, options } = manifest.problem;
+    const { rows, cols, distribution, seed } = this;
+    return {
+      manifest,
+      texts,
+      shader,
+      why,
+      norm: null,
+      result: {
+        op: manifest.op,
+        kernel,
+        constants: Object.fromEntries(
+          Object.entries(shader.constants).map(([name, value]) => [name, Number(value)]),
+        ),
+        problem: { rows, cols, dtype, eps, distribution, seed, scale, options },
+        status: "skip",
+        reason: why ?? "the run ended before its turn",
+      },
+    };
+  }
+
+  async #compile(entry) {
+    const { manifest, texts, shader, result, why } = entry;
+    if (why !== null) return;
+    const options = { cols: this.cols, shader: shader.name, adapterInfo: this.adapterInfo };
+    try {
+      const made = createNorm(this.device, manifest, texts, options);
+      entry.norm = await within(made, `${result.kernel} was compiled`, this.device);
+    } catch (error) {
+      failWith(result, error);
+    }
+  }
+
+  async #draw(norms) {
+    const problem = {
+      ...problemOf(this.manifest, this.checked, this.cols),
+      distribution: this.distribution,
+      seed: this.seed,
+    };
+    const { stored, arrays } = drawInputs(this.manifest, problem);
+    this.arrays = arrays;
+    await breathe();
+    this.answers = answersOf(arrays, problem);
+    const bytes = leastBytes(this.manifest, this);
+    const sets = setsFor(bytes, { software: this.traits.software, handheld: handheld() });
+    return BufferSets.create(this.device, this.manifest, norms, { rows: this.rows, sets }, stored);
+  }
+
+  /** The first rows against float64; then all rows, which repeat the first, against those, bit for bit. */
+  async #check(entry, buffers) {
+    const { manifest, shader, result } = entry;
+    const written = manifest.tensors.filter((tensor) => tensor.access === "write");
+    try {
+      const first = await this.#outputs(entry, buffers, this.checked);
+      const got = Object.fromEntries(written.map(({ name, dtype }) => [name, decode(first[name], dtype)]));
+      const allowed = tolerance(shader, manifest, this.checked);
+      const { ok, max_abs_error, max_rel_error, non_finite, reason } = assess(
+        got,
+        this.#answersFor(manifest, got),
+        manifest,
+        allowed,
+      );
+      Object.assign(result, {
+        status: ok ? "pass" : "fail",
+        reason,
+        max_abs_error,
+        max_rel_error,
+        non_finite,
+      });
+      if (!ok && shader.unstable) result.expected = true;
+      if (!ok) return;
+      const all = await this.#outputs(entry, buffers, this.rows);
+      const odd = this.#unlike(manifest, first, all);
+      if (odd) Object.assign(result, { status: "fail", reason: odd });
+    } catch (error) {
+      failWith(result, error);
+    }
+  }
+
+  #answersFor(manifest, got) {
+    const problem = problemOf(manifest, this.checked, this.cols);
+    if (manifest !== this.manifest) return answersOf({ x: this.arrays.x }, problem);
+    // y is the norm of the h that was written, rounded as it is.
+    return got.h ? answersOf({ ...this.arrays, h: got.h }, problem) : this.answers;
+  }
+
+  /** Bytes of every output after one run over so many rows, which found NaN everywhere. */
+  async #outputs({ manifest, norm, result }, buffers, rows) {
+    const written = manifest.tensors.filter((tensor) => tensor.access === "write");
+    const read = async () => {
+      const { name: main } = written[0];
+      const place = (name) => (manifest.op === "copy" && name === main ? buffers.copyTarget : name);
+      for (const { name } of written) buffers.poison(place(name));
+      const encoder = this.device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      norm.encode(pass, buffers.call(manifest, rows));
+      pass.end();
+      this.device.queue.submit([encoder.finish()]);
+      const found = {};
+      for (const tensor of written) {
+        const bytes = dataBytes(tensor, { rows, cols: this.cols });
+        const reading = buffers.read(place(tensor.name), bytes);
+        found[tensor.name] = await within(reading, `${result.kernel} ran`, this.device);
+      }
+      return found;
+    };
+    return guarded(this.device, `${result.kernel} ran`, read);
+  }
+
+  #unlike(manifest, first, all) {
+    for (const tensor of rowTensors(manifest).filter(({ access }) => access === "write")) {
+      const period = first[tensor.name].byteLength;
+      const [a, b] = [first, all].map((outputs) => new Uint8Array(outputs[tensor.name]));
+      const rowBytes = period / this.checked;
+      for (let start = 0; start < b.length; start += period) {
+        const end = Math.min(b.length - start, period);
+        for (let i = 0; i < end; i++) {
+          if (a[i] !== b[start + i]) {
+            const [row, twin] = [Math.floor((start + i) / rowBytes), Math.floor(i / rowBytes)];
+            return `row ${row} of ${tensor.name} differs from row ${twin}, which has the same inputs`;
+          }
+        }
+      }
+    }
+    return null;
+  }
+
+  async #time(entries, buffers, stopwatch) {
+    const rule = this.traits.software ? SOFTWARE_RULE : RULE;
+    const candidates = entries.map(({ manifest, norm }) => {
+      const calls = buffers.sets.map((_, set) => buffers.call(manifest, this.rows, set));
+      return { encode: (pass, index) => norm.encode(pass, calls[index % calls.length]) };
+    });
+    const onRound = (round) =>
+      this.say(`Timing ${entries.length} kernels in turn, round ${round}.`, 0.5 + (0.5 * round) / rule.most);
+    const { signal } = this;
+    const work = () => measure(stopwatch, candidates, rule, { sets: buffers.sets.length, onRound, signal });
+    this.say(`Warming up ${entries.length} kernels.`, 0.5);
+    const found = await guarded(this.device, "kernels were timed", work);
+    found.forEach(({ samples, dispatches }, at) => {
+      const { result, manifest } = entries[at];
+      const { median, p20, p80 } = statistics(samples);
+      const bytes = leastBytes(manifest, this);
+      Object.assign(result, {
+        median_ns: median,
+        p20_ns: p20,
+        p80_ns: p80,
+        samples_ns: samples,
+        dispatches_per_sample: dispatches,
+        timing_method: stopwatch.method,
+        cache: buffers.cold ? "cold" : "warm",
+        bytes,
+        gbps: bytes / median,
+        flags: flags(samples),
+      });
+    });
+  }
+
+  /**
+   * What is known of each kernel, in the order of the ladder, the copies first.
+   * @returns {object[]}  as webnorm/lab/results.py's Result
+   */
+  results() {
+    const results = this.entries.map((entry) => entry.result);
+    const best = Math.max(...results.filter((one) => one.op === "copy" && one.gbps).map((one) => one.gbps));
+    for (const result of results.filter((one) => one.gbps && best > 0)) {
+      result.percent_of_copy = (100 * result.gbps) / best;
+      const suspicious = result.percent_of_copy > SUSPICIOUS_PERCENT && !this.traits.software;
+      if (suspicious) result.flags.push("suspicious");
+    }
+    return results;
+  }
+}
+
+function failWith(result, error) {
+  if (error instanceof Complaint || error.name === "AbortError") throw error;
+  Object.assign(result, { status: "error", reason: error.message });
+}

@@ -1,0 +1,63 @@
+// The results file that webnorm/lab/results.py reads: `webnorm compare` takes it beside one from bench.
+
+import { adapterName, browserName } from "./gpu.js";
+
+const SCHEMA = 1;
+const LIMITS = [
+  "maxBufferSize",
+  "maxStorageBufferBindingSize",
+  "maxComputeInvocationsPerWorkgroup",
+  "maxComputeWorkgroupStorageSize",
+  "maxComputeWorkgroupsPerDimension",
+];
+
+/**
+ * What a results file says of a device. A browser tells neither driver nor backend: its name stands there.
+ * @param {GPUDevice} device
+ * @param {object} facts  gpu.js's adapterFacts
+ * @returns {object}
+ */
+export function deviceDescription(device, facts) {
+  const { subgroup_min_size: least, subgroup_max_size: most } = facts;
+  const known = device.features.has("subgroups") && least === most ? least : null;
+  return {
+    adapter: adapterName(facts),
+    vendor: facts.vendor,
+    driver: browserName(),
+    backend: "WebGPU",
+    type: facts.software ? "CPU" : "GPU",
+    features: [...device.features].sort(),
+    limits: Object.fromEntries(LIMITS.map((name) => [dashed(name), device.limits[name]])),
+    engine: navigator.userAgent,
+    ...(known ? { subgroup_size: known } : {}),
+  };
+}
+
+function dashed(name) {
+  return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
+/**
+ * The report as the file holds it: without what is null, and numbers that are not finite as words.
+ * @param {{ webnorm: string, device: object, results: object[] }} report
+ * @returns {object}
+ */
+export function asJson(report) {
+  const plain = (_, value) => {
+    if (typeof value === "number" && !Number.isFinite(value)) {
+      return String(value).toLowerCase().replace("infinity", "inf");
+    }
+    return value === null ? undefined : value;
+  };
+  return JSON.parse(JSON.stringify({ schema: SCHEMA, ...report }, plain));
+}
+
+/**
+ * The status in words: "pass", "FAIL", "expected failure", "skip" or "error".
+ * @param {{ status: string, expected?: boolean }} result
+ * @returns {string}
+ */
+export function verdictOf(result) {
+  if (result.status === "fail") return result.expected ? "expected failure" : "FAIL";
+  return result.status;
+}

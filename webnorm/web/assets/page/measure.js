@@ -1,0 +1,177 @@
+// Time on the GPU: samples of several candidates taken in turn until a rule says stop, as webnorm/gpu/timing.py.
+
+import { within } from "./gpu.js";
+
+// Browsers round timestamps to 0.1 ms and clocks to 1 ms, so that their attackers see less: a sample is much
+// longer. On a software adapter, which computes slowly, a rough time is enough.
+const SAMPLE_MS = { timestamp: 10, "wall clock": 50 };
+const SOFTWARE_SAMPLE_MS = { timestamp: 2, "wall clock": 10 };
+const MOST_DISPATCHES = 1024;
+// Above it something else was running: see webnorm/gpu/timing.py.
+const NOISY_SPREAD = 0.2;
+const THROTTLED_RATIO = 1.15;
+
+/**
+ * @typedef {(pass: GPUComputePassEncoder, index: number) => void} Encode  puts one dispatch into a pass
+ * @typedef {{ least: number, most: number, spread: number, budgetMs: number }} Rule
+ */
+
+/**
+ * Median, 20th and 80th percentile, interpolated as NumPy does.
+ * @param {number[]} samples
+ * @returns {{ median: number, p20: number, p80: number }}
+ */
+export function statistics(samples) {
+  const sorted = Float64Array.from(samples).sort();
+  const at = (share) => {
+    const place = share * (sorted.length - 1);
+    const below = Math.floor(place);
+    const above = Math.min(below + 1, sorted.length - 1);
+    return sorted[below] + (place - below) * (sorted[above] - sorted[below]);
+  };
+  return { median: at(0.5), p20: at(0.2), p80: at(0.8) };
+}
+
+/**
+ * What is wrong with a run: "noisy", "throttled".
+ * @param {number[]} samples
+ * @returns {string[]}
+ */
+export function flags(samples) {
+  const found = spread(samples) > NOISY_SPREAD ? ["noisy"] : [];
+  const third = Math.floor(samples.length / 3);
+  if (third >= 3) {
+    const [first, last] = [samples.slice(0, third), samples.slice(-third)];
+    if (statistics(last).median > THROTTLED_RATIO * statistics(first).median) found.push("throttled");
+  }
+  return found;
+}
+
+function spread(samples) {
+  const { median, p20, p80 } = statistics(samples);
+  return median > 0 ? (p80 - p20) / median : Infinity;
+}
+
+/** Times dispatches on one device: by timestamp queries where they work, else by the wall clock. */
+export class Stopwatch {
+  #device;
+  #sampleMs;
+  #queries;
+  #ticks;
+  #staging;
+
+  /**
+   * @param {GPUDevice} device
+   * @param {boolean} software
+   */
+  constructor(device, software) {
+    this.#device = device;
+    this.#sampleMs = software ? SOFTWARE_SAMPLE_MS : SAMPLE_MS;
+    /** @type {"timestamp" | "wall clock"} */
+    this.method = "wall clock";
+    if (device.features.has("timestamp-query")) {
+      const { QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
+      this.#queries = device.createQuerySet({ type: "timestamp", count: 2 });
+      this.#ticks = device.createBuffer({ size: 16, usage: QUERY_RESOLVE | COPY_SRC });
+      this.#staging = device.createBuffer({ size: 16, usage: COPY_DST | MAP_READ });
+      this.method = "timestamp";
+    }
+  }
+
+  /**
+   * Nanoseconds that so many dispatches took, in one pass.
+   * @param {Encode} encode
+   * @param {number} dispatches
+   * @returns {Promise<number>}
+   */
+  async time(encode, dispatches) {
+    const stamped = this.method === "timestamp";
+    const encoder = this.#device.createCommandEncoder();
+    const timestampWrites = { querySet: this.#queries, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 };
+    const pass = encoder.beginComputePass(stamped ? { timestampWrites } : {});
+    for (let index = 0; index < dispatches; index++) encode(pass, index);
+    pass.end();
+    if (stamped) {
+      encoder.resolveQuerySet(this.#queries, 0, 2, this.#ticks, 0);
+      encoder.copyBufferToBuffer(this.#ticks, 0, this.#staging, 0, 16);
+      this.#device.queue.submit([encoder.finish()]);
+      await this.#wait(this.#staging.mapAsync(GPUMapMode.READ));
+      const [begin, end] = new BigUint64Array(this.#staging.getMappedRange().slice(0));
+      this.#staging.unmap();
+      return Number(end - begin);
+    }
+    const commands = encoder.finish();
+    await this.#wait(this.#device.queue.onSubmittedWorkDone());
+    const began = performance.now();
+    this.#device.queue.submit([commands]);
+    await this.#wait(this.#device.queue.onSubmittedWorkDone());
+    return (performance.now() - began) * 1e6;
+  }
+
+  /**
+   * Warm up, and find how many dispatches make a sample long enough for the clock.
+   * @param {Encode} encode
+   * @param {number} [least]  so many at least: one for each set of buffers, so that each is written
+   * @returns {Promise<number>}
+   */
+  async dispatches(encode, least = 1) {
+    const target = this.#sampleMs[this.method] * 1e6;
+    await this.time(encode, 1);
+    let count = 1;
+    let took = await this.time(encode, count);
+    while (took < target / 4 && count < MOST_DISPATCHES) {
+      count *= 4;
+      took = await this.time(encode, count);
+    }
+    if (!(took > 0) && this.method === "timestamp") {
+      // Some drivers have the feature and write zeros.
+      this.method = "wall clock";
+      return this.dispatches(encode, least);
+    }
+    const needed = Math.ceil((count * target) / Math.max(took, 1));
+    return Math.max(least, Math.min(needed, MOST_DISPATCHES));
+  }
+
+  /** Free what was made for the queries. */
+  destroy() {
+    for (const made of [this.#queries, this.#ticks, this.#staging]) made?.destroy();
+  }
+
+  #wait(promise) {
+    return within(promise, "shaders were timed", this.#device);
+  }
+}
+
+/**
+ * Take samples of all candidates in turn, one each per round, until for each of them
+ * (p80 - p20) / median / sqrt(rounds) is at most the rule's spread, or the rule's rounds or time are over.
+ * @param {Stopwatch} stopwatch
+ * @param {{ encode: Encode }[]} candidates
+ * @param {Rule} rule
+ * @param {{ sets?: number, onRound?: (done: number) => void, signal?: AbortSignal }} [options]
+ * @returns {Promise<{ samples: number[], dispatches: number }[]>}  nanoseconds per dispatch
+ */
+export async function measure(stopwatch, candidates, rule, { sets = 1, onRound, signal } = {}) {
+  const found = [];
+  for (const { encode } of candidates) {
+    signal?.throwIfAborted();
+    found.push({ samples: [], dispatches: await stopwatch.dispatches(encode, sets) });
+  }
+  const began = performance.now();
+  for (let rounds = 0; candidates.length && !enough(found, rounds, rule, began); rounds++) {
+    for (const [at, { encode }] of candidates.entries()) {
+      signal?.throwIfAborted();
+      const { samples, dispatches } = found[at];
+      samples.push((await stopwatch.time(encode, dispatches)) / dispatches);
+    }
+    onRound?.(rounds + 1);
+  }
+  return found;
+}
+
+function enough(found, rounds, rule, began) {
+  if (rounds >= rule.most || (rounds > 0 && performance.now() - began >= rule.budgetMs)) return true;
+  return (
+    rounds >= rule.least && found.every(({ samples }) => spread(samples) / Math.sqrt(rounds) <= rule.spread)
+  );
+}

@@ -1,0 +1,336 @@
+"""What an export carries: shaders for each class of adapter, and a manifest that lets JavaScript run them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from webnorm._version import __version__
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import BROWSER, Traits
+from webnorm.kernels import expression
+from webnorm.kernels.kernel import (
+    SOFTWARE_ITERATIONS,
+    Kernel,
+    Variant,
+    best_variant,
+    fitting_variant,
+    format_constants,
+)
+from webnorm.kernels.render import MOST_BUFFERS, Binding, Shader, Step, render_shader
+from webnorm.norms.ops import Op, Tensor
+from webnorm.norms.problem import Problem
+
+SCHEMA = 1
+_WIDE = replace(BROWSER, max_invocations=1024, workgroup_storage=32768)
+# Constants may depend on the rows, which an export does not know: so many are usual on a GPU, and without.
+_ROWS, _SOFTWARE_ROWS = 16384, 512
+# More than any buffer holds.
+_MANY_ROWS = 2**31
+_NO_FEATURES: frozenset[str] = frozenset()
+# What a page may find, the most capable first: a device gets the first shader that fits it. Chrome grants
+# 1024 invocations on most desktops, and only where they are asked for; Firefox has no subgroups yet, and to a
+# program on the CPU they are of no use.
+CLASSES: dict[str, Traits] = {
+    "software": replace(BROWSER, software=True, features=_NO_FEATURES),
+    "subgroups-1024": _WIDE,
+    "subgroups": BROWSER,
+    "portable-1024": replace(_WIDE, features=_NO_FEATURES),
+    "portable": replace(BROWSER, features=_NO_FEATURES),
+}
+
+# The lab compares kernels of which some need subgroups, on software adapters too.
+LAB_CLASSES: dict[str, Traits] = {"software-subgroups": replace(BROWSER, software=True), **CLASSES}
+
+Chooser = Callable[[Problem, Traits], tuple[Variant | None, str]]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A shader of a bundle: its name and the class of adapters that it is for.
+
+    `text` is for people and opens with a comment, `embedded` the same without comments, which is what runs.
+    """
+
+    name: str
+    adapter_class: str
+    shader: Shader
+    text: str
+    embedded: str
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The shaders of one problem for one or more numbers of columns."""
+
+    name: str
+    op: Op
+    problem: Problem
+    cols: tuple[int, ...]
+    command: str
+    carried: tuple[Carried, ...]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """WGSL by shader name, as it runs."""
+        return {one.name: one.embedded for one in self.carried}
+
+    def manifest(self) -> dict[str, Any]:
+        """What JavaScript needs to choose, bind and dispatch, as JSON; see docs/export.md."""
+        return {
+            "schema": SCHEMA,
+            "webnorm": __version__,
+            "name": self.name,
+            "op": self.op.name,
+            "has_mean": self.op.has_mean,
+            "command": self.command,
+            "cols": list(self.cols),
+            "problem": {
+                key: value
+                for key, value in self.problem.as_json().items()
+                if key in ("dtype", "eps", "scale", "options")
+            },
+            "tensors": [_tensor_entry(tensor, self.problem) for tensor in self.op.present(self.problem)],
+            "shaders": [_shader_entry(one) for one in self.carried],
+        }
+
+
+def automatic(kernels: Sequence[Kernel]) -> Chooser:
+    """The best kernel for each class of adapter, of those that can be exported."""
+    taken = [kernel for kernel in kernels if _bound_to_rows(kernel) is None]
+    return lambda problem, traits: best_variant(taken, problem, traits)
+
+
+def named(kernel: Kernel) -> Chooser:
+    """One kernel for all classes, with the constants that suit each; none where it cannot be exported."""
+    why = _bound_to_rows(kernel)
+    if why is not None:
+        return lambda problem, traits: (None, why)
+    return lambda problem, traits: fitting_variant(kernel, problem, traits)
+
+
+def _bound_to_rows(kernel: Kernel) -> str | None:
+    """Why a kernel cannot be exported, to pages that have any number of rows; None where it can."""
+    if kernel.compiles_rows_in:
+        return f"kernel {kernel.name} compiles the number of rows in; an export takes any number"
+    if not kernel.takes_slices:
+        return f"kernel {kernel.name} takes all rows in one dispatch; an export takes any number"
+    return None
+
+
+def carry(
+    problem: Problem,
+    choose: Chooser,
+    opening: Callable[[str, Shader], str],
+    *,
+    prefix: str = "",
+    classes: Mapping[str, Traits] = CLASSES,
+    roots: Sequence[Path] = (),
+    minify: bool = False,
+) -> list[Carried]:
+    """The shaders of a problem that differ from class to class, the most demanding first.
+
+    Names are made of the columns, `prefix` and the class; `opening` gives the comment that a text opens with.
+    Raises WebnormError where no class can be served.
+    """
+    refusal = ""
+    seen: dict[tuple[bool, str], Carried] = {}
+    # From the least capable class on: of two with the same text, the one that asks for less stays.
+    for name, traits in reversed(list(classes.items())):
+        usual = replace(problem, rows=_SOFTWARE_ROWS if traits.software else _ROWS)
+        variant, why = choose(usual, traits)
+        if variant is None:
+            refusal = refusal or why
+            continue
+        shader = render_shader(variant, usual, "browser", traits, roots=roots)
+        _refuse_unfit(shader, traits)
+        # A software adapter takes the first shader for software, so that those may not be left out.
+        key = traits.software, shader.text
+        if key not in seen:
+            label = "-".join(part for part in (str(problem.cols), prefix, name) if part)
+            embedded = minified(shader.text)
+            body = embedded if minify else shader.text
+            seen[key] = Carried(label, name, shader, opening(label, shader) + body, embedded)
+    if not seen:
+        raise WebnormError(f"nothing to export for {problem}: {refusal}")
+    return list(reversed(seen.values()))
+
+
+def _refuse_unfit(shader: Shader, traits: Traits) -> None:
+    """Raise WebnormError for a shader that a page could not run."""
+    if shader.workgroup_bytes > traits.workgroup_storage:
+        raise WebnormError(
+            f"{shader.variant} uses {shader.workgroup_bytes} bytes of workgroup memory; "
+            f"a page can count on {traits.workgroup_storage}: its header lacks a rule"
+        )
+    for binding in shader.bindings:
+        if len(binding.tensors) > 1:
+            raise WebnormError(
+                f"{shader.variant} with these options has more than {MOST_BUFFERS} buffers in a pass, all "
+                f"that a page can count on; leave options out ({', '.join(binding.tensors)} would share one)"
+            )
+
+
+def _tensor_entry(tensor: Tensor, problem: Problem) -> dict[str, Any]:
+    width: str | int = "cols" if tensor.width is None else tensor.width
+    return {
+        "name": tensor.name,
+        "access": "read" if tensor.access == "read" else "write",
+        "dtype": tensor.dtype(problem),
+        "shape": ["rows", width] if tensor.per_row else [width],
+    }
+
+
+_DECLARED = re.compile(r"var<storage, \w+> (\w+): (array<([^;\n]{1,80})>);")
+_ELEMENT_BYTES = {"vec4<f32>": 16, "vec4<f16>": 8, "vec2<u32>": 8, "f16": 2}
+
+
+def _shader_entry(one: Carried) -> dict[str, Any]:
+    kernel = one.shader.variant.kernel
+    try:
+        return _entry(one, one.shader, kernel)
+    except WebnormError as error:
+        raise kernel.mistake("cannot be exported", error) from error
+
+
+def _entry(one: Carried, shader: Shader, kernel: Kernel) -> dict[str, Any]:
+    known = {name: value for name, value in shader.names.items() if name != "rows"}
+    types = {match[1]: (match[2], match[3]) for match in _DECLARED.finditer(shader.text)}
+    for binding in shader.bindings:
+        if binding.name not in types:
+            raise WebnormError(
+                f"the text does not declare the buffer {binding.name} as lib/interface.wgsl does"
+            )
+    widest = max(step.workgroup_size for step in shader.steps)
+    rules = kernel.accuracy
+    entry: dict[str, Any] = {
+        "name": one.name,
+        "file": f"shaders/{one.name}.wgsl",
+        "sha256": hashlib.sha256(one.text.encode()).hexdigest(),
+        "embedded_sha256": hashlib.sha256(one.embedded.encode()).hexdigest(),
+        "cols": shader.problem.cols,
+        "kernel": kernel.name,
+        "constants": dict(shader.variant.constants),
+        "features": sorted(shader.features),
+        "language_features": ["subgroup_id"] if "subgroups" in shader.features else [],
+        "limits": {
+            "maxComputeInvocationsPerWorkgroup": widest,
+            "maxComputeWorkgroupSizeX": widest,
+            "maxComputeWorkgroupStorageSize": shader.workgroup_bytes,
+            "maxStorageBuffersPerShaderStage": max(len(step.bindings) for step in shader.steps),
+        },
+        "bindings": [
+            {"binding": 0, "name": "params", "type": "uniform", "words": list(shader.params)},
+            *(_binding_entry(binding, known, *types[binding.name]) for binding in shader.bindings),
+        ],
+        "overrides": {},
+        "passes": [_pass_entry(step, known) for step in shader.steps],
+        "accuracy": {
+            "serial_terms": expression.simplify(rules.serial_terms, known),
+            "column_terms": expression.simplify(rules.column_terms, known),
+            "rounded_mean": expression.simplify(rules.rounded_mean, known),
+            "exact": kernel.op.exact,
+        },
+        "summary": kernel.summary,
+        "differs": kernel.differs,
+        "rung": kernel.rung,
+    }
+    if LAB_CLASSES[one.adapter_class].software:
+        entry["software"] = True
+    if kernel.unstable is not None:
+        entry["unstable"] = kernel.unstable
+    return entry
+
+
+def _binding_entry(binding: Binding, known: Mapping[str, int], wgsl: str, element: str) -> dict[str, Any]:
+    width: str | int = "cols" if binding.wide else binding.width
+    shape: list[Any] = ["rows", width] if binding.per_row else [width]
+    if binding.records is not None:
+        shape = [expression.simplify(binding.records, known), binding.width]
+    entry: dict[str, Any] = {
+        "binding": binding.index,
+        "name": binding.name,
+        "type": "read-only-storage" if binding.access == "read" else "storage",
+        "dtype": binding.dtype,
+        "shape": shape,
+        "per_row": binding.per_row,
+        "wgsl": wgsl,
+        "element_bytes": _ELEMENT_BYTES.get(element, 4),
+    }
+    if binding.records is not None:
+        entry["scratch"] = True
+    return entry
+
+
+def _pass_entry(step: Step, known: Mapping[str, int]) -> dict[str, Any]:
+    iterations = expression.simplify(step.iterations, known)
+    if expression.evaluate(iterations, {"rows": _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
+        iterations = 0
+    return {
+        "entry_point": step.entry_point,
+        "workgroup_size": step.workgroup_size,
+        "workgroup_count": expression.simplify(step.workgroup_count, known),
+        "per": step.per,
+        "bindings": [0, *(binding.index for binding in step.bindings)],
+        **({} if iterations == 0 else {"iterations": iterations}),
+    }
+
+
+def opening_comment(command: str) -> Callable[[str, Shader], str]:
+    """The comment that a text opens with: what it is, what it needs, and the command that made it."""
+
+    def opening(name: str, shader: Shader) -> str:
+        kernel = shader.variant.kernel
+        constants = format_constants(shader.variant.constants)
+        features = ", ".join(sorted(shader.features)) or "none"
+        invocations = max(step.workgroup_size for step in shader.steps)
+        return (
+            f"// {name}: {kernel.op.name} of {shader.problem.cols} columns, {shader.problem.dtype}\n"
+            f"// kernel {kernel.name}" + (f" ({constants})" if constants else "") + "\n"
+            f"// features: {features}; limits: {invocations} invocations per workgroup, "
+            f"{shader.workgroup_bytes} bytes of workgroup memory\n"
+            f"// webnorm {__version__}: {command}\n\n"
+        )
+
+    return opening
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*|\*/")
+_BLOCK_EDGE = re.compile(r"/\*|\*/")
+_WORD, _SIGN = re.compile(r"[\w.]"), re.compile(r"[-+*/&|<>=!%^~]")
+
+
+def minified(text: str) -> str:
+    """The WGSL without comments, and without white space except between lines and between two tokens that
+    would become one.
+    """
+    lines = (_close(line.split()) for line in _uncommented(text).splitlines())
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def _uncommented(text: str) -> str:
+    """The text with a space for each comment; those of blocks nest in WGSL."""
+    kept: list[str] = []
+    depth = begin = 0
+    at = _COMMENT.search(text)
+    while at:
+        if depth == 0:
+            kept.append(text[begin : at.start()])
+        depth += {"/*": 1, "*/": -1}.get(at[0], 0)
+        begin = at.end()
+        # Within a block two slashes mean nothing.
+        at = (_BLOCK_EDGE if depth else _COMMENT).search(text, begin)
+    return " ".join([*kept, text[begin:]])
+
+
+def _close(parts: Sequence[str]) -> str:
+    """The parts of a line that white space was between, with as little of it as can be."""
+    line = ""
+    for part in parts:
+        apart = any(kind.match(line[-1:]) and kind.match(part) for kind in (_WORD, _SIGN))
+        line += f" {part}" if apart else part
+    return line

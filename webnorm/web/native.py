@@ -1,0 +1,89 @@
+"""Exported text run natively: the accuracy that a browser's is held beside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import wgpu
+
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Inputs, Outputs, Pipeline, Plan, compile_shader
+from webnorm.kernels.diagnostics import read_report
+from webnorm.kernels.render import Shader
+from webnorm.lab.accuracy import Accuracy, assess
+from webnorm.norms.ops import Op
+from webnorm.web.bundle import Carried
+from webnorm.web.vectors import TestVector
+
+# naga has subgroups and their ids without asking, and refuses the directives.
+_REFUSED_DIRECTIVES = ("enable subgroups;\n", "requires subgroup_id;\n")
+
+
+def natively(shader: Shader) -> Shader:
+    """A shader rendered for browsers with the text that wgpu takes."""
+    text = shader.text
+    for directive in _REFUSED_DIRECTIVES:
+        text = text.replace(directive, "")
+    return replace(shader, text=text)
+
+
+def try_natively(device: Device, one: Carried, vectors: Sequence[TestVector]) -> dict[str, Any]:
+    """The manifest's entry `native`: the verdict on each vector, or why the text was not run."""
+    shader = natively(replace(one.shader, text=one.embedded))
+    traits = device.traits
+    missing = sorted(shader.features - traits.features)
+    if missing:
+        return {"reason": f"{device.adapter.name} lacks {', '.join(missing)}"}
+    widest = max(step.workgroup_size for step in shader.steps)
+    if widest > traits.max_invocations:
+        return {"reason": f"{device.adapter.name} has {traits.max_invocations} invocations per workgroup"}
+    try:
+        pipelines = compile_shader(device, shader)
+        found = {
+            vector.name: _accuracy(device, replace(shader, problem=vector.problem), pipelines, vector)
+            for vector in vectors
+        }
+    except wgpu.GPUError as error:
+        raise WebnormError(
+            f"{shader.variant}: wgpu refused to run it: {read_report(str(error))[1]}"
+        ) from error
+    return {
+        "adapter": device.adapter.name,
+        "verdict": _verdict(all(accuracy.ok for accuracy in found.values())),
+        "max_abs_error": _number(max(accuracy.max_abs_error for accuracy in found.values())),
+        "max_rel_error": _number(max(accuracy.max_rel_error for accuracy in found.values())),
+        "vectors": {
+            name: {
+                "verdict": _verdict(accuracy.ok),
+                "max_abs_error": _number(accuracy.max_abs_error),
+                "max_rel_error": _number(accuracy.max_rel_error),
+                **({} if accuracy.reason is None else {"reason": accuracy.reason}),
+            }
+            for name, accuracy in found.items()
+        },
+    }
+
+
+def _number(value: float) -> float | str:
+    """JSON has no infinity: such a number is a string there, as in a results file."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _verdict(ok: bool) -> str:
+    return "pass" if ok else "fail"
+
+
+def _accuracy(device: Device, shader: Shader, pipelines: Sequence[Pipeline], vector: TestVector) -> Accuracy:
+    op: Op = shader.variant.kernel.op
+    outputs = Outputs(device, vector.problem, op.outputs(vector.problem))
+    inputs = Inputs(device, vector.arrays)
+    Plan(device, shader, inputs.buffers, outputs.buffers, pipelines).run()
+    got = outputs.read_all()
+    answers = vector.answers
+    if "h" in got:
+        answers = op.reference({**vector.arrays, "h": got["h"][0]}, vector.problem)
+    return assess(got, answers, shader)
