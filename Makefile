@@ -36,7 +36,7 @@ test: lint .venv/.installed-browser
 fuzz: .venv/.installed-test
 	@end=$$(( $$(date +%s) + $(SECONDS) )); \
 	while [ $$(date +%s) -lt $$end ]; do \
-	  WEBNORM_FUZZ=5 timeout 1200 $(BIN)/pytest -x -q -n 2 tests/test_fuzz_*.py || exit; \
+	  WEBNORM_FUZZ=5 timeout 1200 $(BIN)/pytest -x -q -n 2 tests/*/test_fuzz_*.py || exit; \
 	done
 
 lint: .venv/.installed-test

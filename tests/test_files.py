@@ -22,7 +22,7 @@ import pytest
 
 import broken
 from commands import webnorm
-from test_tuning import PLATFORM, choice
+from samples import PLATFORM, choice
 from webnorm import files
 from webnorm.choice import tuning
 from webnorm.errors import WebnormError
@@ -379,7 +379,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from dataclasses import replace
-from test_tuning import PLATFORM, choice
+from samples import PLATFORM, choice
 from webnorm.choice import tuning
 from webnorm.norms.problem import Problem
 from webnorm.kernels.render import render_shader

@@ -1,0 +1,480 @@
+"""The record: contenders against float64, the tables that follow from results, merging."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import arguments, record, repeated
+from bench.contenders import COPIES, NAMES, Contender, found_wrong
+from bench.contenders.installed import Library, libraries
+from bench.contenders.samplers import CudaGraph, WallClock
+from bench.record_plot import plot
+from bench.record_tables import RECORDED, Summary, summaries, to_markdown
+from bench.sections import SECTIONS, Goal
+from pages import ROOT
+from testbed import GPU
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device, adapters
+from webnorm.kernels.kernel import Variant, default_variant, discover, select
+from webnorm.lab.board import Board
+from webnorm.lab.results import Report, Result, read
+from webnorm.lab.trial import try_variant
+from webnorm.norms.ops import OPS, make_inputs, plain
+from webnorm.norms.presets import Task, tasks
+from webnorm.norms.problem import Array, Problem
+
+DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
+
+
+def task_of(op: str, cols: int = 96, **options: Any) -> Task:
+    (task,) = tasks(op, ((24, cols),), replace(OPS[op].defaults, **options))
+    return task
+
+
+def entered(task: Task, contender: Contender, library: Library, arrays: dict[str, Array]) -> Result:
+    answers = {task.op.name: task.op.reference(arrays, task.problem)}
+    answers["copy"] = OPS["copy"].reference(arrays, plain(task.problem))
+    return record.enter(contender, library, task, answers).result
+
+
+def on_the_cpu(task: Task) -> dict[str, Result]:
+    arrays = make_inputs(task.op, task.problem)
+    return {
+        contender.name: entered(task, contender, library, arrays)
+        for library in libraries(task, arrays, 2, software=True)
+        for contender in library.contenders
+    }
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op != "copy"])
+def test_what_runs_on_the_cpu_is_right_or_says_why_not(op: str) -> None:
+    found = on_the_cpu(task_of(op))
+    assert {"NumPy", "NumPy copy", "torch eager", "ONNX Runtime"} <= found.keys()
+    for name, result in found.items():
+        assert result.status in ("pass", "skip"), f"{name}: {result.reason}"
+        assert result.reason if result.status == "skip" else result.max_abs_error is not None
+    assert found["NumPy"].status == "pass"
+
+
+def test_a_residual_is_added_by_those_that_can() -> None:
+    pytest.importorskip("torch", reason="torch's residual is what is tested")
+    found = on_the_cpu(task_of("layer_norm", residual=True))
+    assert found["torch eager"].status == "pass"
+    assert "residual" in (found["NumPy"].reason or "")
+
+
+_IN_TRITON = """
+import sys
+from dataclasses import replace
+from bench.contenders import found_wrong, torch_ops, triton_ops
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.presets import tasks
+
+for op in OPS.keys() - {"copy"}:
+    for dtype in ("float32", "float16"):
+        for residual in {False, not OPS[op].backward}:
+            for shape in ((7, 5), (70, 130)):
+                options = replace(OPS[op].defaults, residual=residual)
+                (task,) = tasks(op, (shape,), options, dtype=dtype)
+                arrays = make_inputs(task.op, task.problem)
+                (contender,) = triton_ops.contenders(task, sys.argv[1])
+                outputs = contender.compute(torch_ops.tensors(arrays, sys.argv[1]))
+                answers = task.op.reference(arrays, task.problem)
+                _, wrong = found_wrong(torch_ops.to_numpy(outputs), answers, dtype)
+                assert wrong is None, (op, dtype, residual, shape, wrong)
+"""
+
+
+def test_triton_kernels_are_right() -> None:
+    """On a CUDA card; without one in Triton's interpreter, which not every NumPy goes with."""
+    pytest.importorskip("triton", reason="Triton's kernels are what is tested")
+    on_card = pytest.importorskip("torch").cuda.is_available()
+    # A process of its own: Triton chooses the interpreter when it is imported.
+    environment = os.environ if on_card else {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-c", _IN_TRITON, "cuda" if on_card else "cpu"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_contender_that_is_not_installed_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("torch", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "bench.contenders.onnx_ops", raising=False)
+    task = task_of("layer_norm")
+    names = {
+        contender.name: contender.absent
+        for software in (True, False)
+        for library in libraries(task, {}, 1, software)
+        for contender in library.contenders
+    }
+    assert names["ONNX Runtime"] == "onnxruntime is not installed"
+    for name in ("torch eager", "torch.compile", "Triton", "Liger"):
+        assert names[name] == "torch is not installed"
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "layer_norm_backward"])
+def test_a_wrong_contender_says_so(op: str) -> None:
+    task = task_of(op)
+    arrays = make_inputs(task.op, task.problem)
+    answers = task.op.reference(arrays, task.problem)
+    right = {name: answer.value.astype(np.float32) for name, answer in answers.items()}
+    assert found_wrong(right, answers, "float32")[1] is None
+    for name, value in right.items():
+        for wrong in (value * 1.001, value + np.float32(np.nan)):
+            assert name in (found_wrong({**right, name: wrong}, answers, "float32")[1] or "")
+        others = {other: array for other, array in right.items() if other != name}
+        assert found_wrong(others, answers, "float32")[1] == f"gives no {name}"
+
+
+def test_a_contender_that_is_wrong_or_fails_is_not_timed() -> None:
+    task = task_of("layer_norm")
+    arrays = make_inputs(task.op, task.problem)
+    library = Library((), [arrays], WallClock, dict)
+    doubled = entered(task, Contender("NumPy", lambda t: {"y": 2 * t["x"]}), library, arrays)
+    assert doubled.status == "fail" and "y is off" in (doubled.reason or "")
+    failing = entered(task, Contender("NumPy", lambda t: {"y": t["nothing"]}), library, arrays)
+    assert (failing.status, failing.reason) == ("error", "KeyError: 'nothing'")
+
+
+class _Events(SimpleNamespace):
+    """Stands for torch.cuda: a graph replayed once takes 0.2 ms."""
+
+    replayed = 0
+    capturing = False
+
+    def event(self, enable_timing: bool) -> Any:
+        at: list[int] = []
+        return SimpleNamespace(
+            record=lambda: at.append(self.replayed),
+            synchronize=lambda: None,
+            elapsed_time=lambda end: 0.2 * (end.at[0] - at[0]),
+            at=at,
+        )
+
+    def replay(self) -> None:
+        self.replayed += 1
+
+
+def test_a_cuda_graph_times_every_set_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = _Events()
+    within = contextlib.nullcontext()
+    stream = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
+    for name, value in {
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": lambda one: within,
+        "CUDAGraph": lambda: SimpleNamespace(replay=cuda.replay),
+        "graph": lambda graph, stream: within,
+        "synchronize": lambda: None,
+        "Event": cuda.event,
+    }.items():
+        setattr(cuda, name, value)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    sampler = CudaGraph(lambda t: {"y": t["x"]}, [{"x": at} for at in range(4)])
+    # A sample lasts a millisecond: five replays of four runs.
+    assert sampler.runs == 20
+    assert sampler.sample() == pytest.approx(0.05e6)
+    assert sampler.outputs() == {"y": 0}
+
+
+# --- what follows from results
+
+
+def result(kernel: str, gbps: float | None, task: Task, op: str | None = None, **more: Any) -> Result:
+    size = 1 << 20
+    times = {"gbps": gbps, "median_ns": size / gbps, "bytes": size} if gbps else {}
+    given: dict[str, Any] = {"constants": {}, "status": "pass", "case": "forward", "calls": "one by one"}
+    given |= {**times, **more}
+    return Result(op=op or task.op.name, kernel=kernel, problem=task.problem, **given)
+
+
+def a_problem(task: Task, own: float = 97.5, other: float = 90.0, **more: Any) -> list[Result]:
+    constants = {"threads_per_row": 128, "hi_lo_mean": 1}
+    return [
+        result("copy", 98.0, task, "copy", constants={"accesses": 1}, **more),
+        result("torch copy", 100.0, task, "copy", **more),
+        result("registers", own, task, constants=constants, auto="rules", **more),
+        result("registers", own + 1, task, constants={**constants, "threads_per_row": 256}, **more),
+        result("registers", own - 1, task, constants={**constants, "hi_lo_mean": 0}, **more),
+        result("torch eager", other / 2, task, **more),
+        result("Triton", other, task, **more),
+        result("Liger", None, task, **{**more, "status": "skip", "reason": "it has no such op"}),
+    ]
+
+
+def test_a_summary_relates_the_choice_to_the_best_of_the_run() -> None:
+    one = Summary.of(a_problem(task_of("layer_norm")))
+    assert one.copy and one.copy.kernel == "torch copy"
+    assert one.percent_of_copy == pytest.approx(97.5)
+    assert one.fastest_other and one.fastest_other.kernel == "Triton"
+    assert one.ahead == pytest.approx(97.5 / 90)
+    assert one.better() == "threads_per_row=256: 1.0 % faster"
+    assert one.single_mean and one.single_mean.constants["hi_lo_mean"] == 0
+    assert (one.percent("Triton"), one.percent("Liger"), one.percent("NumPy")) == ("90.0", "-", "-")
+
+
+@pytest.mark.parametrize(
+    ("goal", "met"),
+    [
+        (Goal(97.0, 1.0), True),
+        (Goal(97.0, 1.1), False),
+        (Goal(98.0, 1.0), False),
+        (Goal(ahead=1.05), True),
+        (Goal(), None),
+    ],
+)
+def test_goals_are_marked(goal: Goal, met: bool | None) -> None:
+    assert Summary.of(a_problem(task_of("layer_norm"))).met(goal) is met
+
+
+def test_a_choice_that_is_wrong_meets_no_goal() -> None:
+    task = task_of("layer_norm")
+    results = [r if not r.auto else replace(r, status="fail", gbps=None) for r in a_problem(task)]
+    assert Summary.of(results).met(Goal(50.0, 1.0)) is False
+
+
+def test_the_tables_say_what_was_met_missed_and_left_out() -> None:
+    problems = [*a_problem(task_of("layer_norm", 96), 98.0), *a_problem(task_of("layer_norm", 256), 80.0)]
+    text = to_markdown(Report(device=DEVICE, results=tuple(problems)), "NAME.svg")
+    assert "![Share of the best copy by columns](NAME.svg)" in text
+    assert "Met by 1 of 2 problems." in text
+    assert text.count("| met |") == text.count("| **missed** |") == 1
+    assert "- Liger, 2 problems: skip: it has no such op" in text
+    assert "threads_per_row=256: 1.0 % faster" in text
+    assert "Recorded today." in text
+
+
+def test_a_time_that_scatters_is_marked() -> None:
+    results = [
+        replace(r, flags=("noisy",)) if r.kernel == "Triton" else r for r in a_problem(task_of("layer_norm"))
+    ]
+    assert Summary.of(results).percent("Triton") == "90.0~"
+    assert "| 90.0~ |" in to_markdown(Report(device=DEVICE, results=tuple(results)), None)
+
+
+def test_sections_stand_in_their_order_with_columns_rising() -> None:
+    tasks_ = [task_of("rms_norm", 64), task_of("layer_norm", 256), task_of("layer_norm", 96)]
+    results = [r for task in tasks_ for r in a_problem(task)]
+    found = summaries(Report(device=DEVICE, results=tuple(results)))
+    assert [(one.op, one.problem.cols) for one in found["forward"]] == [
+        ("layer_norm", 96),
+        ("layer_norm", 256),
+        ("rms_norm", 64),
+    ]
+
+
+def test_merging_replaces_a_problem_of_a_section_whole() -> None:
+    one, two = task_of("layer_norm", 96), task_of("layer_norm", 256)
+    old = Report(device=DEVICE, results=(*a_problem(one), *a_problem(two), *a_problem(one, case="odd")))
+    device = {**DEVICE, RECORDED: {"odd": "tomorrow"}}
+    new = Report(device=device, results=(result("copy", 50.0, one, "copy"),))
+    both = record.merged(old, new)
+    assert [r.gbps for r in both.results if r.case == "forward" and r.problem == one.problem] == [50.0]
+    assert len(both.results) == 2 * len(a_problem(two)) + 1
+    assert both.device[RECORDED] == {"forward": "today", "odd": "tomorrow"}
+    assert record.merged(None, new) == new
+
+
+def test_merging_drops_problems_that_were_timed_in_another_way() -> None:
+    one, two = task_of("layer_norm", 96), task_of("layer_norm", 256)
+    together = [replace(r, calls="at once") if r.kernel == "registers" else r for r in a_problem(two)]
+    old = Report(device=DEVICE, results=tuple(together))
+    alone = tuple(a_problem(one))
+    assert record.merged(old, Report(device=DEVICE, results=alone)).results == alone
+    assert record.measured(old) == set()
+
+
+def test_merging_another_adapter_is_refused() -> None:
+    other = Report(device={**DEVICE, "adapter": "Another"}, results=())
+    with pytest.raises(WebnormError, match="'Made-up GPU', not of 'Another'"):
+        record.merged(Report(device=DEVICE, results=()), other)
+
+
+def test_the_picture_has_a_line_for_each(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="it draws the picture")
+    results = [r for cols in (96, 256, 512, 1024) for r in a_problem(task_of("layer_norm", cols))]
+    plot(Report(device=DEVICE, results=tuple(results)), tmp_path / "made.svg")
+    text = (tmp_path / "made.svg").read_text()
+    assert all(name in text for name in ("webnorm", "best copy", "Triton", "Forward: layer_norm, float32"))
+    assert "Liger" not in text
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_problem_of_a_section_is_one_that_its_op_has(name: str) -> None:
+    section = SECTIONS[name]
+    found = list(section.tasks(1 << 20))
+    assert {task.op.name for task in found} == set(section.ops)
+    assert {task.problem.dtype for task in found} == set(section.dtypes)
+    # A problem tells its op, which a copy's result does not.
+    assert len({task.problem for task in found}) == len(found)
+
+
+def test_cpu_without_a_software_adapter_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "adapters", lambda: [])
+    with pytest.raises(WebnormError, match="--cpu needs a software adapter"):
+        record.software_adapter()
+
+
+def test_neighbours_are_one_step_away(device: Device) -> None:
+    task = task_of("layer_norm")
+    auto, own = record.variants(task, device.traits)
+    *near, second = [variant for variant in own if variant.kernel.op is task.op]
+    chosen = auto.variant
+    assert near[0] == chosen and len(near) > 1 and second.kernel.name != chosen.kernel.name
+    for variant in near[1:]:
+        assert variant.kernel is chosen.kernel
+        assert sum(variant.constants[axis] != value for axis, value in chosen.constants.items()) == 1
+    assert {variant.kernel.op.name for variant in own} == {"copy", "layer_norm"}
+
+
+def test_neighbours_pass_over_what_cannot_run() -> None:
+    task = Task(OPS["layer_norm"], replace(task_of("layer_norm").problem, rows=8, cols=5120, dtype="float16"))
+    kernel = select(discover(), "registers")
+    constants = {**default_variant(kernel, task.problem, GPU).constants, "vector_width": 8}
+    own = Variant(kernel, {**constants, "threads_per_row": 256, "rows_per_workgroup": 1})
+    threads = {near.constants["threads_per_row"] for near in record.neighbours(own, task, GPU)}
+    assert threads == {256, 160, 320}
+
+
+def test_what_is_missing_is_measured_and_nothing_else(
+    device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[Task] = []
+
+    def measure(device: Device, task: Task, rounds: int, alone: bool) -> list[Result]:
+        measured.append(task)
+        return [replace(result, case="cpu") for result in a_problem(task)]
+
+    monkeypatch.setattr(record, "measure", measure)
+    words = ["--out", str(tmp_path / "a"), "--section", "cpu", "--op", "layer_norm", "rms_norm", "--missing"]
+    monkeypatch.setattr(sys, "argv", ["record", *words])
+    asked = record.arguments()
+    reports = list(record.record(asked, None))
+    assert [report.complete for report in reports] == [False] * 7 + [True]
+    whole, interrupted = reports[-1], reports[2]
+    first = measured[:3]
+    measured.clear()
+    *_, again = record.record(asked, interrupted)
+    assert len(measured) == 5 and not any(task in first for task in measured)
+    assert "5 problems are missing" in capsys.readouterr().out
+    assert {(one.case, one.problem) for one in again.results} == {(r.case, r.problem) for r in whole.results}
+    assert not list(record.record(asked, again))
+
+
+def test_a_run_writes_what_compare_reads(tmp_path: Path) -> None:
+    if not any(adapter.traits.software for adapter in adapters()):
+        pytest.skip("no software adapter, of which the section cpu is")
+    # A dot in the name is no suffix: v1.2 would be written over v1.1.
+    out = tmp_path / "cpu1.2"
+    json, markdown = tmp_path / "cpu1.2.json", tmp_path / "cpu1.2.md"
+    command = [sys.executable, "-m", "bench.record", "--cpu", "--out", str(out)]
+    options = ["--section", "cpu", "--op", "layer_norm", "--cols", "1024", "--rounds", "2"]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = read(json)
+    assert {"copy", "NumPy"} <= {r.kernel for r in report.results if r.timed}
+    assert sum(bool(r.auto) for r in report.results) == 1
+    # Where it was written is no part of a record.
+    assert "bench.record --cpu --out cpu1.2 --section" in markdown.read_text()
+    assert not any(str(tmp_path) in path.read_text() for path in (json, markdown))
+    assert report.complete and report.origin and report.origin.command.startswith("python -m bench.record")
+    # One number of columns makes no picture.
+    assert "layer_norm" in markdown.read_text() and "![" not in markdown.read_text()
+    markdown.unlink()
+    done = subprocess.run([*command, "--tables"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert markdown.exists() and read(json) == report
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["--out", "results/a"], ["--out", "results/a"]),
+        (["--out", "./results//a"], ["--out", "results/a"]),
+        (["--out", "HERE/results/a"], ["--out", "results/a"]),
+        (["--out=HERE/results/a", "--cpu"], ["--out=results/a", "--cpu"]),
+        (["--out", "/elsewhere/a"], ["--out", "a"]),
+        (["--out", "../a"], ["--out", "a"]),
+        (["--out", "a", "--adapter", "NVIDIA H200"], ["--out", "a", "--adapter", "'NVIDIA H200'"]),
+    ],
+)
+def test_a_record_keeps_no_folder_of_the_machine(
+    given: list[str], kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [word.replace("HERE", str(tmp_path)) for word in given]
+    monkeypatch.setattr(sys, "argv", ["record", *given])
+    out = Path(given[1] if given[0] == "--out" else given[0].partition("=")[2])
+    assert arguments.command("bench.record", out) == " ".join(["python -m bench.record", *kept])
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "message"),
+    [
+        ("record", ["--tables"], "--tables needs a record, and there is no "),
+        ("record", ["--cols", "77"], "nothing to record: no section asked for has such a problem"),
+        ("record", ["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of 1 or more"),
+        (
+            "record",
+            ["--mebibytes", "0"],
+            "argument --mebibytes: it is '0'; expected a whole number of 1 or more",
+        ),
+        ("record", ["--adapter", "made-up"], "no adapter 'made-up'"),
+        ("browser", ["--adapter", "made-up"], "no adapter 'made-up'"),
+        ("browser", ["--cols", "0"], "argument --cols: it is '0'; expected a whole number of 1 or more"),
+        (
+            "browser",
+            ["--rows", "3", "4", "--cols", "8"],
+            "--rows names 2 and --cols 1; expected as many of each",
+        ),
+        ("browser", ["--op", "copy"], "argument --op: invalid choice: 'copy'"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    script: str, options: list[str], message: str, tmp_path: Path, device: Device
+) -> None:
+    command = [sys.executable, "-m", f"bench.{script}", "--out", str(tmp_path / "out"), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode and message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not any(tmp_path.iterdir())
+
+
+def test_the_documents_name_every_section_and_contender() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    assert all(name in text for name in {*SECTIONS, *NAMES} - {*COPIES})
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm_backward"])
+def test_rows_that_repeat_are_held_against_float64_too(
+    device: Device, op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    problem = Problem(rows=96, cols=64, options=OPS[op].defaults)
+    board = repeated.RepeatedRows(device, OPS[op], problem, 1)
+    assert repeated.repeats(problem) == 6
+    assert np.array_equal(board.arrays["x"][:16], board.arrays["x"][80:])
+    (kernel,) = (one for one in discover() if one.op.name == op and one.name == "naive")
+    variant = default_variant(kernel, problem, device.traits)
+    whole = Board(device, problem, board.arrays, ())
+    for bench in (board, whole):
+        result, plan, _ = try_variant(bench, variant)
+        assert result.status == "pass" and plan is not None
+
+    # What the block's rows do not show: a later row is wrong.
+    (rows,) = (tensor for tensor in OPS[op].outputs(problem) if tensor.name in ("y", "dx"))
+    buffer = board.outputs(variant).buffers[rows.name][0]
+    plan = board.prepare(variant)
+    plan.run()
+    device.handle.queue.write_buffer(buffer, 4 * 64 * 90, np.array([7.0], np.float32))
+    with pytest.raises(WebnormError, match="rows that hold the same came out different"):
+        board.outcome(plan)

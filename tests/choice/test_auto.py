@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from testbed import KERNELS
+from webnorm.choice.auto import Chosen, choose
+from webnorm.choice.tuning import Choice, Platform, Tuning
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import BROWSER, Traits
+from webnorm.kernels.kernel import runnable_variants
+from webnorm.kernels.render import render_shader
+from webnorm.norms.ops import OPS, Op
+from webnorm.norms.problem import Problem
+
+BOTH = frozenset({"subgroups", "shader-f16"})
+ADAPTERS = {
+    "page": BROWSER,
+    "page without subgroups": Traits(frozenset(), 256, 16384, software=False),
+    "page with float16": Traits(BOTH, 256, 16384, software=False),
+    "page of 128 invocations": Traits(frozenset(), 128, 16384, software=False),
+    "desktop": Traits(BOTH, 1024, 49152, software=False),
+    "desktop without subgroups": Traits(frozenset({"shader-f16"}), 1024, 49152, software=False),
+    "desktop of 16 KiB": Traits(frozenset({"subgroups"}), 1024, 16384, software=False),
+    "unified memory": Traits(BOTH, 1024, 32768, software=False),
+    "mobile": Traits(frozenset({"shader-f16"}), 256, 32768, software=False),
+    "small mobile": Traits(frozenset(), 128, 16384, software=False),
+    "software": Traits(frozenset({"subgroups"}), 1024, 32768, software=True),
+    "software page": Traits(frozenset(), 256, 16384, software=True),
+}
+COLS = (1, 3, 255, 256, 1023, 1024, 4096, 5119, 16384, 65536, 262144)
+NORMS = tuple(op for op in OPS.values() if not op.exact)
+OPTIONS: dict[bool, tuple[tuple[str, ...], ...]] = {
+    False: ((), ("weight=false", "bias=false"), ("residual", "return_stats", "max_workgroups=7")),
+    True: ((), ("saved_stats=false", "bias", "dh"), ("weight=false", "max_workgroups=7")),
+}
+PLATFORM = Platform(adapter="a", backend="Vulkan", driver="1", wgpu="1", webnorm="1")
+
+
+def problems(op: Op) -> Iterator[Problem]:
+    for cols in COLS:
+        for dtype in ("float32", "float16", "bfloat16"):
+            for rows in (1, 1000, 1 << 18):
+                for pairs in OPTIONS[op.backward]:
+                    yield Problem(rows=rows, cols=cols, dtype=dtype, options=op.defaults.changed(pairs))
+
+
+def recorded(op: Op, problem: Problem, kernel: str, constants: dict[str, int]) -> Tuning:
+    choice = Choice(
+        op=op.name,
+        problem=problem,
+        kernel=kernel,
+        constants=constants,
+        speedup=1.5,
+        percent_of_copy=90.0,
+        tried=9,
+    )
+    return Tuning(platform=PLATFORM, date="2026-01-01", choices=(choice,))
+
+
+@pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_choice_can_run(op: Op, name: str) -> None:
+    traits = ADAPTERS[name]
+    none = 0
+    for problem in problems(op):
+        try:
+            chosen = choose(KERNELS, op, problem, traits)
+        except WebnormError as error:
+            assert str(error).startswith(f"no kernel of {op.name} can run {problem} on this adapter: ")
+            none += 1
+            continue
+        assert chosen.source == "rules"
+        assert chosen.variant.kernel.unstable is None
+        assert chosen.variant.refusal(problem, traits) is None, f"{chosen.variant} for {problem}"
+    # There is a kernel for rows of any length; but llvmpipe ends long loops, and the last pass of a gradient
+    # has the 256 invocations that WebGPU promises.
+    assert none == 0 or traits.software or (op.backward and traits.max_invocations < 256)
+
+
+@pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: Op, name: str) -> None:
+    traits = ADAPTERS[name]
+    for cols in (255, 1024, 5119, 16384):
+        for pairs in OPTIONS[op.backward]:
+            problem = Problem(rows=1000, cols=cols, dtype="float16", options=op.defaults.changed(pairs))
+            try:
+                variant = choose(KERNELS, op, problem, traits).variant
+            except WebnormError:
+                continue
+            shader = render_shader(variant, problem, "browser", traits)
+            assert shader.workgroup_bytes <= traits.workgroup_storage, f"{variant} for {problem}"
+            assert shader.features <= traits.features
+            assert ("enable subgroups" in shader.text) <= ("subgroups" in traits.features)
+            assert all(step.workgroup_size <= traits.max_invocations for step in shader.steps)
+
+
+@pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
+def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(op: Op) -> None:
+    desktop = ADAPTERS["desktop"]
+    followers = [traits for traits in ADAPTERS.values() if not op.backward or traits.max_invocations >= 256]
+    sources = set()
+    for cols in (255, 1024, 16384):
+        problem = Problem(rows=1000, cols=cols, dtype="float16", options=op.defaults)
+        by_rules = [choose(KERNELS, op, problem, traits) for traits in followers]
+        ladder = [kernel for kernel in KERNELS if kernel.op == op and kernel.unstable is None]
+        for kernel in ladder:
+            # All of a few, thirty of thousands.
+            variants = list(runnable_variants(kernel, problem, desktop))
+            for variant in random.Random(0).sample(variants, min(30, len(variants))):
+                tuning = recorded(op, problem, kernel.name, dict(variant.constants))
+                for traits, otherwise in zip(followers, by_rules, strict=True):
+                    chosen = choose(KERNELS, op, problem, traits, (tuning,))
+                    sources.add(chosen.source)
+                    runs = variant.refusal(problem, traits) is None
+                    assert chosen == (Chosen(variant, "tuning") if runs else otherwise)
+    assert sources == {"tuning", "rules"}
+
+
+def test_what_is_gone_is_passed_over() -> None:
+    op, traits = OPS["layer_norm"], ADAPTERS["desktop"]
+    problem = Problem(rows=1000, cols=1024)
+    by_rules = choose(KERNELS, op, problem, traits)
+    constants = {"threads_per_row": 64, "hi_lo_mean": 1}
+    right = recorded(op, problem, "two_pass", constants)
+    assert choose(KERNELS, op, problem, traits, (right,)).source == "tuning"
+    for kernel, other in (
+        ("three_pass", constants),
+        ("one_pass", {"threads_per_row": 64}),
+        ("two_pass", {**constants, "threads_per_row": 65}),
+        ("two_pass", {"threads_per_row": 64}),
+        ("two_pass", {**constants, "lanes": 1}),
+    ):
+        assert choose(KERNELS, op, problem, traits, (recorded(op, problem, kernel, other),)) == by_rules
+    first = recorded(op, problem, "naive", {"workgroup_size": 64, "hi_lo_mean": 1})
+    assert choose(KERNELS, op, problem, traits, (first, right)).variant.kernel.name == "naive"
+
+
+def test_no_kernel_at_all_is_told_with_the_reason() -> None:
+    kernels = [replace(kernel, unstable="a reason") for kernel in KERNELS]
+    with pytest.raises(WebnormError, match="no kernel of rms_norm can run 2x3 float32 on this"):
+        choose(kernels, OPS["rms_norm"], Problem(rows=2, cols=3), BROWSER)

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import webnorm
+from samples import PLATFORM, TUNED_PROBLEM, choice, tuned
+from webnorm.calls import functional, session
+from webnorm.choice import tuning
+from webnorm.choice.tuning import Platform
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import Options, Problem
+
+NORM = OPS["layer_norm"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
+    monkeypatch.setattr(tuning, "PACKAGED", tmp_path / "packaged")
+    return tmp_path
+
+
+# --- the file
+
+
+def test_a_file_gives_back_what_was_written(folder: Path) -> None:
+    given = tuned(choice(), choice(op="rms_norm", speedup=None, percent_of_copy=None))
+    path = tuning.path_of(PLATFORM)
+    assert path == folder / "tunings" / "some-gpu-x-y-vulkan.json"
+    tuning.write(given, path)
+    assert tuning.read(path) == given
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert tuning.forget(path) and not tuning.forget(path)
+
+
+def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEBNORM_TUNINGS")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tuning.path_of(PLATFORM).parent == tmp_path / "webnorm" / "tunings"
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (lambda data: "{", "Expecting property name"),
+        (lambda data: "[]", r"the file is \[\]; expected an object"),
+        (lambda data: {**data, "schema": 2}, "schema is 2; expected 1"),
+        (lambda data: {**data, "date": 3}, "date is 3; expected str"),
+        (lambda data: {**data, "platform": None}, "platform is None; expected an object"),
+        (lambda data: {**data, "platform": {**data["platform"], "wgpu": 1}}, "wgpu is 1; expected str"),
+        (lambda data: {**data, "choices": {}}, "choices is {}; expected a list"),
+        (lambda data: {**data, "choices": [7]}, r"choices\[0\] is 7; expected an object"),
+        (lambda data: entry(data, kernel=None), "kernel is None; expected str"),
+        (
+            lambda data: entry(data, constants={"threads_per_row": True}),
+            "threads_per_row is True",
+        ),
+        (lambda data: entry(data, speedup="2"), "speedup is '2'; expected float"),
+        (lambda data: entry(data, speedup=math.nan), "NaN is no JSON number"),
+        (lambda data: entry(data, speedup=0), "speedup is 0; expected a finite number above 0"),
+        (lambda data: without(data, "speedup"), "speedup is missing; expected float"),
+        (lambda data: without(data, "kernel"), "kernel is missing; expected str"),
+        (lambda data: without(data, "constants"), "constants is None; expected an object"),
+        (lambda data: entry(data, tried=-1), r"tried is -1; expected 0 to 2\^53"),
+        (lambda data: entry(data, tried=10**400), "an integer of 401 digits"),
+        (
+            lambda data: entry(data, kernel="k" * 10**6),
+            "kernel has 1000000 characters; expected 1000 at most",
+        ),
+        (lambda data: problem(data, rows=10**30), r"rows is 1000000000000000000000000000000; expected 0 to"),
+        (lambda data: json.dumps(data).replace('"date"', '"schema": 1, "date"'), "'schema' is there twice"),
+        (lambda data: "[" * 200_000, "more than 32 lists and objects lie within one another"),
+        (lambda data: "[" * 900 + "]" * 900, "more than 32 lists and objects lie within one another"),
+        (lambda data: '{"schema": 1e999}', "1e999 is more than float64 holds"),
+        (lambda data: entry(data, percent_of_copy=-1), "percent_of_copy is -1; expected a finite number"),
+        (lambda data: entry(data, op="layernorm"), "unknown op 'layernorm'; did you mean 'layer_norm'"),
+        (lambda data: problem(data, cols=64.5), "cols is 64.5; expected int"),
+        (lambda data: problem(data, eps="small"), "eps is 'small'; expected float"),
+        (lambda data: problem(data, options={"weight": 3}), "weight is 3; expected bool"),
+        (lambda data: problem(data, options=7), "a problem is not understood"),
+        (
+            lambda data: problem(data, options={"max_workgroups": True}),
+            "max_workgroups is True; expected int",
+        ),
+        (lambda data: problem(data, rows="many"), "rows is 'many'; expected int"),
+        (lambda data: problem(data, cols=0), "cols is 0; expected 1 or more"),
+        (lambda data: problem(data, cols="x"), "a problem is not understood"),
+        (lambda data: problem(data, options={"wieght": True}), "a problem is not understood"),
+    ],
+)
+def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
+    broken: Any, complaint: str, folder: Path
+) -> None:
+    path = tuning.path_of(PLATFORM)
+    tuning.write(tuned(), path)
+    data = broken(json.loads(path.read_text()))
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    with pytest.raises(WebnormError, match=complaint) as error:
+        tuning.resume(path, PLATFORM)
+    said = str(error.value)
+    assert str(path) in said and "\n" not in said and len(said) < 2100
+    assert said.endswith("; delete the file, or run `webnorm tune --forget`")
+    # What is only looked at is no reason to stop.
+    assert tuning.applicable(PLATFORM) == ((), f"{said}; until then it is ignored")
+
+
+def test_options_of_another_version_are_stale_not_broken(folder: Path) -> None:
+    path = tuning.path_of(PLATFORM)
+    tuning.write(tuned(platform=replace(PLATFORM, webnorm="0.0.9")), path)
+    path.write_text(json.dumps(problem(json.loads(path.read_text()), options={"tomorrow": True})))
+    found, note = tuning.applicable(PLATFORM)
+    assert found == () and note is not None and "stale: recorded with webnorm 0.0.9" in note
+
+
+def entry(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**data, "choices": [{**data["choices"][0], **changes}]}
+
+
+def without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {
+        **data,
+        "choices": [{name: data["choices"][0][name] for name in data["choices"][0] if name != key}],
+    }
+
+
+def problem(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return entry(data, problem={**data["choices"][0]["problem"], **changes})
+
+
+# --- which applies
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"driver": "1.3"}, "it is stale: recorded with driver 1.3, this is 1.2"),
+        ({"wgpu": "0.31"}, "it is stale: recorded with wgpu 0.31"),
+        ({"webnorm": "0.0.9"}, "it is stale: recorded with webnorm 0.0.9"),
+        ({"adapter": "Other"}, r"it is of another device, Other \(Vulkan\)"),
+        ({"backend": "D3D12"}, "it is of another device"),
+    ],
+)
+def test_a_stale_or_foreign_file_is_ignored_with_a_word(
+    changes: dict[str, str], word: str, folder: Path
+) -> None:
+    path = tuning.path_of(PLATFORM)
+    tuning.write(tuned(platform=replace(PLATFORM, **changes)), path)
+    found, note = tuning.applicable(PLATFORM)
+    assert found == ()
+    assert note is not None and re.search(word, note) and str(path) in note
+    # `webnorm tune` leaves another device's alone.
+    assert note.endswith("removes it") == ("another device" in word)
+
+
+def test_the_users_file_goes_before_the_packaged_one(folder: Path) -> None:
+    assert tuning.applicable(PLATFORM) == ((), None)
+    # What comes with webnorm is for any driver.
+    packaged = tuned(platform=replace(PLATFORM, driver="0.9"))
+    tuning.write(packaged, folder / "packaged" / PLATFORM.file_name)
+    assert tuning.applicable(PLATFORM) == ((packaged,), None)
+    own = tuned(choice(kernel="naive"))
+    tuning.write(own, tuning.path_of(PLATFORM))
+    assert tuning.applicable(PLATFORM) == ((own, packaged), None)
+
+
+def test_packaged_files_are_named_after_their_devices() -> None:
+    for path in tuning.PACKAGED.glob("*"):
+        assert path.name == tuning.read(path).platform.file_name
+
+
+def test_resuming_goes_on_with_what_holds(folder: Path) -> None:
+    path = tuning.path_of(PLATFORM)
+    assert tuning.resume(path, PLATFORM)[0].choices == ()
+    tuning.write(tuned(), path)
+    assert tuning.resume(path, PLATFORM) == (tuned(), None)
+    fresh, note = tuning.resume(path, replace(PLATFORM, driver="2"))
+    assert fresh.choices == () and fresh.platform.driver == "2"
+    assert note is not None and "stale" in note
+    with pytest.raises(
+        WebnormError, match=r"is not overwritten: it is of another device.*tune --forget` removes"
+    ):
+        tuning.resume(path, replace(PLATFORM, adapter="Other"))
+
+
+def test_a_broken_file_elsewhere_does_not_cost_the_users_own(tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / "other.json"
+    tuning.write(tuned(), path)
+    path.write_text(path.read_text().replace("two_pass", "").replace('"kernel"', '"kernels"'))
+    with pytest.raises(WebnormError, match=re.escape(f"run `webnorm tune --out {path} --forget`")):
+        tuning.resume(path, PLATFORM)
+    assert tuning.forget(path) and not path.exists()
+
+
+@pytest.mark.parametrize("text", ["precious", "{", "[]", '{"schema": 1, "device": {}, "results": []}', "\0"])
+def test_a_file_that_may_be_something_else_is_not_removed(text: str, folder: Path) -> None:
+    path = folder / "other.json"
+    path.write_text(text)
+    with pytest.raises(WebnormError, match=r"other\.json is not removed: it is no tuning; expected a file"):
+        tuning.forget(path)
+    with pytest.raises(WebnormError, match=r"name another file, or delete this one$"):
+        tuning.resume(path, PLATFORM)
+    assert path.read_text() == text
+    with pytest.raises(WebnormError, match="is not removed"):
+        tuning.forget(folder)
+    # In the tunings' folder a file may be broken beyond recognition, if it has a tuning's name.
+    (folder / "tunings").mkdir()
+    assert tuning.forget(path.rename(folder / "tunings" / "gone.json"))
+    notes = folder / "tunings" / "notes.md"
+    notes.write_text(text)
+    with pytest.raises(WebnormError, match="is not removed"):
+        tuning.forget(notes)
+
+
+# --- which choice
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, True),
+        ({"eps": 1.0, "seed": 3, "distribution": "uniform"}, True),
+        ({"rows": 500}, True),
+        ({"rows": 2000}, True),
+        ({"rows": 499}, False),
+        ({"rows": 2001}, False),
+        ({"rows": 0}, False),
+        ({"cols": 65}, False),
+        ({"dtype": "float16"}, False),
+        ({"options": Options(weight_dtype="float32", out_dtype="float32")}, True),
+        ({"options": Options(bias=False)}, False),
+        ({"options": Options(max_workgroups=9)}, False),
+    ],
+)
+def test_a_choice_serves_problems_that_are_alike(changes: dict[str, Any], found: bool) -> None:
+    asked = replace(TUNED_PROBLEM, **changes)
+    assert tuned().matching(NORM, asked) == ([choice()] if found else [])
+    assert tuned().matching(OPS["rms_norm"], asked) == []
+
+
+def test_a_large_choice_serves_whatever_is_larger() -> None:
+    large = Problem(rows=(64 << 20) // 4096, cols=1024)
+    recorded = tuned(choice(large))
+    assert recorded.matching(NORM, replace(large, rows=100 * large.rows))
+    assert recorded.matching(NORM, replace(large, rows=large.rows // 2))
+    assert not recorded.matching(NORM, replace(large, rows=large.rows // 2 - 1))
+
+
+def test_the_nearest_number_of_rows_goes_first() -> None:
+    near, far = choice(replace(TUNED_PROBLEM, rows=900)), choice(replace(TUNED_PROBLEM, rows=600))
+    assert tuned(far, near).matching(NORM, TUNED_PROBLEM) == [near, far]
+
+
+def test_a_new_choice_takes_the_place_of_the_old() -> None:
+    recorded = tuned(choice(), choice(op="rms_norm"))
+    assert recorded.has(NORM, replace(TUNED_PROBLEM, eps=1.0))
+    assert not recorded.has(NORM, replace(TUNED_PROBLEM, rows=999))
+    newer = choice(kernel="naive")
+    assert recorded.having(newer).choices == (choice(op="rms_norm"), newer)
+
+
+# --- from Python
+
+
+def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Device) -> None:
+    x = np.random.default_rng(0).standard_normal((1000, 64), dtype=np.float32)
+    problem = replace(TUNED_PROBLEM, options=Options(weight=False, bias=False))
+    platform = Platform.of(device.adapter.description())
+    tuning.write(tuned(choice(problem), platform=platform), tuning.path_of(platform))
+    for kernel in (None, "auto"):
+        opened = webnorm.open_device(device.adapter)
+        functional.layer_norm(x, 64, kernel=kernel, device=opened)
+        mine = session.session_of(opened)
+        schedule = mine.schedule(opened, mine.wanted(opened, NORM, kernel, problem))
+        assert schedule.shader.variant.kernel.name == "two_pass"
+        assert schedule.shader.variant.constants["threads_per_row"] == 16
+
+    tuning.write(tuned(platform=replace(platform, driver="old")), tuning.path_of(platform))
+    opened = webnorm.open_device(device.adapter)
+    with pytest.warns(UserWarning, match="is ignored: it is stale: recorded with driver old"):
+        functional.layer_norm(x, 64, device=opened)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        functional.layer_norm(x[:1], 64, device=opened)
+        functional.layer_norm(x, 64, kernel="naive", device=webnorm.open_device(device.adapter))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+@pytest.mark.parametrize("text", ["{", "[" * 200_000, None, "a folder", "a pipe"])
+def test_calls_do_without_a_broken_one_and_are_told_once(
+    text: str | None, folder: Path, device: Device
+) -> None:
+    x = np.random.default_rng(0).standard_normal((4, 64), dtype=np.float32)
+    platform = Platform.of(device.adapter.description())
+    path = tuning.path_of(platform)
+    tuning.write(tuned(platform=platform), path)
+    if text is None:
+        path.write_text(path.read_text().replace("speedup", "speed"))
+    elif text.startswith("a "):
+        path.unlink()
+        path.mkdir() if text == "a folder" else os.mkfifo(path)
+    else:
+        path.write_text(text)
+    opened = webnorm.open_device(device.adapter)
+    with pytest.warns(UserWarning, match=re.escape(str(path))) as told:
+        y = functional.layer_norm(x, 64, device=opened)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        functional.layer_norm(x[:1], 64, device=opened)
+    assert np.allclose(y.mean(axis=1), 0, atol=1e-5)
+
+
+def test_a_user_without_a_home_has_no_tunings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("WEBNORM_TUNINGS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    _, note = tuning.applicable(PLATFORM)
+    assert note is not None and note.startswith("this user has no home folder; name a folder")

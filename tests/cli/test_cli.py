@@ -1,0 +1,479 @@
+"""The command from end to end, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import broken
+from commands import webnorm, webnorm_process
+from pages import example
+from webnorm.gpu.device import Device
+
+QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*QUICK, "--kernel", "registres"], "unknown kernel 'registres'; did you mean 'registers'"),
+        ([*QUICK, "--kernel", "atuo"], "unknown kernel 'atuo'; did you mean 'auto'"),
+        ([*QUICK, "-k", "auto", "-c", "threads_per_row=8"], "--constant goes with a kernel's name; auto"),
+        (
+            [*QUICK, "-k", "auto", "--all-constants"],
+            "--all-constants goes with a kernel's name; auto chooses constants by itself",
+        ),
+        (["check", "-k", "auto", "--all-constants"], "--all-constants goes with a kernel's name"),
+        (["bench", "--preset", "transfomer"], "unknown preset 'transfomer'; did you mean 'transformer'"),
+        (["bench", "--preset", "equinox", "--rows", "3"], "--preset names its own op and shapes"),
+        (["bench", "--rows", ""], "--rows is ''; expected a value"),
+        (["show", "naive", "--dtype", ""], "--dtype is ''; expected a value"),
+        (["show", "naive", "--dtype="], "--dtype is ''; expected a value"),
+        (["list", "-o", ""], "-o is ''; expected a value"),
+        (
+            ["export", "layer_norm", "--cols", "8", "--out", "p", "--name", ""],
+            "--name is ''; expected a value",
+        ),
+        (["export", "--lab", "--out", "p", "--eps", "0"], "--lab carries every op and kernel"),
+        (["verify", ""], "an argument is ''; expected a value"),
+        (["compare", "a", "b", "--fail-slower", "inf"], "'--fail-slower': Input should be less"),
+        (["bench", "--rows", "many"], "--rows is 'many'; expected integers separated by commas"),
+        (["bench", "--rows", "8,0", "--profile"], "rows is 0; expected 1 or more: no rows take no time"),
+        (["bench", "--cols", "0"], "cols is 0; expected 1 or more"),
+        (["bench", "--eps", "-1"], "eps is -1.0"),
+        (["bench", "--eps", "nan"], "eps is nan"),
+        (["bench", "--dtype", "float61"], "unknown dtype 'float61'; did you mean 'float16'"),
+        (["bench", "--option", "residul"], "unknown option 'residul'; did you mean 'residual'"),
+        (
+            ["bench", "--option", "max_workgroups=few"],
+            "option max_workgroups is 'few'; expected a whole number",
+        ),
+        (["bench", "--option", "out_dtype=int9"], "unknown out_dtype 'int9'; did you mean 'int8'"),
+        (["bench", "--option", "residual_bias"], "it needs the option residual"),
+        (
+            ["bench", "--op", "rms_norm_backward", "--option", "residual"],
+            "rms_norm_backward has no option residual",
+        ),
+        (["bench", "--option", "max_workgroups=²"], "option max_workgroups is '²'; expected a whole number"),
+        (["bench", "--scale", "2"], "scale is 2.0, which needs an out_dtype of float8"),
+        (["bench", "--eps", "1e39"], "eps is 1e+39"),
+        (["check", "--op", "rms_norm", "-o", "dh"], "rms_norm has no option dh"),
+        (["check", "--dtype", "float32,half"], "unknown dtype 'half'"),
+        (["bench", "--distribution", "norml"], "did you mean 'normal'"),
+        (
+            [*QUICK, "--constant", "thread_per_row=8"],
+            "unknown constant 'thread_per_row'; did you mean 'threads_per_row'",
+        ),
+        (
+            [*QUICK, "--kernel", "two_pass", "--constant", "threads_per_row=9"],
+            "threads_per_row is 9 for kernel",
+        ),
+        ([*QUICK, "--constant", "threads_per_row"], "expected NAME=VALUE"),
+        ([*QUICK, "--json", "none/out.json"], "cannot write none/out.json"),
+        ([*QUICK, "--plot", "out.gif"], "out.gif"),
+        ([*QUICK, "--adapter", "voodoo"], "no adapter 'voodoo'; there is 0: "),
+        (["list", "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
+        ([*QUICK, "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'"),
+        ([*QUICK, "--wgsl", "none"], "none: expected a folder"),
+        (["bench", "--rows", "100000000", "--cols", "1024"], "largest buffer is"),
+        (["check", "--case", "shift"], "unknown case 'shift'"),
+        (["check", "--input", "none.npy"], "none.npy: cannot read the array: No such file"),
+        (["show", "nothing"], "unknown kernel 'nothing'"),
+        (["show", "atuo"], "unknown kernel 'atuo'; did you mean 'auto'"),
+        (["show", "registers", "--cols", "100000"], "more than 64 columns per invocation"),
+        (["show", "registers", "--target", "chrome"], "unknown target 'chrome'"),
+        (["compare", "none.json", "none.json"], "none.json"),
+        (["compare", "none.json", "none.json", "--allow-missing"], "go with --fail-slower PERCENT"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(
+    arguments: list[str], message: str, mistake: Callable[[list[str]], str], tmp_path: Path, device: Device
+) -> None:
+    assert message in mistake(arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    assert "Traceback" in webnorm_process(["show", "nothing", "--debug"], tmp_path).stderr
+    assert webnorm_process(["bench", "--nonsense"], tmp_path).returncode == 2
+
+
+def test_help_answers_at_once(tmp_path: Path) -> None:
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        assert webnorm_process(["--help"], tmp_path).returncode == 0
+        times.append(time.perf_counter() - began)
+    probe = (
+        "import sys, webnorm.cli; print(sorted({'wgpu', 'numpy', 'matplotlib', 'jinja2'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]", f"imported for --help, which took {min(times):.2f} s"
+
+
+def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
+    """It takes 0.2 s to import."""
+    probe = "import sys, webnorm.bench, webnorm.check, webnorm.tune; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert "wgpu.backends.wgpu_native" not in done.stdout.split()
+
+
+def test_bench_profiles_the_fastest_of_each_problem(tmp_path: Path, device: Device) -> None:
+    arguments = [
+        "--rows",
+        "8,16",
+        "--cols",
+        "48",
+        "--budget",
+        "0.2",
+        "--kernel",
+        "naive",
+        "--kernel",
+        "two_pass",
+    ]
+    done = webnorm(["bench", *arguments, "--profile", "--json", "out.json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("where the time goes with") == done.stdout.count("first use: render") == 2
+    results = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert all(result["render_ns"] > 0 for result in results)
+    for rows in (8, 16):
+        mine = [result for result in results if result["problem"]["rows"] == rows and result["op"] != "copy"]
+        fastest = min(mine, key=lambda result: result["median_ns"])
+        assert [result for result in mine if "upload_ns" in result] == [fastest]
+        assert fastest["upload_bytes"] == 4 * 48 * (rows + 2) and fastest["download_bytes"] == 4 * 48 * rows
+
+
+@pytest.mark.opengl
+def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None:
+    files = ["--json", "out.json", "--csv", "out.csv", "--markdown", "out.md", "--plot", "out.svg"]
+    done = webnorm(["bench", "--rows", "8,16", "--cols", "48", "--budget", "0.2", *files], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "registers" in done.stdout and "copy = 100 %" in done.stdout
+    if device.traits.software:
+        assert "not a GPU's" in done.stdout
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert data["complete"] is True and data["host"] == platform.node() and len(data["run"]) == 32
+    assert data["command"].startswith("webnorm bench --rows 8,16 --cols 48") and data["time"].endswith("Z")
+    assert data["schema"] == 1 and data["device"]["adapter"] == device.adapter.name
+    assert {result["problem"]["rows"] for result in data["results"]} == {8, 16}
+    (seed,) = {result["problem"]["seed"] for result in data["results"]}
+    assert done.stdout.endswith(f"drawn with --seed {seed}\n")
+    skipped = [result for result in data["results"] if result["status"] == "skip"]
+    assert all("'subgroups'" in result["reason"] for result in skipped)
+    assert bool(skipped) == ("subgroups" not in device.traits.features)
+    data["results"] = [result for result in data["results"] if result not in skipped]
+    for result in data["results"]:
+        assert result["status"] == "pass" and result["deterministic"]
+        assert result["median_ns"] > 0 and len(result["samples_ns"]) >= 2
+        assert result["bytes"] == 2 * result["problem"]["rows"] * 48 * 4
+        assert result["timing_method"] in ("timestamp", "wall clock") and result["cache"] in ("cold", "warm")
+    assert (tmp_path / "out.svg").read_text().lstrip().startswith("<?xml")
+    same = webnorm(["compare", "out.json", "out.json", "--fail-slower", "0"], tmp_path)
+    assert same.returncode == 0
+    own = [result for result in data["results"] if result["op"] != "copy"]
+    assert same.stdout.startswith("copies of 2 problems: +0.0 % in time")
+    assert same.stdout.count("SAME") >= len(own)
+    assert not {"FASTER", "SLOWER", "UNCLEAR"} & set(same.stdout.split())
+
+    # Times of our own: several runs take long.
+    for result in data["results"]:
+        result.update(samples_ns=[1e6, 1.01e6] * 3, runs=[2, 2, 2], median_ns=1e6, flags=[])
+    (tmp_path / "out.json").write_text(json.dumps(data))
+    slower = deepcopy(data)
+    for result in slower["results"]:
+        if result["op"] != "copy":
+            result.update(samples_ns=[2e6, 2.01e6] * 3, median_ns=2e6)
+    (tmp_path / "slower.json").write_text(json.dumps(slower))
+    assert webnorm(["compare", "out.json", "slower.json"], tmp_path).returncode == 0
+    gate = ["compare", "out.json", "slower.json", "--fail-slower", "20"]
+    refused = webnorm(gate, tmp_path)
+    assert refused.returncode == 1
+    assert f"webnorm: {len(own)} are slower by more than 20 %\n0 of {len(own)} are unclear" in refused.stdout
+    slower["results"] = [result for result in slower["results"] if result["op"] == "copy"]
+    (tmp_path / "slower.json").write_text(json.dumps(slower))
+    assert f"webnorm: {len(own)} are missing in NEW" in webnorm(gate, tmp_path).stdout
+    slower["results"] = data["results"]
+    slower["complete"] = False
+    (tmp_path / "slower.json").write_text(json.dumps(slower))
+    cut = webnorm(gate, tmp_path)
+    assert cut.returncode == 1 and "webnorm: NEW is of a run that was interrupted" in cut.stdout
+    assert webnorm([*gate, "--allow-missing"], tmp_path).returncode == 0
+    slower["device"]["adapter"] = "another"
+    (tmp_path / "slower.json").write_text(json.dumps(slower))
+    foreign = webnorm(["compare", "out.json", "slower.json"], tmp_path)
+    assert foreign.returncode == 2 and all(word in foreign.stderr for word in ("another", "--any-device"))
+    assert webnorm(["compare", "out.json", "slower.json", "--any-device"], tmp_path).returncode == 0
+
+
+def test_runs_are_merged_and_compared(tmp_path: Path, device: Device) -> None:
+    arguments = [*QUICK, "--kernel", "naive", "--runs", "3", "--json", "out.json"]
+    done = webnorm(arguments, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("layer_norm, 8x48") == 1
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert data["complete"] is True
+    for result in data["results"]:
+        assert len(result["runs"]) == 3 and sum(result["runs"]) == len(result["samples_ns"])
+    assert {tuple(result["runs"]) for result in data["results"]} == {tuple(data["results"][0]["runs"])}
+
+
+def test_a_kernel_that_is_skipped_proves_nothing(tmp_path: Path, device: Device) -> None:
+    """As many columns as no workgroup holds."""
+    long = ["--kernel", "registers", "--dtype", "float32"]
+    np.save(tmp_path / "x.npy", np.zeros((1, 100_000), np.float32))
+    for command, done in (
+        (["check", *long[:2], "--input", "x.npy"], "verified"),
+        (["bench", *long, "--rows", "1", "--cols", "100000", "--budget", "0.1"], "timed"),
+    ):
+        nothing = webnorm(command, tmp_path)
+        assert nothing.returncode == 1, nothing.stdout
+        assert nothing.stderr == (
+            f"webnorm: nothing was {done}: everything was skipped (--allow-skipped admits that)\n"
+        )
+        assert webnorm([*command, "--allow-skipped"], tmp_path).returncode == 0
+
+
+def test_json_to_standard_output_is_json_alone(tmp_path: Path, device: Device) -> None:
+    done = webnorm([*QUICK, "--kernel", "naive", "--json", "-"], tmp_path)
+    assert {result["kernel"] for result in json.loads(done.stdout)["results"]} == {"copy", "naive"}
+
+
+def test_a_wrong_kernel_is_exit_1(tmp_path: Path, device: Device) -> None:
+    root = broken.write(tmp_path / "mine", "wrong", "unparsable")
+    arguments = ["--wgsl", str(root), "--kernel", "wrong", "--kernel", "unparsable", "--kernel", "naive"]
+    done = webnorm([*QUICK, *arguments, "--json", "out.json"], tmp_path)
+    assert done.returncode == 1
+    results = {r["kernel"]: r for r in json.loads((tmp_path / "out.json").read_text())["results"]}
+    assert (results["wrong"]["status"], results["unparsable"]["status"]) == ("fail", "error")
+    assert results["naive"]["status"] == "pass" and "median_ns" not in results["wrong"]
+    assert "unparsable.wgsl:" in results["unparsable"]["reason"]
+    checked = webnorm(["check", *arguments, "--case", "rows-1"], tmp_path)
+    assert checked.returncode == 1 and "FAIL" in checked.stdout
+
+
+def test_bench_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
+    """Who is declared unstable breaks no run of others; who is not, does."""
+    path = tmp_path / "out.json"
+    shape = ("--rows", "4", "--cols", "512", "--distribution", "mean1e4", "--budget", "0.05")
+    named = ("--kernel", "one_pass", "--kernel", "registers", "--json", str(path))
+    done = webnorm(["bench", *named, *shape], tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = {one["kernel"]: one for one in json.loads(path.read_text())["results"]}
+    assert (results["one_pass"]["status"], results["one_pass"]["expected"]) == ("fail", True)
+    assert results["registers"]["status"] == "pass"
+
+
+@pytest.mark.opengl
+def test_check_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
+    arguments = [
+        "check",
+        "--kernel",
+        "one_pass",
+        "--kernel",
+        "registers",
+        "--case",
+        "shift-1e4",
+        "--case",
+        "rows-0",
+    ]
+    done = webnorm([*arguments, "--json", "out.json"], tmp_path)
+    assert done.returncode == 0, done.stdout
+    results = json.loads((tmp_path / "out.json").read_text())["results"]
+    (failure,) = [result for result in results if result["status"] == "fail"]
+    assert (failure["kernel"], failure["expected"], failure["case"]) == ("one_pass", True, "shift-1e4")
+    assert "expected" in failure["reason"] and "off by" in failure["reason"]
+
+
+@pytest.mark.opengl
+def test_check_of_what_auto_chooses(tmp_path: Path, device: Device) -> None:
+    check = ["check", "--case", "rows-1", "--case", "shift-1e4", "--json", "-"]
+    for more, most in ((["-k", "auto"], 1), (["-k", "auto", "-k", "naive"], 2)):
+        done = webnorm([*check, *more], tmp_path)
+        assert done.returncode == 0, done.stderr
+        results = json.loads(done.stdout)["results"]
+        assert all(result["op"] == "layer_norm" and result["status"] == "pass" for result in results)
+        cases = [result["case"] for result in results]
+        assert set(cases) == {"rows-1", "shift-1e4"} and max(map(cases.count, cases)) <= most
+
+
+def test_check_of_the_copy(tmp_path: Path, device: Device) -> None:
+    for asked in (["--op", "copy"], ["--kernel", "copy"]):
+        done = webnorm(["check", *asked, "--case", "rows-1", "--json", "-"], tmp_path)
+        assert done.returncode == 0, done.stderr
+        results = json.loads(done.stdout)["results"]
+        assert {(result["op"], result["status"]) for result in results} == {("copy", "pass")}
+
+
+def test_check_of_a_users_array(tmp_path: Path, device: Device) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 40)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "wide.npy", x.astype(np.float64))
+    done = webnorm(["check", "--input", "x.npy", "--json", "-"], tmp_path)
+    assert done.returncode == 0
+    results = json.loads(done.stdout)["results"]
+    assert {(r["problem"]["rows"], r["problem"]["cols"], r["case"]) for r in results} == {(6, 40, "x.npy")}
+    wrong = webnorm(["check", "--input", "wide.npy"], tmp_path)
+    assert wrong.returncode == 2 and "dtype is float64; expected float32" in wrong.stderr
+
+
+@pytest.mark.opengl
+def test_show(tmp_path: Path, device: Device) -> None:
+    shown = webnorm(["show", "registers", "--cols", "768", "--target", "browser"], tmp_path).stdout
+    assert "enable subgroups;" in shown and "const COLS = 768u;" in shown and "layer_norm/registers" in shown
+    difference = webnorm(["show", "registers", "--diff", "two_pass"], tmp_path).stdout
+    assert difference.startswith("--- ") and "\n+" in difference
+    chosen = ["show", "registers", "--cols", "512", "-c", "threads_per_row=16", "--no-bias"]
+    assert "const THREADS = 16u;" in webnorm(chosen, tmp_path).stdout
+
+
+def cost_of(arguments: list[str], folder: Path) -> dict[str, str]:
+    done = webnorm(["show", *arguments, "--cost"], folder)
+    assert done.returncode == 0, done.stderr
+    rows = [line.replace("┃", "│").split("│") for line in done.stdout.splitlines() if "│" in line]
+    return {row[1].strip(): row[2].strip() for row in rows}
+
+
+@pytest.mark.opengl
+def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
+    layout = ["--cols", "512", "-c", "threads_per_row=32"]
+    registers = cost_of(["registers", *layout], tmp_path)
+    # Each of 32 invocations reads four columns again: the pivot's.
+    assert registers["reads of rows per element"] == "1.25"
+    assert registers["writes of rows per element"] == "1"
+    assert registers["reads of parameters per element"] == "2"
+    # Without subgroups each invocation has a place of its own, and sums are joined in two halves.
+    places, barriers = (8, "2") if device.subgroup_size else (32, "4")
+    assert int(registers["workgroup memory, bytes"]) == places * 4 + places * 8
+    assert registers["barriers per row"] == ("0" if (device.subgroup_size or 0) >= 32 else barriers)
+    two_pass = cost_of(["two_pass", *layout], tmp_path)
+    assert (
+        two_pass["reads of rows per element"] == "3.06"
+    )  # three sweeps, and each invocation reads the pivot
+    assert two_pass["barriers per row"] == "4"
+    assert two_pass["subgroup operations per row"] == "0"
+    assert cost_of(["naive", "--no-weight", "--no-bias"], tmp_path)["reads of parameters per element"] == "0"
+
+
+def test_the_cost_of_a_gradient(tmp_path: Path, device: Device) -> None:
+    """x and dy are read once and dx is written once."""
+    cost = cost_of(["registers", "--op", "layer_norm_backward", "--cols", "256"], tmp_path)
+    assert cost["reads of rows per element"] == "2"
+    assert cost["writes of rows per element"] == "1"
+    assert cost["barriers per row"] == "not counted"
+
+
+def test_raw_access_is_not_counted(tmp_path: Path, device: Device) -> None:
+    text = broken.NAIVE.replace(
+        "let d = where_live(load_input(row, j, thread) - mean", "let d = where_live(x[row * COLS + j] - mean"
+    )
+    assert text != broken.NAIVE
+    (tmp_path / "layer_norm").mkdir()
+    (tmp_path / "layer_norm" / "raw.wgsl").write_text(text)
+    cost = cost_of(["layer_norm/raw.wgsl"], tmp_path)
+    assert cost["reads of rows per element"] == "not counted"
+    assert cost["writes of rows per element"] == "1"
+
+
+def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path, device: Device) -> None:
+    example(tmp_path)
+    done = webnorm(["list", "--wgsl", "mykernels"], tmp_path)
+    assert done.returncode == 0
+    assert "pairs" in done.stdout and "registers" in done.stdout and "unstable" in done.stdout
+
+
+def test_list_for_an_op_a_dtype_and_options(tmp_path: Path, device: Device) -> None:
+    narrow = webnorm(["list", "--op", "rms_norm", "--dtype", "float16", "-o", "residual"], tmp_path)
+    assert narrow.returncode == 0
+    assert "│rms_norm/" in narrow.stdout and "│layer_norm/" not in narrow.stdout
+    gradients = webnorm(["list", "-o", "dh"], tmp_path).stdout
+    assert "layer_norm_backward" in gradients and "rms_norm_backward" in gradients and "copy" not in gradients
+
+
+@pytest.mark.opengl
+def test_doctor(tmp_path: Path, device: Device) -> None:
+    done = webnorm(["doctor"], tmp_path)
+    assert done.returncode == 0
+    assert device.adapter.name.split()[0] in done.stdout
+    assert f"{device.subgroup_size or 'no subgroups'} (probed)" in done.stdout
+    assert "XDG_RUNTIME_DIR" not in done.stderr
+    mended = webnorm(["doctor", "--mend"], tmp_path)
+    assert mended.returncode == 0 and mended.stdout.endswith(f" {device.adapter}\n")
+
+
+def test_doctor_without_an_adapter(tmp_path: Path) -> None:
+    """A Vulkan loader that is pointed at no driver, and no OpenGL: what a bare machine looks like."""
+    nothing = {
+        "VK_ICD_FILENAMES": "/none",
+        "VK_DRIVER_FILES": "/none",
+        "WGPU_BACKEND": "vulkan",
+        "EGL_PLATFORM": "none",
+    }
+    probe = "from webnorm.gpu.device import adapters; print(len(adapters()))"
+    environment = {
+        **os.environ,
+        **nothing,
+        "LIBGL_DRIVERS_PATH": "/none",
+        "GBM_BACKENDS_PATH": "/none",
+        "__EGL_VENDOR_LIBRARY_FILENAMES": "/none",
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True
+    )
+    if found.stdout.strip() != "0":
+        pytest.skip("the adapters of this system cannot be hidden by environment variables")
+    done = subprocess.run(
+        [sys.executable, "-m", "webnorm", "doctor"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--mend" in done.stdout or "No WebGPU adapter" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way on Windows")
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, device: Device) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "webnorm",
+        "bench",
+        "--rows",
+        "8,16,24,32,40,48",
+        "--cols",
+        "48,64,80",
+        "--kernel",
+        "naive",
+        "--budget",
+        "2",
+        "--json",
+        "out.json",
+    ]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(600):
+        if (tmp_path / "out.json").exists():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "webnorm: interrupted; what was finished is kept\n"
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert data["complete"] is False
+    finished = {(r["problem"]["rows"], r["problem"]["cols"]) for r in data["results"]}
+    assert 1 <= len(finished) < 18

@@ -1,0 +1,444 @@
+"""When to begin, what waits for what, when to stop, statistics and flags; the clock is the test's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import wgpu
+from card import Card
+
+from testbed import kernel_named
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device, Traits, open_device
+from webnorm.gpu.plan import Plan, compile_shader
+from webnorm.gpu.stopwatch import Dispatches, Stopwatch
+from webnorm.kernels.kernel import Variant, default_variant
+from webnorm.kernels.render import render_shader
+from webnorm.lab import lab
+from webnorm.lab.bench import against_copy, sets_for
+from webnorm.lab.board import Board
+from webnorm.lab.proof import SUSPICIOUS_PERCENT, Running
+from webnorm.lab.results import Calls, Result, drift_remarks
+from webnorm.norms.ops import OPS, make_inputs, plain
+from webnorm.norms.problem import Problem
+
+GPU = Traits(frozenset(), 1024, 32768, software=False)
+CPU = Traits(frozenset(), 1024, 32768, software=True)
+
+
+def rounds_until_enough(
+    sample: float, jitter: float, rule: timing.Rule, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, float]:
+    """Rounds and seconds until the rule says stop, for a plan whose samples take `sample` seconds."""
+    now = 0.0
+    monkeypatch.setattr(timing, "clock", lambda: now)
+    samples: list[list[float]] = [[], []]
+    began = timing.clock()
+    while not timing.enough(samples, rule, began):
+        for index, own in enumerate(samples):
+            own.append(100.0 + (jitter if (len(own) + index) % 2 else 0.0))
+            now += sample
+    return len(samples[0]), now
+
+
+def test_quiet_samples_stop_after_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = timing.Rule(least=7, most=50, spread=0.01, budget_s=100)
+    assert rounds_until_enough(0.001, 0.0, rule, monkeypatch)[0] == 7
+
+
+def test_noise_asks_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = timing.Rule(least=5, most=1000, spread=0.01, budget_s=1e9)
+    some, _ = rounds_until_enough(0.001, 5.0, rule, monkeypatch)
+    more, _ = rounds_until_enough(0.001, 20.0, rule, monkeypatch)
+    assert 5 < some < more < 1000
+
+
+def test_the_most_rounds_and_the_budget_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy = timing.Rule(least=5, most=12, spread=1e-9, budget_s=1e9)
+    assert rounds_until_enough(0.001, 50.0, noisy, monkeypatch)[0] == 12
+    short = timing.Rule(least=5, most=10**6, spread=1e-9, budget_s=3.0)
+    rounds, seconds = rounds_until_enough(0.5, 50.0, short, monkeypatch)
+    assert (rounds, seconds) == (3, 3.0)
+
+
+def test_statistics() -> None:
+    found = timing.statistics([5.0, 1.0, 2.0, 3.0, 4.0, 6.0])
+    assert (found.median, found.p20, found.p80) == (3.5, 2.0, 5.0)
+    assert found.spread == pytest.approx(3 / 3.5)
+
+
+def test_flags() -> None:
+    assert timing.flags([100.0] * 30) == ()
+    assert timing.flags([100.0, 150.0] * 15) == ("noisy",)
+    assert "throttled" in timing.flags([100.0] * 20 + [130.0] * 10)
+    assert timing.flags([100.0] * 5) == ()
+    assert timing.flags([100.0, 200.0, 100.0, 200.0]) == ("few samples",)
+
+
+def result(op: str, gbps: float | None) -> Result:
+    status = "pass" if gbps else "fail"
+    return Result(op=op, kernel=op, constants={}, problem=Problem(rows=1, cols=1), status=status, gbps=gbps)  # type: ignore[arg-type]
+
+
+def test_the_best_copy_counts_and_too_good_is_suspicious() -> None:
+    """On any adapter: a program on the CPU has no more memory than its copy has."""
+    found = against_copy(
+        [
+            result("copy", 50.0),
+            result("copy", 100.0),
+            result("a", 90.0),
+            result("b", SUSPICIOUS_PERCENT + 1),
+            result("c", None),
+        ]
+    )
+    assert [one.percent_of_copy for one in found] == [50.0, 100.0, 90.0, SUSPICIOUS_PERCENT + 1, None]
+    assert [one.flags for one in found] == [(), (), (), ("suspicious",), ()]
+
+
+COPY = OPS["copy"]
+
+
+def test_sets_keep_the_cache_out_on_gpus_only() -> None:
+    small, large = Problem(rows=1024, cols=1024), Problem(rows=65536, cols=4096)
+    assert sets_for(COPY, small, CPU) == 1
+    assert sets_for(COPY, small, GPU) == 128
+    assert sets_for(COPY, Problem(rows=1, cols=1), GPU) == 1024
+    assert sets_for(COPY, large, GPU) == 1
+    assert sets_for(COPY, Problem(rows=65536, cols=1024), GPU) == 2
+
+
+def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> None:
+    plain = open_device(without=frozenset({"timestamp-query"}))
+    assert not plain.timestamps
+    problem = Problem(rows=64, cols=256)
+    variant = default_variant(kernel_named("two_pass"), problem, plain.traits)
+    job = lab.TimingJob(
+        problem, (lab.VariantSpec.of(variant),), (), sets=2, rule=timing.Rule(least=2, most=2)
+    )
+    (found,) = [event for event in lab.time_variants(plain, job) if isinstance(event, lab.Found)]
+    assert found.result.timing_method == "wall clock"
+    assert found.result.median_ns and found.result.median_ns > 0
+    assert found.result.cache == "warm" and (found.result.dispatches_per_sample or 0) >= 1
+    assert found.result.deterministic
+
+
+def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffers that were timed are compared: here the timed run is another kernel's in disguise."""
+    problem = Problem(rows=8, cols=64)
+    variant = default_variant(kernel_named("naive"), problem, device.traits)
+    honest = Stopwatch.submit
+    stray = default_variant(kernel_named("copy"), problem, device.traits)
+
+    def dishonest(self: Stopwatch, plan: Dispatches, dispatches: range) -> timing.Reading:
+        if not isinstance(plan, Plan):
+            return honest(self, plan, dispatches)
+        shader = render_shader(stray, plain(problem), "native", device.traits)
+        x, y = ({name: plan.buffers[name]} for name in ("x", "y"))
+        return honest(self, Plan(device, shader, x, y, compile_shader(device, shader)), dispatches)
+
+    monkeypatch.setattr(Stopwatch, "submit", dishonest)
+    job = lab.TimingJob(
+        problem, (lab.VariantSpec.of(variant),), (), sets=1, rule=timing.Rule(least=1, most=1)
+    )
+    (found,) = [event for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+    assert found.result.status == "fail" and found.result.deterministic is False
+    assert found.result.median_ns is None
+
+
+# --- a device that slows down when it idles
+
+
+def run_on(card: Card, pace: timing.Pace, rule: timing.Rule, **samplers: timing.Sampler) -> dict[str, float]:
+    """The medians of what takes turns on a card."""
+    samples: list[list[float]] = [[] for _ in samplers]
+    for _ in timing.take_turns(list(samplers.values()), samples, rule, pace):
+        pass
+    return {name: float(np.median(own)) for name, own in zip(samplers, samples, strict=True)}
+
+
+RULE = timing.Rule(least=10, most=50, settle_s=0.5)
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+    card = Card()
+    monkeypatch.setattr(timing, "clock", card.clock)
+    return card
+
+
+def paced(card: Card, settle_s: float = RULE.settle_s) -> timing.Pace:
+    return timing.Pace(card.sampler("copy", 100.0), settle_s)
+
+
+@pytest.mark.parametrize("idle", [0.0, 0.3, 10.0, 3600.0])
+def test_a_figure_does_not_depend_on_how_long_the_device_idled(idle: float, card: Card) -> None:
+    run_on(card, paced(card), RULE, copy=card.sampler("copy", 100.0))
+    card.now += idle
+    found = run_on(card, paced(card), RULE, copy=card.sampler("copy", 100.0), a=card.sampler("a", 70.0))
+    assert found == pytest.approx({"copy": 100.0, "a": 70.0}, rel=1e-3)
+
+
+def test_the_card_of_these_tests_shows_a_stopwatch_that_does_not_settle(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: without the pace a figure is that of another clock, as an H200's was."""
+    monkeypatch.setattr(timing.Pace, "ready", lambda self: None)
+    found = run_on(card, paced(card), RULE, a=card.sampler("a", 70.0))
+    assert found["a"] > 1.5 * 70.0
+
+
+def test_agreement_over_less_than_the_plateau_is_the_wrong_clock(card: Card) -> None:
+    """Why Rule.settle_s is so long: for a fifth of it the lowest clock stands still, and is believed."""
+    found = run_on(card, paced(card, RULE.settle_s / 5), RULE, a=card.sampler("a", 70.0))
+    assert found["a"] > 1.5 * 70.0
+
+
+@pytest.mark.parametrize("pause", [0.2, 2.0, 30.0])
+def test_after_a_pause_of_the_host_the_device_is_brought_back(pause: float, card: Card) -> None:
+    pace, plain = paced(card), card.sampler("a", 70.0)
+    samples: list[list[float]] = [[]]
+    for event in timing.take_turns([plain], samples, RULE, pace):
+        if isinstance(event, timing.Round) and event.done == 5:
+            card.now += pause
+    # The sample that was under way during the pause began before it.
+    assert samples[0] == pytest.approx([70.0] * len(samples[0]), rel=1e-3)
+    assert pace.settled
+
+
+def test_a_pause_that_cost_nothing_costs_three_samples(card: Card) -> None:
+    pace = paced(card)
+    pace.ready()
+    card.told.clear()
+    card.now += 0.3
+    pace.ready()
+    assert card.told.count("submit copy") == 3
+    pace.ready()
+    assert card.told.count("submit copy") == 3
+
+
+def test_a_device_that_never_comes_to_rest_is_said_to_be_unsettled(card: Card) -> None:
+    card.plateau, card.rise = 0.0, 20.0
+    pace = paced(card)
+    began = card.now
+    pace.ready()
+    assert not pace.settled
+    assert card.now - began == pytest.approx(pace.limit_s, abs=0.1)
+
+
+def test_a_yardstick_of_seconds_is_not_called_unsettled(card: Card) -> None:
+    card.worked = 100.0
+    card.free = card.now
+    pace = timing.Pace(card.sampler("copy", 100.0, seconds=3.0), 0.5)
+    pace.ready()
+    assert pace.settled and card.told.count("submit copy") <= 6
+
+
+def test_noise_is_no_reason_to_wait(card: Card) -> None:
+    """A busy machine's samples scatter; their halves agree as far as that lets them."""
+    rng = np.random.default_rng(0)
+
+    def noisy() -> timing.Reading:
+        card.now += 1e-3
+        return lambda: float(rng.lognormal(4.6, 0.3))
+
+    began = card.now
+    pace = timing.Pace(noisy, 0.1)
+    pace.ready()
+    assert pace.settled and card.now - began < 1.0
+
+
+def test_the_next_sample_is_under_way_before_the_last_is_read(card: Card) -> None:
+    pace = paced(card)
+    pace.ready()
+    card.told.clear()
+    card.starved = 0.0
+    run_on(card, pace, RULE, a=card.sampler("a", 70.0), b=card.sampler("b", 90.0))
+    turns = [f"{what} {name}" for name in "ab" for what in ("submit", "read")]
+    assert card.told[:6] == ["submit a", "submit b", "read a", "submit a", "read b", "submit b"]
+    assert {*card.told} == {*turns}
+    assert card.starved < 1e-3
+
+
+def test_what_is_sampled_between_rounds_finds_an_empty_queue(card: Card) -> None:
+    pace, rounds = paced(card), []
+    samples: list[list[float]] = [[], []]
+
+    def between() -> None:
+        assert card.free <= card.now
+        rounds.append([len(own) for own in samples])
+
+    samplers = [card.sampler("a", 70.0), card.sampler("b", 90.0)]
+    for _ in timing.take_turns(samplers, samples, RULE, pace, between):
+        pass
+    assert rounds == [[n, n] for n in range(1, len(samples[0]) + 1)]
+
+
+def test_drift_is_told_from_noise() -> None:
+    rng = np.random.default_rng(0)
+    assert not timing.drifting([100.0] * 30)
+    assert timing.drifting([100.0] * 15 + [105.0] * 15)
+    assert timing.drifting([105.0] * 15 + [100.0] * 15)
+    assert not timing.drifting([100.0, 110.0])
+    noisy = [float(one) for one in 100 * rng.lognormal(0, 0.3, 30)]
+    assert not timing.drifting(noisy)
+    assert timing.drift([100.0] * 10 + [110.0] * 10) == pytest.approx(0.1)
+
+
+# --- one problem, then the next
+
+
+class Recorder:
+    """A compute pass on a device that runs dispatches at a time where wgpu puts no barrier between them.
+
+    wgpu tracks whole buffers: a dispatch waits for the one before if both bind a buffer that may be written.
+    """
+
+    def __init__(self, writable: dict[int, set[int]]) -> None:
+        self.writable, self.group = writable, 0
+        self.last: set[int] = set()
+        self.waited: list[bool] = []
+
+    def set_pipeline(self, pipeline: object) -> None:
+        pass
+
+    def set_bind_group(self, index: int, group: object) -> None:
+        self.group = id(group)
+
+    def dispatch_workgroups(self, *counts: int) -> None:
+        now = self.writable[self.group]
+        self.waited.append(bool(now & self.last))
+        self.last = now
+
+
+@pytest.mark.parametrize(("calls", "waits"), [("one by one", True), ("at once", False)])
+@pytest.mark.parametrize("name", ["registers", "streaming"])
+def test_a_call_waits_for_the_one_before(
+    name: str, calls: Calls, waits: bool, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dispatches on sets of their own overlap on a GPU, and no caller sees the time that they take then."""
+    problem = Problem(rows=8, cols=64)
+    op = OPS["layer_norm"]
+    writable: dict[int, set[int]] = {}
+    kept = []
+    original = type(device.handle).create_bind_group
+
+    def spying(handle: Any, *, layout: Any, entries: Any, **more: Any) -> Any:
+        group = original(handle, layout=layout, entries=entries, **more)
+        kept.append(group)
+        buffers = [entry["resource"]["buffer"] for entry in entries]
+        may_write = wgpu.BufferUsage.STORAGE
+        writable[id(group)] = {id(b) for b in buffers if b.usage & may_write and b not in inputs()}
+        return group
+
+    board = Board(device, problem, make_inputs(op, problem), (), sets=4, calls=calls)
+
+    def inputs() -> list[Any]:
+        return [] if board._inputs is None else [b for own in board._inputs.buffers.values() for b in own]
+
+    monkeypatch.setattr(type(device.handle), "create_bind_group", spying)
+    plan = board.prepare(default_variant(kernel_named(name), problem, device.traits))
+    recorder = Recorder(writable)
+    for index in range(8):
+        plan.encode(recorder, index)
+    assert recorder.waited == [False] + [waits] * 7
+
+
+def test_calls_one_by_one_are_as_right(device: Device) -> None:
+    """The buffer that they share is bound behind the shader's own."""
+    problem = Problem(rows=8, cols=64)
+    variant = default_variant(kernel_named("registers", "layer_norm_backward"), problem, device.traits)
+    spec = lab.VariantSpec.of(variant)
+    for calls in ("one by one", "at once"):
+        job = lab.TimingJob(problem, (spec,), (), 3, timing.Rule(least=2, most=2, settle_s=0), calls)
+        (found,) = [event for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+        assert (found.result.status, found.result.calls) == ("pass", calls)
+
+
+def test_samples_go_on_with_the_sets_where_the_last_one_stopped(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample that began anew would leave the first sets in the cache, and others out."""
+    problem = Problem(rows=8, cols=64)
+    board = Board(device, problem, make_inputs(OPS["layer_norm"], problem), (), sets=5)
+    plan = board.prepare(default_variant(kernel_named("naive"), problem, device.traits))
+    stopwatch = Stopwatch(device)
+    monkeypatch.setattr(Stopwatch, "dispatches", lambda self, plan, turns: 3)
+    sampler, _ = stopwatch.sampler(plan)
+    taken: list[int] = []
+    encode = Plan.encode
+
+    def spying(self: Plan, compute: Any, index: int = 0) -> None:
+        taken.append(index % self.sets)
+        encode(self, compute, index)
+
+    monkeypatch.setattr(Plan, "encode", spying)
+    for _ in range(5):
+        assert sampler()() > 0
+    assert taken == [0, 1, 2, 3, 4] * 3
+
+
+@pytest.mark.parametrize(("after", "flagged"), [(1e5, False), (8e4, True)])
+def test_figures_beside_copies_that_drifted_are_flagged(
+    after: float, flagged: bool, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that becomes faster in the middle of a run: it had not come to rest."""
+    problem = Problem(rows=8, cols=64)
+    specs = tuple(
+        lab.VariantSpec.of(default_variant(kernel_named(name, op), plain(problem), device.traits))
+        for name, op in (("copy", "copy"), ("naive", "layer_norm"))
+    )
+    taken = itertools.count()
+
+    def moving(self: Stopwatch, plan: Plan, dispatches: range) -> timing.Reading:
+        took = 1e5 if next(taken) < 60 else after
+        return lambda: took
+
+    monkeypatch.setattr(Stopwatch, "submit", moving)
+    monkeypatch.setattr(lab, "proved", lambda board, stopwatch, pace, one, *usual: one.result)
+    monkeypatch.setattr(lab, "usual_extra", lambda *_: 0.0)
+    job = lab.TimingJob(problem, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
+    found = [event.result for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+    assert [("drifting" in one.flags) for one in found] == [flagged] * 2
+    (shown,) = drift_remarks(found)
+    assert shown.startswith(f"copy at the end of the run: {100 * (after / 1e5 - 1):+.1f} % ")
+
+
+@pytest.mark.parametrize(
+    ("remembers", "proofs", "rest"),
+    [(False, ["256", "naive"], ["1024", "64"]), (True, ["256", "1024", "naive"], ["64"])],
+)
+def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
+    remembers: bool, proofs: list[str], rest: list[str], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fastest, and where that fails the next; the bits of the slower ones are compared all the same."""
+    problem = Problem(rows=8, cols=64)
+    took = {64: 3e5, 256: 1e5, 1024: 2e5}
+    copies = [Variant(kernel_named("copy", "copy"), {"workgroup_size": size, "accesses": 1}) for size in took]
+    naive = default_variant(kernel_named("naive", "layer_norm"), problem, device.traits)
+    seen: dict[str, list[str]] = {"proved": [], "ends": []}
+
+    def sampled(self: Stopwatch, plan: Plan, dispatches: range) -> timing.Reading:
+        return lambda: took.get(plan.shader.variant.constants["workgroup_size"], 4e5)
+
+    def proof(kind: str) -> Callable[..., Result]:
+        def found(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running, *usual: Any) -> Result:
+            name = str(one.result.constants["workgroup_size"]) if one.result.roofline else one.result.kernel
+            seen[kind].append(name)
+            wrong = remembers and (kind, name) == ("proved", "256")
+            return replace(one.result, status="fail") if wrong else one.result
+
+        return found
+
+    monkeypatch.setattr(Stopwatch, "submit", sampled)
+    monkeypatch.setattr(lab, "usual_extra", lambda *_: 0.0)
+    for kind in seen:
+        monkeypatch.setattr(lab, kind, proof(kind))
+    specs = tuple(map(lab.VariantSpec.of, [*copies, naive]))
+    job = lab.TimingJob(problem, specs, (), 1, timing.Rule(least=3, most=3, settle_s=0))
+    assert sum(isinstance(event, lab.Found) for event in lab.time_variants(device, job)) == len(specs)
+    assert seen == {"proved": proofs, "ends": rest}

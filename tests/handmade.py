@@ -1,0 +1,33 @@
+"""Kernels written for a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed import GPU
+from webnorm.kernels.kernel import default_variant, load
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.norms.problem import Problem
+
+HEADER = """// /// webnorm
+// summary = "A test."
+// differs = "Nothing."
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = "8"
+// workgroup_count = "rows"
+// ///
+"""
+
+
+SIMPLE = Problem(rows=2, cols=8)
+
+
+def shader_of(folder: Path, body: str, lib: dict[str, str] | None = None) -> Shader:
+    path = folder / "layer_norm" / "mine.wgsl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(HEADER + body)
+    (folder / "lib").mkdir(exist_ok=True)
+    for name, text in (lib or {}).items():
+        (folder / "lib" / name).write_text(text)
+    return render_shader(default_variant(load(path), SIMPLE, GPU), SIMPLE, "native", GPU)

@@ -1,0 +1,365 @@
+"""Every kernel, by discovery, against the corpus: a file dropped into wgsl/ is tested without more ado."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from testbed import (
+    FAMILIES,
+    KERNELS,
+    NORMS,
+    STABLE,
+    answers,
+    compute,
+    covering,
+    judge_rows,
+    kernel_named,
+    nearest,
+    needs,
+    rows_of,
+    run,
+    suited,
+    widened,
+)
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, runnable_variants
+from webnorm.kernels.render import render_shader
+from webnorm.lab.check import must_fail
+from webnorm.norms.corpus import CASES, OPTION_CASES, OPTION_GRID, Case, problems
+from webnorm.norms.ops import OPS, Op, complete_inputs, make_inputs
+from webnorm.norms.problem import DTYPES, STORAGE, Options, Problem, draw_x
+
+
+def stacked(op: Op, dtype: str) -> Iterator[tuple[tuple[Case, ...], Problem]]:
+    """The corpus but for its cases of options, with those that are alike as rows of one array. So a text is
+    compiled once for many values, and each row has neighbours that may leak into it.
+    """
+    stacks: dict[object, list[tuple[Case, Problem]]] = {}
+    for case, problem in widened([case for case in CASES if case not in OPTION_CASES], op, dtype):
+        stacks.setdefault((case.options, case.eps, problem.cols), []).append((case, problem))
+    for stack in stacks.values():
+        rows = sum(problem.rows for _, problem in stack)
+        yield tuple(case for case, _ in stack), replace(stack[0][1], rows=rows)
+
+
+def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[Case, Problem]]:
+    """Each option that a kernel takes, once: which of its row lengths and which type goes by turns, so that
+    nine kernels try all.
+    """
+    lengths = len({case.shape for case in OPTION_GRID})
+    options = [OPTION_GRID[at : at + lengths] for at in range(0, len(OPTION_GRID), lengths)]
+    options += [(case,) for case in OPTION_CASES if case not in OPTION_GRID]
+    for at, cases in enumerate(options, turn):
+        layouts = [*itertools.product(cases, STORAGE)]
+        found = problems_in_turn(kernel, layouts[at % len(layouts) :] + layouts[: at % len(layouts)])
+        yield from itertools.islice(found, 1)
+
+
+def problems_in_turn(kernel: Kernel, layouts: Sequence[tuple[Case, str]]) -> Iterator[tuple[Case, Problem]]:
+    """Those that the kernel takes as they are."""
+    for case, dtype in layouts:
+        for found in problems([case], kernel.op, [dtype]):
+            if suited(kernel, found[1]) == found[1]:
+                yield found
+
+
+def cases() -> list[Any]:
+    """Every kernel on every case in float32, and the kernels of one name, which read rows alike, on every row
+    length between them; in the narrower types on the cases that are rows of one array, and on every fourth of
+    the others, which take turns; options have turns of their own.
+    """
+    found = []
+    twins = [kernel for family in FAMILIES.values() if len(family) == 2 for kernel in family]
+    for backward in (False, True):
+        family = [kernel for kernel in KERNELS if not kernel.op.exact and kernel.op.backward == backward]
+        for turn, kernel in enumerate(family):
+            trials = [*stacked(kernel.op, "float32")]
+            if kernel in twins:
+                lengths = [trial for trial in trials if trial[0][0].name.startswith("cols-")]
+                trials = [trial for trial in trials if trial not in lengths[kernel.op.has_mean :: 2]]
+            for dtype, first in (("float16", turn), ("bfloat16", turn + 2)):
+                narrow = [*stacked(kernel.op, dtype)]
+                trials += [one for at, one in enumerate(narrow) if len(one[0]) > 1 or at % 4 == first % 4]
+            trials += [((case,), problem) for case, problem in option_turns(kernel, turn)]
+            for stack, problem in trials:
+                name = stack[0].name + (f"+{len(stack) - 1}" if len(stack) > 1 else "")
+                found.append(
+                    pytest.param(kernel, stack, problem, id=f"{kernel.label}-{name}-{problem.dtype}")
+                )
+    return found
+
+
+@pytest.mark.parametrize(("kernel", "stack", "problem"), cases())
+def test_corpus(kernel: Kernel, stack: tuple[Case, ...], problem: Problem, device: Device) -> None:
+    variant = default_variant(kernel, problem, device.traits)
+    refusal = variant.refusal(problem, device.traits)
+    if refusal is not None:
+        pytest.skip(refusal)
+    shader = render_shader(variant, problem, "native", device.traits)
+    arrays = rows_of(stack, kernel.op, problem)
+    outputs = compute(device, shader, arrays)
+    expected = answers(shader, arrays, outputs)
+    wrong = {}
+    first = 0
+    for case in stack:
+        rows = slice(first, first := first + case.shape[0])
+        accuracy = judge_rows(shader, outputs, expected, rows)
+        if kernel.unstable is None and not accuracy.ok:
+            wrong[case.name] = accuracy.reason
+        elif must_fail(kernel, case, problem):
+            assert not accuracy.ok, f"one_pass passed {case.name}, which its formula cannot"
+    assert first == problem.rows
+    assert not wrong
+
+
+def test_the_corpus_is_sound() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert sum(case.breaks_one_pass for case in CASES) >= 8
+    for op in (op for op in OPS.values() if not op.exact):
+        for case, problem in problems(CASES, op, ("float32", "float16")):
+            first, again = case.draw(op, problem), case.draw(op, problem)
+            read = {tensor.name for tensor in op.present(problem) if tensor.access == "read"}
+            assert set(first) == read
+            for tensor in op.present(problem):
+                if tensor.access == "read":
+                    assert first[tensor.name].shape == tensor.shape(problem)
+                    assert np.array_equal(first[tensor.name], again[tensor.name], equal_nan=True)
+
+
+def test_every_option_of_every_op_has_a_case() -> None:
+    for op in (op for op in OPS.values() if not op.exact):
+        asked = [problem.options for _, problem in problems(CASES, op, ("float16",))]
+        for name in op.options:
+            assert len({getattr(options, name) for options in asked}) > 1, f"{op.name}: {name}"
+
+
+@pytest.mark.parametrize("dtype", STORAGE)
+@pytest.mark.parametrize("name", ["layer_norm/registers", "layer_norm_backward/registers"])
+def test_a_row_of_one_value_bears_a_division_that_rounds(name: str, dtype: str, device: Device) -> None:
+    """WGSL allows a quotient 2.5 units in the last place. Where the mean's second word is off by so little,
+    spread - low² of a row of one value is not 0 but some 1e8, and rstd next to nothing. 188 times the
+    reciprocal of 188 is not 1 in float32.
+    """
+    op, path = name.split("/")
+    kernel = kernel_named(path, op)
+    values = [3.3, 1234.0, 12345.0, 40000.0] if dtype == "float16" else [1e15, 3.7e14, 1.7e15, 123456.7]
+    for cols in (188, 8092):
+        options = Options(weight=False, bias=False, return_stats=not kernel.op.backward)
+        problem = Problem(rows=4, cols=cols, dtype=dtype, distribution="given", options=options, eps=1e-7)
+        x = np.broadcast_to(np.array(values)[:, None], (4, cols)).astype(DTYPES[dtype])
+        arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(0))
+        shader = render_shader(
+            default_variant(kernel, problem, device.traits), problem, "native", device.traits
+        )
+        quotient, product = "deviation / f32(COLS)", "deviation * PER_COLUMN"
+        assert quotient in shader.text
+        outputs = compute(device, replace(shader, text=shader.text.replace(quotient, product)), arrays)
+        accuracy = judge_rows(shader, outputs, answers(shader, arrays, outputs), slice(0, 4))
+        assert accuracy.ok, f"{cols}: {accuracy.reason}"
+
+
+@pytest.mark.parametrize("cols", [61, 70, 256])
+@pytest.mark.parametrize("op", [name for name, op in OPS.items() if not op.exact])
+def test_native_f16(op: str, cols: int, device: Device) -> None:
+    """The second encoding of float16, WGSL's own type."""
+    needs(device, ["shader-f16"])
+    kernel = kernel_named("registers", op)
+    extra = ("dh", "residual_bias") if kernel.op.backward else ("residual", "return_stats")
+    for options in ((), extra, ("weight_dtype=float32",)):
+        problem = Problem(rows=31, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options))
+        variant = nearest(kernel, problem, device.traits, native_f16=1)
+        text = render_shader(variant, problem, "native", device.traits).text
+        assert "enable f16;" in text and "vec4<f16>(value)" in text
+        _, accuracy = run(device, variant, problem)
+        assert accuracy.ok, accuracy.reason
+
+
+@pytest.mark.opengl
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("kernel", NORMS, ids=lambda kernel: kernel.name)
+def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
+    kernel: Kernel, value: float, device: Device
+) -> None:
+    problem = Problem(rows=9, cols=70)
+    variant = default_variant(kernel, problem, device.traits)
+    needs(device, variant.features(problem, device.traits))
+    arrays = make_inputs(kernel.op, problem)
+    healthy, _ = run(device, variant, problem, arrays)
+    arrays["x"][4, 33] = value
+    poisoned, _ = run(device, variant, problem, arrays)
+    others = np.arange(9) != 4
+    np.testing.assert_array_equal(poisoned[others], healthy[others])
+    assert not np.isfinite(poisoned[4]).all()
+
+
+@pytest.mark.opengl
+@pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_a_poisoned_row_stays_nan_in_narrow_types(out_dtype: str, device: Device) -> None:
+    """Beside healthy rows that share words with it and keep their bits."""
+    kernel = kernel_named("registers")
+    problem = Problem(rows=9, cols=61, options=Options(out_dtype=out_dtype))
+    variant = default_variant(kernel, problem, device.traits)
+    arrays = make_inputs(kernel.op, problem)
+    healthy, _ = run(device, variant, problem, arrays)
+    arrays["x"][4, 33] = np.nan
+    poisoned, _ = run(device, variant, problem, arrays)
+    assert np.isnan(poisoned[4].astype(np.float32)).all()
+    others = np.arange(9) != 4
+    np.testing.assert_array_equal(poisoned[others].view(np.uint8), healthy[others].view(np.uint8))
+
+
+@pytest.mark.opengl
+@pytest.mark.parametrize("name", ["naive", "two_pass", "registers"])
+def test_int8_of_a_poisoned_row_has_no_scale(name: str, device: Device) -> None:
+    kernel = kernel_named(name)
+    problem = Problem(rows=3, cols=61, options=Options(out_dtype="int8", bias=False))
+    arrays = make_inputs(kernel.op, problem)
+    arrays["x"][1, 7] = np.nan
+    variant = default_variant(kernel, problem, device.traits)
+    outputs = compute(device, render_shader(variant, problem, "native", device.traits), arrays)
+    assert np.isfinite(outputs["y_scale"][0][:, 0]).tolist() == [True, False, True]
+
+
+@pytest.mark.opengl
+@pytest.mark.parametrize(
+    "name", ["naive", "two_pass", "registers", "split_row", "streaming", "workgroup_cache"]
+)
+def test_rows_whose_squares_overflow_become_0(name: str, device: Device) -> None:
+    kernel = kernel_named(name)
+    problem = Problem(rows=4, cols=2048, options=Options(weight=False, bias=False))
+    variant = default_variant(kernel, problem, device.traits)
+    for size in (1e21, 1e28, 1e35):
+        y, _ = run(device, variant, problem, {"x": draw_x(problem) * np.float32(size)})
+        assert not y.any()
+    # A value that masks the rest, also where a pivot is taken from.
+    for column in (0, 1, 2047):
+        x = draw_x(problem)
+        x[:, column] = -3e38
+        y, _ = run(device, variant, problem, {"x": x})
+        assert not y.any()
+
+
+@pytest.mark.opengl
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+def test_an_h_that_overflows_float16_is_infinite_for_y_too(op: str, device: Device) -> None:
+    kernel = kernel_named("registers", op)
+    problem = Problem(rows=2, cols=8, dtype="float16", options=kernel.op.defaults.changed(["residual"]))
+    arrays = make_inputs(kernel.op, problem)
+    arrays["x"][0, 3] = arrays["residual"][0, 3] = 60000.0
+    variant = default_variant(kernel, problem, device.traits)
+    outputs = compute(device, render_shader(variant, problem, "native", device.traits), arrays)
+    assert np.isinf(outputs["h"][0][0, 3]) and np.isnan(outputs["y"][0][0, 3])
+    assert np.isfinite(outputs["y"][0][1]).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+def test_all_pairs_of_constants(family: tuple[Kernel, ...], device: Device) -> None:
+    trials = []
+    for kernel in family:
+        for cols, dtype in ((64, "float32"), (77, "float32"), (72, "float16"), (77, "bfloat16")):
+            far = kernel.unstable is None and dtype == "float32"
+            distribution = "mean1000" if far else "normal"
+            problem = suited(kernel, Problem(rows=13, cols=cols, dtype=dtype, distribution=distribution))
+            needs(device, default_variant(kernel, problem, device.traits).features(problem, device.traits))
+            variants = runnable_variants(kernel, problem, device.traits)
+            trials += [(variant, problem) for variant in variants if threads(variant) <= 256]
+    assert {variant.kernel.label for variant, _ in trials} == {kernel.label for kernel in family}
+    for variant, problem in covering(trials):
+        _, accuracy = run(device, variant, problem)
+        assert accuracy.ok, f"{variant}, {problem}: {accuracy.reason}"
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtype", "wanted", "width"),
+    [
+        (768, "float32", 96, 4),
+        (1920, "float16", 160, 4),
+        (1536, "bfloat16", 192, 8),
+        (2304, "float32", 192, 1),
+    ],
+)
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward"])
+def test_invocations_that_are_no_power_of_two(
+    op: str, cols: int, dtype: str, wanted: int, width: int, device: Device
+) -> None:
+    needs(device, ["subgroups"])
+    kernel = kernel_named("registers", op)
+    own = {"threads_per_row": wanted, "rows_per_workgroup": 1, "vector_width": width}
+    outs = ["int8", None] if "out_dtype" in kernel.op.options and width > 1 else [None]
+    for out, cap in itertools.product(outs, (0, 2)):
+        options = replace(kernel.op.defaults, out_dtype=out, max_workgroups=cap)
+        problem = Problem(rows=5, cols=cols, dtype=dtype, distribution="mean1000", options=options)
+        variant = nearest(kernel, problem, device.traits, **own)
+        constants = variant.constants
+        _, accuracy = run(device, variant, problem)
+        assert accuracy.ok, f"{constants} {out} {cap}: {accuracy.reason}"
+        for change, value in (("subgroups", 0), ("rows_per_workgroup", 2), ("threads_per_row", 896)):
+            refusal = Variant(kernel, {**constants, change: value}).refusal(problem, device.traits)
+            assert refusal is not None and "power of two" in refusal
+
+
+def threads(variant: Variant) -> int:
+    """Invocations of a workgroup: llvmpipe takes seconds over wide ones with barriers."""
+    return variant.constants.get("threads_per_row", 1) * variant.constants.get("rows_per_workgroup", 1)
+
+
+@pytest.mark.opengl
+@pytest.mark.parametrize("name", ["registers", "welford_subgroup", "two_pass"])
+def test_the_same_input_gives_the_same_bits(name: str, device: Device) -> None:
+    problem = Problem(rows=33, cols=1023, distribution="mean1000")
+    variant = default_variant(kernel_named(name), problem, device.traits)
+    needs(device, variant.features(problem, device.traits))
+    first, _ = run(device, variant, problem)
+    for _ in range(3):
+        again, _ = run(device, variant, problem)
+        np.testing.assert_array_equal(first.view(np.uint32), again.view(np.uint32))
+
+
+def options_of(op: Op) -> st.SearchStrategy[Options]:
+    """Any combination that the op has."""
+    choices: dict[str, st.SearchStrategy[Any]] = {
+        "weight_dtype": st.sampled_from([None, "float32", "float16", "bfloat16"]),
+        "out_dtype": st.sampled_from([None, "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]),
+        "max_workgroups": st.sampled_from([0, 1, 4]),
+    }
+    fields = {name: choices.get(name, st.booleans()) for name in op.options}
+    return st.fixed_dictionaries(fields).map(
+        lambda given: Options(
+            **{**given, "residual_bias": bool(given.get("residual_bias") and given.get("residual", True))}
+        )
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Device) -> None:
+    kernel = data.draw(st.sampled_from(STABLE), "kernel")
+    options = data.draw(options_of(kernel.op), "options")
+    float8 = (options.out_dtype or "").startswith("float8")
+    problem = Problem(
+        rows=data.draw(st.integers(1, 70), "rows that the defaults are for"),
+        cols=data.draw(st.one_of(st.integers(1, 80), st.integers(1, 1300)), "cols"),
+        dtype=data.draw(st.sampled_from(["float32", "float16", "bfloat16"]), "dtype"),
+        options=options,
+        scale=data.draw(st.floats(1e-3, 1e3), "scale") if float8 else 1.0,
+    )
+    text_of = suited(kernel, problem)
+    variant = default_variant(kernel, text_of, device.traits)
+    assume(variant.refusal(text_of, device.traits) is None)
+    # A text takes long to compile, and rows and values need no other.
+    for _ in range(3):
+        rows, seed = data.draw(st.integers(1, 70), "rows"), data.draw(st.integers(0, 2**32), "seed")
+        problem = replace(text_of, rows=rows, seed=seed)
+        mean, size = data.draw(st.floats(-1e4, 1e4), "mean"), data.draw(st.floats(1e-3, 1e3), "size")
+        x = (draw_x(problem).astype(np.float64) * size + mean).astype(DTYPES[problem.dtype])
+        arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(0))
+        _, accuracy = run(device, variant, problem, arrays)
+        assert accuracy.ok, f"{kernel.label} {problem}: {accuracy.reason}"

@@ -1,0 +1,363 @@
+"""Broken kernels must not pass: each mutant changes one thing in a real template and has to be caught."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jinja2.bccache import Bucket, BytecodeCache
+
+from testbed import KERNELS, needs, option_problems, rows_of, run_shader, spoil_workgroup_memory, suited
+from webnorm.gpu.device import Device, Traits
+from webnorm.kernels import render, templates
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, load, wgsl_root
+from webnorm.kernels.render import render_shader
+from webnorm.lab.races import race
+from webnorm.norms.corpus import CASES
+from webnorm.norms.ops import complete_inputs, make_inputs
+from webnorm.norms.problem import Array, Options, Problem, draw_x
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` becomes `new` in a file of wgsl/; `kernels` are tried until one is caught.
+
+    `equivalent` is the reason why a survivor is no fault of the harness, and `hard` names the problems that
+    have to tell: see `hard_problems`. A `race` is watched for, since it shows now and then. Subgroups of more than `most_lanes`
+    lanes are so few in a workgroup that the mutant changes nothing.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    kernels: tuple[str, ...] = ("registers",)
+    equivalent: str | None = None
+    hard: str = "plain"
+    race: bool = False
+    most_lanes: int | None = None
+
+
+REDUCE, ROW, WELFORD = "lib/reduce.wgsl", "lib/row.wgsl", "lib/welford.wgsl"
+GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
+OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
+GRADIENT, COLUMNS = "lib/gradient.wgsl", "lib/columns.wgsl"
+GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_row.wgsl"
+ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
+BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
+MUTANTS = (
+    Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "sum_x(total(sum) * PER_COLUMN", "sum_x(total(sum) / f32(COLS - 1u)", equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
+    Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "total(sum) / f32(COLS)", "total(sum) / f32(COLS - 1u)", ("naive",), equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
+    Mutant("N - 1 for N in the variance", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)"),
+    Mutant("eps outside the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (sqrt(variance) + params.eps)"),
+    Mutant("no eps", "lib/statistics.wgsl", "variance + params.eps", "variance"),
+    Mutant("rstd without the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (variance + params.eps)"),
+    Mutant("the low word added to the variance", "lib/statistics.wgsl", "spread - low * low", "spread + 100.0 * low * low", ("registers", "naive")),
+    Mutant("the low word forgotten", "layer_norm/registers.wgsl", "let offset = -low * rstd;", "let offset = 0.0 * rstd;"),
+    Mutant("the low word with the wrong sign", "layer_norm/two_pass.wgsl", "- mean - low", "- mean + low", ("two_pass",)),
+    Mutant("no tail mask", GEOMETRY, 'select(otherwise, value, live(j, thread))', "value", ("registers", "two_pass", "welford")),
+    Mutant("a tail one short", GEOMETRY, "return access(j, thread) < ACCESSES;", "return access(j, thread) + 1u < ACCESSES;", ("two_pass",)),
+    Mutant("a tail one short, shifted", GEOMETRY, "columns(j, thread) < vec{{ lanes }}(COLS);", "columns(j, thread) < vec{{ lanes }}(COLS - 1u);"),
+    Mutant("stores not guarded by the tail", STORES, '"row_exists && live(j, thread)"', '"row_exists"', ("two_pass", "registers")),
+    Mutant("a row stride off by one", "lib/dtype.wgsl", "_start + row * COLS) / {{ elements }}u", "_start + row * (COLS - 4u)) / {{ elements }}u"),
+    Mutant("the slice's start ignored", "lib/dtype.wgsl", "(params.{{ tensor.buffer }}_start + row * COLS) / {{ elements }}u", "(row * COLS) / {{ elements }}u", equivalent="a problem of one slice starts at 0; test_plan's small devices catch it"),
+    Mutant("weight for bias", OUTPUT, "load_bias", "load_weight"),
+    Mutant("bias for weight", OUTPUT, "load_weight", "load_bias"),
+    Mutant("no weight", OUTPUT, '{{ " * load_weight(j, thread)" if has_weight }}', ""),
+    Mutant("no bias", OUTPUT, '{{ " + load_bias(j, thread)" if has_bias }}', ""),
+    Mutant("a butterfly that skips a distance", REDUCE, "for power in range(7) if", "for power in range(1, 7) if"),
+    Mutant("a butterfly of the wrong distance", REDUCE, "subgroupShuffleXor(value, {{ offset }}u)", "subgroupShuffleXor(value, {{ 2 * offset }}u)"),
+    Mutant("the wrong row's partials", REDUCE, "let first = place / THREADS * count;", "let first = 0u;"),
+    Mutant("one partial too few", REDUCE, "let count = THREADS / subgroup_size;", "let count = max(THREADS / subgroup_size / 2u, 1u);"),
+    Mutant("partials beyond a subgroup forgotten", REDUCE, "i < count; i += subgroup_size", "i < subgroup_size; i += subgroup_size", most_lanes=16),
+    Mutant("no barrier across subgroups", REDUCE, "        {{ barrier() }}\n        let count", "        let count", race=True),
+    Mutant("two invocations that park in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]"),
+    Mutant("parked steps left out of the variance", "lib/moments.wgsl", "        spreads += d * d;\n    }\n{% endfor %}", "    }\n{% endfor %}"),
+    Mutant("parked steps written as they are", "lib/moments.wgsl", "else distance(again(j))", "else again(j)"),
+    Mutant("the first partial alone of an uneven row", REDUCE, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;"),
+    Mutant("no barrier across the subgroups of an uneven row", REDUCE, "        {{ barrier() }}\n        value = {{ type }}();", "        value = {{ type }}();", race=True),
+    Mutant("an uneven row's partials not joined across lanes", REDUCE, "        }\n        value = {{ across }}(value);", "        }"),
+    Mutant("no barrier in the tree", REDUCE, "[{{ set }}place] = value;\n    {{ barrier() }}\n{% for level", "[{{ set }}place] = value;\n{% for level", ("two_pass", "welford"), race=True),
+    Mutant("no barrier between levels", REDUCE, "[{{ set }}place] = value;\n    }\n    {{ barrier() }}", "[{{ set }}place] = value;\n    }", ("two_pass", "welford"), race=True),
+    Mutant("the tree's last level one short", REDUCE, "for k in range(1, levels", "for k in range(2, levels", ("two_pass",)),
+    Mutant("the tree reads one partial twice", REDUCE, "for k in range(1, 8)", "for k in range(0, 7)", ("two_pass",)),
+    Mutant("Chan without the count", WELFORD, "let share = b.z / max(count, 1.0);", "let share = 0.5;", ("welford", "welford_subgroup")),
+    Mutant("Chan without the distance", WELFORD, "a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share))", "a.y + b.y", ("welford", "welford_subgroup")),
+    Mutant("Welford counts tail columns", WELFORD, "count += where_live(Vec(1.0), Vec(), j, thread);", "count += Vec(1.0);", ("welford", "welford_subgroup")),
+    Mutant("Welford divides by j", WELFORD, "delta / (count + Vec(1.0))", "delta / (count + Vec(2.0))", ("welford",)),
+    Mutant("Welford's lanes out of order", REDUCE, '"select(value, other, upper)"', '"value"', ("welford_subgroup",)),
+    Mutant("the sum of the sums instead of the columns", ROW, "(value.x + value.y) + (value.z + value.w)", "(value.x + value.y) + (value.z + value.z)"),
+    Mutant("rows not clamped", "lib/locate.wgsl", "let row = min(row_index, params.rows - 1u);", "let row = row_index;", equivalent="bounds checks and the guarded store make reads past the end harmless; browsers have both"),
+    Mutant("stores not guarded by the row", "lib/locate.wgsl", "let row_exists = row_index < params.rows;", "let row_exists = true;"),
+    Mutant("threads of a row counted wrong", "lib/locate.wgsl", "let thread = place % THREADS;", "let thread = place;"),
+    Mutant("a pivot from the first row", ROW, "let first = load_input(row, 0u, 0u);", "let first = load_input(0u, 0u, 0u);", ("naive", "two_pass")),
+    Mutant("no pivot in registers", "lib/moments.wgsl", "let pivot = {{ pivot }};", "let pivot = 0.0;"),
+    Mutant("no pivot in the gradient's registers", "lib/moments.wgsl", "let pivot = {{ pivot }};", "let pivot = 0.0;", ("layer_norm_backward/registers",), hard="backward"),
+    Mutant("no pivot in the parts of a row", "lib/split.wgsl", "let pivot = pivot_of(row);", "let pivot = 0.0;", ("split_row",)),
+    Mutant("the next row's pivot", GRADIENT_REGISTERS, "let row_pivot = next_pivot;", "let row_pivot = pivot_of(next);", ("layer_norm_backward/registers",), hard="backward"),
+    Mutant("lanes beyond the partials joined in", REDUCE, "let lanes = min(count, subgroup_size);", "let lanes = subgroup_size;"),
+    Mutant("every row reads the first one's tree", REDUCE, "let first = place - place % THREADS;", "let first = 0u;", ("registers_plain",)),
+    Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("naive",)),
+    Mutant("the copy leaves its last elements", "copy/copy.wgsl", "< end)", "< end - 1u)", ("copy",)),
+    *(replace(Mutant(*mutant), hard="options") for mutant in (
+        ("weight without + 1", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""'),
+        ("the wrong residual slot", ROW, "load_residual(row, j, thread){{", "load_x(row, j, thread){{"),
+        ("no bias of the projection", ROW, '{{ " + load_residual_bias(j, thread)" if has_residual_bias }}', ""),
+        ("h not rounded before it is normalised", ROW, '"round_float16(h)" if', '"h" if'),
+        ("ties of h away from 0", ENCODE, "(bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u)))", "(bits + 0x1000u)"),
+        ("h cut off instead of rounded", ENCODE, "(bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u)))", "bits"),
+        ("small h rounded as if it were large", ENCODE, "select(bitcast<{{ vec }}<f32>>(normal), small", "select(bitcast<{{ vec }}<f32>>(normal), bitcast<{{ vec }}<f32>>(normal)"),
+        ("h given back without the residual", WRITE, "thread, {{ name ~ j ~ factor }}", 'thread, {{ "load_x(row, " ~ step(j) ~ ", thread)" if name == "h" else name ~ j ~ factor }}'),
+        ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, j, thread, h);", "", ("naive",)),
+        ("the words of the mean the other way round", WRITE, "row] = mean;\n        stats[params.stats_start + 3u * row + 1u] = low;", "row] = low;\n        stats[params.stats_start + 3u * row + 1u] = mean;"),
+        ("amax after scaling", WRITE, "greatest(y{{ j }}, {{ step(j) }}", "greatest(y{{ j }}{{ scaling }}, {{ step(j) }}"),
+        ("amax after scaling, by sweeps", WRITE, "greatest(y_value, j", "greatest(y_value{{ scaling }}, j", ("naive",)),
+        ("the largest y of columns that do not exist", OUTPUT, "where_live(abs(y), Vec(), j, thread)", "abs(y)", ("naive",)),
+        ("amax of the largest y instead of |y|", OUTPUT, "where_live(abs(y), Vec()", "where_live(y, Vec()", ("rms_norm/naive",)),
+        ("float8_e5m2 with e4m3fn's denormals", ENCODE, '"0.00006103515625", "65536.0"', '"0.00006103515625", "512.0"'),
+        ("int8 without a smallest maximum", WRITE, "max(greatest_of_row(largest, place, lane, subgroup_size), 0x0d800000u)", "greatest_of_row(largest, place, lane, subgroup_size)", ("registers",), "a row of zeros is 0 times infinity then: llvmpipe makes the integer 0 of that NaN, which WGSL does not promise"),
+        ("int8 with too large a smallest maximum", WRITE, "0x0d800000u", "0x3a83126fu"),
+        ("amax not cleared", OUTPUT, "    atomicStore(&amax[0], 0u);\n", ""),
+        ("scale for its inverse", OUTPUT, "1.0 / params.scale", "params.scale"),
+        ("float8 not scaled", WRITE, '" * params.scale" if tracks_amax', '"" if tracks_amax'),
+        ("float8 cut off instead of rounded", ENCODE, "let even = exact + vec4({{ 2 ** (shift - 1) - 1 }}u) + ((exact >> vec4({{ shift }}u)) & vec4(1u));", "let even = exact;"),
+        ("float8 that does not saturate", ENCODE, "min(abs(value), vec4({{ largest }}))", "abs(value)"),
+        ("float8 without denormals", ENCODE, "select(normal, small, size < vec4({{ normal }}))", "normal"),
+        ("float8 without signs", ENCODE, "code | ((bits >> vec4(24u)) & vec4(0x80u))", "code"),
+        ("int8 of another row's scale", WRITE, "y_scale[params.y_scale_start + row]", "y_scale[params.y_scale_start]"),
+        ("int8 up to 128", WRITE, "127.0 / row_largest", "128.0 / row_largest"),
+        ("int8 cut off instead of rounded", ENCODE, "clamp(round(value)", "clamp(trunc(value)"),
+        ("bfloat16 cut off instead of rounded", ENCODE, "let even = bits + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));", "let even = bits;"),
+        ("halves in the wrong order", ENCODE, "vec2(0.0, value.y)", "vec2(0.0, value.x)"),
+        ("the saved mean's second word lost", WRITE, "+ 1u] = low;", "+ 1u] = 0.0;"),
+        ("the saved rstd in the wrong place", WRITE, "+ 2u] = rstd;", "+ 1u] = rstd;"),
+        ("bits of a shared word not cleared", STORES, "        atomicAnd(&{{ tensor.buffer }}[at], ~mask);\n", ""),
+        ("a shared word written whole", STORES, "bits & mask);", "bits);", ("naive",)),
+        ("rows that are not shifted", "lib/locate.wgsl", "row_shift = (params.x_start + row_index * COLS) % {{ lanes }}u;", "row_shift = 0u;"),
+        ("capped workgroups that skip rows", "lib/locate.wgsl", "group += workgroup_count", "group += workgroup_count + 1u"),
+        ("the first of the parameters for all", LOADS, 'tensor.base // size ~ "u + " if tensor.base else ""', '""'),
+        ("the first of the parameters for all, by words", LOADS, '{{ at ~ "u + " if at }}', ""),
+        ("the wrong half of a word", LOADS, "column % 2u == 1u", "column % 2u == 0u"),
+    )),
+    *(replace(Mutant(*mutant), hard="backward") for mutant in (
+        ("dbias for dweight", GRADIENT_REGISTERS, '("dweight", "dy" ~ j ~ " * xhat" ~ j)', '("dweight", "dy" ~ j)', BACKWARD[:1]),
+        ("dweight for dbias", COLUMNS, '("dbias", "dy" ~ k)', '("dbias", "dy" ~ k ~ " * xhat")', BACKWARD[1:2]),
+        ("the sums in each other's place", GRADIENT, "if (at / CHUNKS == {{ loop.index0 }}u)", "if (at / CHUNKS == {{ loop.length - 1 - loop.index0 }}u)", BACKWARD[:1]),
+        ("no mean of g * xhat", GRADIENT_ROW, "xhat{{ j }} * slope", "xhat{{ j }} * 0.0", BACKWARD[:1]),
+        ("no mean of g * xhat in columns", COLUMNS, "- xhat * mean_gx{{ k }}", "", BACKWARD[2:]),
+        ("no mean of g", GRADIENT_ROW, '{{ " + offset" if has_mean }}', "", BACKWARD[:1]),
+        ("no mean of g in columns", COLUMNS, '{{ " - mean_g" ~ k if has_mean }}', "", BACKWARD[2:]),
+        ("dx without rstd", GRADIENT_ROW, "g{{ j }} * rstd + (", "g{{ j }} + (", BACKWARD[:1]),
+        ("weight without + 1 in a gradient", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""', BACKWARD[:1]),
+        ("dh forgotten", GRADIENT_ROW, '" + dh" ~ j if has_dh', '"" if has_dh', BACKWARD[:1]),
+        ("dh forgotten in columns", COLUMNS, '" + dh" ~ k if has_dh', '"" if has_dh', BACKWARD[1:2]),
+        ("the saved mean's second word not used", GRADIENT_ROW, '" - mean) * rstd - low_rstd"', '" - mean) * rstd"', BACKWARD[:1]),
+        ("the projection's gradient without dh", GRADIENT_REGISTERS, '("dresidual_bias", "dx" ~ j)', '("dresidual_bias", "g" ~ j)', BACKWARD[:1]),
+        ("a record of sums left out", GRADIENT, "record < params.partials_count", "record + 1u < params.partials_count", BACKWARD),
+        ("the last level of the finish", GRADIENT, "range(7, -1, -1)", "range(7, 0, -1)", BACKWARD),
+        ("rows of a workgroup that overwrite each other's sums", GRADIENT_REGISTERS, '"+=" if stream else "="', '"="', BACKWARD[:1]),
+        ("sums of rows that do not exist", GRADIENT_REGISTERS, 'term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)"', "term", BACKWARD[:1]),
+        ("columns of rows that are not shifted", COLUMNS, "row_shift = (params.x_start + group * COLS) % 4u;", "row_shift = 0u;", BACKWARD[1:2]),
+        ("rows skipped by the columns", COLUMNS, "params.partials_count) {\n{% for k", "params.partials_count + 4u) {\n{% for k", BACKWARD[1:2]),
+        ("rows of a batch that do not exist", COLUMNS, '"if (first + " ~ k ~ "u * params.partials_count < params.rows) " if k', '""', BACKWARD[1:2]),
+        ("g without the weight", GRADIENT_ROW, '{{ " * " ~ (weight_again', '{{ " + 0.0 * " ~ (weight_again', BACKWARD[:1]),
+        ("two invocations that park the weight in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]", BACKWARD[:1]),
+        ("the last row added again and again", ONE_DISPATCH, '"if (first + " ~ k ~ "u * DOWN < params.rows) " if k', '""', IN_ONE),
+        ("one row for all of a batch", ONE_DISPATCH, '"min(first + " ~ k ~ "u * DOWN, params.rows - 1u)" if k', '"first" if k', IN_ONE),
+        ("a tile's invocations not all added up", ONE_DISPATCH, "range(10, -1, -1)", "range(10, 0, -1)", IN_ONE),
+        ("rows counted from the first tile", ONE_DISPATCH, 'locate_row("(item - TILES)")', 'locate_row("item")', IN_ONE),
+        ("the saved mean's second word not used in columns", ONE_DISPATCH, '" - mean) * rstd - low * rstd"', '" - mean) * rstd"', IN_ONE),
+        ("rstd and the mean of g * xhat swapped", "lib/row_sums.wgsl", "row_sums[at + 1u] = means.x;", "row_sums[at + 1u] = rstd;", BACKWARD[2:]),
+    )),
+    Mutant("N - 1 for N in RMSNorm", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)", ("rms_norm/registers",)),
+    Mutant("RMSNorm without the root", "lib/moments.wgsl", "inverseSqrt(sum_squares", "1.0 / (sum_squares", ("rms_norm/workgroup",)),
+    Mutant("RMSNorm without eps", "rms_norm/naive.wgsl", "total(squares) + params.eps", "total(squares)", ("rms_norm/naive",)),
+    Mutant("slices that overwrite each other's sums", GRADIENT, "if (params.partials_kept != 0u)", "if (false)", BACKWARD[:1], equivalent="one slice has nothing to add to; test_plan's narrow devices catch it", hard="backward"),
+)  # fmt: skip
+
+LAYOUTS = (
+    {"threads_per_row": 4, "rows_per_workgroup": 4},
+    {"threads_per_row": 16, "rows_per_workgroup": 2},
+    {"threads_per_row": 16, "rows_per_workgroup": 2, "parked_weight": 1},
+    {"threads_per_row": 128, "rows_per_workgroup": 1, "row_batch": 2},
+    {"threads_per_row": 128, "rows_per_workgroup": 2, "row_batch": 4},
+)
+Hard = tuple[Problem, dict[str, Array], dict[str, int]]
+
+
+UNBROKEN = {kernel.label: kernel for kernel in KERNELS}
+
+
+@cache
+def hard_problems(label: str, which: str) -> tuple[Hard, ...]:
+    """What `draw_hard_problems` yields for a kernel of webnorm's, drawn once."""
+    return tuple(draw_hard_problems(UNBROKEN[label], which))
+
+
+def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
+    """Problems that leave a broken kernel no way out, with their arrays and constants.
+
+    "plain": aligned and odd columns, tails, several rows per workgroup, rows over several subgroups, means far
+    from 0, a small variance; and the layouts that take each path of the reductions. "options": the corpus's
+    cases of options. "backward": gradients with everything that they may add.
+    """
+    op = kernel.op
+    if which == "options":
+        for case, problem in option_problems(op):
+            yield problem, case.draw(op, problem), {}
+        return
+    everything = (
+        op.defaults.changed(["saved_stats", "residual_bias", "dh", "zero_centered_weight"])
+        if which == "backward"
+        else op.defaults
+    )
+    for layout in LAYOUTS:
+        for cols in (61, 132, 520):
+            problem = suited(kernel, Problem(rows=7, cols=cols, options=everything))
+            arrays = make_inputs(op, problem)
+            spread, means = np.float32(0.02), np.arange(-3, 4, dtype=np.float32)[:, None] * 50
+            arrays = complete_inputs(
+                op, problem, {"x": arrays["x"] * spread + means}, np.random.default_rng(0)
+            )
+            yield problem, arrays, layout
+    plain = Options(weight=False, bias=False)
+    small = suited(kernel, Problem(rows=3, cols=96, options=plain))
+    yield (
+        small,
+        complete_inputs(op, small, {"x": draw_x(small) * np.float32(1e-3)}, np.random.default_rng(0)),
+        {},
+    )
+    for rows, cols, distribution in ((3, 4096, "mean1e4"), (2, 20003, "normal"), (2, 80003, "normal")):
+        problem = Problem(rows=rows, cols=cols, options=plain, distribution=distribution)
+        yield problem, make_inputs(op, problem), {"threads_per_row": 64} if cols == 4096 else {}
+    flat = [case for case in CASES if case.name in ("one-value", "neighbours")]
+    whole = Problem(rows=sum(case.shape[0] for case in flat), cols=flat[0].shape[1], options=plain)
+    yield whole, rows_of(flat, op, whole), {"prefetch": 1}
+    uneven = Problem(rows=2, cols=768, options=plain)
+    yield uneven, make_inputs(op, uneven), {"threads_per_row": 96, "rows_per_workgroup": 1, "parked": 2}
+
+
+def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[str, int]) -> Variant | None:
+    """The kernel's defaults with some constants chosen, where that can run.
+
+    The defaults are those of a software adapter everywhere: a GPU's own leave out paths that are to be tried.
+    """
+    traits = replace(device.traits, software=True)
+    constants = dict(default_variant(kernel, problem, traits).constants)
+    constants.update({axis: value for axis, value in chosen.items() if axis in kernel.tune})
+    # Powers of two are right beside their axis too.
+    threads = constants.get("threads_per_row", 1)
+    if 1024 % threads and threads not in kernel.tune["threads_per_row"]:
+        return None
+    variant = Variant(kernel, constants)
+    return variant if variant.refusal(problem, device.traits) is None else None
+
+
+class Compiled(BytecodeCache):
+    """Jinja's work on the snippets: each mutant has a tree of its own, in which one file differs."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], bytes] = {}
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        """Snippets have the same name in every tree, kernels their path."""
+        return name
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        code = self._kept.get((bucket.key, bucket.checksum))
+        if code is not None:
+            bucket.bytecode_from_string(code)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._kept[bucket.key, bucket.checksum] = bucket.bytecode_to_string()
+
+
+COMPILED = Compiled()
+
+
+@pytest.fixture(autouse=True)
+def shared_snippets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environment = partial(templates.TemplateEnvironment, bytecode_cache=COMPILED)
+    monkeypatch.setattr(templates, "TemplateEnvironment", environment)
+    monkeypatch.setattr(render, "trusted_roots", [tmp_path.resolve()])
+
+
+@cache
+def unbroken_text(
+    label: str, constants: tuple[tuple[str, int], ...], problem: Problem, traits: Traits
+) -> str:
+    """What a mutant's text is held against: the mutants of a kernel ask for the same again and again."""
+    return render_shader(Variant(UNBROKEN[label], dict(constants)), problem, "native", traits).text
+
+
+def caught(kernel_path: Path, device: Device, chosen: dict[str, int], which: str, watch: bool) -> bool:
+    """Whether the harness refuses the kernel on any of the hard problems, or sees a race; its text must have
+    changed.
+    """
+    changed = False
+    kernel = load(kernel_path)
+    for problem, arrays, layout in hard_problems(kernel.label, which):
+        variant = variant_of(kernel, problem, device, {**layout, **chosen})
+        if variant is None:
+            continue
+        shader = render_shader(variant, problem, "native", device.traits)
+        constants = tuple(variant.constants.items())
+        if shader.text == unbroken_text(kernel.label, constants, problem, device.traits):
+            continue
+        changed = True
+        if watch:
+            if race(device, variant, problem, arrays, ()) is not None:
+                return True
+            continue
+        _, accuracy = run_shader(device, shader, arrays)
+        if not accuracy.ok:
+            return True
+    if not changed:
+        # What is broken may be the text for subgroups.
+        needs(device, ["subgroups"])
+    assert changed, "the mutant does not change the text of any rendering"
+    return False
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
+    tree = tmp_path / "wgsl"
+    shutil.copytree(wgsl_root(), tree)
+    text = (tree / mutant.file).read_text()
+    assert mutant.old in text
+    (tree / mutant.file).write_text(text.replace(mutant.old, mutant.new))
+    if mutant.most_lanes is not None and (device.subgroup_size or 1) > mutant.most_lanes:
+        pytest.skip(f"subgroups of {device.subgroup_size} lanes are too few in a workgroup for it to matter")
+    outcomes = []
+    for kernel in mutant.kernels:
+        spoil_workgroup_memory(device)
+        constants = {"subgroups": 0} if kernel.endswith("_plain") else {}
+        outcomes.append(
+            caught(tree / f"{place_of(kernel)}.wgsl", device, constants, mutant.hard, mutant.race)
+        )
+        if outcomes[-1]:
+            break
+    assert any(outcomes) == (mutant.equivalent is None), mutant.equivalent or "survived"
+
+
+def place_of(name: str) -> str:
+    """The file of a kernel that a mutant names; "registers_plain" is registers without subgroups."""
+    name = name.removesuffix("_plain")
+    return name if "/" in name else f"{'copy' if name == 'copy' else 'layer_norm'}/{name}"
+
+
+@pytest.mark.parametrize("place", sorted({place_of(name) for mutant in MUTANTS for name in mutant.kernels}))
+def test_the_unbroken_kernels_pass_the_hard_problems(place: str, device: Device) -> None:
+    """Those of options are test_corpus's own."""
+    kernel = load(wgsl_root() / f"{place}.wgsl")
+    for problem, arrays, layout in hard_problems(kernel.label, "backward" if kernel.op.backward else "plain"):
+        variant = variant_of(kernel, problem, device, layout)
+        if variant is not None:
+            shader = render_shader(variant, problem, "native", device.traits)
+            _, accuracy = run_shader(device, shader, arrays)
+            assert accuracy.ok, f"{variant} {problem}: {accuracy.reason}"

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from handmade import HEADER, shader_of
+from testbed import GPU, KERNELS, SOFTWARE, STABLE, kernel_named, suited
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import BROWSER, Device, Traits
+from webnorm.gpu.plan import compile_shader
+from webnorm.kernels.kernel import Kernel, default_variant, wgsl_root
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.norms.problem import Options, Problem
+from webnorm.web.native import natively
+
+
+def places(shader: Shader) -> dict[str, str]:
+    """Each line of the text with the file's name and the line it came from."""
+    lines = shader.text.splitlines()
+    return {
+        line.strip(): f"{Path(file).name}:{number}"
+        for line, (file, number) in zip(lines, shader.origins, strict=True)
+    }
+
+
+def test_the_source_map_through_include_loop_macro_and_indent(tmp_path: Path) -> None:
+    body = """first
+{% include "lib/part.wgsl" %}
+{% from "lib/macro.wgsl" import twice with context %}
+
+{% for k in range(2) %}
+loop {{ k }}
+{% endfor %}
+{% if cols == 8 %}
+    {{ twice("a") | indent(4) }}
+{% endif %}
+{# a comment
+   of two lines -#}
+last
+"""
+    lib = {
+        "part.wgsl": "{# only a comment #}\npart {{ cols }}\n\nafter\n",
+        "macro.wgsl": "{% macro twice(x) %}\none {{ x }}\ntwo {{ x }}\n{% endmacro %}\n",
+    }
+    shader = shader_of(tmp_path, body, lib)
+    start = len(HEADER.splitlines())
+    assert places(shader) == {
+        "first": f"mine.wgsl:{start + 1}",
+        "part 8": "part.wgsl:2",
+        "": f"mine.wgsl:{start + 4}",
+        "after": "part.wgsl:4",
+        "loop 0": f"mine.wgsl:{start + 6}",
+        "loop 1": f"mine.wgsl:{start + 6}",
+        "one a": "macro.wgsl:2",
+        "two a": "macro.wgsl:3",
+        "last": f"mine.wgsl:{start + 13}",
+    }
+    assert "        two a" not in shader.text and "    two a" in shader.text
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
+def test_every_plain_line_stands_in_its_source(kernel: Kernel) -> None:
+    problem = suited(kernel, Problem(rows=4, cols=199))
+    shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
+    sources: dict[str, list[str]] = {}
+    checked = 0
+    for line, (file, number) in zip(shader.text.splitlines(), shader.origins, strict=True):
+        path = wgsl_root().parent / file
+        source = sources.setdefault(file, path.read_text().splitlines())[number - 1]
+        if "{" + "{" not in source and "{" + "%" not in source:
+            assert line.strip() == source.strip(), (file, number)
+            checked += 1
+        else:
+            literal = re.split(r"\{\{.*?\}\}|\{%.*?%\}", source)
+            assert all(part.strip() in line for part in literal if len(part.strip()) > 2), (file, number)
+    assert checked > 5
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("{{ nothing }}\n", "mine.wgsl:9: 'nothing' is undefined"),
+        ("\n\n{% if %}\n", "mine.wgsl:11: "),
+        ('\n{% include "lib/none.wgsl" %}\n', "mine.wgsl:10: includes 'lib/none.wgsl'"),
+        ("{{ cols // 0 }}\n", "mine.wgsl:9: "),
+        ("{{ ''.__class__.__mro__ }}\n", "mine.wgsl:9: access to attribute '__class__'"),
+        ("{{ lipsum.__globals__ }}\n", "mine.wgsl:9: access to attribute '__globals__'"),
+        ("{{ rows }}\n", "mine.wgsl:9: 'rows' is undefined"),
+    ],
+)
+def test_template_mistakes_have_file_and_line(tmp_path: Path, body: str, message: str) -> None:
+    with pytest.raises(WebnormError) as caught:
+        shader_of(tmp_path, body)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("a\n{{ nothing }}\n", ":2: 'nothing' is undefined"),
+        ("a\n{% if %}\n", ":2: Expected an expression"),
+        ("a\n{% include 'lib/none.wgsl' %}\n", ":2: includes 'lib/none.wgsl'"),
+        ("{% include 'lib/part.wgsl' %}\n", ":1: maximum recursion depth exceeded"),
+    ],
+)
+def test_mistakes_in_a_users_snippet_name_the_users_file(tmp_path: Path, part: str, message: str) -> None:
+    with pytest.raises(WebnormError) as caught:
+        shader_of(tmp_path, '{% include "lib/part.wgsl" %}\n', {"part.wgsl": part})
+    assert str(caught.value).startswith(f"{tmp_path.resolve()}/lib/part.wgsl{message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_are_named_so_that_they_can_be_opened(tmp_path: Path) -> None:
+    body = '{% include "lib/part.wgsl" %}\n{% include "lib/interface.wgsl" %}\n'
+    shader = shader_of(
+        tmp_path, "{% set vector_width = 1 %}{% set subgroups = 0 %}\n" + body, {"part.wgsl": "a\n"}
+    )
+    files = {file for file, _ in shader.origins}
+    assert {str(tmp_path.resolve() / "lib" / "part.wgsl"), "wgsl/lib/interface.wgsl"} <= files
+
+
+def test_webnorm_behind_a_link_is_still_named_wgsl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = tmp_path / "link"
+    try:
+        link.symlink_to(wgsl_root(), target_is_directory=True)
+    except OSError:
+        pytest.skip("this system lets no test make a symbolic link")
+    monkeypatch.setattr("webnorm.kernels.render.wgsl_root", lambda: link)
+    test_a_mistake_in_webnorms_own_snippet(tmp_path)
+
+
+def test_a_mistake_in_webnorms_own_snippet(tmp_path: Path) -> None:
+    with pytest.raises(WebnormError, match=r"^wgsl/lib/dtype\.wgsl:\d+: 'vector_width' is undefined$"):
+        shader_of(tmp_path, '{% include "lib/interface.wgsl" %}\n')
+
+
+VALID = """
+struct Params { rows: u32, start: u32, eps: f32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> weight: array<f32>;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+{% include "lib/part.wgsl" %}
+@compute @workgroup_size(8)
+fn main(@builtin(local_invocation_index) i: u32) {
+    y[i] = helper(x[i]);
+}
+"""
+HELPER = "// a helper\nfn helper(v: f32) -> f32 {\n    return v;\n}\n"
+
+
+def test_a_valid_shader_compiles(tmp_path: Path, device: Device) -> None:
+    compile_shader(device, shader_of(tmp_path, VALID, {"part.wgsl": HELPER}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "quoted"),
+    [
+        ("return v;", "return v", "part.wgsl:4", "}"),
+        ("return v;", "return vv;", "part.wgsl:3", "return vv;"),
+        ("return v;", "return 1u;", "part.wgsl:3", "return 1u;"),
+        ("return v;", "let k: i32 = 3u; return v;", "part.wgsl:3", "let k: i32 = 3u; return v;"),
+        ("y[i] = helper(x[i]);", "y[i] = helper(i);", "mine.wgsl:19", "y[i] = helper(i);"),
+        ("y[i] = helper(x[i]);", "x[i] = 1.0;", "mine.wgsl:19", "x[i] = 1.0;"),
+        ("y[i] = helper(x[i]);", "y[i] = vec4<f32>(x[i]);", "mine.wgsl:19", "y[i] = vec4<f32>(x[i]);"),
+        ("y[i] = helper(x[i]);", "y[i] == ;", "mine.wgsl:19", "y[i] == ;"),
+    ],
+)
+def test_compile_errors_name_the_template_line(
+    tmp_path: Path, device: Device, old: str, new: str, place: str, quoted: str
+) -> None:
+    body, helper = VALID.replace(old, new), HELPER.replace(old, new)
+    assert (body, helper) != (VALID, HELPER)
+    with pytest.raises(WebnormError) as caught:
+        compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": helper}))
+    message = str(caught.value)
+    folder = tmp_path.resolve() / ("lib" if place.startswith("part") else "layer_norm")
+    assert message.startswith(f"{folder}/{place}: ")
+    assert message.endswith(f": {quoted}")
+    assert "\n" not in message
+    assert "┌" not in message
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
+def test_targets(kernel: Kernel) -> None:
+    for options in (Options(), Options(weight=False, bias=False)):
+        problem = suited(kernel, Problem(rows=4, cols=96, options=options))
+        native = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
+        browser = render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
+        assert "enable" not in native.text
+        for directive in ("enable subgroups;", "requires subgroup_id;"):
+            assert (directive in browser.text) == ("subgroups" in browser.features)
+        same = render_shader(browser.variant, problem, "native", BROWSER)
+        assert natively(browser).text.split() == same.text.split()
+        assert ("weight" in native.text) == (options.weight and kernel.op.name != "copy")
+
+
+def test_workgroup_memory_is_counted() -> None:
+    problem = Problem(rows=4, cols=1024)
+
+    def size(name: str, **constants: int) -> int:
+        kernel = kernel_named(name)
+        variant = default_variant(kernel, problem, GPU)
+        variant = type(variant)(kernel, {**variant.constants, **constants})
+        return render_shader(variant, problem, "native", GPU).workgroup_bytes
+
+    assert size("naive") == 0
+    assert size("two_pass", threads_per_row=256) == 256 * 4 + 256 * 8
+    assert size("welford", threads_per_row=64) == 64 * 16
+    assert size("registers", threads_per_row=128) == 32 * 4 + 32 * 8
+    assert size("registers", threads_per_row=128, subgroups=0) == 128 * 4 + 128 * 8
+    assert size("registers", threads_per_row=4, rows_per_workgroup=8, vector_width=4) == 0
+
+
+def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) -> None:
+    body = VALID.replace("{% include", "var<workgroup> much: array<vec4<f32>, 5000>;\n{% include")
+    # What no entry point reaches counts for nothing.
+    assert len(compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": HELPER}))) == 1
+    body = body.replace("helper(x[i])", "helper(x[i]) + much[i].x")
+    with pytest.raises(WebnormError, match="uses 80000 bytes of workgroup memory; the limit is"):
+        compile_shader(device, shader_of(tmp_path, body, {"part.wgsl": HELPER}))
+
+
+@pytest.mark.parametrize("traits", [GPU, SOFTWARE, BROWSER], ids=["gpu", "software", "browser"])
+@pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
+def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> None:
+    """What is written out step by step has a bound: llvmpipe compiled a thousand lines for minutes."""
+    for cols in (4096, 20001, 70001):
+        problem = Problem(rows=2, cols=cols, options=kernel.op.defaults)
+        variant = default_variant(kernel, problem, traits)
+        if variant.refusal(problem, traits) is None:
+            assert len(render_shader(variant, problem, "native", traits).text.splitlines()) < 600

@@ -1,0 +1,62 @@
+"""The rendered shaders, kept as files so that a review sees what a change of a template does."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import pytest
+
+from testbed import GPU, KERNELS, suited, tracked
+from webnorm.gpu.device import BROWSER
+from webnorm.kernels.kernel import Kernel, default_variant
+from webnorm.kernels.render import Target, render_shader
+from webnorm.norms.problem import Options, Problem
+
+FOLDER = Path(__file__).parent / "snapshots"
+PROBLEMS = (
+    Problem(rows=1024, cols=768),
+    Problem(rows=1024, cols=199, options=Options(weight=False, bias=False)),
+)
+TRAITS = {"native": GPU, "browser": BROWSER}
+CASES = [
+    (kernel, suited(kernel, problem), target)
+    for kernel in KERNELS
+    for problem in PROBLEMS
+    for target in ("native", "browser")
+]
+
+
+def file_of(kernel: Kernel, problem: Problem, target: str) -> Path:
+    return FOLDER / kernel.op.name / f"{kernel.name}-{problem.cols}-{target}.wgsl"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem", "target"), CASES, ids=lambda value: getattr(value, "label", None) or str(value)
+)
+def test_rendered_text(
+    kernel: Kernel, problem: Problem, target: Target, request: pytest.FixtureRequest
+) -> None:
+    traits = TRAITS[target]
+    text = render_shader(default_variant(kernel, problem, traits), problem, target, traits).text
+    path = file_of(kernel, problem, target)
+    if request.config.getoption("--snapshot-update"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return
+    if not path.exists() and not tracked(kernel):
+        pytest.skip(f"{kernel.label} has no snapshot yet; `pytest --snapshot-update` writes it")
+    assert path.exists(), f"{path.name} is missing; `pytest --snapshot-update` writes it"
+    kept = path.read_text()
+    difference = difflib.unified_diff(
+        kept.splitlines(), text.splitlines(), "snapshot", "rendered", lineterm=""
+    )
+    assert kept == text, "stale; `pytest --snapshot-update` rewrites it\n" + "\n".join(difference)
+
+
+def test_no_snapshot_is_left_over(request: pytest.FixtureRequest) -> None:
+    wanted = {file_of(*case) for case in CASES}
+    for path in sorted(FOLDER.rglob("*.wgsl")):
+        if path not in wanted:
+            assert request.config.getoption("--snapshot-update"), f"{path.name} belongs to no kernel"
+            path.unlink()

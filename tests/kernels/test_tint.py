@@ -1,0 +1,129 @@
+"""Chrome's compiler has to take every browser rendering, pipeline included, at a device's default limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+
+from testbed import FAMILIES, KERNELS, NORMS, covering, kernel_named, option_problems, suited
+from webnorm.gpu.device import BROWSER
+from webnorm.kernels.kernel import Variant, default_variant, runnable_variants
+from webnorm.kernels.render import MOST_BUFFERS, Shader, Step, render_shader
+from webnorm.norms.problem import Options, Problem
+from webnorm.web import tint
+
+pytestmark = pytest.mark.skipif(tint.available() is not None, reason=tint.available() or "")
+OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight=False, bias=False))
+
+
+def source(name: str, shader: Shader, text: str | None = None) -> tint.Source:
+    kinds = {"read": "read-only-storage", "read_write": "storage"}
+
+    def pipeline(step: Step) -> tint.Pass:
+        storage = ((one.index, kinds[one.access]) for one in step.bindings)
+        return tint.Pass(step.entry_point, ((0, "uniform"), *storage))
+
+    passes = tuple(pipeline(step) for step in shader.steps)
+    return tint.Source(name, text or shader.text, passes, tuple(sorted(shader.features)))
+
+
+def browser_shader(variant: Variant, problem: Problem) -> Shader:
+    return render_shader(variant, problem, "browser", BROWSER)
+
+
+def complaints(sources: list[tint.Source]) -> list[tint.Verdict]:
+    verdicts = tint.check(sources)
+    assert [verdict.name for verdict in verdicts] == [one.name for one in sources]
+    return [verdict for verdict in verdicts if verdict.messages]
+
+
+def test_default_constants() -> None:
+    sources = []
+    columns = (1, 3, 64, 199, 768, 1023, 1024, 4095, 8192, 16384, 100003)
+    # Every kernel with each number of columns; the options take turns over both.
+    for (i, kernel), (j, cols) in itertools.product(enumerate(KERNELS), enumerate(columns)):
+        problem = suited(kernel, Problem(rows=8, cols=cols, options=OPTIONS[(i + j) % len(OPTIONS)]))
+        variant = default_variant(kernel, problem, BROWSER)
+        if variant.refusal(problem, BROWSER) is None:
+            sources.append(source(f"{variant} {problem}", browser_shader(variant, problem)))
+    assert len(sources) > 200
+    assert complaints(sources) == []
+
+
+def test_every_option() -> None:
+    sources = []
+    for kernel in (kernel for kernel in KERNELS if not kernel.op.exact):
+        for case, problem in option_problems(kernel.op):
+            variant = default_variant(kernel, problem, BROWSER)
+            if variant.refusal(problem, BROWSER) is None:
+                shader = browser_shader(variant, problem)
+                assert all(len(step.bindings) <= MOST_BUFFERS for step in shader.steps)
+                sources.append(source(f"{variant} {case.name} {problem.dtype}", shader))
+    assert len(sources) > 800
+    assert complaints(sources) == []
+
+
+@pytest.mark.parametrize("cols", [61, 70, 256])
+def test_native_f16(cols: int) -> None:
+    traits = dataclasses.replace(BROWSER, features=BROWSER.features | {"shader-f16"})
+    sources = []
+    for kernel in (kernel for kernel in KERNELS if "native_f16" in kernel.tune):
+        problem = Problem(rows=8, cols=cols, dtype="float16", options=kernel.op.defaults)
+        constants = default_variant(kernel, problem, traits).constants
+        constants = {**constants, "native_f16": 1, "vector_width": 4, "rows_per_workgroup": 1}
+        shader = render_shader(Variant(kernel, constants), problem, "browser", traits)
+        assert shader.text.count("enable ") == 2
+        sources.append(source(kernel.label, shader))
+    assert len(sources) == 4
+    assert complaints(sources) == []
+
+
+def test_all_pairs_of_constants() -> None:
+    sources = []
+    for family in FAMILIES.values():
+        runnable = (
+            (variant, problem)
+            for kernel in family
+            for cols, dtype in ((96, "float32"), (199, "float32"), (96, "float16"), (199, "bfloat16"))
+            for problem in (suited(kernel, Problem(rows=8, cols=cols, dtype=dtype)),)
+            for variant in runnable_variants(kernel, problem, BROWSER)
+        )
+        for variant, problem in covering(runnable):
+            sources.append(source(str(variant), browser_shader(variant, problem)))
+    assert len(sources) > 250
+    assert complaints(sources) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "let row = min(row_index, params.rows - 1u);",
+            "if (place > 100u) { return; }\n    let row = row_index;",
+        ),
+        ("if (subgroup_size < THREADS) {", "if (lane < THREADS) {"),
+    ],
+)
+def test_non_uniform_control_flow_is_seen(old: str, new: str) -> None:
+    problem = Problem(rows=8, cols=768)
+    shader = browser_shader(default_variant(kernel_named("registers"), problem, BROWSER), problem)
+    assert old in shader.text
+    (complaint,) = complaints([source("mutant", shader, shader.text.replace(old, new))])
+    assert not complaint.ok
+
+
+def test_limits_are_seen() -> None:
+    problem = Problem(rows=8, cols=768)
+    kernel = kernel_named("two_pass")
+    wide = Variant(kernel, {**default_variant(kernel, problem, BROWSER).constants, "threads_per_row": 512})
+    (complaint,) = complaints([source("wide", browser_shader(wide, problem))])
+    assert not complaint.ok
+
+
+def test_no_kernel_is_left_out() -> None:
+    problem = Problem(rows=8, cols=768)
+    assert all(
+        default_variant(kernel, problem, BROWSER).refusal(problem, BROWSER) is None for kernel in NORMS
+    )

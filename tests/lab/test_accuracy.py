@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from testbed import GPU, kernel_named
+from webnorm.kernels.kernel import Variant, default_variant
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.lab.accuracy import Accuracy, Tolerance, assess, rounded_to, tolerance
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
+from webnorm.norms.reference import Answer
+
+EXPECTED = np.array([[1.0, -2.0, 0.5], [0.0, 100.0, -1.0]])
+ALLOWED = Tolerance(1e-6, 0.0, 0.0, 0.0, "test")
+
+
+def shader_of(name: str, problem: Problem, **constants: int) -> Shader:
+    kernel = kernel_named(name)
+    variant = Variant(kernel, {**default_variant(kernel, problem, GPU).constants, **constants})
+    return render_shader(variant, problem, "native", GPU)
+
+
+def judge(
+    got: Array,
+    allowed: Tolerance = ALLOWED,
+    expected: Array = EXPECTED,
+    *,
+    unit: Array | None = None,
+    shaky: Array | None = None,
+    intact: bool = True,
+    dtype: str = "float32",
+) -> Accuracy:
+    """The verdict on a y whose answers are `expected`, of unit max(1, |expected|)."""
+    unit = np.maximum(1.0, np.abs(expected)) if unit is None else unit
+    options = Options(weight=False, bias=False, out_dtype=dtype)
+    shader = shader_of("naive", Problem(rows=len(expected), cols=3, options=options))
+    outputs = {"y": (got, intact)}
+    shaky = np.zeros(1) if shaky is None else shaky
+    answers = {"y": Answer(expected.astype(np.float64), unit, shaky)}
+    for tensor in OPS["layer_norm"].outputs(shader.problem)[1:]:
+        zeros = np.zeros(tensor.shape(shader.problem), np.float32)
+        outputs[tensor.name] = zeros, True
+        answers[tensor.name] = Answer(zeros.astype(np.float64), np.ones(1), np.zeros(1))
+    return assess(outputs, answers, shader, allowed)
+
+
+def got_with(row: int, col: int, value: float) -> Array:
+    got = EXPECTED.astype(np.float32)
+    got[row, col] = value
+    return got
+
+
+def test_exact_is_right() -> None:
+    accuracy = judge(EXPECTED.astype(np.float32))
+    assert accuracy.ok and accuracy.max_abs_error == 0.0 and accuracy.reason is None
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_is_not_finite_never_passes(value: float, dtype: str) -> None:
+    accuracy = judge(
+        got_with(1, 2, value).astype(DTYPES[dtype]), Tolerance(1e30, 0.0, 0.0, 0.0, "test"), dtype=dtype
+    )
+    assert not accuracy.ok or dtype != "float32"
+    strict = judge(got_with(1, 2, value).astype(DTYPES[dtype]), dtype=dtype)
+    assert strict.non_finite == 1
+    assert "[1, 2]" in (strict.reason or "")
+
+
+def test_the_worst_element_is_named() -> None:
+    accuracy = judge(got_with(0, 1, -2.01))
+    assert not accuracy.ok and accuracy.worst is not None
+    assert (accuracy.worst.output, accuracy.worst.index) == ("y", (0, 1))
+    assert "y[0, 1] is -2.00999999, expected -2: off by 0.01, allowed 2e-06" in (accuracy.reason or "")
+
+
+def test_errors_are_relative_where_y_is_large() -> None:
+    assert judge(got_with(1, 1, 100.00005)).ok
+    assert not judge(got_with(1, 0, 0.00005)).ok
+
+
+def test_what_is_no_number_in_float64_has_to_be_none_here() -> None:
+    expected = EXPECTED.copy()
+    expected[0] = np.nan
+    expected[1, 0] = -np.inf
+    unit = np.ones(1)
+    right = expected.astype(np.float32)
+    assert judge(right, expected=expected, unit=unit).ok
+    for row, col, value in ((0, 0, 42.0), (0, 1, np.inf), (1, 0, np.inf), (1, 0, np.nan), (1, 0, -3e38)):
+        wrong = right.copy()
+        wrong[row, col] = value
+        accuracy = judge(wrong, expected=expected, unit=unit)
+        assert not accuracy.ok and f"y[{row}, {col}]" in (accuracy.reason or "")
+        assert "unlike an answer that is not finite" in (accuracy.reason or "")
+    wrong = right.copy()
+    wrong[1, 2] = np.nan
+    assert not judge(wrong, expected=expected, unit=unit).ok
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_beyond_the_range_of_a_type_lies_infinity(dtype: str) -> None:
+    largest = float(finfo(dtype).max)
+    expected = np.array([[4.0 * largest, -4.0 * largest, 1.0]])
+    with np.errstate(over="ignore"):
+        assert judge(expected.astype(DTYPES[dtype]), expected=expected, dtype=dtype).ok
+    for value in (42.0, np.nan, -np.inf):
+        wrong = np.array([[value, -np.inf, 1.0]]).astype(DTYPES[dtype])
+        assert not judge(wrong, expected=expected, dtype=dtype).ok
+
+
+def test_int8_of_what_is_no_number_is_left_to_its_scale() -> None:
+    expected = np.array([[np.nan, np.nan, np.nan], [1.0, 2.0, 3.0]])
+    got = np.array([[7, 0, 0], [1, 2, 3]], np.int8)
+    assert judge(got, expected=expected, unit=np.ones(1), dtype="int8").ok
+
+
+def test_a_header_buys_no_more_than_the_problem_has() -> None:
+    """`serial_terms` of a billion let zeros pass."""
+    shader = shader_of("naive", Problem(rows=4, cols=768))
+    kernel = shader.variant.kernel
+    for claimed, terms in ((2 * 10**9, 768), (-5, 1), (100, 100)):
+        rules = replace(kernel.accuracy, serial_terms=claimed, column_terms=claimed)
+        variant = replace(shader.variant, kernel=replace(kernel, accuracy=rules))
+        allowed = tolerance(replace(shader, variant=variant))
+        assert allowed.base == pytest.approx(2e-6 * max(1, terms / 64))
+
+
+def test_a_copy_has_to_be_exact() -> None:
+    exact = Tolerance(0.0, 0.0, 0.0, 1.0, "a copy is exact")
+    assert judge(EXPECTED.astype(np.float32), exact).ok
+    assert not judge(got_with(1, 1, np.nextafter(np.float32(100), np.float32(101))), exact).ok
+
+
+def test_a_touched_guard_is_a_failure() -> None:
+    accuracy = judge(EXPECTED.astype(np.float32), intact=False)
+    assert not accuracy.ok and "past the end" in (accuracy.reason or "")
+
+
+def test_the_unit_scales_what_is_allowed() -> None:
+    off = (EXPECTED + 5e-4).astype(np.float32)
+    assert judge(off, unit=np.full(1, 1000.0)).ok
+    assert not judge(off).ok
+
+
+def test_an_infinite_condition_allows_nothing_where_the_mean_is_exact() -> None:
+    # What a constant row of 1e38 has.
+    shaky = np.where(np.arange(len(EXPECTED))[:, None] == 0, np.inf, 0.0).astype(np.float32)
+    assert judge(EXPECTED.astype(np.float32), shaky=shaky).ok
+    wrong = got_with(0, 1, -7.0)
+    wrong[1, 0] = 1e-7
+    assert not judge(wrong, shaky=shaky).ok
+
+
+def test_nothing_is_right() -> None:
+    assert judge(np.empty((0, 3), np.float32), expected=np.empty((0, 3))).ok
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
+def test_a_rounded_answer_or_its_neighbour_at_a_boundary(dtype: str) -> None:
+    answers = np.array([[1.0, 3.0, -5.0], [7.0, 0.0, 2.0]])
+    rounded = answers.astype(DTYPES[dtype])
+    assert judge(rounded, expected=answers, dtype=dtype).ok
+    up = rounded.copy()
+    up.view(np.uint16 if up.itemsize == 2 else np.uint8)[0, 1] += 1
+    assert not judge(up, expected=answers, dtype=dtype).ok
+    # Half way between 3 and its neighbour, less than the tolerance away: both are right.
+    between = answers.copy()
+    between[0, 1] = (float(rounded[0, 1]) + float(up[0, 1])) / 2 + 2e-7
+    for either in (rounded, up):
+        assert judge(either, expected=between, dtype=dtype).ok
+    assert not judge(rounded, Tolerance(1e-9, 0.0, 0.0, 0.0, "test"), between, dtype=dtype).ok
+
+
+def test_neighbours_may_not_be_many() -> None:
+    answers = np.ones((1000, 3))
+    answers[:20] = 1.0 + 2.0**-11 + 1e-7
+    down = np.ones((1000, 3), np.float16)
+    assert judge(down, expected=answers, dtype="float16").ok
+    strict = Tolerance(1e-6, 0.0, 0.0, 0.999, "test")
+    accuracy = judge(down, strict, answers, dtype="float16")
+    assert not accuracy.ok and "60 of 3000 elements of y are a neighbour" in (accuracy.reason or "")
+    # On the boundary either is right.
+    answers[:20] = 1.0 + 2.0**-11
+    assert judge(down, strict, answers, dtype="float16").ok
+    # Nearly all at a boundary: the row says nothing about rounding.
+    answers[:] = 1.0 + 2.0**-11 + 1e-7
+    assert judge(down, strict, answers, dtype="float16").ok
+
+
+def test_an_answer_beyond_the_types_range_is_left_out() -> None:
+    answers = np.ones((4, 3))
+    answers[1] = 1e6
+    with np.errstate(over="ignore"):
+        got = answers.astype(np.float16)
+    assert np.isinf(got[1]).all()
+    assert judge(got, expected=answers, dtype="float16").ok
+    got[2, 0] = np.inf
+    assert not judge(got, expected=answers, dtype="float16").ok
+
+
+def test_rounding_saturates() -> None:
+    large = np.array([1e9, -1e9])
+    assert rounded_to(large, "float8_e4m3fn").tolist() == [448.0, -448.0]
+    assert rounded_to(large, "float8_e5m2").tolist() == [57344.0, -57344.0]
+    assert rounded_to(large, "int8").tolist() == [127.0, -127.0]
+    # To nearest even.
+    assert rounded_to(np.array([0.5, 1.5, 2.5]), "int8").tolist() == [0.0, 2.0, 2.0]
+
+
+def tolerance_of(name: str, cols: int, **constants: int) -> Tolerance:
+    return tolerance(shader_of(name, Problem(rows=1, cols=cols), **constants))
+
+
+def test_the_tolerance_follows_from_the_header() -> None:
+    flagship = tolerance_of("registers", 16384)
+    assert (flagship.base, flagship.slope, flagship.equal_share) == (2e-6, 0.0, 0.999)
+    assert tolerance_of("registers", 768, hi_lo_mean=0).slope > 0
+    assert tolerance_of("naive", 6400).base == pytest.approx(2e-4)
+    # 16 values are added one after another, and joins count as twelve.
+    assert tolerance_of("welford", 4096).slope == pytest.approx(4 * 2.0**-24 * np.sqrt(28))
+    assert "mean rounded" in tolerance_of("welford", 4096).reason

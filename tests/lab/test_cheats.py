@@ -1,0 +1,295 @@
+"""The harness against kernels that want to look right or fast: each of them has to be found out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from cheats import CHOOSY, IDLE, MARKING, PASS, REMEMBERING, WRONG, Cheat
+
+from testbed import SOFTWARE, kernel_named
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Plan
+from webnorm.gpu.stopwatch import SAMPLE_NS, WARM_UP_RUNS, Stopwatch
+from webnorm.kernels.kernel import Kernel, default_variant, load, wgsl_root
+from webnorm.lab import check, lab, proof
+from webnorm.lab.board import Board
+from webnorm.lab.results import Result
+from webnorm.lab.trial import blank_result
+from webnorm.lab.worker import WorkerDied
+from webnorm.norms.corpus import CASES, Case, drawn_cases, whole_corpus
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.problem import Problem
+
+
+class Here:
+    """A worker that works in this process."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def stream(self, task: Any, job: Any) -> Iterator[Any]:
+        """What the task yields."""
+        yield from task(self.device, job)
+
+
+def timed(device: Device, paths: list[Path], problem: Problem, sets: int, calls: str) -> dict[str, Result]:
+    specs = tuple(lab.VariantSpec.of(default_variant(load(path), problem, device.traits)) for path in paths)
+    rule = timing.Rule(least=5, most=10, settle_s=0.05)
+    job = lab.TimingJob(problem, specs, (), sets, rule, calls)  # type: ignore[arg-type]
+    found = [event.result for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+    return {result.kernel: result for result in found}
+
+
+def checked(device: Device, kernel: Kernel, cases: tuple[Case, ...], whole: bool = False) -> list[Result]:
+    request = check.Request((kernel,), cases, whole=whole)
+    return list(check.run(request, Here(device), device.traits))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def long_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples in which a memory pays, on a machine whose clock is disturbed by other tests."""
+    monkeypatch.setitem(SAMPLE_NS, "timestamp", 1e7)
+
+
+@pytest.mark.usefixtures("long_samples")
+@pytest.mark.parametrize(
+    ("rows", "cols", "sets", "calls"), [(64, 256, 1, "one by one"), (64, 256, 4, "at once")]
+)
+def test_who_leaves_out_work_is_found_out(
+    rows: int, cols: int, sets: int, calls: str, device: Device, tmp_path: Path
+) -> None:
+    problem = Problem(rows=rows, cols=cols)
+    honest = [wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "naive.wgsl"]
+    found = timed(device, honest + [cheat.write(tmp_path) for cheat in IDLE], problem, sets, calls)
+    assert [found[name].status for name in ("copy", "naive")] == ["pass", "pass"]
+    # Of calls at once only the bits are proved, and that one's are right.
+    untold = {REMEMBERING.name} if calls == "at once" else set()
+    assert {cheat.name for cheat in IDLE if found[cheat.name].status != "fail"} <= untold
+
+
+@pytest.mark.usefixtures("long_samples")
+def test_a_memory_that_is_right_is_told_by_its_time(device: Device, tmp_path: Path) -> None:
+    found = timed(device, [REMEMBERING.write(tmp_path)], Problem(rows=64, cols=256), 1, "one by one")
+    reason = found[REMEMBERING.name].reason or ""
+    assert "takes" in reason and "times as long" in reason
+
+
+@pytest.mark.parametrize(("usual_ns", "slower"), [(20.0, True), (90.0, False)])
+def test_passes_that_do_nothing_buy_no_time(
+    usual_ns: float, slower: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a dispatch on spoiled buffers may take longer it may take once."""
+    board: Any = SimpleNamespace(sets=1)
+    plan: Any = SimpleNamespace(dispatches=7)
+    nothing: Any = None
+    monkeypatch.setattr(proof, "_first_times", lambda *_: itertools.repeat((200.0, 100.0, range(1))))
+    assert proof.first_time(board, nothing, nothing, plan, 1, usual_ns).slower is slower
+
+
+def test_a_pass_that_never_runs_buys_no_time(device: Device, tmp_path: Path) -> None:
+    """Of the steps a plan has those that are dispatched count."""
+    idle = f'{PASS}\n// entry_point = "main"\n// workgroup_size = 1024\n// workgroup_count = 0\n'
+    allowed = []
+    for cheat in (Cheat("plain"), Cheat("idle", header={"// [accuracy]": f"{idle}// [accuracy]"})):
+        kernel, problem = load(cheat.write(tmp_path)), Problem(rows=64, cols=256)
+        board = Board(device, problem, make_inputs(kernel.op, problem), ())
+        plan = board.prepare(default_variant(kernel, problem, device.traits))
+        allowed.append(proof._switching_ns(board, plan))
+    assert allowed[0] == allowed[1]
+
+
+@pytest.mark.parametrize("software", [True, False])
+def test_which_dispatches_are_looked_at_nobody_knows(
+    device: Device, monkeypatch: pytest.MonkeyPatch, software: bool
+) -> None:
+    """Of those on spoiled buffers, either version of the inputs, about as often: timed between what spoils,
+    and one by one, as on a GPU with timestamps.
+    """
+    monkeypatch.setattr(device, "traits", replace(device.traits, software=software))
+    kernel, problem = kernel_named("naive"), Problem(rows=64, cols=256)
+    board = Board(device, problem, make_inputs(kernel.op, problem), ())
+    plan = board.prepare(default_variant(kernel, problem, device.traits))
+    looked_at: list[int] = []
+
+    def holds(_: Board, plan: Plan, golden: Any, dispatches: range) -> bool:
+        looked_at.append(board.version(plan, dispatches.stop - 1))
+        return True
+
+    monkeypatch.setattr(Board, "holds", holds)
+    monkeypatch.setattr(proof, "_slower", lambda ratios: False if len(ratios) == 100 else None)
+    monkeypatch.setattr(proof, "_MOST_RATIOS", 199)
+    _, pace = proof.yardstick(board, Stopwatch(device), 0.0)
+    found = proof.first_time(board, Stopwatch(device), pace, plan, 2, golden=(b"",))
+    assert found.strayed is None and 25 < len(looked_at) < 75
+    monkeypatch.setattr(proof, "_LOOKED_AT", 1.0)
+    looked_at.clear()
+    proof.first_time(board, Stopwatch(device), pace, plan, 2, golden=(b"",))
+    assert len(looked_at) == 100 and 25 < sum(looked_at) < 75
+    monkeypatch.setattr(Board, "holds", lambda *_: False)
+    assert proof.first_time(board, Stopwatch(device), pace, plan, 2, golden=(b"",)).strayed is not None
+
+
+class Sliced:
+    """A pass on a GPU that others use: every dispatch takes as long, and after its slice of time a submission
+    waits for theirs.
+    """
+
+    def __init__(self) -> None:
+        self.work_ns = 0.0
+
+    def set_pipeline(self, pipeline: Any) -> None:
+        """Takes no time."""
+
+    def set_bind_group(self, index: int, group: Any, offsets: Any = ()) -> None:
+        """Takes no time."""
+
+    def dispatch_workgroups(self, *counts: int) -> None:
+        self.work_ns += 3e3
+
+    @property
+    def ns(self) -> float:
+        return self.work_ns + self.work_ns // 1.5e6 * 15e6
+
+
+@pytest.mark.parametrize("sets", [1, 3, 64, 512])
+@pytest.mark.parametrize("name", ["registers", "tiles"])
+def test_who_shares_a_gpu_is_not_blamed(
+    name: str, sets: int, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "traits", replace(device.traits, software=False))
+    kernel, problem = kernel_named(name, "layer_norm_backward"), Problem(rows=8, cols=64)
+    board = Board(device, problem, make_inputs(kernel.op, problem), (), sets)
+    plan, stopwatch = board.prepare(default_variant(kernel, problem, device.traits)), Stopwatch(device)
+    stopwatch.method = "timestamp"
+
+    def submit(self: Stopwatch, plan: Plan, dispatches: range) -> timing.Reading:
+        compute = Sliced()
+        for index in dispatches:
+            plan.encode(compute, index)
+        return lambda: compute.ns / len(dispatches)
+
+    monkeypatch.setattr(Stopwatch, "submit", submit)
+    _, dispatches = proof.sampler(board, stopwatch, plan)
+    pace: Any = SimpleNamespace(ready=lambda: None, worked=lambda: None)
+    found = proof.first_time(board, stopwatch, pace, plan, dispatches)
+    assert found.ratio == pytest.approx(1) and not found.slower
+
+
+def test_a_kernel_that_ends_the_process_is_left_alone_after_a_while() -> None:
+    """The others of the corpus are checked to the end."""
+    asked = []
+
+    class Ending:
+        def stream(self, task: Any, job: lab.CheckJob) -> Iterator[Any]:
+            for index, spec in enumerate(job.variants):
+                yield lab.Began(index)
+                if "naive" in str(spec.path):
+                    asked.append(job.case)
+                    raise WorkerDied("no sign of life")
+                yield lab.Found(index, blank_result(spec.variant(), job.problem, job.case))
+
+    kernels = (kernel_named("naive"), kernel_named("two_pass"))
+    request = check.Request(kernels, CASES[:9])
+    found = list(check.run(request, Ending(), SOFTWARE))  # type: ignore[arg-type]
+    assert len(asked) == 3
+    assert [sum(one.kernel == kernel.name for one in found) for kernel in kernels] == [9, 9]
+    reasons = [one.reason or "" for one in found if one.kernel == "naive"]
+    assert sum("no sign of life" in reason for reason in reasons) == 3
+    assert sum("not run" in reason for reason in reasons) == 6
+
+
+@pytest.mark.parametrize("sets", [1, 4])
+def test_a_sample_begins_where_nothing_is_left(
+    sets: int, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who knows what came before could learn when a sample ends, or wait for the ones that count."""
+    began = []
+    submit = Stopwatch.submit
+
+    def watched(stopwatch: Stopwatch, plan: Any, dispatches: range) -> timing.Reading:
+        if isinstance(plan, Plan) and plan.scratch:
+            (memory,) = plan.scratch.values()
+            kept, y = (
+                np.frombuffer(device.handle.queue.read_buffer(buffer), np.float32)
+                for buffer in (memory, plan.buffers["y"][dispatches.start % sets])
+            )
+            # What spoils is the same numbers wherever it begins.
+            began.append(not (kept == 12345.0).any() and np.array_equal(kept[:256], y[:256]))
+        return submit(stopwatch, plan, dispatches)
+
+    monkeypatch.setattr(Stopwatch, "submit", watched)
+    found = timed(device, [MARKING.write(tmp_path)], Problem(rows=64, cols=256), sets, "one by one")
+    assert found[MARKING.name].status == "pass"
+    assert len(began) > 10 and all(began[WARM_UP_RUNS:])
+
+
+@pytest.mark.parametrize(("cheat", "names"), WRONG, ids=lambda part: getattr(part, "name", ""))
+def test_who_is_wrong_where_nobody_looked_is_found_out(
+    cheat: Cheat, names: tuple[str, ...], device: Device, tmp_path: Path
+) -> None:
+    """None of them fails on the benign case but those that no case is benign for."""
+    kernel = load(cheat.write(tmp_path))
+    cases = tuple(case for case in whole_corpus(3) if case.name.startswith(names) and not case.for_gpus)
+    assert "fail" in {result.status for result in checked(device, kernel, cases)}
+
+
+def test_the_kernel_that_cheats_are_made_of_is_right(device: Device, tmp_path: Path) -> None:
+    kernel = load(Cheat("naive").write(tmp_path))
+    names = tuple(name for _, names in WRONG for name in names)
+    cases = tuple(case for case in whole_corpus(3) if case.name.startswith(names) and not case.for_gpus)
+    assert {result.status for result in checked(device, kernel, cases)} == {"pass"}
+
+
+def test_a_kernel_that_refuses_most_of_the_corpus_fails(device: Device, tmp_path: Path) -> None:
+    kernel = load(CHOOSY.write(tmp_path))
+    *others, verdict = checked(device, kernel, CASES[:12], whole=True)
+    assert {result.status for result in others} == {"pass", "skip"}
+    assert verdict.status == "fail" and "refuses" in (verdict.reason or "")
+    # Who chose the cases knows what he asked for.
+    assert all(result.case != "whole corpus" for result in checked(device, kernel, CASES[:12]))
+
+
+def test_one_dispatch_is_given_the_statistics_that_it_needs(device: Device) -> None:
+    kernel = kernel_named("one_dispatch", "layer_norm_backward")
+    (case,) = (case for case in CASES if case.name == "shift-1e2")
+    (found,) = checked(device, kernel, (case,))
+    assert found.status == "pass" and found.problem.options.saved_stats
+
+
+def test_a_seed_repeats_what_is_drawn_and_another_does_not() -> None:
+    op = OPS["layer_norm"]
+
+    def drawn(seed: int) -> list[Any]:
+        found = []
+        for case in (*whole_corpus(seed)[:3], *drawn_cases(seed)):
+            problem = case.problem(op)
+            if problem is not None:
+                found.append((case.shape, case.options, case.eps, case.draw(op, problem)["x"].tobytes()))
+        return found
+
+    assert drawn(7) == drawn(7)
+    assert all(one != other for one, other in zip(drawn(7), drawn(8), strict=False))
+
+
+def test_more_than_a_copy_can_is_a_failure_on_any_adapter(device: Device, tmp_path: Path) -> None:
+    """A kernel whose work is done before it is timed, as far as the clock can see."""
+    problem = Problem(rows=256, cols=1024)
+    copy, honest = wgsl_root() / "copy" / "copy.wgsl", wgsl_root() / "layer_norm" / "registers.wgsl"
+    slow = tmp_path / "copy" / "slow.wgsl"
+    slow.parent.mkdir()
+    busy = "for (var i = 0u; i < 200u; i++) { sum += x[min(i, end - 1u)]; }"
+    text = copy.read_text().replace(
+        "    let first = start", f"    var sum = vec4<u32>();\n    {busy}\n    let first = start"
+    )
+    slow.write_text(text.replace("] = value", "] = select(0u, 1u, sum.x == 12345u) + value"))
+    found = timed(device, [slow, honest], problem, 1, "one by one")
+    assert found["slow"].status == "pass", found["slow"].reason
+    assert found["registers"].status == "fail" and "% of copy" in (found["registers"].reason or "")

@@ -1,0 +1,191 @@
+"""Where the time goes: transfers, the first use, and what a call costs beside its kernel."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import overhead
+from pages import ROOT
+from samples import MIXED
+from shown import line_of, text
+from testbed import kernel_named
+from webnorm.choice import tuning
+from webnorm.cli.report import profile_table
+from webnorm.errors import WebnormError
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import default_variant
+from webnorm.lab import profile
+from webnorm.lab.board import Board
+from webnorm.lab.results import Result
+from webnorm.lab.trial import try_variant
+from webnorm.lab.worker import WorkerDied
+from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.problem import Options, Problem
+
+RULE = timing.Rule(least=3, most=3)
+TRANSFERS = profile.Transfers(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000_000, download_bytes=500_000)
+
+
+@pytest.mark.parametrize(
+    ("op", "options", "up", "down"),
+    [
+        ("layer_norm", Options(), 2 * 7 * 30 + 2 * 30 * 2, 2 * 7 * 30),
+        ("rms_norm", Options(bias=False, out_dtype="int8"), 2 * 7 * 30 + 2 * 30, 7 * 30 + 4 * 7),
+        ("layer_norm_backward", Options(), 2 * 2 * 7 * 30 + 2 * 30, 2 * 7 * 30 + 2 * 30 * 2),
+    ],
+)
+def test_all_inputs_go_up_and_all_outputs_come_down(
+    op: str, options: Options, up: int, down: int, device: Device
+) -> None:
+    job = profile.TransferJob(op, Problem(rows=7, cols=30, dtype="float16", options=options), RULE)
+    *rounds, found = profile.time_transfers(device, job)
+    assert len(rounds) == 3
+    assert isinstance(found, profile.Transfers)
+    assert (found.upload_bytes, found.download_bytes) == (up, down)
+    assert found.upload_ns > 0 and found.download_ns > 0
+    assert found.call_ns is None
+
+
+def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
+    job = profile.TransferJob("layer_norm_backward", Problem(rows=7, cols=30), RULE, "registers")
+    *_, found = profile.time_transfers(device, job)
+    assert isinstance(found, profile.Transfers)
+    assert found.call_ns and found.resident_call_ns
+    # NumPy arrays go up and come back on top of what a call on GpuArrays takes.
+    assert min(found.call_ns, found.resident_call_ns) > 0
+
+
+def test_the_first_use_is_taken_apart(device: Device) -> None:
+    problem = Problem(rows=3, cols=36)
+    board = Board(device, problem, make_inputs(OPS["layer_norm"], problem), ())
+    variant = default_variant(kernel_named("two_pass"), problem, device.traits)
+    result, plan, _ = try_variant(board, variant)
+    assert plan is not None
+    for spent in (result.render_ns, result.compile_ns, result.pipeline_ns):
+        assert spent and spent > 0
+
+
+class FakeWorker:
+    """Answers with given transfers, or dies."""
+
+    def __init__(self, answer: profile.Transfers | None) -> None:
+        self.answer = answer
+        self.jobs: list[profile.TransferJob] = []
+
+    def stream(self, task: object, job: profile.TransferJob) -> object:
+        self.jobs.append(job)
+        yield timing.Round(1)
+        if self.answer is None:
+            raise WorkerDied("no sign of life")
+        yield self.answer
+
+
+def profiled(results: list[Result], answer: profile.Transfers | None = TRANSFERS) -> list[Result]:
+    return profile.profiled(results, FakeWorker(answer), RULE)  # type: ignore[arg-type]
+
+
+def test_the_fastest_right_kernel_is_profiled() -> None:
+    found = profiled(MIXED)
+    (winner,) = [result for result in found if result.upload_ns is not None]
+    assert (winner.kernel, winner.gbps) == ("registers", 190.0)
+    assert winner == replace(MIXED[4], **vars(TRANSFERS))
+    assert [result for result in found if result is not winner] == MIXED[:4] + MIXED[5:]
+    copies = [result for result in MIXED if result.roofline]
+    assert profiled(copies) == copies
+
+
+def test_a_worker_that_dies_over_transfers_is_told() -> None:
+    with pytest.raises(WebnormError, match=r"profiling layer_norm 4096x1024 float32 failed: no sign of life"):
+        profiled(MIXED, None)
+
+
+def test_the_table_has_times_rates_and_shares() -> None:
+    fastest = replace(
+        MIXED[4], median_ns=1e5, bytes=2_000_000, render_ns=2e7, compile_ns=3e6, pipeline_ns=4e6
+    )
+    shown = text(profile_table(profiled([fastest]), software=False), width=100)
+    assert line_of(shown, "where the time goes").startswith("where the time goes with registers threads")
+    assert line_of(shown, "upload ").split() == ["upload", "300", "us", "3", "10", "60"]
+    assert line_of(shown, "dispatch ").split() == ["dispatch", "100", "us", "2", "20", "20"]
+    assert line_of(shown, "download ").split() == ["download", "100", "us", "0.5", "5", "20"]
+    assert "first use: render 20 ms, compile 3 ms, pipeline 4 ms" in shown
+    assert "dispatch by timestamp" in shown and "software" not in shown
+    assert "nothing passes a bus" in text(profile_table(profiled([fastest]), software=True), width=100)
+    assert "nothing to profile" in text(profile_table(MIXED, software=True))
+
+
+def test_overheads_are_reported(tmp_path: Path, device: Device) -> None:
+    """The script runs; what it says is a measurement, and no test's matter."""
+    path = tmp_path / "overhead.json"
+    arguments = ["--rounds", "2", "--op", "layer_norm_backward", "--json", str(path)]
+    command = [sys.executable, "-m", "bench.overhead", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = {line["what"].strip(): line for line in json.loads(path.read_text())["lines"]}
+    assert all(line["median_ns"] > 0 for line in lines.values())
+    assert {"render", "compile", "pipeline"} < set(lines)
+    calls = lines["call on GpuArrays"], lines["encode and submit"]
+    assert calls[0]["ratio"] == pytest.approx(calls[0]["median_ns"] / calls[1]["median_ns"])
+
+
+def test_overheads_are_held_against_the_reads_of_a_call(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slower ones, such as wgpu's own, would let a call look cheaper than what it consists of."""
+    queue = type(device.handle.queue)
+    own, sizes = queue.read_buffer, []
+
+    def read_buffer(self: Any, buffer: Any, *rest: Any) -> Any:
+        sizes.append(buffer.size)
+        return own(self, buffer, *rest)
+
+    monkeypatch.setattr(queue, "read_buffer", read_buffer)
+    lines = overhead.steady(device, overhead.Job("layer_norm", Problem(rows=96, cols=96)), 2)
+    assert [line.ratio is not None for line in lines] == [True, False, True, False, False]
+    # The stopwatch reads a word to wait.
+    assert max(sizes, default=0) < 4 * 96 * 96
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--adapter", "made-up"], "no adapter 'made-up'"),
+        (["--json", "no/such/folder.json"], "cannot write no/such/folder.json"),
+        (["--rounds", "0"], "argument --rounds: it is '0'; expected a whole number of 1 or more"),
+        (["--cols", "0"], "argument --cols: it is '0'; expected a whole number of 1 or more"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(arguments: list[str], message: str, device: Device) -> None:
+    command = [sys.executable, "-m", "bench.overhead", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode and "Traceback" not in done.stderr
+    assert message in done.stderr.splitlines()[-1]
+
+
+def test_overheads_are_held_against_what_a_tuning_chose(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path))
+    job = overhead.Job("layer_norm", Problem(rows=3, cols=36))
+    choice = tuning.Choice(
+        op=job.op,
+        problem=job.problem,
+        kernel="two_pass",
+        constants={"threads_per_row": 16, "hi_lo_mean": 1},
+        speedup=1.0,
+        percent_of_copy=None,
+        tried=1,
+    )
+    platform = tuning.Platform.of(device.adapter.description())
+    recorded = tuning.Tuning(platform=platform, date="2026-01-01", choices=(choice,))
+    tuning.write(recorded, tuning.path_of(platform))
+    _, plan = overhead.bound(device, job)
+    assert plan.shader.variant.kernel.name == "two_pass"

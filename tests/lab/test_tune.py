@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import broken
+from commands import webnorm
+from testbed import GPU, KERNELS, SOFTWARE
+from webnorm.choice.auto import choose
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device, Traits
+from webnorm.kernels.kernel import Kernel, Variant, all_variants, discover, load
+from webnorm.lab import lab, search, tune
+from webnorm.lab.results import Result
+from webnorm.lab.worker import Worker
+from webnorm.norms.ops import OPS
+from webnorm.norms.presets import PRESETS, Task, quick_tasks, tasks
+from webnorm.norms.problem import Problem
+
+
+def field(op: str = "rms_norm", rows: int = 4096, cols: int = 1024) -> list[Variant]:
+    """The candidates for a GPU."""
+    (task,) = tasks(op, [(rows, cols)])
+    return tune.candidates(KERNELS, task, GPU, choose(KERNELS, task.op, task.problem, GPU).variant)
+
+
+class Fake:
+    """Trials of which everything is known: a time for each candidate, without noise."""
+
+    def __init__(
+        self,
+        times: Mapping[int, float],
+        wrong: Set[int] = frozenset(),
+        broken: Set[int] = frozenset(),
+        same: Mapping[int, Hashable] | None = None,
+    ) -> None:
+        self.times, self.wrong, self.broken, self.same = times, wrong, broken, same or {}
+        self.timed: list[int] = []
+        self.held: set[int] = set()
+        self.most_held = 0
+
+    def fingerprint(self, index: int) -> Hashable:
+        return self.same.get(index, index)
+
+    def time(self, indices: Sequence[int]) -> list[float]:
+        if self.broken & {*indices}:
+            raise WebnormError("no room")
+        self.timed += indices
+        self.held |= {*indices}
+        self.most_held = max(self.most_held, len(self.held))
+        return [self.times[index] for index in indices]
+
+    def fault(self, index: int) -> str | None:
+        return "[0, 0] is 2, expected 1" if index in self.wrong else None
+
+    def release(self, index: int) -> None:
+        self.held.discard(index)
+
+
+def race(
+    candidates: list[Variant], fake: Fake, spent: Callable[[], float] = lambda: 0.0
+) -> tuple[search.Finalists, list[search.Dropped]]:
+    events = list(search.explore(candidates, fake, spent))
+    (finalists,) = (event for event in events if isinstance(event, search.Finalists))
+    return finalists, [event for event in events if isinstance(event, search.Dropped)]
+
+
+# --- the search
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
+def test_the_fastest_right_variant_is_never_pruned(op: str, seed: int) -> None:
+    candidates = field(op)
+    rng = np.random.default_rng(seed)
+    times = dict(enumerate(rng.uniform(1.0, search.SLOW_KERNEL, len(candidates))))
+    wrong = set(rng.choice(np.arange(1, len(candidates)), 20, replace=False).tolist())
+    broken = set(rng.choice(np.arange(1, len(candidates)), 20, replace=False).tolist())
+    # Wrong ones tend to be fast: they leave work out.
+    times |= {index: times[index] / 10 for index in wrong}
+    fake = Fake(times, wrong, broken)
+    finalists, dropped = race(candidates, fake)
+    fastest = min(set(times) - wrong - broken, key=lambda index: times[index])
+    assert fastest == 0 or finalists.indices[0] == fastest
+    assert {one.index for one in dropped} <= wrong | broken
+    assert all(times[index] <= 1.03 * times[fastest] for index in finalists.indices)
+    assert fake.held <= {0, *finalists.indices}
+    assert fake.most_held <= search.STAGES[0][1] + 1
+
+
+def test_a_kernel_that_is_far_behind_gets_one_probe() -> None:
+    candidates = field()
+    slow = {index for index, variant in enumerate(candidates) if variant.kernel.name == "naive"}
+    assert len(slow) > 1
+    fake = Fake({index: 10.0 if index in slow else 1.0 + index / 1000 for index in range(len(candidates))})
+    finalists, _ = race(candidates, fake)
+    assert len(slow & set(fake.timed)) == 1
+    assert finalists.tried == len(candidates) - len(slow) + 1
+
+
+def test_a_kernel_whose_first_variant_fails_is_probed_again() -> None:
+    candidates = field()
+    first, second = [i for i, variant in enumerate(candidates) if variant.kernel.name == "workgroup"][:2]
+    times = {index: 2.0 for index in range(len(candidates))} | {first: 0.01, second: 1.0}
+    finalists, dropped = race(candidates, Fake(times, wrong={first}))
+    assert dropped == [search.Dropped(first, "[0, 0] is 2, expected 1")]
+    assert finalists.indices == (second,)
+
+
+def test_another_is_the_reference_where_the_first_cannot_run() -> None:
+    candidates = field()
+    times = {index: 1.0 + index / 10000 for index in range(len(candidates))}
+    finalists, dropped = race(candidates, Fake(times, broken={0}))
+    assert dropped == [search.Dropped(0, "no room")] and finalists.indices
+    assert race(candidates, Fake(times, broken=set(times)))[0] == search.Finalists((), 0)
+
+
+def test_the_same_text_is_timed_once() -> None:
+    candidates = field()
+    fake = Fake({i: 1.0 for i in range(len(candidates))}, same={i: i // 2 for i in range(len(candidates))})
+    assert race(candidates, fake)[0].tried == -(-len(candidates) // 2)
+
+
+def test_every_sample_is_taken_beside_one_of_the_reference() -> None:
+    candidates = field()
+    fake = Fake({index: 1.0 + index / 1000 for index in range(len(candidates))})
+    race(candidates, fake)
+    # From the second candidate on: three pairs of the reference and it.
+    assert fake.timed[3:9] == [0, fake.timed[4]] * 3
+    pairs = list(zip(fake.timed[3::2], fake.timed[4::2], strict=True))
+    assert all(reference == 0 for reference, _ in pairs)
+    # In the last rounds everyone that is left has one.
+    owns = [own for _, own in pairs]
+    left = next(count for count in range(2, len(owns)) if owns[-count] in owns[-count + 1 :]) - 1
+    assert left > 1 and {*owns[-left:]} == {*owns[-2 * left : -left]}
+
+
+def test_a_search_that_runs_out_of_time_has_tried_what_is_near_the_best() -> None:
+    candidates = field()
+    best = len(candidates) // 2
+    times = {
+        index: 1.0 + 0.1 * search.distance(variant, candidates[best])
+        if variant.kernel == candidates[best].kernel
+        else 5.0
+        for index, variant in enumerate(candidates)
+    }
+    fake = Fake(times)
+    finalists, _ = race(candidates, fake, lambda: len(fake.timed) / 400)
+    assert finalists.tried < len(candidates) / 2
+    assert finalists.indices[0] == best
+
+
+def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file takes 10 ms to read, and a gradient has thousands of candidates."""
+    (task,) = tasks("copy", [(4, 64)])
+    variants = [variant for kernel in KERNELS if kernel.op is task.op for variant in all_variants(kernel)]
+    read: list[Path] = []
+
+    def counted(path: Path, op: str | None = None) -> Kernel:
+        read.append(path)
+        return load(path, op)
+
+    monkeypatch.setattr(search, "load", counted)
+    specs = tuple(lab.VariantSpec.of(variant) for variant in variants)
+    found = list(search.search_variants(device, search.SearchJob(task.problem, specs, (), 1, 0.01)))
+    assert isinstance(found[-1], search.Finalists) and len(variants) > 1
+    assert len(read) == 1
+
+
+# --- which variants, which choice
+
+
+@pytest.mark.parametrize(("traits", "cols"), [(GPU, 1024), (SOFTWARE, 61)], ids=["GPU", "software"])
+@pytest.mark.parametrize("op", tune.OPS)
+def test_candidates_can_run_and_are_as_exact_as_the_rules_choice(op: str, traits: Traits, cols: int) -> None:
+    options = [] if op in ("layer_norm", "rms_norm") else ["saved_stats=false"]
+    (task,) = tasks(op, [(64, cols)], OPS[op].defaults.changed(options), dtype="float16")
+    rules = choose(KERNELS, task.op, task.problem, traits).variant
+    found = tune.candidates(KERNELS, task, traits, rules)
+    assert found[0] == rules and len({str(variant) for variant in found}) == len(found) > 20
+    assert {variant.kernel.name for variant in found} >= {"naive", "registers"}
+    for variant in found:
+        assert variant.refusal(task.problem, traits) is None
+        assert variant.kernel.unstable is None
+        assert variant.constants.get("hi_lo_mean", 1) == 1
+
+
+def timed(kernel: str, samples: list[float], status: Any = "pass") -> Result:
+    return Result(
+        op="layer_norm",
+        kernel=kernel,
+        constants={},
+        problem=Problem(rows=1, cols=1),
+        status=status,
+        median_ns=float(np.median(samples)) if status == "pass" else None,
+        samples_ns=tuple(samples),
+    )
+
+
+QUIET = [100.0 + 0.01 * i for i in range(11)]
+NOISY = [100.0 + 10 * (i % 5) for i in range(11)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "factor", "stays"),
+    [
+        (QUIET, 0.995, True),
+        (QUIET, 0.97, False),
+        (NOISY, 0.97, True),
+        (NOISY, 0.5, False),
+        (QUIET, 1.1, True),
+    ],
+)
+def test_the_rules_choice_stays_unless_another_is_clearly_faster(
+    samples: list[float], factor: float, stays: bool
+) -> None:
+    task = Task(OPS["layer_norm"], Problem(rows=1, cols=1))
+    others = [timed("rival", [factor * one for one in reversed(samples)]), timed("wrong", [1.0], "fail")]
+    choice = tune._choice(task, [timed("rules", samples), *others], 7)
+    assert choice is not None and choice.tried == 7
+    assert choice.kernel == ("rules" if stays else "rival")
+    assert choice.speedup == pytest.approx(1.0 if stays else 1 / factor)
+
+
+def test_what_replaces_a_choice_that_does_not_run() -> None:
+    task = Task(OPS["layer_norm"], Problem(rows=1, cols=1))
+    choice = tune._choice(task, [timed("rules", QUIET, "fail"), timed("rival", QUIET)], 2)
+    assert choice is not None and (choice.kernel, choice.speedup) == ("rival", None)
+    assert tune._choice(task, [timed("rules", QUIET, "fail")], 1) is None
+
+
+def test_grids() -> None:
+    standard = tune.grid(None, (), (None, None), (), software=False, quick=False)
+    assert len(standard) == 4 * 2 * len(tune.COLS)
+    for task in standard:
+        size = 2 if task.problem.dtype == "float16" else 4
+        assert task.problem.rows * task.problem.cols * size == 64 << 20
+    assert len(tune.grid(None, (), (None, None), (), software=True, quick=True)) == 4
+    named = tune.grid("rms_norm", ("bfloat16",), ((3, 5), (7,)), ("residual",), software=True, quick=False)
+    assert [str(task.problem) for task in named] == [f"{m}x7 bfloat16, no bias, residual" for m in (3, 5)]
+    twice = tune.grid("rms_norm", (), ((3, 3), (7, 7)), (), software=True, quick=True)
+    assert len(twice) == 1
+
+
+@pytest.mark.parametrize("software", [True, False])
+def test_the_tasks_of_a_preset(software: bool) -> None:
+    preset = PRESETS["transformer"]
+    assert tune.of_preset(preset, (), (), software, quick=False) == preset.tasks
+    assert tune.of_preset(preset, (), (), software, quick=True) == quick_tasks(preset, software)
+    both = tune.of_preset(preset, ("float16", "bfloat16"), ("residual",), software, quick=True)
+    assert len(both) == 2 * len(quick_tasks(preset, software)) < len(preset.tasks)
+    assert {task.problem.dtype for task in both} == {"float16", "bfloat16"}
+    assert all(task.problem.options.residual for task in both)
+
+
+# --- on a device
+
+
+def test_wrong_and_deadly_kernels_are_dropped_with_a_word(tmp_path: Path, device: Device) -> None:
+    deadly, died = broken.deadly(device)
+    kernels = discover([broken.write(tmp_path, "wrong", "unparsable", deadly)])
+    (task,) = tasks("layer_norm", [(16, 48)])
+    with Worker(time_limit_s=60) as worker:
+        request = tune.Request((task,), tuple(kernels), 2.0, (tmp_path,))
+        events = list(tune.run(request, worker, device.traits))
+    tuned = events[-1]
+    assert isinstance(tuned, tune.Tuned) and tuned.choice is not None
+    assert tuned.choice.kernel not in broken.REPLACED
+    for name, word in (("wrong", "expected"), ("unparsable", "expected"), (deadly, died)):
+        (line,) = (line for line in tuned.dropped if f"/{name}" in line and word in line)
+        assert "\n" not in line
+
+
+TUNE = ["tune", "--op", "rms_norm", "--cols", "48", "--dtype", "float32", "--budget", "0.5"]
+
+
+@pytest.mark.opengl
+def test_tune_records_what_auto_follows(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
+    done = webnorm([*TUNE, "--rows", "8"], tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+    assert "rms_norm, 8x48 float32, no bias: " in done.stdout and "variants tried" in done.stdout
+    (path,) = (tmp_path / "tunings").iterdir()
+    assert f"1 choice is in {path}" in done.stdout
+    again = webnorm([*TUNE, "--rows", "8"], tmp_path)
+    assert "1 of 1 problems are recorded" in again.stdout and "tried" not in again.stdout
+    assert "rms_norm, 8x48" in webnorm(["tune", "--list"], tmp_path).stdout
+    elsewhere = webnorm(["tune", "--list", "--out", "none.json"], tmp_path)
+    assert elsewhere.stdout == "nothing is recorded: there is no none.json\n"
+
+    # Not what the rules would choose, to see that it is followed.
+    data = json.loads(path.read_text())
+    data["choices"][0] |= {"kernel": "workgroup", "constants": {"threads_per_row": 16}}
+    path.write_text(json.dumps(data))
+    bench = ["bench", "--op", "rms_norm", "--rows", "8", "--cols", "48", "--budget", "0.2", "-k", "auto"]
+    shown = webnorm([*bench, "--json", "out.json"], tmp_path)
+    assert "auto: workgroup threads_per_row=16, by tuning: the best variant measured" in shown.stdout
+    (result,) = (r for r in json.loads((tmp_path / "out.json").read_text())["results"] if r["op"] != "copy")
+    assert (result["kernel"], result["auto"]) == ("workgroup", "tuning")
+    show = ["show", "auto", "--op", "rms_norm", "--rows", "8", "--cols", "48"]
+    assert "rms_norm/workgroup for" in webnorm(show, tmp_path).stdout
+    assert "rms_norm/workgroup for" not in webnorm([*show, "--target", "browser"], tmp_path).stdout
+
+    path.write_text(json.dumps({**data, "platform": {**data["platform"], "driver": "old"}}))
+    ignored = webnorm(bench, tmp_path)
+    assert ignored.returncode == 0 and "by rules" in ignored.stdout
+    assert ignored.stderr.count("\n") == 1 and "is ignored: it is stale" in ignored.stderr
+    stale = webnorm(["tune", "--list"], tmp_path)
+    assert "rms_norm, 8x48" in stale.stdout and "does not hold here: it is stale" in stale.stderr
+    path.write_text("no JSON")
+    for arguments in (["tune", "--list"], TUNE):
+        refused = webnorm(arguments, tmp_path)
+        assert refused.returncode == 2 and "webnorm tune --forget" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    # What does not write it goes on without it.
+    check = ["check", "--op", "rms_norm", "-k", "auto", "--case", "rows-1"]
+    for arguments in (bench, show, check, [*bench[:-1], "naive"]):
+        told = webnorm(arguments, tmp_path)
+        assert told.returncode == 0 and told.stdout
+        assert told.stderr.startswith(f"webnorm: the tuning {path} is broken: ")
+        assert told.stderr.endswith("--forget`; until then it is ignored\n") and told.stderr.count("\n") == 1
+    assert "by rules" in webnorm(bench, tmp_path).stdout
+    assert path.read_text() == "no JSON"
+    assert webnorm(["tune", "--forget"], tmp_path).stdout == f"removed {path}\n"
+    assert not path.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way on Windows")
+def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
+    path = tmp_path / "tuning.json"
+    arguments = [*TUNE, "--rows", "8,32,128,512", "--out", str(path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "webnorm", *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+    for _ in range(600):
+        if path.exists():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "webnorm: interrupted; what was finished is kept\n"
+    first = json.loads(path.read_text())["choices"]
+    assert 1 <= len(first) < 4
+    done = webnorm(arguments, tmp_path)
+    assert f"{len(first)} of 4 problems are recorded" in done.stdout
+    choices = json.loads(path.read_text())["choices"]
+    assert choices[: len(first)] == first
+    assert [choice["problem"]["rows"] for choice in choices] == [8, 32, 128, 512]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", "--op", "copy"], "unknown op 'copy'"),
+        (["tune", "--preset", "equinoxe"], "unknown preset 'equinoxe'; did you mean 'equinox'"),
+        (["tune", "--preset", "equinox", "--cols", "3"], "--preset names its own op and shapes"),
+        (["tune", "--dtype", "half"], "unknown dtype 'half'"),
+        (["tune", "--option", "dh"], "layer_norm has no option dh"),
+        (["tune", "--cols", "0"], "cols is 0; expected 1 or more"),
+        (["tune", "--rows", "8,0"], "rows is 0; expected 1 or more"),
+        (["tune", "--list", "--forget"], "--list shows what --forget removes"),
+        (["show", "auto", "-c", "threads_per_row=8"], "auto chooses constants by itself"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], message: str, mistake: Callable[[list[str]], str], device: Device
+) -> None:
+    assert message in mistake(arguments)

@@ -1,0 +1,438 @@
+"""Kernels that break are reported, and the others go on."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import broken
+from webnorm.errors import WebnormError
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import discover, select
+from webnorm.lab import bench, check
+from webnorm.lab.channel import Channel
+from webnorm.lab.results import Result
+from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+from webnorm.norms.corpus import CASES
+from webnorm.norms.parts import in_parts
+from webnorm.norms.presets import tasks
+
+RULE = timing.Rule(least=2, most=2, budget_s=1.0)
+
+
+def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Device) -> None:
+    root = broken.write(tmp_path, *broken.REPLACED)
+    known = discover([root])
+    deadly, died = broken.deadly(device)
+    kernels = tuple(select(known, name) for name in ("naive", *broken.REPLACED))
+    case = next(case for case in CASES if case.name == "rows-1")
+    with Worker(time_limit_s=60.0) as worker:
+        results = list(check.run(check.Request(kernels, (case,), roots=(root,)), worker, device.traits))
+    found = {result.kernel: result for result in results}
+    assert found["naive"].status == "pass" and found["naive"].deterministic
+    assert found["wrong"].status == "fail" and "expected" in (found["wrong"].reason or "")
+    assert found["unparsable"].status == "error" and "unparsable.wgsl:" in (found["unparsable"].reason or "")
+    assert found["undefined"].status == "error" and "'nothing' is undefined" in (
+        found["undefined"].reason or ""
+    )
+    assert found["unbound"].status == "error" and "unbound.wgsl" in (found["unbound"].reason or "")
+    assert found[deadly].status == "error" and died in (found[deadly].reason or "")
+    assert all("\n" not in (result.reason or "") for result in results)
+    assert bench.failed(results)
+
+
+def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> None:
+    deadly, died = broken.deadly(device)
+    root = broken.write(tmp_path, deadly, "wrong")
+    found = discover([root])
+    kernels = tuple(select(found, name) for name in (deadly, "wrong", "naive"))
+    copies = (select(found, "copy"),)
+    request = bench.Request(tasks("layer_norm", ((8, 32),)), kernels, copies, RULE, (root,))
+    results: dict[str, Result] = {}
+    with Worker(time_limit_s=20.0) as worker:
+        for event in bench.run(request, worker, device.traits):
+            if isinstance(event, list):
+                results = {result.kernel: result for result in event}
+    assert results["naive"].status == "pass" and results["naive"].median_ns
+    assert results["naive"].deterministic and results["naive"].percent_of_copy
+    assert results["copy"].max_abs_error == 0.0
+    assert results["wrong"].status == "fail" and results["wrong"].median_ns is None
+    assert died in (results[deadly].reason or "")
+
+
+def test_a_bug_and_a_mistake_in_the_worker(device: Device) -> None:
+    with Worker() as worker:
+        with pytest.raises(TaskFailed, match=r"^ZeroDivisionError$") as caught:
+            list(worker.stream(_bug, None))
+        assert "in _bug" in caught.value.details
+        with pytest.raises(WebnormError, match="a mistake"):
+            list(worker.stream(_mistake, None))
+        with pytest.raises(TaskFailed, match=r"^MemoryError: 763 GiB$"):
+            list(worker.stream(_too_much, None))
+        assert list(worker.stream(_fine, 3)) == [0, 1, 2]
+
+
+def test_a_worker_that_falls_silent_is_stopped_and_started_again(device: Device) -> None:
+    with Worker(time_limit_s=3.0) as worker:
+        with pytest.raises(WorkerDied, match="no sign of life for 3 s"):
+            list(worker.stream(_silent, None))
+        # A busy machine takes longer than that to start a process.
+        worker.time_limit_s = 60.0
+        assert list(worker.stream(_fine, 2)) == [0, 1]
+
+
+def test_work_on_large_arrays_is_no_silence(device: Device) -> None:
+    """What is limited is what a kernel takes, and not float64 answers on few cores."""
+    with Worker() as worker:
+        assert list(worker.stream(_fine, 1)) == [0]
+        worker.time_limit_s = 3.0
+        assert list(worker.stream(_at_work, 6.0)) == ["done"]
+
+
+def test_no_such_adapter(device: Device) -> None:
+    with (
+        Worker("no-such-adapter") as worker,
+        pytest.raises(WebnormError, match="no adapter 'no-such-adapter'; there is 0: "),
+    ):
+        list(worker.stream(_fine, 1))
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Worker]:
+    """Tasks that need no device of their own meet one child after the other."""
+    with Worker() as worker:
+        yield worker
+
+
+class Foreign:
+    """A value whose own code fails, where it is told to."""
+
+    def __init__(self, fails: str) -> None:
+        self.fails = fails
+
+    def __getstate__(self) -> dict[str, str]:
+        if self.fails == "pickled":
+            raise ValueError("two\nlines \x1b[31m")
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self.__dict__ = state
+        if self.fails == "read":
+            raise SystemError("not here")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("an event that cannot be pickled", "ValueError: two lines"),
+        ("an event that cannot be read", "an event cannot be read: SystemError: not here"),
+        ("a lambda", "PicklingError|AttributeError"),
+        ("an exit", "SystemExit: 3"),
+        ("the end of a file", "EOFError"),
+        ("an interrupt", "KeyboardInterrupt"),
+        ("deep recursion", "RecursionError: maximum recursion depth exceeded"),
+        ("no words", "Unspeakable"),
+        ("several lines", "OSError: one two"),
+        ("no generator", "TypeError: 'NoneType' object is not iterable"),
+    ],
+)
+def test_whatever_fails_in_a_task_is_told_in_a_line(shared: Worker, name: str, message: str) -> None:
+    with pytest.raises(TaskFailed) as caught:
+        list(shared.stream(_fails, name))
+    assert re.match(message, str(caught.value)), str(caught.value)
+    assert str(caught.value).isprintable() and "Traceback" in caught.value.details
+    assert pickle.loads(pickle.dumps(caught.value)).details == caught.value.details
+    assert list(shared.stream(_fine, 2)) == [0, 1]
+
+
+@pytest.mark.parametrize("job", [lambda: 1, threading.Lock(), Foreign("pickled")])
+def test_a_job_that_cannot_be_sent(shared: Worker, job: object) -> None:
+    with pytest.raises(TaskFailed, match=r"^the task cannot be sent: [^\n]+$"):
+        list(shared.stream(_fine, job))
+    assert list(shared.stream(_fine, 1)) == [0]
+
+
+def test_a_job_that_cannot_be_read(shared: Worker) -> None:
+    with pytest.raises(TaskFailed, match=r"^SystemError: not here$"):
+        list(shared.stream(_fine, Foreign("read")))
+    assert list(shared.stream(_fine, 1)) == [0]
+
+
+def test_large_messages(shared: Worker) -> None:
+    job = b"x" * (64 << 20)
+    assert [len(event) for event in shared.stream(_echo, job)] == [64 << 20]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dies in a message", "the process crashed with SIGKILL, as where memory runs out"),
+        ("says more than it sends", "no sign of life for 2 s: stopped"),
+        ("leaves", "the process ended with exit status 7"),
+        ("reads nothing", "no sign of life for 2 s: stopped"),
+        ("is stopped by the system", "no sign of life for 2 s: stopped"),
+    ],
+)
+def test_a_child_that_breaks_off(shared: Worker, name: str, message: str) -> None:
+    job = name, b"x" * (8 << 20)
+    list(shared.stream(_fine, 1))
+    shared.time_limit_s = 2.0
+    began = time.monotonic()
+    try:
+        if name == "reads nothing":
+            assert shared._process is not None
+            os.kill(shared._process.pid, signal.SIGSTOP)
+        with pytest.raises(WorkerDied) as caught:
+            list(shared.stream(_breaks_off, job))
+    finally:
+        shared.time_limit_s = 60.0
+    assert str(caught.value) == message and time.monotonic() - began < 20
+    assert list(shared.stream(_fine, 2)) == [0, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says who goes first")
+def test_where_memory_runs_out_the_worker_goes_first(shared: Worker) -> None:
+    assert list(shared.stream(_reads, "/proc/self/oom_score_adj")) == ["1000\n"]
+
+
+def test_who_leaves_off_meets_no_old_events(shared: Worker) -> None:
+    left = shared.stream(_fine, 5)
+    assert next(left) == 0
+    assert list(shared.stream(_fine, 2)) == [0, 1]
+    with pytest.raises(WorkerDied, match="another task"):
+        next(left)
+    left = shared.stream(_fine, 5)
+    assert next(left) == 0
+    del left
+    assert list(shared.stream(_fine, 2)) == [0, 1]
+
+
+SCRIPT = """
+import sys
+from webnorm.lab import lab
+from webnorm.lab.worker import Worker
+
+def own(device, job):
+    yield job
+
+def run():
+    with Worker() as worker:
+        task, job = (lab.describe, None) if "lab" in sys.argv else (own, 5)
+        print(len(list(worker.stream(task, job))))
+
+{guard}
+    run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "task", "said"),
+    [
+        ("if True:", "lab", "1"),
+        ('if __name__ == "__main__":', "own", "1"),
+        ("if True:", "own", 'it to start a worker below `if __name__ == "__main__":` only'),
+    ],
+)
+def test_a_script_without_a_main_guard(
+    tmp_path: Path, device: Device, guard: str, task: str, said: str
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("{guard}", guard))
+    done = subprocess.run([sys.executable, script, task], capture_output=True, text=True, timeout=60)
+    assert done.returncode == (0 if said == "1" else 1), done.stderr
+    assert (done.stdout + done.stderr).splitlines()[-1].endswith(said)
+
+
+def test_a_daemonic_process(device: Device) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_in_a_daemon, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    assert ours.recv() == [0, 1, 2]
+    process.join()
+
+
+def test_a_folder_of_the_same_name_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Device
+) -> None:
+    for name in ("webnorm", "pickle"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    with Worker() as worker:
+        assert list(worker.stream(_fine, 1)) == [0]
+
+
+def _left(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir() if "webnorm" in entry.name]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not list descriptors")
+def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def open_now() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    with Worker() as first:
+        first._start()
+    before = open_now()
+    for turn in range(200):
+        with Worker() as worker:
+            worker._start()
+            assert worker._process is not None
+            if turn % 3 == 0:
+                os.kill(worker._process.pid, signal.SIGKILL)
+    for _ in range(200):
+        Worker()
+    assert open_now() == before and not _left(tmp_path)
+
+
+def test_a_parent_that_is_killed_leaves_nothing(tmp_path: Path, device: Device) -> None:
+    script = """
+import test_worker, time
+from webnorm.lab.worker import Worker
+
+worker = Worker()
+for pid in worker.stream(test_worker._forever, None):
+    print(pid, flush=True)
+"""
+    places = dict.fromkeys(("TMPDIR", "XDG_RUNTIME_DIR"), str(tmp_path))
+    environment = {**os.environ, **places, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    until = time.monotonic() + 20
+    while time.monotonic() < until and _alive(child):
+        time.sleep(0.05)
+    assert not _alive(child) and not _left(tmp_path)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def _in_a_daemon(connection: Any) -> None:
+    with Worker() as worker:
+        connection.send(list(worker.stream(_fine, 3)))
+
+
+def _fails(device: object, name: str):  # type: ignore[no-untyped-def]
+    match name:
+        case "an event that cannot be pickled":
+            yield Foreign("pickled")
+        case "an event that cannot be read":
+            yield Foreign("read")
+        case "a lambda":
+            yield lambda: 1
+        case "an exit":
+            sys.exit(3)
+        case "the end of a file":
+            raise EOFError
+        case "an interrupt":
+            raise KeyboardInterrupt
+        case "deep recursion":
+            yield from _fails(device, name)
+        case "no words":
+            raise Unspeakable
+        case "several lines":
+            raise OSError("one\ntwo")
+        case "no generator":
+            yield from None  # type: ignore[misc]
+
+
+def _echo(device: object, job: object):  # type: ignore[no-untyped-def]
+    yield job
+
+
+def _breaks_off(device: object, job: tuple[str, bytes]):  # type: ignore[no-untyped-def]
+    match job[0]:
+        case "dies in a message":
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            _write(b"x" * 4096)
+            time.sleep(60)
+        case "says more than it sends":
+            _write(b"x" * 4096)
+            time.sleep(60)
+        case "leaves":
+            os._exit(7)
+        case "is stopped by the system":
+            os.kill(os.getpid(), signal.SIGSTOP)
+    yield
+
+
+def _write(part: bytes) -> None:
+    """Send a message that is longer than what there is of it."""
+    ours = next(one for one in gc.get_objects() if isinstance(one, Channel))
+    ours._socket.sendall(struct.pack("!Q", 1 << 20) + part)
+
+
+def _forever(device: object, job: object):  # type: ignore[no-untyped-def]
+    yield os.getpid()
+    time.sleep(600)
+
+
+def _bug(device: object, job: object):  # type: ignore[no-untyped-def]
+    raise ZeroDivisionError
+    yield
+
+
+def _mistake(device: object, job: object):  # type: ignore[no-untyped-def]
+    raise WebnormError("a mistake")
+    yield
+
+
+def _too_much(device: object, job: object):  # type: ignore[no-untyped-def]
+    raise MemoryError("763 GiB")
+    yield
+
+
+def _silent(device: object, job: object):  # type: ignore[no-untyped-def]
+    time.sleep(60)
+    yield
+
+
+def _at_work(device: object, seconds: float):  # type: ignore[no-untyped-def]
+    one_at_a_time = threading.Lock()
+
+    def work(part: slice) -> None:
+        with one_at_a_time:
+            time.sleep(seconds / 20)
+
+    in_parts(work, 20, 1 << 19)
+    yield "done"
+
+
+def _reads(device: object, job: str):  # type: ignore[no-untyped-def]
+    yield Path(job).read_text()
+
+
+def _fine(device: object, job: int):  # type: ignore[no-untyped-def]
+    yield from range(job)

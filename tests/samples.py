@@ -1,0 +1,127 @@
+"""Results, tunings and tables of them that several tests begin with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from webnorm.choice.tuning import Choice, Platform, Tuning
+from webnorm.lab.origin import Origin
+from webnorm.lab.results import Report, Result
+from webnorm.norms.problem import Options, Problem
+
+PROBLEM = Problem(rows=64, cols=768, options=Options(bias=False, out_dtype="int8"))
+
+
+FULL = Result(
+    op="layer_norm",
+    kernel="registers",
+    constants={"threads_per_row": 64, "vector_width": 4},
+    problem=PROBLEM,
+    status="pass",
+    case="normal",
+    max_abs_error=1.5e-6,
+    max_rel_error=1.25e-6,
+    tolerance=2e-6,
+    non_finite=0,
+    deterministic=True,
+    median_ns=2000.0,
+    p20_ns=1900.0,
+    p80_ns=2100.0,
+    samples_ns=(1900.0, 2000.0, 2100.0),
+    runs=(1, 2),
+    dispatches_per_sample=8,
+    timing_method="timestamp",
+    cache="cold",
+    bytes=393216,
+    gbps=196.6,
+    percent_of_copy=80.0,
+    flags=("noisy", "throttled"),
+    render_ns=2e7,
+    compile_ns=3e5,
+    pipeline_ns=4e6,
+    upload_ns=5e4,
+    download_ns=6e4,
+    upload_bytes=196608,
+    download_bytes=196608,
+)
+
+
+BARE = Result(op="layer_norm", kernel="naive", constants={}, problem=PROBLEM, status="skip", reason="no room")
+
+
+REPORT = Report(device={"adapter": "llvmpipe", "limits": {"max-buffer-size": 1}}, results=(FULL, BARE))
+
+
+def timed(kernel: str, median: float, **changes: Any) -> Result:
+    samples = tuple(median * (1 + 0.01 * (i % 3 - 1)) for i in range(9))
+    time = {"median_ns": median, "samples_ns": samples, "runs": None, "gbps": 393216 / median}
+    return replace(FULL, kernel=kernel, **{**time, "flags": (), **changes})
+
+
+ORIGIN = Origin(
+    run="0f", time="2026-11-22T08:00:00Z", command="webnorm bench", host="here", commit="ab-dirty"
+)
+
+
+PLATFORM = Platform(adapter="Some GPU (x/y)", backend="Vulkan", driver="1.2", wgpu="0.32.0")
+
+
+TUNED_PROBLEM = Problem(rows=1000, cols=64)
+
+
+def choice(problem: Problem = TUNED_PROBLEM, **changes: Any) -> Choice:
+    base = Choice(
+        op="layer_norm",
+        problem=problem,
+        kernel="two_pass",
+        constants={"threads_per_row": 16, "hi_lo_mean": 1},
+        speedup=1.25,
+        percent_of_copy=90.5,
+        tried=12,
+    )
+    return replace(base, **changes)
+
+
+def tuned(*choices: Choice, platform: Platform = PLATFORM) -> Tuning:
+    return Tuning(platform=platform, date="2026-01-31", choices=choices or (choice(),))
+
+
+COPIES = [replace(timed(name, 900.0 + at), op="copy") for at, name in enumerate(("copy", "copy_vec4"))]
+
+
+MIXED_PROBLEM = Problem(rows=4096, cols=1024)
+
+
+def result(kernel: str, gbps: float | None = None, **changes: Any) -> Result:
+    size = 2 * 4 * 4096 * 1024
+    timing: dict[str, Any] = {}
+    if gbps is not None:
+        median = size / gbps
+        timing = {"median_ns": median, "gbps": gbps, "timing_method": "timestamp", "cache": "cold"}
+        timing |= {"p20_ns": 0.9 * median, "p80_ns": 1.2 * median}
+    base = Result(
+        op="copy" if kernel == "copy" else "layer_norm",
+        kernel=kernel,
+        constants={"threads_per_row": 256, "rows_per_workgroup": 4, "vector_width": 4},
+        problem=MIXED_PROBLEM,
+        status="pass",
+        bytes=size,
+        max_abs_error=1.2e-6,
+        max_rel_error=1.2e-6,
+        **timing,
+    )
+    return replace(base, **changes)
+
+
+MIXED = [
+    result("one_pass", status="fail", expected=True, reason="[0, 3] is nan", max_abs_error=math.nan),
+    result("welford_subgroup", 150.0, percent_of_copy=75.0),
+    result("copy", 180.0),
+    result("copy", 200.0, percent_of_copy=100.0),
+    result("registers", 190.0, percent_of_copy=95.0, flags=("noisy",)),
+    result("registers", 100.0, percent_of_copy=50.0),
+    result("naive", status="skip", reason="[red]too long[/red]"),
+    result("split_row", status="fail", reason="[1, 2] is 3, expected 4", max_abs_error=1.0),
+]

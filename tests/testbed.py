@@ -1,0 +1,238 @@
+"""Running one variant on one problem, the way every test does it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+import tally
+from webnorm.gpu.device import Device, Traits, _words_of
+from webnorm.gpu.plan import Inputs, Outputs, Plan, check_memory, compile_shader
+from webnorm.kernels.expression import parse
+from webnorm.kernels.kernel import Kernel, Variant, default_variant, discover, runnable_variants, select
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.lab.accuracy import Accuracy, assess
+from webnorm.lab.search import distance
+from webnorm.norms.corpus import OPTION_CASES, OPTION_GRID, Case, problems
+from webnorm.norms.ops import Op, complete_inputs, make_inputs
+from webnorm.norms.problem import STORAGE, Array, Problem
+from webnorm.norms.reference import Answer, Answers
+
+KERNELS = tuple(discover())
+NORMS = tuple(kernel for kernel in KERNELS if kernel.op.name == "layer_norm")
+STABLE = tuple(kernel for kernel in KERNELS if kernel.unstable is None and not kernel.op.exact)
+
+
+def named_alike(kernels: Iterable[Kernel]) -> dict[str, tuple[Kernel, ...]]:
+    """The kernels of one name, of both norms or of their gradients, which share most of their text."""
+    found: dict[str, tuple[Kernel, ...]] = {}
+    for kernel in kernels:
+        name = f"{'backward' if kernel.op.backward else 'forward'}-{kernel.name}"
+        found[name] = (*found.get(name, ()), kernel)
+    return found
+
+
+FAMILIES = named_alike(KERNELS)
+GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
+SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)
+# The columns that rows of values are repeated to. Whole fours, which some kernels need, and no power of two,
+# where sums of a constant are exact.
+STACK_COLS = 4092
+
+Trial = TypeVar("Trial", bound=tuple[Any, ...])
+# Every output, and whether its guard is intact.
+Outcome = Mapping[str, tuple[Array, bool]]
+
+
+def covering(trials: Iterable[Trial]) -> list[Trial]:
+    """Some of the trials, (variant, problem, ...), which have every pair of values of two axes that occurs in
+    any of them. The op and what a problem is made of are axes too, and whatever follows it in the trial.
+    """
+    listed = list(trials)
+    if not listed:
+        return []
+    random.Random(0).shuffle(listed)
+    described = []
+    for variant, problem, *more in listed:
+        of_problem = {"op": variant.kernel.op.name, "cols": problem.cols, "dtype": problem.dtype}
+        described.append(
+            {**variant.constants, **of_problem, "options": str(problem.options), **dict(enumerate(more))}
+        )
+    # A number for each axis's value, and one for each pair of them: all trials are looked at again and again.
+    numbers: dict[object, dict[object, int]] = {}
+    for values in described:
+        for axis, value in values.items():
+            numbers.setdefault(axis, {}).setdefault(value, len(numbers[axis]))
+    codes = {
+        axis: np.array([of[values[axis]] if axis in values else len(of) for values in described])
+        for axis, of in numbers.items()
+    }
+    pairs, count = [], 0
+    for one, other in itertools.combinations(codes, 2):
+        width = len(numbers[other]) + 1
+        pairs.append(count + codes[one] * width + codes[other])
+        count += (len(numbers[one]) + 1) * width
+    of_trial = np.stack(pairs, axis=1)
+    missing = np.ones(count, dtype=bool)
+    kept = []
+    while (added := missing[of_trial].sum(axis=1)).any():
+        best = int(added.argmax())
+        missing[of_trial[best]] = False
+        kept.append(listed[best])
+    return kept
+
+
+def option_problems(op: Op) -> Iterator[tuple[Case, Problem]]:
+    """The corpus's cases of options as problems of an op. An option meets each storage type on one row
+    length, and the next option on another: compiling takes most of the time. The cases beside the grid meet
+    every type.
+    """
+    for i, case in enumerate(OPTION_GRID):
+        yield from problems([case], op, [STORAGE[(i + i // len(STORAGE)) % len(STORAGE)]])
+    yield from problems([case for case in OPTION_CASES if case not in OPTION_GRID], op, STORAGE)
+
+
+def widened(cases: Sequence[Case], op: Op, dtype: str) -> Iterator[tuple[Case, Problem]]:
+    """Cases as problems of an op; those of short rows without parameters have one number of columns."""
+    for case, problem in problems(cases, op, [dtype]):
+        plain = not case.options.weight and not case.options.bias and max(case.shape) <= 4096
+        yield case, replace(problem, cols=STACK_COLS if plain else problem.cols)
+
+
+def rows_of(stack: Sequence[Case], op: Op, problem: Problem) -> dict[str, Array]:
+    """The input arrays of cases that are rows of one problem, repeated to its columns."""
+    if stack[0].shape == (problem.rows, problem.cols):
+        return stack[0].draw(op, problem)
+    rows = []
+    for case in stack:
+        own = case.problem(op, problem.dtype)
+        assert own is not None
+        x = case.draw(op, own)["x"]
+        rows.append(np.tile(x, (1, -(-problem.cols // own.cols)))[:, : problem.cols])
+    return complete_inputs(op, problem, {"x": np.concatenate(rows)}, np.random.default_rng(0))
+
+
+def suited(kernel: Kernel, problem: Problem) -> Problem:
+    """The problem as the kernel takes it: in whole fours of columns, with options that it needs or without
+    those that it lacks.
+    """
+    rules = [require.rule for require in kernel.require]
+    cols = problem.cols + (-problem.cols % 4 if parse("cols % 4 == 0") in rules else 0)
+    options = problem.options
+    if parse("saved_stats") in rules:
+        options = replace(options, saved_stats=True)
+    if parse("not has_residual_bias") in rules:
+        options = replace(options, residual_bias=False)
+    return replace(problem, cols=cols, options=options)
+
+
+def needs(device: Device, features: Iterable[str]) -> None:
+    """Skip the test where the device lacks one of the features."""
+    missing = sorted(set(features) - device.traits.features)
+    if missing:
+        pytest.skip(f"{device.adapter} has no {', '.join(missing)}")
+
+
+def nearest(kernel: Kernel, problem: Problem, traits: Traits, **wanted: int) -> Variant:
+    """The variant with the constants that are wanted which is nearest to the default of those that can run:
+    what is the default elsewhere may go ill with them.
+    """
+    default = default_variant(kernel, problem, traits)
+    tune = {**kernel.tune, **{axis: [value] for axis, value in wanted.items()}}
+    return min(runnable_variants(kernel, problem, traits, tune), key=lambda one: distance(one, default))
+
+
+def kernel_named(name: str, op: str = "layer_norm") -> Kernel:
+    return select(KERNELS, name, op)
+
+
+def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> Outcome:
+    """Every output, computed once on poisoned buffers."""
+    tally.count(shader)
+    problem, op = shader.problem, shader.variant.kernel.op
+    check_memory(problem, op, device)
+    inputs, outputs = Inputs(device, arrays), Outputs(device, problem, op.outputs(problem))
+    Plan(device, shader, inputs.buffers, outputs.buffers, compile_shader(device, shader)).run()
+    return outputs.read_all()
+
+
+def run_shader(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> tuple[Array, Accuracy]:
+    """The main output and the verdict on all of them."""
+    got = compute(device, shader, arrays)
+    main = shader.variant.kernel.op.outputs(shader.problem)[0].name
+    return got[main][0], judge(shader, arrays, got)
+
+
+def spoil_workgroup_memory(device: Device) -> None:
+    """Leave NaN in it: wgpu does not clear it, and what an earlier run of the same rows left there would hide
+    that a kernel reads what it has not yet written.
+    """
+    words = device.traits.workgroup_storage // 4
+    text = f"""
+        @group(0) @binding(0) var<storage, read_write> kept: array<u32>;
+        var<workgroup> memory: array<u32, {words}>;
+        @compute @workgroup_size(64) fn main(@builtin(local_invocation_index) at: u32) {{
+            for (var i = at; i < {words}u; i += 64u) {{ memory[i] = 0x7fc00000u; }}
+            workgroupBarrier();
+            kept[at] = memory[{words - 1}u - at];
+        }}"""
+    # Many more workgroups than run at once, so that every core is given some.
+    _words_of(device.handle, text, 64, workgroups=1024)
+
+
+def judge(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Accuracy:
+    """The verdict on every output; where h was written, y has to be the norm of that."""
+    return assess(got, answers(shader, arrays, got), shader)
+
+
+def answers(shader: Shader, arrays: Mapping[str, Array], got: Outcome) -> Answers:
+    """What every output has to be."""
+    h = {"h": got["h"][0]} if "h" in got else {}
+    return shader.variant.kernel.op.reference({**arrays, **h}, shader.problem)
+
+
+def judge_rows(shader: Shader, got: Outcome, expected: Answers, rows: slice) -> Accuracy:
+    """The verdict on some of the rows, as if no others had been computed."""
+    outputs, beside = dict(got), dict(expected)
+    for tensor in shader.variant.kernel.op.outputs(shader.problem):
+        if tensor.per_row:
+            array, guard_intact = got[tensor.name]
+            outputs[tensor.name] = array[rows], guard_intact
+            whole = expected[tensor.name]
+            value, unit, shaky = np.broadcast_arrays(whole.value, whole.unit, whole.shaky)
+            beside[tensor.name] = Answer(value[rows], unit[rows], shaky[rows])
+    return assess(outputs, beside, shader)
+
+
+def run(
+    device: Device,
+    variant: Variant,
+    problem: Problem,
+    arrays: Mapping[str, Array] | None = None,
+    roots: Sequence[Path] = (),
+) -> tuple[Array, Accuracy]:
+    """Render for the device and compute once."""
+    shader = render_shader(variant, problem, "native", device.traits, roots=roots)
+    return run_shader(device, shader, make_inputs(variant.kernel.op, problem) if arrays is None else arrays)
+
+
+def rows_around(means: Sequence[float], cols: int, rows_each: int = 4) -> Array:
+    """Normal rows with standard deviation 1 around each mean, float32."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((rows_each * len(means), cols)) + np.repeat(means, rows_each)[:, None]
+    rounded: Array = x.astype(np.float32)
+    return rounded
+
+
+def tracked(kernel: Kernel) -> bool:
+    """Whether git knows the kernel's file: one that was just dropped in has no snapshot yet."""
+    command = ["git", "ls-files", "--error-unmatch", str(kernel.path)]
+    return subprocess.run(command, cwd=kernel.path.parent, capture_output=True, check=False).returncode == 0

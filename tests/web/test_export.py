@@ -1,0 +1,449 @@
+"""What an export writes, where it writes it, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+
+import broken
+from commands import webnorm
+from testbed import KERNELS
+from webnorm import __version__
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, Options, Problem
+from webnorm.web import bundle, export, native, vectors
+
+SETTINGS: dict[str, Any] = {
+    "--dtype": None,
+    "--eps": None,
+    "--scale": None,
+    "--name": None,
+    "--minify": False,
+}
+NORMS = [name for name, op in OPS.items() if not op.exact]
+
+
+def request(
+    op: str = "layer_norm",
+    cols: tuple[int, ...] = (64,),
+    options: tuple[str, ...] = (),
+    kernel: str = "auto",
+    **settings: object,
+) -> export.Request:
+    given = {f"--{name}": value for name, value in settings.items()}
+    return export.request_for(op, cols, options, kernel, (), {**SETTINGS, **given})
+
+
+@pytest.fixture(scope="module")
+def package() -> export.Files:
+    return export.package(request(cols=(64, 4096), dtype="float16"))
+
+
+def manifest_of(files: export.Files) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(files["manifest.json"])
+    return manifest
+
+
+# --- what is written -------------------------------------------------------------------------------
+
+
+@pytest.mark.opengl
+def test_the_manifest_tells_the_truth(package: export.Files, device: Device) -> None:
+    manifest = manifest_of(package)
+    assert manifest["schema"] == 1 and manifest["webnorm"] == __version__ and manifest["cols"] == [64, 4096]
+    assert (
+        manifest["command"] == "webnorm export layer_norm --cols 64 --cols 4096 --dtype float16 --out FOLDER"
+    )
+    index = package["index.js"].decode()
+    for shader in manifest["shaders"]:
+        text = package[shader["file"]]
+        assert hashlib.sha256(text).hexdigest() == shader["sha256"]
+        embedded = bundle.minified(text.decode())
+        assert hashlib.sha256(embedded.encode()).hexdigest() == shader["embedded_sha256"]
+        assert embedded in index
+        native = shader["native"]
+        assert "lacks" in native["reason"] if "reason" in native else native["verdict"] == "pass"
+    for vector in manifest["vectors"]:
+        assert hashlib.sha256(package[vector["file"]]).hexdigest() == vector["sha256"]
+    assert len({shader["name"] for shader in manifest["shaders"]}) == len(manifest["shaders"])
+    listed = json.loads(package["package.json"])["files"]
+    assert {name.split("/")[0] for name in package} == {*listed, "package.json", "README.md"}
+
+
+def test_a_text_opens_with_what_it_is(package: export.Files) -> None:
+    for shader in manifest_of(package)["shaders"]:
+        text = package[shader["file"]].decode()
+        opening = text[: text.index("\n\n")]
+        assert all(line.startswith("// ") for line in opening.splitlines())
+        parts = [
+            shader["name"],
+            "layer_norm",
+            shader["kernel"],
+            f"webnorm {__version__}",
+            "webnorm export layer_norm",
+        ]
+        parts += [f"{name}={value}" for name, value in shader["constants"].items()]
+        parts += [*shader["features"], str(shader["limits"]["maxComputeInvocationsPerWorkgroup"])]
+        assert all(part in opening for part in parts)
+
+
+@pytest.mark.parametrize("op", NORMS)
+@pytest.mark.parametrize("cols", [1, 61, 256, 768, 1024, 4096, 16385])
+def test_every_class_gets_a_shader_within_its_limits(op: str, cols: int) -> None:
+    for options in ((), ("residual_bias",) if "backward" in op else ("residual",)):
+        for dtype in ("float32", "bfloat16"):
+            asked = request(op, (cols,), options, dtype=dtype)
+            found = export.bundle_of(asked)
+            entries = {shader["name"]: shader for shader in found.manifest()["shaders"]}
+            for one in found.carried:
+                traits, entry = bundle.CLASSES[one.adapter_class], entries[one.name]
+                assert entry["limits"]["maxComputeInvocationsPerWorkgroup"] <= traits.max_invocations
+                assert entry["limits"]["maxComputeWorkgroupStorageSize"] <= traits.workgroup_storage
+                assert entry["limits"]["maxStorageBuffersPerShaderStage"] <= 8
+                assert set(entry["features"]) <= traits.features
+                assert entry.get("software", False) == traits.software
+            # The last of each kind needs nothing that a page has to ask for.
+            for software in (False, True):
+                last = [e for e in entries.values() if e.get("software", False) == software][-1]
+                assert not last["features"] and last["limits"]["maxComputeInvocationsPerWorkgroup"] <= 256
+
+
+def test_long_rows_have_a_shader_for_adapters_that_grant_more() -> None:
+    names = [one.name for one in export.bundle_of(request(cols=(4096,))).carried]
+    assert names == [
+        "4096-software",
+        "4096-subgroups-1024",
+        "4096-subgroups",
+        "4096-portable-1024",
+        "4096-portable",
+    ]
+
+
+def test_names_of_an_expression_are_worked_out_but_for_the_rows() -> None:
+    shaders = export.bundle_of(request("layer_norm_backward", (1000,))).manifest()["shaders"]
+    words = set(re.findall(r'"(\w+)"', json.dumps([shader["passes"] for shader in shaders])))
+    known = {"entry_point", "workgroup_size", "workgroup_count", "per", "bindings", "iterations", "call"}
+    entry_points = {step["entry_point"] for shader in shaders for step in shader["passes"]}
+    assert words <= known | entry_points | {"rows", "ceil_div", "min", "max", "if", "and", "or"}
+
+
+def test_the_same_request_gives_the_same_bytes(package: export.Files) -> None:
+    assert export.package(request(cols=(64, 4096), dtype="float16")) == package
+
+
+@pytest.mark.parametrize("op", NORMS)
+def test_minified_texts_have_the_same_tokens(op: str) -> None:
+    for one in export.bundle_of(request(op, (61,), dtype="float16")).carried:
+        plain = re.sub(r"//[^\n]*", "", one.text)
+        assert re.sub(r"\s", "", one.embedded) == re.sub(r"\s", "", plain)
+        assert re.findall(r"\w+", one.embedded) == re.findall(r"\w+", plain)
+        assert len(one.embedded) < 0.75 * len(one.text)
+    (small,) = (
+        one
+        for one in export.bundle_of(request(op, (61,), minify=True)).carried
+        if one.adapter_class == "portable"
+    )
+    assert small.text.startswith("// ") and small.text.endswith(small.embedded)
+
+
+def test_minified_signs_stay_apart() -> None:
+    assert bundle.minified("let a = 1.0 - -b; // why\n\n  if (a < b) { /* x\n y */ return; }\n") == (
+        "let a=1.0- -b;\nif(a<b){return;}\n"
+    )
+
+
+def test_types_and_readme_name_every_tensor() -> None:
+    asked = request("layer_norm", (64,), ("residual", "return_stats", "out_dtype=int8"))
+    files = export.package(asked)
+    for tensor in manifest_of(files)["tensors"]:
+        assert f"  {tensor['name']}: " in files["index.d.ts"].decode()
+        assert tensor["name"] in files["README.md"].decode()
+    assert "createLayerNorm" in files["index.js"].decode()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "narrow"),
+    [
+        ("float32", (), set()),
+        ("float32", ("out_dtype=bfloat16",), {"bfloat16"}),
+        ("float16", ("out_dtype=float32",), {"float16"}),
+    ],
+)
+def test_the_readme_tells_of_the_types_that_travel_as_bits(
+    dtype: str, options: tuple[str, ...], narrow: set[str]
+) -> None:
+    files = export.package(request("layer_norm", (64,), options, dtype=dtype))
+    assert set(re.findall(r"^(\w+) travels as its bits", files["README.md"].decode(), re.M)) == narrow
+
+
+def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
+    source = next(kernel for kernel in KERNELS if kernel.label == "rms_norm/workgroup").path
+    own = tmp_path / "rms_norm" / "mine.wgsl"
+    own.parent.mkdir()
+    own.write_text(source.read_text())
+    found = export.bundle_of(request("rms_norm", (96,), kernel=str(own)))
+    assert {one.shader.variant.kernel.name for one in found.carried} == {"mine"}
+
+
+def test_a_kernel_that_takes_all_rows_at_once_is_not_exported() -> None:
+    asked = request("rms_norm_backward", (256,), ("saved_stats",), kernel="one_dispatch")
+    with pytest.raises(
+        WebnormError, match="one_dispatch takes all rows in one dispatch; an export takes any"
+    ):
+        export.bundle_of(asked)
+    # Few enough elements for it, but other problems of the same page have more.
+    found = export.bundle_of(request("rms_norm_backward", (4,), ("saved_stats",)))
+    assert "registers" in {one.shader.variant.kernel.name for one in found.carried}
+    assert "one_dispatch" not in {one.shader.variant.kernel.name for one in found.carried}
+
+
+def test_an_own_kernel_that_compiles_rows_in_is_not_exported(tmp_path: Path) -> None:
+    source = next(kernel for kernel in KERNELS if kernel.label == "rms_norm/workgroup").path
+    own = tmp_path / "rms_norm" / "mine.wgsl"
+    own.parent.mkdir()
+    own.write_text(source.read_text().replace("// [derive]", '// [derive]\n// all = "rows * cols"'))
+    with pytest.raises(WebnormError, match="mine compiles the number of rows in; an export takes any number"):
+        export.bundle_of(request("rms_norm", (96,), kernel=str(own)))
+
+
+def test_an_own_kernel_that_kills_the_compiler_costs_no_more_than_its_export(
+    tmp_path: Path, device: Device
+) -> None:
+    deadly, died = broken.deadly(device)
+    own = broken.write(tmp_path, deadly) / "layer_norm" / f"{deadly}.wgsl"
+    with pytest.raises(WebnormError, match=f"running it natively failed: {died}"):
+        export.package(request(kernel=str(own)))
+
+
+def test_a_kernel_that_is_wrong_natively_is_told(tmp_path: Path, device: Device) -> None:
+    broken.write(tmp_path, "wrong")
+    done = webnorm(
+        ["export", "layer_norm", "--cols", "64", "--kernel", "wrong", "--wgsl", ".", "--out", "o"], tmp_path
+    )
+    assert done.returncode == 1 and "64-portable is wrong natively: y[" in done.stderr
+    assert manifest_of(content(tmp_path / "o"))["command"].startswith("webnorm export layer_norm --wgsl . ")
+
+
+def test_the_code_of_an_op_stays_small() -> None:
+    for op, cols, dtype in (("layer_norm", 768, "float16"), ("layer_norm_backward", 1024, "float32")):
+        files = export.package(request(op, (cols,), dtype=dtype))
+        code = files["index.js"] + files["runtime.js"]
+        assert len(gzip.compress(code, 9)) < 12_000
+
+
+def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "adapters", lambda: [])
+    (entry, *_) = manifest_of(export.package(request()))["shaders"]
+    assert entry["native"] == {"reason": "no WebGPU adapter where this was exported"}
+
+
+def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
+    asked = request(cols=(64,))
+    one = next(one for one in export.bundle_of(asked).carried if one.adapter_class == "portable")
+    drawn = list(vectors.draw(OPS["layer_norm"], asked.problem(64)))
+    assert native.try_natively(device, one, drawn)["verdict"] == "pass"
+    text = one.shader.text.replace("inverseSqrt(", "0.99 * inverseSqrt(")
+    broken = bundle.Carried(
+        one.name, one.adapter_class, type(one.shader)(**{**vars(one.shader), "text": text}), text, text
+    )
+    outcome = native.try_natively(device, broken, drawn)
+    assert outcome["verdict"] == "fail" and "off by" in outcome["vectors"]["normal"]["reason"]
+
+
+# --- vectors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
+    op = OPS["layer_norm"]
+    problem = Problem(rows=1, cols=70, dtype=dtype, options=Options(residual=True))
+    for vector in vectors.draw(op, problem):
+        raw = vector.encoded()
+        size = int.from_bytes(raw[:8], "little")
+        header, data = json.loads(raw[8 : 8 + size]), raw[8 + size :]
+        assert size % 8 == 0 and header.pop("__metadata__") == {"what": vector.what}
+        types = {"F32": np.float32, "F16": np.float16, "BF16": bfloat16}
+        arrays = {
+            name: np.frombuffer(data[slice(*one["data_offsets"])], types[one["dtype"]]).reshape(one["shape"])
+            for name, one in header.items()
+        }
+        assert arrays["x"].dtype == DTYPES[dtype] and arrays["x"].shape == (vector.problem.rows, 70)
+        answers = op.reference({name: a for name, a in arrays.items() if "." not in name}, vector.problem)
+        for name, answer in answers.items():
+            assert np.array_equal(arrays[f"expected.{name}"], answer.value.astype(np.float32), equal_nan=True)
+
+
+def test_vectors_hold_what_broke_others_and_stay_small() -> None:
+    for cols in (1, 768, 8192, export.MOST_COLS):
+        drawn = {v.name: v for v in vectors.draw(OPS["layer_norm"], Problem(rows=1, cols=cols))}
+        assert np.isnan(drawn["nan"].arrays["x"][1]).sum() == 1
+        assert drawn["normal"].problem.rows % 2 == 1 and drawn["one_row"].problem.rows == 1
+        assert sum(v.arrays["x"].size for v in drawn.values()) <= max(80_000, 12 * cols)
+    mixed = next(v for v in vectors.draw(OPS["layer_norm"], Problem(rows=1, cols=768)) if v.name == "mixed")
+    means = np.abs(mixed.arrays["x"].mean(axis=1))
+    assert means.max() > 9e5 and (mixed.arrays["x"].std(axis=1) == 0).sum() == 3
+
+
+# --- the lab ---------------------------------------------------------------------------------------
+
+
+def test_the_lab_carries_every_kernel() -> None:
+    files = export.lab()
+    index = json.loads(files["bundles/index.json"])
+    assert {entry["op"] for entry in index["bundles"]} == set(OPS)
+    carried = set()
+    for entry in index["bundles"]:
+        data = json.loads(files[f"bundles/{entry['file']}"])
+        assert set(data["texts"]) == {shader["name"] for shader in data["manifest"]["shaders"]}
+        carried |= {(entry["op"], shader["kernel"]) for shader in data["manifest"]["shaders"]}
+    assert carried == {(kernel.op.name, kernel.name) for kernel in KERNELS if kernel.takes_slices}
+    assert "index.html" in files and "page/lab.js" in files and "page/verify.js" not in files
+
+
+# --- folders ---------------------------------------------------------------------------------------
+
+TEXTS: export.Files = {"shaders/a.wgsl": b"a", "shaders/c.wgsl": b"c", "index.js": b"1"}
+
+
+def exported(texts: export.Files) -> export.Files:
+    digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
+    manifest = {"schema": 1, "webnorm": "0", "files": digests}
+    return {**texts, "manifest.json": json.dumps(manifest).encode()}
+
+
+FILES = exported(TEXTS)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_export_replaces_an_older_one_and_nothing_else(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "dist"
+    export.write(FILES, out)
+    assert content(out) == FILES
+    (out / "shaders" / "notes.txt").write_bytes(b"mine")
+    (out / "shaders" / "c.wgsl").write_bytes(b"changed")
+    (out / "node_modules").mkdir()
+    export.check_folder(out)
+    newer = exported({"shaders/b.wgsl": b"b", "index.js": b"2"})
+    export.write(newer, out)
+    # What the older export wrote is gone, what someone wrote or changed is not.
+    assert content(out) == {**newer, "shaders/notes.txt": b"mine", "shaders/c.wgsl": b"changed"}
+    assert (out / "node_modules").is_dir()
+    assert [path.name for path in out.parent.iterdir()] == ["dist"]
+
+
+def test_a_folder_that_is_no_export_is_refused_unless_forced(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(b"x")
+    with pytest.raises(
+        WebnormError, match=r"exists and is no exported package; choose another folder, or --force"
+    ):
+        export.check_folder(tmp_path)
+    export.check_folder(tmp_path, force=True)
+    export.write(FILES, tmp_path)
+    assert content(tmp_path) == {**FILES, "photo.jpg": b"x"}
+    with pytest.raises(WebnormError, match="no exported lab"):
+        export.check_folder(tmp_path, lab=True)
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    export.write(FILES, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and content(tmp_path / "target") == FILES
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
+def test_a_write_that_fails_leaves_what_was_there(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "dist"
+    export.write(FILES, out)
+    real: Callable[..., None] = os.rename
+
+    def failing(source: Path, target: Path) -> None:
+        if Path(target) == out / "manifest.json" and Path(source).parent.name == "new":
+            raise error
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(
+        (WebnormError, KeyboardInterrupt), match=r"cannot be written: No space left on device|^$"
+    ):
+        export.write({**FILES, "index.js": b"2", "manifest.json": b"{}"}, out)
+    assert content(out) == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["dist"]
+
+
+# --- mistakes --------------------------------------------------------------------------------------
+
+
+MISTAKES = {
+    "layer_norm --cols 64": "--out is missing; expected the folder to write, such as --out dist/norm",
+    "--out out": "OP is missing; expected one of layer_norm, layer_norm_backward, rms_norm, "
+    "rms_norm_backward, or --lab",
+    "layernorm --cols 64 --out out": "unknown op 'layernorm'; did you mean 'layer_norm'?",
+    "copy --cols 64 --out out": "unknown op 'copy'; there is: layer_norm, layer_norm_backward, rms_norm, "
+    "rms_norm_backward",
+    "layer_norm --out out": "--cols is missing; expected the columns of a row, such as --cols 768",
+    "layer_norm --cols 0 --out out": "cols is 0; expected 1 or more",
+    "layer_norm --cols 64,x --out out": "--cols is '64,x'; expected integers separated by commas",
+    "layer_norm --cols 262145 --out out": "--cols is 262145; expected at most 262144",
+    "layer_norm --cols 64 --out file": "--out file: is a file; expected a folder",
+    "layer_norm --cols 64 --out file/in": "--out file/in: file is a file; expected a folder",
+    "layer_norm --cols 64 --out full": "--out full: exists and is no exported package; choose another "
+    "folder, or --force to write into it (files of other names stay)",
+    "layer_norm --cols 64 --out out --dtype f16": "unknown dtype 'f16'; did you mean 'float16'?",
+    "layer_norm --cols 64 --out out --name Norm": "--name is 'Norm'; expected a name that npm takes: "
+    "lower-case letters, digits, - . _ ~, such as my-norm or @scope/my-norm",
+    "layer_norm --cols 64 --out out --kernel one_pass": "kernel one_pass is not exported: it is unstable "
+    "(E[x^2] - E[x]^2 cancels: with a mean of 1000 standard deviations float32 has no digits left)",
+    "layer_norm --cols 64 --out out --kernel copy": "kernel copy computes copy; expected one of layer_norm",
+    "layer_norm --cols 64 --out out --option dh": "layer_norm has no option dh: it has weight, bias, "
+    "zero_centered_weight, weight_dtype, residual, residual_bias, return_stats, out_dtype, max_workgroups",
+    "--lab layer_norm --out out": "--lab carries every op and kernel; expected no more than --out, "
+    "--wgsl and --force",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_a_mistake_is_one_line(arguments: str, mistake: Callable[[list[str]], str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "photo.jpg").write_bytes(b"")
+    before = content(tmp_path)
+    assert mistake(["export", *arguments.split()]) == f"webnorm: {MISTAKES[arguments]}\n"
+    assert content(tmp_path) == before and not (tmp_path / "out").exists()
+
+
+def test_too_many_buffers_are_refused() -> None:
+    everything = ("residual", "residual_bias", "return_stats", "out_dtype=int8")
+    with pytest.raises(
+        WebnormError, match=r"has more than 8 buffers in a pass, all that a page can count on"
+    ):
+        export.bundle_of(request(options=everything))
+
+
+def test_the_command_says_what_was_written(tmp_path: Path, device: Device) -> None:
+    done = webnorm(["export", "rms_norm", "--cols", "64,96", "--no-weight", "--out", "dist/rms"], tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+    assert "64-portable" in done.stdout and done.stdout.endswith("webnorm verify dist/rms\n")
+    manifest = json.loads((tmp_path / "dist" / "rms" / "manifest.json").read_text())
+    assert manifest["command"] == "webnorm export rms_norm --cols 64 --cols 96 --no-weight --out FOLDER"
+    # The printed command runs, and writes the same.
+    again = webnorm(manifest["command"].split()[1:], tmp_path)
+    assert again.returncode == 0
+    assert content(tmp_path / "FOLDER") == content(tmp_path / "dist" / "rms")

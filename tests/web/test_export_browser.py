@@ -1,0 +1,661 @@
+"""Exported packages, the lab and the documented snippets in headless Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from packages import COVERING, Export, block
+
+from commands import webnorm
+from pages import ROOT
+from webnorm import system
+from webnorm.kernels.kernel import discover
+from webnorm.lab import results
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, Array, Problem, finfo
+from webnorm.web import browser as browsing
+from webnorm.web import tint, verify
+from webnorm.web.browser import Browser
+from webnorm.web.bundle import CLASSES
+from webnorm.web.export import lab, write
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser as Chromium
+    from playwright.sync_api import ConsoleMessage, Page, Playwright
+
+MISSING = tint.available() or next((mend.missing for mend in browsing.mends()), None)
+# One process: a browser, the lab and the packages are made once.
+pytestmark = [
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+    pytest.mark.xdist_group("browser"),
+]
+
+# A page takes seconds; the rest is room for a busy machine.
+TIME_LIMIT_MS = 90_000
+NORMS = tuple(op for op in OPS.values() if not op.exact)
+KERNELS_OF = {
+    op.name: {kernel.name for kernel in discover() if kernel.op is op and kernel.takes_slices} for op in NORMS
+}
+PHONE = 360
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        yield started
+
+
+@contextmanager
+def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chromium]:
+    started = playwright.chromium.launch(
+        executable_path=browsing.find(),
+        args=arguments,
+        chromium_sandbox=not system.is_root(),
+        env=browsing._environment(),
+    )
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def chromium(playwright: Playwright) -> Iterator[Chromium]:
+    """A browser for pages that a test handles itself."""
+    with launched(playwright, browsing._ARGUMENTS) as started:
+        yield started
+
+
+@contextmanager
+def page_at(
+    chromium: Chromium, url: str, *, width: int = 1280, first: str = "", complains: bool = False
+) -> Iterator[Page]:
+    """A page, on whose console no error may show unless it `complains`; `first` is a script run before it."""
+    errors: list[str] = []
+
+    def said(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            errors.append(message.text)
+
+    context = chromium.new_context(viewport={"width": width, "height": 800})
+    try:
+        page = context.new_page()
+        page.set_default_timeout(TIME_LIMIT_MS)
+        page.on("console", said)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        if first:
+            page.add_init_script(first)
+        page.goto(url)
+        yield page
+        assert complains or errors == []
+    finally:
+        context.close()
+
+
+@contextmanager
+def opened(
+    chromium: Chromium, folder: Path, address: str, *, width: int = 1280, first: str = ""
+) -> Iterator[Page]:
+    """A page of a folder, on a site as strict as the one that `webnorm verify` opens."""
+    with (
+        browsing._served(folder) as server,
+        page_at(chromium, f"{server.url}/{address}", width=width, first=first) as page,
+    ):
+        yield page
+        assert server.missing == []
+
+
+def report_of(page: Page) -> dict[str, Any]:
+    page.wait_for_function("() => window.webnormReport != null")
+    report: dict[str, Any] = page.evaluate("() => window.webnormReport")
+    return report
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small package."""
+    return Export("layer_norm", (64, 61), "float16").write(tmp_path_factory.mktemp("package") / "ln")
+
+
+@pytest.fixture(scope="module")
+def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written = tmp_path_factory.mktemp("lab") / "lab"
+    write(lab(), written)
+    return written
+
+
+# --- every shader ----------------------------------------------------------------------------------
+
+
+def test_the_packages_cover_every_option_and_type_of_every_op() -> None:
+    for op in NORMS:
+        asked = [one.request for one in COVERING if one.op == op.name]
+        assert {request.dtype for request in asked} == {"float32", "float16", "bfloat16"}
+        for option in op.options:
+            assert len({getattr(request.options, option) for request in asked}) > 1, f"{op.name} {option}"
+        if not op.backward:
+            stored = {str(request.options.out_dtype)[:6] for request in asked}
+            assert stored == {"None", "int8", "float8"}
+    every = {one.request.options.out_dtype for one in COVERING}
+    assert every == {None, "int8", "float8_e4m3fn", "float8_e5m2"}
+
+
+def assert_right(folder: Path, browser: Browser, without: tuple[str, ...] = ()) -> set[str]:
+    """Every shader that can run is right, as it was natively, and the best of them is chosen.
+
+    Gives the classes of adapters whose shaders ran.
+    """
+    found = verify.verify(folder, browser, without=without, quick=True)
+    seen = found.seen
+    assert seen is not None, found.refused
+    assert seen.complaints == () and seen.remarks == ()
+    assert not set(without) & set(seen.features)
+    entries = {one["name"]: one for one in found.package.shaders}
+    assert [line.name for line in seen.lines] == list(entries)
+    ran, chosen = [], {line.name for line in seen.lines if line.chosen}
+    for line in seen.lines:
+        entry = entries[line.name]
+        withheld = [feature for feature in entry["features"] if feature in without]
+        wide = entry["limits"]["maxComputeInvocationsPerWorkgroup"] > 256
+        if line.browser.verdict == "skip":
+            reason = str(line.browser.reason)
+            assert withheld or wide, reason
+            assert reason.startswith("needs the feature subgroups" if withheld else "needs maxCompute")
+            continue
+        assert not withheld
+        assert line.browser.verdict == "pass"
+        if line.native.verdict != "skip":
+            assert line.native.verdict == line.browser.verdict
+            assert line.native.max_abs_error is not None and line.browser.max_abs_error is not None
+        ran.append(line.name)
+    for cols in found.package.manifest["cols"]:
+        fit = [
+            f"{cols}-{name}"
+            for name, traits in CLASSES.items()
+            if f"{cols}-{name}" in ran and traits.software <= bool(seen.adapter["software"])
+        ]
+        assert fit[0] in chosen
+        assert f"{cols}-portable" in ran, "the fallback of every browser"
+    assert len(chosen) == len(found.package.manifest["cols"])
+    return {name.partition("-")[2] for name in ran}
+
+
+@pytest.fixture(scope="module", params=COVERING, ids=str)
+def covering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Export, Path]:
+    """One of the exports, and the folder of its package."""
+    export: Export = request.param
+    return export, export.write(tmp_path_factory.mktemp("package") / "package")
+
+
+def test_every_shader_is_right(covering: tuple[Export, Path], browser: Browser) -> None:
+    export, folder = covering
+    assert {"portable", "subgroups", "software"} <= assert_right(folder, browser)
+    if export.request.dtype != "float32" or export.op not in ("layer_norm", "rms_norm_backward"):
+        return  # What is chosen without a feature depends neither on the type nor on the norm.
+    fallback = assert_right(folder, browser, without=("subgroups",))
+    assert fallback >= {"portable", "software"}
+    assert not fallback & {"subgroups", "subgroups-1024"}
+
+
+def changed_shader(folder: Path, old: str, new: str) -> None:
+    """Change what runs in every shader, and the hashes, so that only answers can tell."""
+    manifest_file, index_file = folder / "manifest.json", folder / "index.js"
+    index = index_file.read_text(encoding="utf-8")
+    assert old in index
+    index_file.write_text(index.replace(old, new), encoding="utf-8")
+    manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
+    manifest["files"]["index.js"] = sha256(index_file.read_bytes()).hexdigest()
+    texts = tint.run_node("texts.mjs", index_file)
+    for shader in manifest["shaders"]:
+        shader["embedded_sha256"] = sha256(texts[shader["name"]].encode()).hexdigest()
+    manifest_file.write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: Path) -> None:
+    folder = Export("rms_norm", (64,)).write(tmp_path / "package")
+    changed_shader(folder, "inverseSqrt(", "1.00002*inverseSqrt(")
+    found = verify.verify(folder, browser, quick=True)
+    assert found.seen is not None and not found.passed
+    for line in found.seen.lines:
+        # An adapter that lacks subgroups runs the other shaders natively.
+        assert line.native.verdict == "pass" or "lacks subgroups" in (line.native.reason or "")
+        natively = r" \(natively it passes\)" if line.native.verdict == "pass" else ""
+        assert line.browser.verdict == "fail"
+        assert re.match(rf"normal{natively}: y\[\d+, \d+\] is ", line.complaints[0])
+    assert any(line.native.verdict == "pass" for line in found.seen.lines)
+    assert "64 columns: no chosen shader passed" in found.seen.complaints
+    with opened(chromium, folder, "verify.html?quick") as page:
+        chosen = report_of(page)["chosen"]["64"]
+        assert page.locator("body").get_attribute("data-state") == "fail"
+        assert re.match(r"\d+ of \d+ shaders failed", page.inner_text("#verdict"))
+        assert f"An application here would get {chosen}, which is wrong." in page.inner_text("#status")
+
+
+# --- verify.html -----------------------------------------------------------------------------------
+
+
+def test_a_full_run_times_every_shader_beside_a_copy(folder: Path, browser: Browser) -> None:
+    visit = browser.visit(folder, screenshot=True)
+    package = verify.read_package(folder)
+    seen = verify.judged(package, visit)
+    assert seen.complaints == () and seen.remarks == ()
+    report = visit.report
+    assert report["error"] is None and report["seconds"] > 0
+    copies = {copy["cols"]: copy for copy in report["copy"]}
+    assert sorted(copies) == [61, 64]
+    for entry in report["shaders"]:
+        assert entry["skipped"] is None
+        timing, copy = entry["timing"], copies[entry["cols"]]
+        assert timing["method"] == "timestamp" if "timestamp-query" in report["features"] else "wall clock"
+        assert timing["samples_ns"] and min(timing["samples_ns"]) > 0
+        assert timing["p20_ns"] <= timing["median_ns"] <= timing["p80_ns"]
+        assert (timing["rows"], timing["cols"]) == (copy["rows"], copy["cols"])
+        problem = Problem(rows=timing["rows"], cols=timing["cols"], dtype="float16")
+        assert timing["bytes"] == OPS["layer_norm"].minimum_bytes(problem)
+        assert timing["gbps"] == pytest.approx(timing["bytes"] / timing["median_ns"])
+        assert timing["percent_of_copy"] == pytest.approx(100 * timing["gbps"] / copy["gbps"])
+    assert all(line.gbps and line.percent_of_copy for line in seen.lines)
+    assert visit.screenshot is not None and len(visit.screenshot) > 50_000
+    width, height = struct.unpack(">II", visit.screenshot[16:24])
+    assert width == 1280 and 1000 < height < 6000
+
+
+def test_the_page_shows_what_it_reports(folder: Path, chromium: Chromium) -> None:
+    with opened(chromium, folder, "verify.html") as page:
+        report = report_of(page)
+        count = len(report["shaders"])
+        assert page.locator("body").get_attribute("data-state") == "pass"
+        assert page.inner_text("#verdict") == f"All {count} shaders are right here"
+        assert page.inner_text("#title") == "layer_norm, 64, 61 columns, float16"
+        assert "webnorm export layer_norm --cols 64 --cols 61 --dtype float16" in page.inner_text("footer")
+        tiles = page.inner_text("#chosen")
+        assert all(name in tiles for name in report["chosen"].values())
+        table = page.inner_text("#shaders")
+        assert all(entry["name"] in table for entry in report["shaders"])
+        assert page.locator("#speed svg.chart").count() == 2
+        assert page.locator("#speed svg.chart rect.bar").count() == count
+        bars = page.locator("#speed svg.chart rect.bar").evaluate_all(
+            "bars => bars.map((bar) => bar.getBoundingClientRect().width)"
+        )
+        assert all(0 < width < 1280 for width in bars)
+        labels = page.locator("#speed svg.chart").evaluate_all(
+            "charts => charts.map((chart) => chart.ariaLabel)"
+        )
+        for cols, label in zip((61, 64), sorted(labels), strict=True):
+            assert label.startswith(f"GB/s for {cols} columns: ") and "copy " in label
+        assert str(report["engine"]) in page.inner_text("#device")
+        with page.expect_download() as download:
+            page.click("#download")
+        assert json.loads(Path(download.value.path()).read_text(encoding="utf-8")) == report
+        page.click("#again")
+        again = report_of(page)
+        assert again["error"] is None and again["chosen"] == report["chosen"]
+
+
+def test_without_timestamps_the_wall_clock_is_read(folder: Path, chromium: Chromium) -> None:
+    with opened(chromium, folder, "verify.html?without=subgroups,timestamp-query") as page:
+        report = report_of(page)
+        assert report["error"] is None
+        assert not {"subgroups", "timestamp-query"} & set(report["features"])
+        timed = [entry["timing"] for entry in report["shaders"] if entry["skipped"] is None]
+        assert timed and {timing["method"] for timing in timed} == {"wall clock"}
+        assert "wall clock" in page.inner_text("#speed")
+        assert page.get_by_text("cannot run here").first.is_visible()
+
+
+NO_WEBGPU = "delete Navigator.prototype.gpu;"
+NO_ADAPTER = "GPU.prototype.requestAdapter = async () => null;"
+LOST = (
+    "const request = GPUAdapter.prototype.requestDevice;"
+    "GPUAdapter.prototype.requestDevice = async function (descriptor) {"
+    "  const device = await request.call(this, descriptor);"
+    "  setTimeout(() => device.destroy(), 0);"
+    "  return device;"
+    "};"
+)
+REFUSED = "GPUAdapter.prototype.requestDevice = async () => { throw new TypeError('no more'); };"
+TROUBLES = pytest.mark.parametrize(
+    ("first", "sentence"),
+    [
+        (
+            NO_WEBGPU,
+            "This browser has no WebGPU: Chrome or Edge 113, Safari 26 and Firefox 141 or later have",
+        ),
+        (
+            NO_ADAPTER,
+            "The browser has WebGPU but gives no adapter: the GPU or its driver is on its blocklist",
+        ),
+        (REFUSED, "The browser refused the device: no more"),
+        (LOST, "The browser lost the GPU while "),
+    ],
+    ids=("no WebGPU", "no adapter", "no device", "lost device"),
+)
+
+
+@TROUBLES
+def test_a_page_that_cannot_check_says_why(
+    first: str, sentence: str, folder: Path, chromium: Chromium
+) -> None:
+    with opened(chromium, folder, "verify.html", first=first) as page:
+        report = report_of(page)
+        assert report["error"].startswith(sentence)
+        assert page.inner_text("#status") == report["error"]
+        assert page.inner_text("#verdict") == "This could not be checked"
+        assert page.locator("body").get_attribute("data-state") == "error"
+        assert page.locator("#again").is_enabled()
+
+
+def test_a_browser_whose_webgpu_is_off(folder: Path, lab_folder: Path, playwright: Playwright) -> None:
+    """As Chromium on Linux without its flag."""
+    arguments = [argument for argument in browsing._ARGUMENTS if "webgpu" not in argument]
+    arguments.append("--disable-features=WebGPU,Vulkan")
+    with launched(playwright, arguments) as chromium:
+        for where, address in ((folder, "verify.html"), (lab_folder, "index.html")):
+            with opened(chromium, where, address) as page:
+                error = report_of(page)["error"]
+                assert error.startswith(("This browser has no WebGPU", "The browser has WebGPU but gives no"))
+                assert page.inner_text("#status") == error
+
+
+def test_a_page_that_cannot_start_says_why(folder: Path, chromium: Chromium, tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    shutil.copytree(folder, half)
+    (half / "page" / "chart.js").unlink()
+    with browsing._served(half) as server:
+        for url, sentence in (
+            (
+                f"{folder.as_uri()}/verify.html",
+                "Browsers load no modules from file://. Serve this folder over",
+            ),
+            (f"{server.url}/verify.html", f"{server.url}/page/verify.js did not load: is every file of the"),
+        ):
+            with page_at(chromium, url, complains=True) as page:
+                error = report_of(page)["error"]
+                assert error.startswith(sentence)
+                assert page.inner_text("#status") == error
+                assert page.inner_text("#verdict") == "This could not start"
+
+
+def overflow(page: Page) -> int:
+    """Pixels that a page is wider than its window."""
+    wide: int = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return wide
+
+
+def test_a_report_fits_a_phone(folder: Path, chromium: Chromium) -> None:
+    with opened(chromium, folder, "verify.html", width=PHONE) as page:
+        assert report_of(page)["error"] is None
+        assert overflow(page) <= 0
+        # The vectors of a shader open below it.
+        page.locator("#shaders button").first.click()
+        assert page.get_by_text("a single row").first.is_visible()
+        assert overflow(page) <= 0
+    with opened(chromium, folder, "verify.html", width=PHONE, first=NO_WEBGPU) as page:
+        report_of(page)
+        assert overflow(page) <= 0
+
+
+# --- the lab ---------------------------------------------------------------------------------------
+
+
+def test_the_lab_runs_a_ladder_to_results_that_compare_reads(
+    lab_folder: Path, chromium: Chromium, tmp_path: Path
+) -> None:
+    address = "index.html?auto=1&op=layer_norm&cols=256&dtype=float32&rows=64"
+    with opened(chromium, lab_folder, address) as page:
+        report_of(page)
+        with page.expect_download() as download:
+            page.click("#download")
+        saved = tmp_path / "lab.json"
+        download.value.save_as(saved)
+        assert page.locator("#results svg.chart rect.bar").count() == len(KERNELS_OF["layer_norm"])
+        assert overflow(page) <= 0
+    report = results.read(saved)
+    found = {(one.op, one.kernel): one for one in report.results}
+    assert {kernel for op, kernel in found if op == "layer_norm"} == KERNELS_OF["layer_norm"]
+    assert any(op == "copy" for op, _ in found)
+    for one in found.values():
+        assert one.status == "pass" and one.timed, one
+        assert (one.problem.rows, one.problem.cols, one.problem.dtype) == (64, 256, "float32")
+        assert one.bytes == OPS[one.op].minimum_bytes(one.problem)
+    done = webnorm(["compare", str(saved), str(saved)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("SAME") >= len(found)
+
+
+def test_the_unstable_kernel_fails_as_its_header_says(lab_folder: Path, chromium: Chromium) -> None:
+    address = "index.html?auto=1&op=layer_norm&cols=256&dtype=float32&rows=64&distribution=mean1000"
+    with opened(chromium, lab_folder, address) as page:
+        found = {one["kernel"]: one for one in report_of(page)["results"] if one["op"] == "layer_norm"}
+        assert page.inner_text("#status").endswith(" 1 wrong as its header says.")
+        assert page.inner_text("#result-layer_norm-one_pass") == "expected failure"
+    unstable = found.pop("one_pass")
+    assert unstable["status"] == "fail" and unstable["expected"] is True
+    assert unstable["reason"].startswith("y[") and "median_ns" not in unstable
+    assert {one["status"] for one in found.values()} == {"pass"}
+
+
+def test_the_lab_runs_every_op_on_a_phone_without_subgroups(lab_folder: Path, chromium: Chromium) -> None:
+    address = "index.html?auto=1&all=1&subgroups=0&cols=1024&dtype=float16&rows=5"
+    with opened(chromium, lab_folder, address, width=PHONE) as page:
+        report = report_of(page)
+        assert page.locator("#results article").count() == len(NORMS)
+        assert overflow(page) <= 0
+    assert "subgroups" not in report["device"]["features"]
+    assert {one["op"] for one in report["results"]} == set(OPS)
+    skipped = {one["kernel"] for one in report["results"] if one["status"] == "skip"}
+    wrong = [one for one in report["results"] if one["status"] not in ("pass", "skip")]
+    assert skipped == {"welford_subgroup"} and wrong == []
+
+
+def test_the_lab_shows_every_kernel_to_read(lab_folder: Path, chromium: Chromium) -> None:
+    for first in ("", NO_WEBGPU):
+        with opened(chromium, lab_folder, "index.html", width=PHONE, first=first) as page:
+            page.wait_for_function("() => document.querySelectorAll('#kernels article').length > 0")
+            if first:
+                assert report_of(page)["error"].startswith("This browser has no WebGPU")
+                assert page.locator("#run").is_disabled()
+            for op in ("layer_norm", "rms_norm_backward"):
+                page.select_option("#op", op)
+                count = len(KERNELS_OF[op])
+                page.wait_for_function(f"() => document.querySelectorAll('#kernels h3').length === {count}")
+            page.locator("#kernels summary").first.click()
+            page.locator("#kernels pre").first.get_by_text("@compute").first.wait_for()
+            assert overflow(page) <= 0
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        (
+            "auto=1&op=layernorm",
+            "op is layernorm; expected one of layer_norm, layer_norm_backward, rms_norm,",
+        ),
+        ("auto=1&cols=7", "cols is 7; expected one of 256, 1024, 4096"),
+        ("rows=0", "rows: "),
+    ],
+)
+def test_the_lab_names_what_there_is(query: str, sentence: str, lab_folder: Path, chromium: Chromium) -> None:
+    with opened(chromium, lab_folder, f"index.html?{query}") as page:
+        assert report_of(page)["error"].startswith(sentence)
+        assert page.inner_text("#status").startswith(sentence)
+
+
+# --- what the documents show -----------------------------------------------------------------------
+
+
+class _Plain(SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        # What browsers ask for unbidden.
+        if self.path == "/favicon.ico":
+            self.send_response(HTTPStatus.NO_CONTENT)
+            self.end_headers()
+        else:
+            super().do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+FAILING = """
+addEventListener("error", (event) => { window.failure = event.message; });
+addEventListener("unhandledrejection", (event) => { window.failure = event.reason.message; });
+"""
+
+
+@contextmanager
+def shown(chromium: Chromium, folder: Path, name: str) -> Iterator[Page]:
+    """A page on a site as `python3 -m http.server` makes it, which allows scripts inside the page."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Plain, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            with page_at(chromium, f"http://127.0.0.1:{server.server_port}/{name}", first=FAILING) as page:
+                yield page
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def wait(page: Page, condition: str) -> None:
+    """Until a snippet shows what it does in the end; at once where it fails."""
+    page.wait_for_function(f"() => window.failure !== undefined || {condition}")
+    assert page.evaluate("window.failure") is None
+
+
+def titled(page: Page) -> str:
+    """The title that a snippet sets in the end."""
+    wait(page, "document.title !== ''")
+    return page.title()
+
+
+README_SECTION = re.compile(
+    r"^```console\n(?P<commands>[^`]*)^```\n(?P<between>(?:(?!^```).)*)^```html\n(?P<html>.*?)^```",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) -> None:
+    section = README_SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert section
+    for line in section["commands"].splitlines():
+        words = shlex.split(line)
+        if words[1] == "export" and "--lab" not in words:
+            done = webnorm(words[1:], tmp_path)
+            assert done.returncode == 0, done.stderr
+    name = re.search(r"`([\w/]+\.html)`", section["between"])
+    assert name
+    (tmp_path / name[1]).write_text(section["html"], encoding="utf-8")
+    x = np.arange(768)
+    expected = (x[0] - x.mean()) / np.sqrt(x.var() + 1e-5) + 0.5
+    with shown(chromium, tmp_path, name[1]) as page:
+        wait(page, "document.querySelector('output').value !== '...'")
+        result = re.fullmatch(r"768-[\w-]+: y\[0\] is (-?\d+\.\d{4})", page.inner_text("output"))
+    assert result and float(result[1]) == pytest.approx(expected, abs=6e-5)
+
+
+def test_the_snippet_of_the_export_page_is_right(chromium: Chromium, tmp_path: Path) -> None:
+    Export("layer_norm", (768,), "float16").write(tmp_path / "dist" / "ln")
+    script = block(ROOT / "docs" / "export.md", "js")
+    (tmp_path / "page.html").write_text(
+        f'<!doctype html><script type="module">{script}document.title = norm.shader.name;</script>',
+        encoding="utf-8",
+    )
+    with shown(chromium, tmp_path, "page.html") as page:
+        assert titled(page).startswith("768-")
+
+
+def ones(export: Export) -> tuple[Problem, dict[str, Array]]:
+    """Four rows of inputs that are all 1."""
+    op, problem = OPS[export.op], replace(export.request.problem(export.cols[0]), rows=4)
+    return problem, {
+        tensor.name: np.ones(tensor.shape(problem), DTYPES[tensor.dtype(problem)])
+        for tensor in op.present(problem)
+        if tensor.access == "read"
+    }
+
+
+def test_the_snippet_of_a_package_is_right(covering: tuple[Export, Path], chromium: Chromium) -> None:
+    """The first element of the main output, as a number or as its bits."""
+    export, folder = covering
+    (folder / "snippet.html").write_text(block(folder / "README.md", "html"), encoding="utf-8")
+    with shown(chromium, folder, "snippet.html") as page:
+        name, _, code = titled(page).partition("[0] is ")
+    op = OPS[export.op]
+    problem, arrays = ones(export)
+    output = op.outputs(problem)[0]
+    assert name == output.name
+    dtype = output.dtype(problem)
+    if dtype == "float32":
+        got = float(code)
+    else:
+        stored = np.array(int(code)).astype(f"{'i' if dtype == 'int8' else 'u'}{DTYPES[dtype].itemsize}")
+        got = float(stored.view(DTYPES[dtype]))
+    if "saved_stats" in export.options:
+        # Statistics that are all 1 are those of no row.
+        assert np.isfinite(got)
+        return
+    answer = op.reference(arrays, problem)[name]
+    digits = 0.0 if dtype == "int8" else float(finfo(dtype).eps)
+    close = 0.5 if dtype == "int8" else 1e-6 * float(answer.unit[0, 0])
+    assert got == pytest.approx(answer.value[0, 0], rel=digits, abs=close)
+
+
+def test_the_snippet_for_buffers_of_ones_own_is_right(chromium: Chromium, tmp_path: Path) -> None:
+    """Run with what it takes for granted: a device of onnxruntime-web's, buffers, rows."""
+    folder = Export("rms_norm", (64,), options=("residual",)).write(tmp_path / "package")
+    *_, script = re.findall(
+        r"^```js\n(.*?)^```", (folder / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    (folder / "snippet.html").write_text(
+        f"""<!doctype html><script type="module">
+  import {{ createRmsNorm, deviceDescriptor }} from "./index.js";
+  const adapter = await navigator.gpu.requestAdapter();
+  const own = await adapter.requestDevice(deviceDescriptor(adapter));
+  const ort = {{ env: {{ webgpu: {{ device: Promise.resolve(own) }} }} }};
+  const rows = 3;
+  const buffer = (size, value) => {{
+    const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC;
+    const made = own.createBuffer({{ size: 4 * size, usage, mappedAtCreation: true }});
+    new Float32Array(made.getMappedRange()).fill(value);
+    made.unmap();
+    return made;
+  }};
+  const [x, residual, weight] = [buffer(rows * 64, 1), buffer(rows * 64, 2), buffer(64, 5)];
+  const [y, h] = [buffer(rows * 64, 0), buffer(rows * 64, 0)];
+{script}
+  const {{ MAP_READ, COPY_DST }} = GPUBufferUsage;
+  const staging = own.createBuffer({{ size: y.size, usage: MAP_READ | COPY_DST }});
+  const copying = own.createCommandEncoder();
+  copying.copyBufferToBuffer(y, 0, staging, 0, y.size);
+  own.queue.submit([copying.finish()]);
+  await staging.mapAsync(GPUMapMode.READ);
+  document.title = Array.from(new Float32Array(staging.getMappedRange())).join(" ");
+</script>""",
+        encoding="utf-8",
+    )
+    with shown(chromium, folder, "snippet.html") as page:
+        got = np.array(titled(page).split(), np.float64)
+    np.testing.assert_allclose(got, np.full(3 * 64, 5.0), rtol=1e-6)

@@ -1,0 +1,708 @@
+"""What an export does on a second engine: Dawn in node, on Chromium's SwiftShader.
+
+The drivers in web/ run there, each many cases in one process; web/engine.mjs is what they share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import webnorm
+from testbed import KERNELS, STABLE, compute, judge, kernel_named, option_problems, rows_of, widened
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.kernels import expression
+from webnorm.kernels.kernel import SOFTWARE_ITERATIONS, Kernel
+from webnorm.kernels.render import Shader
+from webnorm.lab.accuracy import Tolerance, tolerance
+from webnorm.norms.corpus import CASES, OPTION_CASES, Case
+from webnorm.norms.ops import OPS, Op, make_inputs
+from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
+from webnorm.norms.reference import Answer
+from webnorm.web import tint, vectors
+from webnorm.web.bundle import Bundle
+from webnorm.web.export import Request, bundle_of, package, request_for, write
+from webnorm.web.native import natively
+
+WEB = Path(webnorm.__file__).parent / "web" / "assets"
+DRIVERS = Path(__file__).parent
+# Software that Dawn takes, unlike Mesa's; Debian's chromium brings it.
+SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+# The longest driver takes 10 s on an idle machine.
+TIME_LIMIT_SECONDS = 240
+NO_SETTINGS = dict.fromkeys(("--dtype", "--eps", "--scale", "--name", "--minify"))
+NORMS = tuple(op for op in OPS.values() if not op.exact)
+
+
+def missing() -> str | None:
+    """What keeps the drivers from running, and what mends it."""
+    if not SWIFTSHADER.exists():
+        return f"no adapter for node: install chromium, which brings {SWIFTSHADER}"
+    return tint.available()
+
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+
+class Engine:
+    """A folder with the modules of an export, and the drivers run on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(WEB / "page", folder / "page")
+        shutil.copy(WEB / "runtime.js", folder)
+        (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+        (folder / "kept").mkdir()
+
+    def put(self, name: str, data: object) -> None:
+        (self.folder / name).write_text(json.dumps(data), encoding="utf-8")
+
+    def drive(self, driver: str) -> Any:
+        """What a driver found; an error or a rejection that nobody looked at is a failure."""
+        package = tint.folder() / "node_modules" / "webgpu"
+        adapter = {
+            "VK_DRIVER_FILES": str(SWIFTSHADER),
+            # Dawn looks for a Vulkan loader, too, and Chromium brings one.
+            "LD_LIBRARY_PATH": str(SWIFTSHADER.parent),
+            "XDG_RUNTIME_DIR": tempfile.gettempdir(),
+        }
+        run = subprocess.run(
+            ["node", str(DRIVERS / driver), str(package), str(self.folder)],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=TIME_LIMIT_SECONDS,
+            check=False,
+            env={**os.environ, **adapter},
+        )
+        assert run.returncode == 0, run.stderr[-2000:]
+        result = json.loads((self.folder / "found.json").read_text(encoding="utf-8"))
+        assert result["faults"] == []
+        return result["found"]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return Engine(tmp_path)
+
+
+Inputs = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Shaders of a bundle, all where none are named, on some inputs; `eps` in place of the bundle's own."""
+
+    bundle: Bundle
+    inputs: Sequence[tuple[Problem, Inputs]]
+    shaders: Sequence[str] = ()
+    eps: float | None = None
+
+
+def bundle_for(op: Op, problem: Problem, kernel: Kernel | None = None) -> Bundle:
+    return bundle_of(
+        Request(
+            op=op,
+            cols=(problem.cols,),
+            kernels=tuple(one for one in KERNELS if one.op == op),
+            kernel=kernel,
+            dtype=problem.dtype,
+            eps=problem.eps,
+            scale=problem.scale,
+            options=problem.options,
+        )
+    )
+
+
+def drawn(op: Op, problem: Problem, rows: Sequence[int]) -> list[tuple[Problem, Inputs]]:
+    """Inputs of several numbers of rows. Values of few digits would have int8 halfway between two codes."""
+    kind = "normal" if problem.out_dtype == "int8" else "triton"
+    given = [replace(problem, rows=count, distribution=kind, seed=count) for count in rows]
+    return [(one, make_inputs(op, one)) for one in given]
+
+
+def json_of(bundle: Bundle) -> dict[str, Any]:
+    return {"manifest": bundle.manifest(), "texts": bundle.texts}
+
+
+def write_inputs(engine: Engine, name: str, problem: Problem, arrays: Inputs) -> None:
+    (engine.folder / name).write_bytes(vectors.TestVector("", "", problem, arrays, {}).encoded())
+
+
+def write_runs(engine: Engine, runs: Sequence[Run], keep: bool = False) -> None:
+    described = []
+    for at, run in enumerate(runs):
+        engine.put(f"bundle-{at}.json", json_of(run.bundle))
+        inputs = []
+        for number, (problem, arrays) in enumerate(run.inputs):
+            name = f"{at}-{number}.safetensors"
+            write_inputs(engine, name, problem, arrays)
+            inputs.append({"file": name, "rows": problem.rows})
+        place = {"bundle": f"bundle-{at}.json", "vectors": inputs, "keep": keep}
+        shaders = run.shaders or list(run.bundle.texts)
+        described.append({**place, "shaders": shaders, **({} if run.eps is None else {"eps": run.eps})})
+    engine.put("runs.json", described)
+
+
+def assert_right(engine: Engine, runs: Sequence[Run], keep: bool = False) -> list[dict[str, Any]]:
+    """Every shader is right on all inputs, but for those that take more invocations than SwiftShader has."""
+    write_runs(engine, runs, keep)
+    found: list[dict[str, Any]] = engine.drive("outputs.mjs")
+    wrong = []
+    for one in found:
+        run = runs[one["run"]]
+        what = f"{run.bundle.problem} {one['shader']}"
+        if "skipped" in one:
+            assert "maxComputeInvocationsPerWorkgroup" in one["skipped"], f"{what}: {one['skipped']}"
+        elif not one["ok"] or one["encoded"]:
+            rows = run.inputs[one["vector"]][0].rows
+            wrong.append(f"{what}, {rows} rows: {one['reason'] or one['encoded']}")
+    assert not wrong, f"{len(wrong)} of {len(found)}:\n" + "\n".join(wrong[:20])
+    done = {(one["run"], one["vector"]) for one in found if "vector" in one}
+    assert done == {(at, number) for at, run in enumerate(runs) for number in range(len(run.inputs))}
+    return found
+
+
+by_op_and_dtype = pytest.mark.parametrize(
+    ("op", "dtype"), list(itertools.product(NORMS, STORAGE)), ids=lambda value: getattr(value, "name", value)
+)
+
+
+def exported(op: Op, problem: Problem) -> Bundle | None:
+    """None where the options have more buffers than a page can count on."""
+    try:
+        return bundle_for(op, problem)
+    except WebnormError as error:
+        assert "leave options out" in str(error)
+        return None
+
+
+# Options that the corpus has no case for.
+MORE_OPTIONS = (
+    Options(weight=False),
+    Options(bias=False),
+    Options(weight=False, bias=False),
+    *(Options(out_dtype=dtype) for dtype in STORAGE),
+    Options(weight=False, bias=False, return_stats=True, residual=True, out_dtype="float8_e5m2"),
+    Options(weight=False, zero_centered_weight=True),
+    Options(weight=False, bias=False, dh=True, residual_bias=True),
+    Options(weight_dtype="bfloat16", max_workgroups=1),
+)
+
+
+def norms_turn(op: Op, dtype: str, at: int) -> bool:
+    """Whether it is this norm's turn, or its gradient's: a type meets each item of a list in one of two."""
+    return (at + STORAGE.index(dtype) + op.has_mean) % 2 == 0
+
+
+def asked_options(op: Op, dtype: str) -> Iterator[tuple[Problem, list[tuple[Problem, Inputs]]]]:
+    """Options of the corpus, with the inputs that it has for them, and more options without. Each meets the
+    type in one of the two norms, or of their gradients.
+    """
+    own = [(case, problem) for case, problem in option_problems(op) if problem.dtype == dtype]
+    for at, (case, problem) in enumerate(own):
+        if norms_turn(op, dtype, at):
+            yield problem, [(problem, case.draw(op, problem))]
+    for at, options in enumerate(MORE_OPTIONS):
+        if not norms_turn(op, dtype, at):
+            continue
+        cols = (61, 70, 64)[(at + STORAGE.index(dtype)) % 3]
+        problem = Problem(rows=1, cols=cols, dtype=dtype, options=options)
+        try:
+            op.check(problem)
+        except WebnormError:
+            continue
+        yield problem, []
+
+
+# The classes of adapters whose shaders take turns: over options, columns and types each meets all. That of a
+# gradient takes up to a second to compile, four times that of a norm.
+TURNS: Mapping[bool, tuple[tuple[str, ...], ...]] = {
+    False: (("software", "portable"), ("subgroups",)),
+    True: (("portable",), ("software",), ("subgroups",)),
+}
+
+
+def taking_turns(bundle: Bundle, turn: int) -> list[str]:
+    """The shaders of some classes; where a bundle has none of its own for one, the fallback."""
+    turns = TURNS[bundle.op.backward]
+    classes = turns[turn % len(turns)]
+    own = [one.name for one in bundle.carried if one.adapter_class in classes]
+    return own or [bundle.carried[-1].name]
+
+
+@by_op_and_dtype
+def test_every_option(engine: Engine, op: Op, dtype: str) -> None:
+    asked = list(asked_options(op, dtype))
+    runs = []
+    for turn, (problem, given) in enumerate(asked, NORMS.index(op) + STORAGE.index(dtype)):
+        bundle = exported(op, problem)
+        if bundle is not None:
+            inputs = [*drawn(op, problem, (0, 1, 2, 37)), *given]
+            runs.append(Run(bundle, inputs, taking_turns(bundle, turn)))
+    assert len(asked) - len(runs) <= 2
+    assert len(runs) > (3 if op.backward else 10)
+    assert_right(engine, runs)
+
+
+# Rows share words, start off multiples of vec4, have columns left over, take several loads.
+COLS = (1, 3, 61, 64, 70, 199, 257, 768, 1023, 4096)
+
+
+@pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
+def test_numbers_of_columns(engine: Engine, op: Op) -> None:
+    runs = []
+    options = replace(op.defaults, saved_stats=False)
+    for at, cols in enumerate(COLS):
+        # A type changes where rows begin, which matters for short ones; gradients have types by options.
+        every = cols < 300 and not op.backward
+        dtypes = [dtype for dtype in STORAGE if norms_turn(op, dtype, at)] if every else [STORAGE[at % 3]]
+        for turn, dtype in enumerate(dtypes, NORMS.index(op) + at):
+            bundle = bundle_for(op, Problem(rows=1, cols=cols, dtype=dtype, options=options))
+            rows = (1, 6, 37) if cols < 300 else (5,)
+            runs.append(Run(bundle, drawn(op, bundle.problem, rows), taking_turns(bundle, turn)))
+    assert_right(engine, runs)
+
+
+@pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
+def test_every_kernel(engine: Engine, op: Op) -> None:
+    runs = []
+    kernels = [kernel for kernel in STABLE if kernel.op == op and kernel.takes_slices]
+    assert len(kernels) > 1
+    names = sorted({kernel.name for kernel in KERNELS})
+    for kernel, dtype in itertools.product(kernels, STORAGE):
+        turn = names.index(kernel.name) + STORAGE.index(dtype)
+        if not norms_turn(op, dtype, names.index(kernel.name)):
+            continue
+        problem = Problem(rows=1, cols=(61, 70, 256)[turn % 3], dtype=dtype)
+        bundle = bundle_for(op, replace(problem, options=replace(op.defaults, saved_stats=False)), kernel)
+        runs.append(Run(bundle, drawn(op, bundle.problem, (0, 1, 37)), taking_turns(bundle, turn)))
+    assert_right(engine, runs)
+
+
+def corpus_runs(op: Op, dtype: str, cases: Sequence[Case]) -> list[Run]:
+    """Each case through the chosen shader and the fallback, a gradient through one of them."""
+    given: dict[tuple[int, Options], list[tuple[Problem, Inputs]]] = {}
+    for case, problem in widened(cases, op, dtype):
+        given.setdefault((problem.cols, problem.options), []).append((problem, rows_of([case], op, problem)))
+    runs = []
+    for at, inputs in enumerate(given.values()):
+        bundle = bundle_for(op, inputs[0][0])
+        shaders = [bundle.carried[0].name, bundle.carried[-1].name]
+        if op.backward:
+            shaders = shaders[at % 2 :][:1]
+        # An eps other than the bundle's is asked for when the norm is created.
+        inputs.sort(key=lambda one: one[0].eps)
+        for eps, group in itertools.groupby(inputs, lambda one: one[0].eps):
+            runs.append(Run(bundle, list(group), shaders, eps))
+    return runs
+
+
+# Numbers of columns have a test of their own.
+HARD_CASES = tuple(
+    case
+    for case in CASES
+    if case not in OPTION_CASES and (not case.name.startswith("cols-") or case.name == "cols-65537")
+)
+CORPUS = (("layer_norm", "float32"), ("layer_norm_backward", "float32"), ("rms_norm", "float16"))
+
+
+@pytest.mark.parametrize(("op", "dtype"), CORPUS)
+def test_the_corpus(engine: Engine, op: str, dtype: str) -> None:
+    runs = corpus_runs(OPS[op], dtype, HARD_CASES)
+    assert sum(len(run.inputs) for run in runs) > 20
+    assert_right(engine, runs)
+
+
+def kept(engine: Engine, at: int, shader: str, number: int, problem: Problem, op: Op) -> dict[str, Array]:
+    """The outputs that a driver kept."""
+    outputs = {}
+    for tensor in op.outputs(problem):
+        raw = (engine.folder / f"kept/{at}.{shader}.{number}.{tensor.name}").read_bytes()
+        dtype = DTYPES[tensor.dtype(problem)]
+        outputs[tensor.name] = np.frombuffer(raw, dtype).reshape(tensor.shape(problem))
+    return outputs
+
+
+SAMPLE = (
+    (
+        "layer_norm",
+        Problem(rows=1, cols=61, dtype="float16", options=Options(residual=True, return_stats=True)),
+    ),
+    ("layer_norm", Problem(rows=1, cols=70, options=Options(out_dtype="float8_e4m3fn"), scale=64.0)),
+    ("rms_norm", Problem(rows=1, cols=768, dtype="bfloat16", options=Options(bias=False))),
+    ("rms_norm", Problem(rows=1, cols=199, options=Options(out_dtype="int8"))),
+    ("layer_norm_backward", Problem(rows=1, cols=61, dtype="float16", options=Options(dh=True))),
+    ("rms_norm_backward", Problem(rows=1, cols=257, options=Options(bias=False, saved_stats=True))),
+)
+
+
+def assert_alike(one: Array, other: Array, answer: Answer, allowed: Tolerance) -> None:
+    """No further apart than two that are wrong by all that is allowed; of a narrow type mostly equal."""
+    if one.dtype != np.float32:
+        assert (one != other).sum() <= 8 + 0.01 * one.size
+        return
+    if one.shape != answer.value.shape:
+        # The mean in two words.
+        one, other = (np.stack([each[:, 0] + each[:, 1], each[:, 2]], axis=1) for each in (one, other))
+    limit = allowed.base * answer.unit + allowed.slope * answer.shaky
+    if answer.summed is not None:
+        limit = limit + allowed.adding * answer.summed
+    assert (np.abs(one.astype(np.float64) - other) <= 2 * limit + 1e-37).all()
+
+
+def test_both_engines_agree(engine: Engine, device: Device) -> None:
+    """Exported text on wgpu's adapter and on Dawn's: both right, and close to each other. Texts that
+    need what wgpu's adapter lacks are left out.
+    """
+    runs = []
+    for name, problem in SAMPLE:
+        bundle = bundle_for(OPS[name], problem)
+        runs.append(Run(bundle, drawn(OPS[name], problem, (37,))))
+    assert_right(engine, runs, keep=True)
+    compared = 0
+    for at, run in enumerate(runs):
+        ((problem, arrays),) = run.inputs
+        op = run.bundle.op
+        for one in run.bundle.carried:
+            if "1024" in one.name or not one.shader.features <= device.traits.features:
+                continue
+            shader = replace(natively(one.shader), problem=problem)
+            dawn = {name: (array, True) for name, array in kept(engine, at, one.name, 0, problem, op).items()}
+            assert judge(shader, arrays, dawn).ok, f"{problem} {one.name}"
+            native = compute(device, shader, arrays)
+            assert judge(shader, arrays, native).ok
+            h = {"h": native["h"][0]} if "h" in native else {}
+            answers = op.reference({**arrays, **h}, problem)
+            for tensor in op.outputs(problem):
+                name = tensor.name
+                assert_alike(dawn[name][0], native[name][0], answers[name], tolerance(shader))
+            compared += 1
+    assert compared >= (3 if "subgroups" in device.traits.features else 2) * len(SAMPLE)
+
+
+def test_a_nan_does_not_reach_its_neighbour(engine: Engine) -> None:
+    """WGSL leaves open what pack2x16float makes of the word when one of two is no finite float16."""
+    op, problem = OPS["layer_norm"], Problem(rows=1, cols=64, dtype="float16", options=Options(residual=True))
+    given = [(one.problem, one.arrays) for one in vectors.draw(op, problem)]
+    assert_right(engine, [Run(bundle_for(op, problem), given)])
+
+
+# --- slices ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """A problem on a device that seems to have so little: bytes of a binding, workgroups per dimension."""
+
+    op: str
+    problem: Problem
+    bound_bytes: int = 1 << 27
+    workgroups: int = 65535
+    least: int = 2
+    kernel: str | None = None
+
+
+SCATTERED = Options(residual=True, residual_bias=True, return_stats=True)
+GRADIENT = Options(dh=True, residual_bias=True, saved_stats=True)
+SLICED = (
+    Sliced(
+        "layer_norm",
+        Problem(rows=200, cols=61, dtype="float16", options=SCATTERED),
+        bound_bytes=4096,
+        least=7,
+    ),
+    Sliced("layer_norm", Problem(rows=301, cols=1, dtype="bfloat16"), bound_bytes=512, least=2),
+    Sliced("layer_norm", Problem(rows=101, cols=3, options=SCATTERED), bound_bytes=768, least=2),
+    Sliced(
+        "layer_norm", Problem(rows=83, cols=70, options=Options(out_dtype="int8")), bound_bytes=2048, least=14
+    ),
+    Sliced("layer_norm", Problem(rows=200, cols=61, options=Options(out_dtype="float8_e5m2")), workgroups=2),
+    Sliced(
+        "rms_norm", Problem(rows=90, cols=199, dtype="bfloat16", options=SCATTERED), bound_bytes=3000, least=9
+    ),
+    Sliced("rms_norm", Problem(rows=77, cols=64, options=Options(out_dtype="float8_e4m3fn")), workgroups=1),
+    Sliced(
+        "rms_norm", Problem(rows=57, cols=257, options=Options(max_workgroups=2)), bound_bytes=5000, least=10
+    ),
+    Sliced("layer_norm", Problem(rows=93, cols=61, dtype="float16"), workgroups=1, kernel="naive"),
+    Sliced("layer_norm_backward", Problem(rows=200, cols=61, dtype="float16"), 8192, 3),
+    # The first slice has fewer workgroups than the last.
+    Sliced("layer_norm_backward", Problem(rows=601, cols=3, options=GRADIENT), 1024, 16),
+    Sliced("layer_norm_backward", Problem(rows=150, cols=3, options=GRADIENT), 1024, 3),
+    Sliced("layer_norm_backward", Problem(rows=60, cols=199, dtype="bfloat16", options=GRADIENT), 10240, 5),
+    Sliced("rms_norm_backward", Problem(rows=120, cols=64, options=Options(bias=False)), 8192, 3),
+    Sliced("layer_norm_backward", Problem(rows=120, cols=61, dtype="float16"), 8192, 16, kernel="naive"),
+    Sliced("rms_norm_backward", Problem(rows=1200, cols=70, options=GRADIENT), 9000, 23, kernel="tiles"),
+)
+
+
+def limits_for(one: Sliced, shader: Shader) -> dict[str, int]:
+    """Sums that are kept per workgroup have to fit a binding: where they do not, workgroups cut the rows."""
+    sums = [b for b in shader.bindings if b.records is not None and not b.per_row]
+    fits = all(shader.records(b, one.problem.rows) * b.row_bytes <= one.bound_bytes for b in sums)
+    return {
+        "maxStorageBufferBindingSize": one.bound_bytes if fits else 1 << 27,
+        "maxComputeWorkgroupsPerDimension": one.workgroups,
+    }
+
+
+def test_slices(engine: Engine) -> None:
+    """Cut to fit a device, a norm is the same to the bit and a gradient is right; sums are finished once."""
+    asked: list[dict[str, Any]] = []
+    cases, begun = [], []
+    for at, one in enumerate(SLICED):
+        op = OPS[one.op]
+        kernel = None if one.kernel is None else kernel_named(one.kernel, one.op)
+        bundle = bundle_for(op, one.problem, kernel)
+        engine.put(f"sliced-{at}.json", json_of(bundle))
+        write_inputs(engine, f"{at}.safetensors", *drawn(op, one.problem, (one.problem.rows,))[0])
+        for carried in bundle.carried:
+            limits = limits_for(one, carried.shader)
+            place: dict[str, Any] = {"bundle": f"sliced-{at}.json", "file": f"{at}.safetensors"}
+            asked.append({**place, "shader": carried.name, "rows": one.problem.rows, "limits": limits})
+            cases.append((one, carried))
+    engine.put("slices.json", asked)
+    for (one, carried), found in zip(cases, engine.drive("slices.mjs"), strict=True):
+        what = f"{one} {carried.name}: {found}"
+        assert found["whole"] is None and found["split"] is None and found["encoded"] is None, what
+        assert found["over"] == [], what
+        assert found["equal"] or OPS[one.op].backward, what
+        for step in carried.shader.steps:
+            count = found["dispatches"][step.entry_point]
+            assert count == 1 if step.per == "call" else count >= one.least, what
+            begun.append((step.entry_point, step.per))
+    assert {("open_amax", "call"), ("finish", "call"), ("main", "rows")} <= set(begun)
+
+
+def test_loops_that_mesa_would_end(engine: Engine) -> None:
+    """A software adapter gets slices that a workgroup is done with in 65535 iterations."""
+    problem = Problem(rows=450_000, cols=1, options=Options(max_workgroups=1))
+    op = OPS["layer_norm"]
+    bundle = bundle_for(op, problem)
+    engine.put("bundle.json", json_of(bundle))
+    write_inputs(engine, "x.safetensors", *drawn(op, problem, (problem.rows,))[0])
+    limits = {"maxComputeWorkgroupsPerDimension": 65535}
+    shader = bundle.carried[0].shader
+    place: dict[str, Any] = {
+        "bundle": "bundle.json",
+        "shader": bundle.carried[0].name,
+        "file": "x.safetensors",
+    }
+    case = {**place, "rows": problem.rows, "limits": limits}
+    infos = ({"description": "llvmpipe (LLVM 15)"}, {"vendor": "nvidia"})
+    engine.put("slices.json", [{**case, "info": info} for info in infos])
+    mesa, gpu = engine.drive("slices.mjs")
+    iterations = expression.evaluate(shader.steps[0].iterations, {**shader.names, "rows": problem.rows})
+    assert iterations > SOFTWARE_ITERATIONS
+    assert mesa["dispatches"]["main"] >= iterations / SOFTWARE_ITERATIONS and gpu["dispatches"]["main"] == 1
+    for found in (mesa, gpu):
+        assert found["equal"] and found["whole"] is None and found["over"] == []
+
+
+# --- how a norm is used ----------------------------------------------------------------------------
+
+
+def test_calls(engine: Engine) -> None:
+    options = Options(residual=True, out_dtype="float8_e4m3fn")
+    forward = Problem(rows=1, cols=61, dtype="float16", options=options, scale=4.0)
+    engine.put("bundle.json", json_of(bundle_for(OPS["layer_norm"], forward)))
+    gradient = Problem(rows=1, cols=61, options=Options(dh=True))
+    engine.put("gradient.json", json_of(bundle_for(OPS["layer_norm_backward"], gradient)))
+    found = engine.drive("calls.mjs")
+    assert len(found) > 20
+    assert {what: why for what, why in found.items() if why is not None} == {}
+
+
+def test_errors(engine: Engine) -> None:
+    request = request_for("layer_norm", [61, 64], [], "auto", (), {**NO_SETTINGS, "--dtype": "float16"})
+    engine.put("bundle.json", json_of(bundle_of(request)))
+    gradient = request_for("layer_norm_backward", [61], [], "auto", (), {**NO_SETTINGS, "--dtype": "float16"})
+    engine.put("gradient.json", json_of(bundle_of(gradient)))
+    found = engine.drive("errors.mjs")
+    assert len(found) > 50
+
+    def matches(expected: str, got: str | None) -> bool:
+        if got is None or not expected.startswith("/"):
+            return got == expected
+        pattern, _, flags = expected[1:].rpartition("/")
+        return bool(re.search(pattern.replace("\\/", "/"), got, re.IGNORECASE if flags == "i" else 0))
+
+    assert [one for one in found if not matches(one["expected"], one["got"])] == []
+
+
+# --- choosing --------------------------------------------------------------------------------------
+
+LIMITS = {
+    "maxComputeInvocationsPerWorkgroup": 256,
+    "maxComputeWorkgroupSizeX": 256,
+    "maxComputeWorkgroupStorageSize": 16384,
+    "maxStorageBuffersPerShaderStage": 8,
+    "maxBufferSize": 1 << 28,
+    "maxStorageBufferBindingSize": 1 << 27,
+}
+WIDE = {"maxComputeInvocationsPerWorkgroup": 1024, "maxComputeWorkgroupSizeX": 1024}
+SUBGROUPS = ["subgroups"]
+
+
+def a_shader(name: str, invocations: int, features: list[str], software: bool = False) -> dict[str, Any]:
+    limits = {"maxComputeInvocationsPerWorkgroup": invocations, "maxComputeWorkgroupSizeX": invocations}
+    language = ["subgroup_id"] if features else []
+    entry = {"name": name, "cols": 8, "limits": limits, "features": features, "language_features": language}
+    return entry | ({"software": True} if software else {})
+
+
+CARRIED = [
+    a_shader("soft-sub", 8, SUBGROUPS, software=True),
+    a_shader("soft", 8, [], software=True),
+    a_shader("wide-sub", 512, SUBGROUPS),
+    a_shader("sub", 256, SUBGROUPS),
+    a_shader("wide", 512, []),
+    a_shader("plain", 256, []),
+    a_shader("other", 1, []) | {"cols": 9},
+]
+NEEDS_SUBGROUPS = "needs the feature subgroups, which the device was created without"
+NEEDS_512 = "needs maxComputeInvocationsPerWorkgroup 512; the device has 256"
+FOR_SOFTWARE = ("soft-sub is for software adapters", "soft is for software adapters")
+SOFT = f"soft-sub {NEEDS_SUBGROUPS}"
+CHOICES: tuple[tuple[list[str], dict[str, int], dict[str, Any] | None, str, str, tuple[str, ...]], ...] = (
+    (SUBGROUPS, WIDE, {"vendor": "nvidia"}, "wide-sub", " (subgroups)", FOR_SOFTWARE),
+    (SUBGROUPS, WIDE, None, "wide-sub", " (subgroups)", FOR_SOFTWARE),
+    (SUBGROUPS, {}, {"vendor": "apple"}, "sub", " (subgroups)", (*FOR_SOFTWARE, f"wide-sub {NEEDS_512}")),
+    (
+        [],
+        {},
+        {"vendor": "intel"},
+        "plain",
+        "",
+        (*FOR_SOFTWARE, f"wide-sub {NEEDS_SUBGROUPS}", f"sub {NEEDS_SUBGROUPS}", f"wide {NEEDS_512}"),
+    ),
+    (SUBGROUPS, {}, {"architecture": "swiftshader"}, "soft-sub", " (subgroups, a software adapter)", ()),
+    (SUBGROUPS, {}, {"isFallbackAdapter": True}, "soft-sub", " (subgroups, a software adapter)", ()),
+    ([], WIDE, {"description": "Microsoft Basic Render Driver"}, "soft", " (a software adapter)", (SOFT,)),
+    ([], {}, {"description": "llvmpipe (LLVM 15.0)"}, "soft", " (a software adapter)", (SOFT,)),
+)
+
+
+def test_choices(engine: Engine) -> None:
+    engine.put("bundle.json", {"manifest": {"op": "layer_norm", "shaders": CARRIED}})
+    asked = [(features, LIMITS | limits, info) for features, limits, info, *_ in CHOICES]
+    asked.append(([], LIMITS | {"maxComputeInvocationsPerWorkgroup": 4}, {}))
+    choices = [
+        {"bundle": "bundle.json", "features": features, "limits": limits, "info": info, "cols": 8}
+        for features, limits, info in asked
+    ]
+    # A browser whose WGSL is older than its features.
+    choices.insert(-1, {**choices[0], "language": ["packed_4x8_integer_dot_product"]})
+    descriptors = [
+        {"bundle": "bundle.json", "features": features, "limits": LIMITS | limits}
+        for features, limits in ((SUBGROUPS, WIDE), (["shader-f16"], WIDE), (SUBGROUPS, {}))
+    ]
+    engine.put("asked.json", {"trees": [], "choices": choices, "descriptors": descriptors})
+    found = engine.drive("answers.mjs")
+    *chosen, old, none = found["choices"]
+    for (*_, shader, needs, refused), got in zip(CHOICES, chosen, strict=True):
+        assert got["shader"] == shader
+        assert got["refused"] == list(refused)
+        assert got["reason"] == "; ".join([f"{shader} is the first that fits{needs}", *refused])
+    lacks = [f"{name} needs WGSL's subgroup_id, which this browser lacks" for name in ("wide-sub", "sub")]
+    assert (old["shader"], old["refused"]) == ("wide", [*FOR_SOFTWARE, *lacks])
+    assert none["error"].startswith("layer_norm: no shader for 8 columns fits this device: soft-sub is for ")
+    assert none["error"].endswith("; plain needs maxComputeInvocationsPerWorkgroup 256; the device has 4")
+    buffers = {name: LIMITS[name] for name in ("maxBufferSize", "maxStorageBufferBindingSize")}
+    assert found["descriptors"] == [
+        {"requiredFeatures": SUBGROUPS, "requiredLimits": buffers | dict.fromkeys(WIDE, 512)},
+        {"requiredFeatures": [], "requiredLimits": buffers | dict.fromkeys(WIDE, 512)},
+        {"requiredFeatures": SUBGROUPS, "requiredLimits": buffers},
+    ]
+
+
+def random_tree(rng: random.Random, depth: int) -> expression.Tree:
+    if depth == 0 or rng.random() < 0.15:
+        leaves: list[expression.Tree] = [rng.randint(-3, 9), rng.randint(0, 70_000), "rows", "cols", "zero"]
+        return rng.choice(leaves)
+    operator = rng.choice(["+", "-", "*", "//", "%", "==", "!=", "<", "<=", ">", ">=", *OTHER_OPERATORS])
+    count = {"if": 3, "min": rng.randint(2, 4), "max": rng.randint(2, 4)}.get(operator, 2)
+    return [operator, *(random_tree(rng, depth - 1) for _ in range(count))]
+
+
+OTHER_OPERATORS = ("if", "and", "or", "min", "max", "ceil_div")
+
+
+def test_expressions_have_pythons_value(engine: Engine) -> None:
+    rng = random.Random(3)
+    names = {"rows": 4097, "cols": 768, "zero": 0}
+    trees: list[tuple[expression.Tree, int]] = []
+    while len(trees) < 4000:
+        tree = random_tree(rng, rng.randint(1, 4))
+        try:
+            value = expression.evaluate(tree, names)
+        except WebnormError:
+            continue
+        # JavaScript's numbers have 53 bits; sizes of buffers and grids need fewer.
+        if magnitude(tree, names) < 2**53:
+            trees.append((tree, value))
+    asked = {"trees": [[tree, names] for tree, _ in trees], "choices": [], "descriptors": []}
+    engine.put("asked.json", asked)
+    found = engine.drive("answers.mjs")["trees"]
+    assert found == [value for _, value in trees]
+
+
+def magnitude(tree: expression.Tree, names: Mapping[str, int]) -> int:
+    """The largest value in a tree; 0 for a part that divides by zero."""
+    try:
+        own = abs(expression.evaluate(tree, names))
+    except WebnormError:
+        own = 0
+    return max([own, *(magnitude(part, names) for part in tree[1:])]) if isinstance(tree, list) else own
+
+
+# --- packages --------------------------------------------------------------------------------------
+
+PACKAGES = (
+    (
+        "layer_norm",
+        (61, 768),
+        ("out_dtype=float8_e4m3fn", "residual"),
+        {"--dtype": "bfloat16", "--scale": 16.0},
+    ),
+    ("rms_norm_backward", (70,), ("dh",), {"--minify": True, "--dtype": "float16"}),
+)
+
+
+@pytest.mark.parametrize(("op", "cols", "options", "settings"), PACKAGES, ids=lambda value: str(value)[:20])
+def test_packages(
+    engine: Engine,
+    op: str,
+    cols: tuple[int, ...],
+    options: tuple[str, ...],
+    settings: dict[str, Any],
+) -> None:
+    """index.js of a whole export, on a device made by its descriptor and on one without features."""
+    request = request_for(op, cols, options, "auto", (), {**NO_SETTINGS, **settings})
+    write(package(request), engine.folder / "package")
+    found = engine.drive("package.mjs")
+    manifest = json.loads((engine.folder / "package/manifest.json").read_text(encoding="utf-8"))
+    own = f"create{''.join(word.capitalize() for word in op.split('_'))}"
+    assert found["exports"] == sorted([own, "create", "deviceDescriptor", "manifest", "texts"])
+    for count in cols:
+        shaders = [shader for shader in manifest["shaders"] if shader["cols"] == count]
+        first = next(shader for shader in shaders if not shader["features"])
+        assert found["chosen"][str(count)] == {"described": shaders[0]["name"], "bare": first["name"]}
+    assert len(found["vectors"]) == 2 * len(manifest["vectors"])
+    for one in found["vectors"]:
+        assert one["reason"] is None and one["expected"] is None, one

@@ -1,0 +1,234 @@
+"""Exports as npm packages: what npm packs, what TypeScript sees, what Vite builds, what it weighs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packages import COVERING, Export
+
+from webnorm import system
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, Array
+from webnorm.web import browser as browsing
+from webnorm.web import tint, verify
+from webnorm.web.bundle import CLASSES
+from webnorm.web.export import bundle_of
+
+APP = Path(__file__).parent / "vite"
+# npm fetches 20 MB at first.
+TIME_LIMIT_SECONDS = 300
+UNREACHED = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b")
+# An app should not notice what it carries.
+MOST_BYTES = 12_000
+
+needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed: Node.js brings it")
+needs_tint = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
+# One process: packages are installed once.
+pytestmark = pytest.mark.xdist_group("npm")
+NO_BROWSER = next((mend.missing for mend in browsing.mends()), None)
+
+EXPORTS = (
+    Export("layer_norm", (768,), "float16"),
+    Export("rms_norm", (1024,), options=("residual",)),
+    Export("layer_norm_backward", (1024,), options=("bias=false",)),
+    Export("rms_norm_backward", (61, 64), "bfloat16", name="@example/rms-gradient"),
+)
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=TIME_LIMIT_SECONDS,
+        check=False,
+    )
+
+
+def succeed(*command: str | Path, cwd: Path) -> str:
+    done = run(*command, cwd=cwd)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """The packages by op, each in a folder with a file of someone else's."""
+    root = tmp_path_factory.mktemp("packages")
+    found = {export.op: export.write(root / export.op) for export in EXPORTS}
+    for folder in found.values():
+        (folder / "notes.txt").write_text("not part of it", encoding="utf-8")
+    return found
+
+
+def packed(folder: Path, where: Path) -> dict[str, Any]:
+    """What npm says of the archive that it makes of a folder."""
+    output = succeed(
+        "npm", "pack", "--json", "--loglevel=error", "--pack-destination", where, folder, cwd=where
+    )
+    said = json.loads(output)
+    (found,) = said.values() if isinstance(said, dict) else said
+    result: dict[str, Any] = found
+    return result
+
+
+@pytest.fixture(scope="module")
+def project(folders: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The app with its tools and the packed packages installed."""
+    root = tmp_path_factory.mktemp("project")
+    shutil.copytree(APP, root, dirs_exist_ok=True)
+    archives = [f"./{packed(folder, root)['filename']}" for folder in folders.values()]
+    quiet = ("--no-audit", "--no-fund", "--loglevel=error", "--prefer-offline", "--fetch-retries=1")
+    done = run("npm", "install", *quiet, *archives, cwd=root)
+    unreached = UNREACHED.search(done.stderr)
+    if done.returncode != 0 and unreached:
+        pytest.skip(f"npm cannot fetch Vite and TypeScript: {unreached[1]}")
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+@needs_npm
+@pytest.mark.parametrize("op", [export.op for export in EXPORTS])
+def test_npm_packs_what_was_written_and_nothing_else(
+    op: str, folders: Mapping[str, Path], tmp_path: Path
+) -> None:
+    folder = folders[op]
+    archive = packed(folder, tmp_path)
+    files = {one["path"] for one in archive["files"]}
+    on_disk = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert files == on_disk - {"notes.txt"}
+    described = json.loads((folder / "package.json").read_text(encoding="utf-8"))
+    assert (archive["name"], archive["version"]) == (described["name"], described["version"])
+    named = {name.partition("/")[0] for name in files}
+    assert named == {*described["files"], "package.json", "README.md"}
+    exported = [described["types"], described["exports"]["."]["default"]]
+    assert {path.removeprefix("./") for path in exported} <= files
+
+
+@needs_npm
+def test_strict_typescript_takes_the_types_and_finds_mistakes(project: Path) -> None:
+    compiler = project / "node_modules" / ".bin" / "tsc"
+    assert succeed(compiler, cwd=project) == ""
+    mistakes = project / "src" / "mistakes.ts"
+    text = mistakes.read_text(encoding="utf-8")
+    expected = [i + 1 for i, line in enumerate(text.splitlines(), 1) if "@ts-expect-error" in line]
+    assert len(expected) > 10
+    mistakes.write_text(text.replace("@ts-expect-error", "a mistake:"), encoding="utf-8")
+    try:
+        done = run(compiler, "--pretty", "false", cwd=project)
+    finally:
+        mistakes.write_text(text, encoding="utf-8")
+    assert done.returncode != 0
+    found = [int(line) for line in re.findall(r"^src/mistakes\.ts\((\d+),", done.stdout, re.MULTILINE)]
+    assert sorted(set(found)) == expected
+
+
+@pytest.fixture(scope="module")
+def site(project: Path) -> Path:
+    succeed(project / "node_modules" / ".bin" / "vite", "build", "--logLevel", "warn", cwd=project)
+    return project / "dist"
+
+
+def ramp(shape: tuple[int, ...], step: int) -> Array:
+    """As in the app."""
+    return ((np.arange(np.prod(shape)) * step % 61) / 8 - 3).reshape(shape)
+
+
+STEPS = {"x": 7, "weight": 3, "bias": 5, "residual": 11, "dy": 11}
+
+
+def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, Array, Array]]:
+    """Name, storage type, answer and its unit of each output that the app gets."""
+    op = OPS[export.op]
+    problem = replace(export.request.problem(export.cols[0]), rows=5)
+    problem = problem if eps is None else replace(problem, eps=eps)
+    arrays = {
+        tensor.name: ramp(tensor.shape(problem), STEPS[tensor.name]).astype(DTYPES[tensor.dtype(problem)])
+        for tensor in op.present(problem)
+        if tensor.access == "read"
+    }
+    answers = op.reference(arrays, problem)
+    for tensor in op.outputs(problem):
+        answer = answers[tensor.name]
+        unit = np.broadcast_to(answer.unit, answer.value.shape)
+        if answer.summed is not None:
+            unit = unit + answer.summed
+        yield tensor.name, tensor.dtype(problem), answer.value, unit
+
+
+@needs_npm
+@pytest.mark.skipif(NO_BROWSER is not None, reason=str(NO_BROWSER))
+def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with browsing._served(site) as server, sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=browsing.find(),
+            args=browsing._ARGUMENTS,
+            chromium_sandbox=not system.is_root(),
+            env=browsing._environment(),
+        )
+        page = chromium.new_page()
+        page.goto(server.url)
+        page.wait_for_function("() => window.found !== undefined", timeout=90_000)
+        found = page.evaluate("() => window.found")
+        chromium.close()
+        assert server.missing == []
+    assert "error" not in found, found["error"]
+    assert sorted(found) == sorted(export.op for export in EXPORTS)
+    for export in EXPORTS:
+        got = found[export.op]
+        expected = list(expected_of(export, eps=1e-3 if export.op == "layer_norm" else None))
+        assert list(got) == [name for name, *_ in expected]
+        for name, dtype, value, unit in expected:
+            stored = np.array(got[name])
+            if dtype != "float32":
+                stored = stored.astype(np.uint16).view(DTYPES[dtype])
+            error = np.abs(stored.astype(np.float64).reshape(value.shape) - value)
+            digits = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+            assert (error <= 2e-6 * unit + digits * np.abs(value)).all(), f"{export} {name}: {error.max()}"
+
+
+SMALL = (
+    Export("layer_norm", (768,), "float16"),
+    Export("rms_norm", (1024,)),
+    Export("layer_norm_backward", (1024,)),
+)
+
+
+@pytest.mark.parametrize("export", SMALL, ids=str)
+def test_what_an_app_loads_is_small(export: Export, tmp_path: Path) -> None:
+    folder = export.write(tmp_path / "package")
+    sizes = {name: len(gzip.compress((folder / name).read_bytes())) for name in ("index.js", "runtime.js")}
+    assert sum(sizes.values()) < MOST_BYTES, sizes
+
+
+@needs_tint
+@pytest.mark.parametrize("export", COVERING, ids=str)
+def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export) -> None:
+    """What people read and what runs; limits beyond those of every page are for the widest classes only."""
+    bundle = bundle_of(export.request)
+    wide = {one.name for one in bundle.carried if CLASSES[one.adapter_class].max_invocations > 256}
+    for texts in ({one.name: one.text for one in bundle.carried}, bundle.texts):
+        assert not [name for name, text in texts.items() if "diagnostic(" in text]
+        package = verify.Package(Path(), bundle.manifest(), texts)
+        sources = [
+            source if source.name in wide else replace(source, limits={})
+            for source in verify._sources(package)
+        ]
+        assert [verdict for verdict in tint.check(sources) if not verdict.ok] == []
+    for cols in export.cols:
+        classes = {one.adapter_class for one in bundle.carried if one.shader.problem.cols == cols}
+        assert {"portable", "software"} <= classes
