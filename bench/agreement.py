@@ -27,7 +27,10 @@ from bench.numerics import DOCS, between_markers
 from webnorm.errors import WebnormError
 from webnorm.files import write_text
 from webnorm.gpu.device import AdapterInfo, find_adapter, open_device
-from webnorm.lab.results import Result, best, read, time_text
+from webnorm.lab.ranking import best
+from webnorm.lab.result_files import read
+from webnorm.lab.results import Result
+from webnorm.lab.tables import time_text
 from webnorm.norms.ops import OPS
 from webnorm.norms.presets import Task, tasks
 

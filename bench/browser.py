@@ -16,20 +16,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench.arguments import command, ops_and_dtypes, parser, run, shapes
+from webnorm.choice.defaults import best_variant
 from webnorm.files import check_writable, write_text
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.stopwatch import Stopwatch
-from webnorm.kernels.kernel import best_variant, discover
+from webnorm.kernels.library import discover
 from webnorm.lab import bench
 from webnorm.lab.board import Board
 from webnorm.lab.proof import yardstick
 from webnorm.norms.ops import OPS, Op, make_inputs
 from webnorm.norms.problem import Problem
-from webnorm.web import export
+from webnorm.web import npm
 from webnorm.web.bundle import CLASSES
 from webnorm.web.native import natively
+from webnorm.web.request import Request
 
 _SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
 
@@ -45,11 +47,11 @@ class Line:
     max_abs_error: float
 
 
-def request(op: Op, cols: int, dtype: str) -> export.Request:
+def request(op: Op, cols: int, dtype: str) -> Request:
     """The export whose texts are measured."""
     kernels = tuple(kernel for kernel in discover() if kernel.op is op)
     options = replace(op.defaults, saved_stats=False)
-    return export.Request(op=op, cols=(cols,), kernels=kernels, dtype=dtype, options=options)
+    return Request(op=op, cols=(cols,), kernels=kernels, dtype=dtype, options=options)
 
 
 def candidates(board: Board, op: Op, cols: int, dtype: str) -> Iterator[tuple[str, Plan]]:
@@ -60,7 +62,7 @@ def candidates(board: Board, op: Op, cols: int, dtype: str) -> Iterator[tuple[st
         variant, _ = best_variant(kernels, board.problem, traits)
         if variant is not None:
             yield label, board.prepare(variant)
-    for one in export.bundle_of(request(op, cols, dtype)).carried:
+    for one in npm.bundle_of(request(op, cols, dtype)).carried:
         if not CLASSES[one.adapter_class].software:
             yield (
                 f"browser, {one.adapter_class}",

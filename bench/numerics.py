@@ -24,9 +24,10 @@ from webnorm import (
     render_shader,
     select,
 )
+from webnorm.choice.defaults import default_variant
 from webnorm.files import write_text
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import Kernel, default_variant
+from webnorm.kernels.kernel import Kernel
 from webnorm.norms.ops import complete_inputs
 from webnorm.norms.reference import normalise
 

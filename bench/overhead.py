@@ -32,12 +32,13 @@ from webnorm.choice.tuning import Platform, applicable
 from webnorm.errors import WebnormError
 from webnorm.files import check_writable, write_text
 from webnorm.gpu import timing
+from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device, find_adapter, open_device
-from webnorm.gpu.plan import Plan, write
+from webnorm.gpu.plan import Plan
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
-from webnorm.kernels.kernel import discover
+from webnorm.kernels.library import discover
 from webnorm.lab.board import Board
-from webnorm.lab.results import time_text
+from webnorm.lab.tables import time_text
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.ops import OPS, Op, make_inputs
 from webnorm.norms.problem import DTYPES, STORAGE, Problem

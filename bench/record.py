@@ -34,15 +34,20 @@ from bench.record_tables import RECORDED, Summary, to_markdown
 from bench.repeated import RepeatedRows
 from bench.sections import SECTIONS, X_BYTES, Section
 from webnorm.choice.auto import Chosen, choose
+from webnorm.choice.defaults import best_variant, default_variant
 from webnorm.errors import WebnormError
 from webnorm.files import check_writable, write_text
 from webnorm.gpu import timing
-from webnorm.gpu.device import AdapterInfo, Device, Traits, adapters, find_adapter, open_device
-from webnorm.gpu.plan import check_memory
-from webnorm.kernels.kernel import Variant, best_variant, default_variant, discover
+from webnorm.gpu.buffers import check_memory
+from webnorm.gpu.device import AdapterInfo, Device, adapters, find_adapter, open_device
+from webnorm.kernels.library import discover
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
 from webnorm.lab import bench, lab
 from webnorm.lab.origin import origin_of
-from webnorm.lab.results import Calls, Report, Result, read, to_csv, to_json
+from webnorm.lab.result_files import read, to_json
+from webnorm.lab.results import Calls, Report, Result
+from webnorm.lab.tables import to_csv
 from webnorm.lab.trial import with_samples
 from webnorm.norms.ops import OPS, plain
 from webnorm.norms.presets import Task

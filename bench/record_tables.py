@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from bench.contenders import NAMES
 from bench.sections import SECTIONS, Goal
-from webnorm.lab.results import Report, Result, best, device_text
+from webnorm.lab.ranking import best
+from webnorm.lab.results import Report, Result
+from webnorm.lab.tables import device_text
 from webnorm.norms.problem import Problem
 
 # What a record's device says of its sections: when each was recorded, and with which command.

@@ -10,7 +10,7 @@ import numpy as np
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
-from webnorm.kernels.kernel import Variant
+from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy, assess
 from webnorm.lab.board import Board
 from webnorm.norms.ops import Op, make_inputs

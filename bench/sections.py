@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from webnorm.gpu.device import BROWSER
+from webnorm.kernels.traits import BROWSER
 from webnorm.norms.ops import OPS
 from webnorm.norms.presets import Task, tasks
 from webnorm.norms.problem import DTYPES

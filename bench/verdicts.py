@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.arguments import positive, run
 from webnorm.errors import WebnormError
-from webnorm.lab import bench, results, runs
+from webnorm.lab import bench, result_files, runs
 from webnorm.lab.compare import compare
 from webnorm.lab.results import Report, Result
 
@@ -114,7 +114,7 @@ def measure(folder: Path, count: int, budget: float, adapter: str | None) -> Ite
             if done.returncode:
                 raise WebnormError(f"run {number} failed: {done.stderr.strip()}")
             print(f"run {number + 1} of {count}", file=sys.stderr)
-        yield results.read(path)
+        yield result_files.read(path)
 
 
 def main() -> None:

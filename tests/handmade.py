@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from testbed import GPU
-from webnorm.kernels.kernel import default_variant, load
+from webnorm.choice.defaults import default_variant
+from webnorm.kernels.header import load
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.norms.problem import Problem
 

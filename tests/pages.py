@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-
-
 _BLOCK = re.compile(r"(?:<!-- (?P<marker>[^>]*) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.S)
 
 

@@ -49,8 +49,6 @@ FULL = Result(
 
 
 BARE = Result(op="layer_norm", kernel="naive", constants={}, problem=PROBLEM, status="skip", reason="no room")
-
-
 REPORT = Report(device={"adapter": "llvmpipe", "limits": {"max-buffer-size": 1}}, results=(FULL, BARE))
 
 
@@ -66,8 +64,6 @@ ORIGIN = Origin(
 
 
 PLATFORM = Platform(adapter="Some GPU (x/y)", backend="Vulkan", driver="1.2", wgpu="0.32.0")
-
-
 TUNED_PROBLEM = Problem(rows=1000, cols=64)
 
 
@@ -89,8 +85,6 @@ def tuned(*choices: Choice, platform: Platform = PLATFORM) -> Tuning:
 
 
 COPIES = [replace(timed(name, 900.0 + at), op="copy") for at, name in enumerate(("copy", "copy_vec4"))]
-
-
 MIXED_PROBLEM = Problem(rows=4096, cols=1024)
 
 

@@ -25,15 +25,17 @@ from commands import webnorm
 from samples import PLATFORM, choice
 from webnorm import files
 from webnorm.choice import tuning
-from webnorm.errors import WebnormError
-from webnorm.gpu.device import BROWSER, Device
-from webnorm.kernels.kernel import chosen_variants, discover, load, select
+from webnorm.choice.defaults import chosen_variants
+from webnorm.errors import WebnormError, one_line
+from webnorm.gpu.device import Device
+from webnorm.kernels.header import load
+from webnorm.kernels.library import discover, select
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.traits import BROWSER
 from webnorm.lab import bench, npy, tune
 from webnorm.norms.presets import tasks
 from webnorm.norms.problem import Problem
-from webnorm.printable import one_line
-from webnorm.web import export
+from webnorm.web import folder, npm
 
 # --- reading
 
@@ -166,7 +168,7 @@ def test_who_may_read_a_file_stays_the_same(mode: int, tmp_path: Path) -> None:
             assert beside.stat().st_mode & 0o777 & ~mode & 0o077 == 0
             beside.write_text("new")
         assert path.stat().st_mode & 0o777 == mode
-    export.write({"out.json": b"again"}, tmp_path)
+    folder.write({"out.json": b"again"}, tmp_path)
     assert path.stat().st_mode & 0o777 == mode and path.stat().st_size == len("again")
 
 
@@ -221,7 +223,7 @@ def test_one_path_for_two_files(
     np.save(tmp_path / "x.npy", np.ones((2, 8), np.float32))
     (tmp_path / "layer_norm").mkdir()
     (tmp_path / "layer_norm" / "mine.wgsl").write_text(broken.NAIVE)
-    monkeypatch.setattr(export, "package", lambda *_: {"layer_norm/mine.wgsl": b""})
+    monkeypatch.setattr(npm, "package", lambda *_: {"layer_norm/mine.wgsl": b""})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     said = mistake(line.split())
     assert re.search("and so is --|which is read|is read, and would be written", said)
@@ -549,7 +551,7 @@ def test_nothing_is_written_in_the_place_of_a_circle_of_links(circle: Path) -> N
     with pytest.raises(WebnormError, match=r"cannot write .*: Too many levels of symbolic links"):
         files.write_text(circle, "")
     with pytest.raises(WebnormError, match=r"cannot be written: Too many levels of symbolic links"):
-        export.write({"a": b""}, circle)
+        folder.write({"a": b""}, circle)
     assert sorted(os.listdir(circle.parent)) == ["a", "b"] and circle.is_symlink()
 
 

@@ -14,15 +14,23 @@ import numpy as np
 import pytest
 
 import tally
-from webnorm.gpu.device import Device, Traits, _words_of
-from webnorm.gpu.plan import Inputs, Outputs, Plan, check_memory, compile_shader
+from webnorm.choice.defaults import default_variant
+from webnorm.gpu.buffers import Inputs, Outputs, check_memory
+from webnorm.gpu.device import Device
+from webnorm.gpu.pipelines import compile_shader
+from webnorm.gpu.plan import Plan
+from webnorm.gpu.probes import _words_of
 from webnorm.kernels.expression import parse
-from webnorm.kernels.kernel import Kernel, Variant, default_variant, discover, runnable_variants, select
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import discover, select
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.lab.accuracy import Accuracy, assess
 from webnorm.lab.search import distance
-from webnorm.norms.corpus import OPTION_CASES, OPTION_GRID, Case, problems
+from webnorm.norms.case import Case, problems
 from webnorm.norms.ops import Op, complete_inputs, make_inputs
+from webnorm.norms.option_cases import OPTION_CASES, OPTION_GRID
 from webnorm.norms.problem import STORAGE, Array, Problem
 from webnorm.norms.reference import Answer, Answers
 
@@ -46,7 +54,6 @@ SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_stor
 # The columns that rows of values are repeated to. Whole fours, which some kernels need, and no power of two,
 # where sums of a constant are exact.
 STACK_COLS = 4092
-
 Trial = TypeVar("Trial", bound=tuple[Any, ...])
 # Every output, and whether its guard is intact.
 Outcome = Mapping[str, tuple[Array, bool]]

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from webnorm.calls.modules import RMSNorm as RMSNorm
     from webnorm.calls.onnx_ops import layer_normalization as layer_normalization
     from webnorm.calls.onnx_ops import rms_normalization as rms_normalization
+    from webnorm.choice.defaults import default_variant as default_variant
     from webnorm.errors import WebnormError as WebnormError
+    from webnorm.gpu.buffers import Inputs as Inputs
+    from webnorm.gpu.buffers import Outputs as Outputs
     from webnorm.gpu.device import Device as Device
     from webnorm.gpu.device import adapters as adapters
     from webnorm.gpu.device import find_adapter as find_adapter
     from webnorm.gpu.device import open_device as open_device
-    from webnorm.gpu.plan import Inputs as Inputs
-    from webnorm.gpu.plan import Outputs as Outputs
+    from webnorm.gpu.pipelines import compile_shader as compile_shader
     from webnorm.gpu.plan import Plan as Plan
-    from webnorm.gpu.plan import compile_shader as compile_shader
     from webnorm.kernels.kernel import Kernel as Kernel
-    from webnorm.kernels.kernel import Variant as Variant
-    from webnorm.kernels.kernel import all_variants as all_variants
-    from webnorm.kernels.kernel import default_variant as default_variant
-    from webnorm.kernels.kernel import discover as discover
-    from webnorm.kernels.kernel import runnable_variants as runnable_variants
-    from webnorm.kernels.kernel import select as select
+    from webnorm.kernels.library import discover as discover
+    from webnorm.kernels.library import select as select
     from webnorm.kernels.render import Shader as Shader
     from webnorm.kernels.render import render_shader as render_shader
+    from webnorm.kernels.variants import Variant as Variant
+    from webnorm.kernels.variants import all_variants as all_variants
+    from webnorm.kernels.variants import runnable_variants as runnable_variants
     from webnorm.lab.accuracy import Accuracy as Accuracy
     from webnorm.lab.accuracy import assess as assess
     from webnorm.lab.accuracy import tolerance as tolerance
@@ -53,24 +53,24 @@ _HOME = {
     "Accuracy": "lab.accuracy",
     "Device": "gpu.device",
     "GpuArray": "calls.arrays",
-    "Inputs": "gpu.plan",
+    "Inputs": "gpu.buffers",
     "Kernel": "kernels.kernel",
     "LayerNorm": "calls.modules",
     "NormOutput": "calls.functional",
     "Options": "norms.problem",
-    "Outputs": "gpu.plan",
+    "Outputs": "gpu.buffers",
     "Plan": "gpu.plan",
     "Problem": "norms.problem",
     "RMSNorm": "calls.modules",
     "Shader": "kernels.render",
-    "Variant": "kernels.kernel",
+    "Variant": "kernels.variants",
     "WebnormError": "errors",
     "adapters": "gpu.device",
-    "all_variants": "kernels.kernel",
+    "all_variants": "kernels.variants",
     "assess": "lab.accuracy",
-    "compile_shader": "gpu.plan",
-    "default_variant": "kernels.kernel",
-    "discover": "kernels.kernel",
+    "compile_shader": "gpu.pipelines",
+    "default_variant": "choice.defaults",
+    "discover": "kernels.library",
     "find_adapter": "gpu.device",
     "layer_norm": "calls.functional",
     "layer_norm_backward": "calls.functional",
@@ -81,8 +81,8 @@ _HOME = {
     "rms_norm": "calls.functional",
     "rms_norm_backward": "calls.functional",
     "rms_normalization": "calls.onnx_ops",
-    "runnable_variants": "kernels.kernel",
-    "select": "kernels.kernel",
+    "runnable_variants": "kernels.variants",
+    "select": "kernels.library",
     "tolerance": "lab.accuracy",
 }
 

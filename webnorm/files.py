@@ -339,3 +339,16 @@ def turn(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Non
             with suppress(OSError):
                 beside.unlink()
             lock.release()
+
+
+def cache_folder(name: str) -> Path:
+    """The folder called `name` for what webnorm can make again: in $XDG_CACHE_HOME, or else in ~/.cache.
+
+    Webnorm itself may lie where nobody may write. The folder need not exist. WebnormError for a user without
+    a home.
+    """
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        raise WebnormError("this user has no home folder; name a folder in $XDG_CACHE_HOME") from error
+    return Path(cache) / "webnorm" / name

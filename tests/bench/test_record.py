@@ -23,11 +23,14 @@ from bench.record_tables import RECORDED, Summary, summaries, to_markdown
 from bench.sections import SECTIONS, Goal
 from pages import ROOT
 from testbed import GPU
+from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device, adapters
-from webnorm.kernels.kernel import Variant, default_variant, discover, select
+from webnorm.kernels.library import discover, select
+from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
-from webnorm.lab.results import Report, Result, read
+from webnorm.lab.result_files import read
+from webnorm.lab.results import Report, Result
 from webnorm.lab.trial import try_variant
 from webnorm.norms.ops import OPS, make_inputs, plain
 from webnorm.norms.presets import Task, tasks

@@ -20,8 +20,10 @@ import wgpu
 
 import webnorm
 from webnorm.calls import arrays, session
+from webnorm.gpu.buffers import GUARD_BYTES
 from webnorm.gpu.device import Device, open_device
-from webnorm.gpu.plan import GUARD_BYTES, Pipeline, compile_shader
+from webnorm.gpu.pipelines import Pipeline, compile_shader
+from webnorm.gpu.pool import BufferPool, Recent
 from webnorm.kernels.render import Shader
 from webnorm.norms.problem import DTYPES, Array
 
@@ -259,7 +261,7 @@ def test_a_thousand_calls_leak_nothing(device: Device) -> None:
 
 
 def test_the_pool_has_a_bound(device: Device) -> None:
-    pool = session.BufferPool(most_bytes=10_000)
+    pool = BufferPool(most_bytes=10_000)
     first = pool.take(device, 1000)
     pool.give_back(first)
     assert pool.bytes == first.size
@@ -277,7 +279,7 @@ def test_the_pool_has_a_bound(device: Device) -> None:
 
 def test_the_oldest_buffer_is_taken_first(device: Device) -> None:
     """Whatever the order they came back in, so that a loop of calls meets the same buffers again."""
-    pool = session.BufferPool(most_bytes=100_000)
+    pool = BufferPool(most_bytes=100_000)
     taken = [pool.take(device, 1000) for _ in range(3)]
     for index in (1, 2, 0):
         pool.give_back(taken[index])
@@ -286,7 +288,7 @@ def test_the_oldest_buffer_is_taken_first(device: Device) -> None:
 
 def test_a_buffer_that_comes_back_while_another_is_taken(device: Device) -> None:
     """The garbage collector may run in the middle of `take`: it must not wait for what it interrupts."""
-    pool = session.BufferPool(most_bytes=100_000)
+    pool = BufferPool(most_bytes=100_000)
     buffer = pool.take(device, 1000)
     holder = arrays.Storage(pool, device, buffer)
     with device.gate:
@@ -304,6 +306,7 @@ import threading
 import numpy as np
 import webnorm
 from webnorm.calls import session
+from webnorm.gpu.pool import BufferPool, Recent
 
 array = webnorm.GpuArray.from_numpy(np.ones((6, 40), np.float32))
 out = webnorm.layer_norm(array, 40, return_stats=True)
@@ -324,7 +327,7 @@ session.session_of(array.device).pool.most_bytes = {most_bytes}
 @pytest.mark.parametrize("size", [0, 1, 255, 4096, 100_000, 12_345_678])
 def test_pooled_sizes(size: int, device: Device) -> None:
     """Room for the guard, whole vec4, and not much more than was asked for."""
-    buffer = session.BufferPool(0).take(device, size)
+    buffer = BufferPool(0).take(device, size)
     assert buffer.size % 16 == 0
     assert size + GUARD_BYTES <= buffer.size <= (size + GUARD_BYTES) * 1.125 + 16
 
@@ -336,7 +339,7 @@ def test_the_most_recent_values_are_kept() -> None:
         made.append(name)
         return name.upper()
 
-    recent: session.Recent[str] = session.Recent(2)
+    recent: Recent[str] = Recent(2)
     for name in ("a", "b", "a", "c", "a", "b"):
         assert recent.get(name, lambda name=name: value(name)) == name.upper()  # type: ignore[misc]
     assert made == ["a", "b", "c", "b"] and len(recent) == 2

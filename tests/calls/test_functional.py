@@ -17,7 +17,7 @@ import pytest
 import webnorm
 from webnorm.calls import session
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import wgsl_root
+from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import Shader
 from webnorm.lab.accuracy import assess
 from webnorm.norms.ops import OPS, make_inputs

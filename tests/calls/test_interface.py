@@ -14,8 +14,9 @@ import pytest
 
 import webnorm
 from odd import ODD, normal, told
-from webnorm.gpu.device import BROWSER, Device
-from webnorm.kernels.kernel import wgsl_root
+from webnorm.gpu.device import Device
+from webnorm.kernels.library import wgsl_root
+from webnorm.kernels.traits import BROWSER
 from webnorm.norms.problem import Array
 
 pytestmark = pytest.mark.opengl

@@ -10,7 +10,8 @@ import pytest
 
 import webnorm
 from webnorm.gpu.device import Device
-from webnorm.norms.corpus import CASES, Case, Changes
+from webnorm.norms.case import Case, Changes
+from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, STORAGE, Array, finfo
 

@@ -10,9 +10,9 @@ from testbed import KERNELS
 from webnorm.choice.auto import Chosen, choose
 from webnorm.choice.tuning import Choice, Platform, Tuning
 from webnorm.errors import WebnormError
-from webnorm.gpu.device import BROWSER, Traits
-from webnorm.kernels.kernel import runnable_variants
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.traits import BROWSER, Traits
+from webnorm.kernels.variants import runnable_variants
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.problem import Problem
 

@@ -7,9 +7,13 @@ from dataclasses import replace
 import pytest
 
 from webnorm.choice import rules
+from webnorm.choice.defaults import best_variant, default_variant
 from webnorm.choice.thresholds import Constants
-from webnorm.gpu.device import BROWSER, Traits
-from webnorm.kernels.kernel import Kernel, Variant, best_variant, default_variant, discover, problem_names
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import discover
+from webnorm.kernels.names import problem_names
+from webnorm.kernels.traits import BROWSER, Traits
+from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import Problem
 

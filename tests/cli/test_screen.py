@@ -23,11 +23,10 @@ from webnorm.choice import tuning
 from webnorm.cli import report, streams
 from webnorm.cli.overview import device_line, tuning_table
 from webnorm.cli.screen import Screen, plain
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, one_line, printable, shortened
 from webnorm.gpu.device import Device
-from webnorm.lab import results
+from webnorm.lab import result_files, tables
 from webnorm.lab.compare import compare
-from webnorm.printable import one_line, printable, shortened
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\x7f\u202eback\u2066\u2028\r\ud800"
 ESCAPED = r"\x1b]0;owned\x07\x1b[31mred\x9b2J\x7f\u202eback\u2066\u2028\r\ud800"
@@ -100,8 +99,8 @@ def test_tables_of_results(name: str, tmp_path: Path) -> None:
     )
     found = replace(REPORT, device={"adapter": name, "driver": name}, results=made)
     path = tmp_path / "a.json"
-    path.write_text(results.to_json(found))
-    assert results.read(path).results == made
+    path.write_text(result_files.to_json(found))
+    assert result_files.read(path).results == made
     (verdicts,) = [compare(found, found)]
     for shown in (
         report.bench_table(made, name),
@@ -115,7 +114,7 @@ def test_tables_of_results(name: str, tmp_path: Path) -> None:
         console, out = screen(300)
         console.print(shown)
         assert fit(out.getvalue().replace("\n", "")) and one_line(name) in out.getvalue()
-    markdown = results.to_markdown(found)
+    markdown = tables.to_markdown(found)
     assert fit(markdown.replace("\n", ""))
     assert one_line(name) in markdown.replace("\\\\", "\0").replace("\\", "").replace("\0", "\\")
 
@@ -123,7 +122,7 @@ def test_tables_of_results(name: str, tmp_path: Path) -> None:
 def test_data_are_escaped_for_a_terminal_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = results.to_csv(replace(REPORT, device={"adapter": "\x1b[31m"}))
+    text = tables.to_csv(replace(REPORT, device={"adapter": "\x1b[31m"}))
     streams.emit(text)
     assert capsys.readouterr().out == text + "\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -133,7 +132,7 @@ def test_data_are_escaped_for_a_terminal_alone(
 
 
 def test_json_has_no_control_character_at_all() -> None:
-    text = results.to_json(replace(REPORT, device={"adapter": HOSTILE}))
+    text = result_files.to_json(replace(REPORT, device={"adapter": HOSTILE}))
     assert fit(text.replace("\n", "")) and json.loads(text)["device"]["adapter"] == HOSTILE
 
 

@@ -14,7 +14,7 @@ import pytest
 import broken
 from samples import REPORT
 from webnorm.gpu.device import Device
-from webnorm.lab import results
+from webnorm.lab import result_files
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 
@@ -148,10 +148,10 @@ def test_a_verdict_outlives_what_it_was_printed_to(
     ):
         done = run(arguments, tmp_path)
         assert (done.returncode, done.stderr) == (status, errors)
-        report = results.read(tmp_path / arguments[-1])
+        report = result_files.read(tmp_path / arguments[-1])
         assert report.complete and "fail" in {result.status for result in report.results}
-    (tmp_path / "old.json").write_text(results.to_json(REPORT))
-    (tmp_path / "new.json").write_text(results.to_json(replace(REPORT, results=REPORT.results[:1])))
+    (tmp_path / "old.json").write_text(result_files.to_json(REPORT))
+    (tmp_path / "new.json").write_text(result_files.to_json(replace(REPORT, results=REPORT.results[:1])))
     done = run(["compare", "old.json", "new.json", "--fail-slower", "1"], tmp_path)
     assert (done.returncode, done.stderr) == (status, errors)
 

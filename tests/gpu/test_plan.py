@@ -12,14 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed import GPU, NORMS, STABLE, compute, kernel_named, named_alike, needs, run, run_shader, suited
+from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
+from webnorm.gpu.buffers import GUARD_BYTES, check_memory, check_reference
 from webnorm.gpu.device import Device, adapters, open_device
-from webnorm.gpu.plan import GUARD_BYTES, check_memory, check_reference, grid, slices, window
-from webnorm.kernels.kernel import Kernel, Variant, default_variant, load, wgsl_root
+from webnorm.gpu.slices import grid, slices, window
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.trial import try_variant
-from webnorm.norms.corpus import PROMISES, Case
+from webnorm.norms.case import Case
+from webnorm.norms.corpus import PROMISES
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Problem
 

@@ -13,17 +13,21 @@ import wgpu
 from card import Card
 
 from testbed import kernel_named
+from webnorm.choice.defaults import default_variant
 from webnorm.gpu import timing
-from webnorm.gpu.device import Device, Traits, open_device
-from webnorm.gpu.plan import Plan, compile_shader
+from webnorm.gpu.device import Device, open_device
+from webnorm.gpu.pipelines import compile_shader
+from webnorm.gpu.plan import Plan
 from webnorm.gpu.stopwatch import Dispatches, Stopwatch
-from webnorm.kernels.kernel import Variant, default_variant
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
 from webnorm.lab import lab
 from webnorm.lab.bench import against_copy, sets_for
 from webnorm.lab.board import Board
 from webnorm.lab.proof import SUSPICIOUS_PERCENT, Running
-from webnorm.lab.results import Calls, Result, drift_remarks
+from webnorm.lab.results import Calls, Result
+from webnorm.lab.tables import drift_remarks
 from webnorm.norms.ops import OPS, make_inputs, plain
 from webnorm.norms.problem import Problem
 

@@ -10,8 +10,10 @@ import json
 from collections.abc import Iterator
 
 from testbed import FAMILIES, STABLE, covering, run, suited
+from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device, open_device
-from webnorm.kernels.kernel import Kernel, Variant, default_variant
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.variants import Variant
 from webnorm.norms.problem import Problem
 
 # Each process tries what falls to its own size when the pairs of all of them are covered.

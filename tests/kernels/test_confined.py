@@ -16,10 +16,14 @@ import pytest
 
 from handmade import SIMPLE, shader_of
 from testbed import GPU, KERNELS, kernel_named, suited
+from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.kernels import confined, render, templates
-from webnorm.kernels.kernel import Kernel, Variant, default_variant, load, wgsl_root
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import Target, render_shader, revision
+from webnorm.kernels.variants import Variant
 from webnorm.norms.problem import Options, Problem
 
 
@@ -320,8 +324,9 @@ import os, sys, time
 from pathlib import Path
 from webnorm.kernels import confined
 from webnorm import render_shader
-from webnorm.gpu.device import BROWSER
-from webnorm.kernels.kernel import default_variant, load
+from webnorm.kernels.traits import BROWSER
+from webnorm.kernels.header import load
+from webnorm.choice.defaults import default_variant
 from webnorm.norms.problem import Problem
 problem = Problem(rows=2, cols=8)
 variant = default_variant(load(Path(sys.argv[1])), problem, BROWSER)

@@ -29,12 +29,16 @@ from testbed import (
     suited,
     widened,
 )
+from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import Kernel, Variant, default_variant, runnable_variants
+from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.lab.check import must_fail
-from webnorm.norms.corpus import CASES, OPTION_CASES, OPTION_GRID, Case, problems
+from webnorm.norms.case import Case, problems
+from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, complete_inputs, make_inputs
+from webnorm.norms.option_cases import OPTION_CASES, OPTION_GRID
 from webnorm.norms.problem import DTYPES, STORAGE, Options, Problem, draw_x
 
 

@@ -17,12 +17,17 @@ from hypothesis import strategies as st
 
 from fuzzing import examples
 from testbed import GPU, KERNELS, SOFTWARE
+from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
-from webnorm.gpu.device import BROWSER, Traits
 from webnorm.kernels import confined
-from webnorm.kernels.kernel import TEMPLATE_NAMES, Kernel, default_variant, load, runnable_variants, wgsl_root
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import wgsl_root
+from webnorm.kernels.names import TEMPLATE_NAMES
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.sources import FORBIDDEN, split_header
+from webnorm.kernels.traits import BROWSER, Traits
+from webnorm.kernels.variants import runnable_variants
 from webnorm.norms.problem import Problem
 
 PROBLEMS = (

@@ -11,29 +11,16 @@ import pytest
 
 import commands
 from testbed import GPU, KERNELS, NORMS, SOFTWARE, STABLE, kernel_named
+from webnorm.choice.defaults import best_variant, chosen_variants, default_variant
 from webnorm.errors import WebnormError
-from webnorm.gpu.device import BROWSER, Traits
 from webnorm.kernels.expression import MOST_PARTS, MOST_TEXT, Tree, evaluate, size
-from webnorm.kernels.kernel import (
-    MOST_ENTRIES,
-    MOST_HEADER,
-    MOST_POINTS,
-    MOST_WORK,
-    Kernel,
-    Variant,
-    all_variants,
-    best_variant,
-    chosen_variants,
-    default_variant,
-    discover,
-    load,
-    runnable_variants,
-    select,
-    select_for,
-    survey,
-)
+from webnorm.kernels.header import MOST_ENTRIES, MOST_HEADER, MOST_WORK, load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import discover, select, select_for, survey
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.sources import split_header
+from webnorm.kernels.traits import BROWSER, Traits
+from webnorm.kernels.variants import MOST_POINTS, Variant, all_variants, runnable_variants
 from webnorm.norms.problem import Problem
 
 HEADER = """// /// webnorm

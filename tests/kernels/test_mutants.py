@@ -13,10 +13,15 @@ import pytest
 from jinja2.bccache import Bucket, BytecodeCache
 
 from testbed import KERNELS, needs, option_problems, rows_of, run_shader, spoil_workgroup_memory, suited
-from webnorm.gpu.device import Device, Traits
+from webnorm.choice.defaults import default_variant
+from webnorm.gpu.device import Device
 from webnorm.kernels import render, templates
-from webnorm.kernels.kernel import Kernel, Variant, default_variant, load, wgsl_root
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
 from webnorm.lab.races import race
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import complete_inputs, make_inputs

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from testbed import GPU, KERNELS, compute, covering, kernel_named, needs, rows_around, run_shader, suited
+from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import Kernel, Variant, default_variant, runnable_variants
+from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Options, Problem
 from webnorm.norms.reference import Float64Array, normalise

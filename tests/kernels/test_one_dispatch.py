@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from testbed import compute, kernel_named, run
+from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import Variant, default_variant
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import STORAGE, Problem
 

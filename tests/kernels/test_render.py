@@ -7,11 +7,14 @@ import pytest
 
 from handmade import HEADER, shader_of
 from testbed import GPU, KERNELS, SOFTWARE, STABLE, kernel_named, suited
+from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
-from webnorm.gpu.device import BROWSER, Device, Traits
-from webnorm.gpu.plan import compile_shader
-from webnorm.kernels.kernel import Kernel, default_variant, wgsl_root
+from webnorm.gpu.device import Device
+from webnorm.gpu.pipelines import compile_shader
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.norms.problem import Options, Problem
 from webnorm.web.native import natively
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from testbed import compute, judge, kernel_named, nearest
+from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import default_variant
 from webnorm.kernels.render import render_shader
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Problem

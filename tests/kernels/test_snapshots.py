@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from testbed import GPU, KERNELS, suited, tracked
-from webnorm.gpu.device import BROWSER
-from webnorm.kernels.kernel import Kernel, default_variant
+from webnorm.choice.defaults import default_variant
+from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Target, render_shader
+from webnorm.kernels.traits import BROWSER
 from webnorm.norms.problem import Options, Problem
 
 FOLDER = Path(__file__).parent / "snapshots"

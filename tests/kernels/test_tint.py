@@ -8,9 +8,10 @@ import itertools
 import pytest
 
 from testbed import FAMILIES, KERNELS, NORMS, covering, kernel_named, option_problems, suited
-from webnorm.gpu.device import BROWSER
-from webnorm.kernels.kernel import Variant, default_variant, runnable_variants
+from webnorm.choice.defaults import default_variant
 from webnorm.kernels.render import MOST_BUFFERS, Shader, Step, render_shader
+from webnorm.kernels.traits import BROWSER
+from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.norms.problem import Options, Problem
 from webnorm.web import tint
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from testbed import GPU, kernel_named
-from webnorm.kernels.kernel import Variant, default_variant
+from webnorm.choice.defaults import default_variant
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy, Tolerance, assess, rounded_to, tolerance
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo

@@ -14,17 +14,22 @@ import pytest
 from cheats import CHOOSY, IDLE, MARKING, PASS, REMEMBERING, WRONG, Cheat
 
 from testbed import SOFTWARE, kernel_named
+from webnorm.choice.defaults import default_variant
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.stopwatch import SAMPLE_NS, WARM_UP_RUNS, Stopwatch
-from webnorm.kernels.kernel import Kernel, default_variant, load, wgsl_root
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import wgsl_root
 from webnorm.lab import check, lab, proof
 from webnorm.lab.board import Board
 from webnorm.lab.results import Result
 from webnorm.lab.trial import blank_result
 from webnorm.lab.worker import WorkerDied
-from webnorm.norms.corpus import CASES, Case, drawn_cases, whole_corpus
+from webnorm.norms.case import Case
+from webnorm.norms.corpus import CASES, whole_corpus
+from webnorm.norms.drawn_cases import drawn_cases
 from webnorm.norms.ops import OPS, make_inputs
 from webnorm.norms.problem import Problem
 

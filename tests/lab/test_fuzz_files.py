@@ -24,16 +24,16 @@ from webnorm.choice import auto, tuning
 from webnorm.cli import overview, plot, report
 from webnorm.cli.screen import Screen
 from webnorm.errors import WebnormError
-from webnorm.gpu.device import BROWSER
-from webnorm.kernels.kernel import discover
-from webnorm.lab import check, results
+from webnorm.kernels.library import discover
+from webnorm.kernels.traits import BROWSER
+from webnorm.lab import check, ranking, result_files, results, tables
 from webnorm.lab.compare import compare, objections
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import Problem
-from webnorm.web import verify
+from webnorm.web.package import read_package
 
 OTHERS = (timed("naive", 1500.0, runs=(3, 3, 3)), *REPORT.results, timed("registers", 1200.0))
-RESULTS = results.to_json(replace(REPORT, results=(*COPIES, *OTHERS), complete=True, origin=ORIGIN))
+RESULTS = result_files.to_json(replace(REPORT, results=(*COPIES, *OTHERS), complete=True, origin=ORIGIN))
 
 
 @pytest.fixture(scope="module")
@@ -158,17 +158,17 @@ def shown(renderable: Any) -> str:
 
 def look(read: results.Report, folder: Path) -> None:
     """Everything that is made of a report."""
-    for title, members in results.by_problem(read.results):
+    for title, members in ranking.by_problem(read.results):
         shown(report.bench_table(members, title))
         shown(report.bar_chart(members))
         shown(report.profile_table(members, software=True))
     shown(report.check_table(read.results)) if read.results else None
     shown(overview.device_line(read.device))
-    assert fit(results.to_markdown(read).replace("\n", ""))
-    results.to_csv(read)
+    assert fit(tables.to_markdown(read).replace("\n", ""))
+    tables.to_csv(read)
     again = folder / "again.json"
-    again.write_text(results.to_json(read))
-    assert results.to_json(results.read(again)) == again.read_text()
+    again.write_text(result_files.to_json(read))
+    assert result_files.to_json(result_files.read(again)) == again.read_text()
 
 
 def held_against(old: results.Report, new: results.Report) -> None:
@@ -180,14 +180,14 @@ def held_against(old: results.Report, new: results.Report) -> None:
 def read_results(content: bytes, folder: Path) -> None:
     path = folder / "results.json"
     path.write_bytes(content)
-    read = attempt(lambda: results.read(path))
+    read = attempt(lambda: result_files.read(path))
     if read is not None:
         look(read, folder)
         whole = folder / "whole-results.json"
         whole.write_text(RESULTS)
-        held_against(results.read(whole), read)
-        held_against(read, results.read(whole))
-        attempt(lambda: compare(results.read(whole), read))
+        held_against(result_files.read(whole), read)
+        held_against(read, result_files.read(whole))
+        attempt(lambda: compare(result_files.read(whole), read))
 
 
 @examples(80)
@@ -370,5 +370,5 @@ def test_a_manifest_of_any_bytes(text: str, content: bytes, folder: Path) -> Non
     for written in (text.encode(), content):
         (folder / "manifest.json").write_bytes(written)
         with pytest.raises(WebnormError) as refused:
-            verify.read_package(folder)
+            read_package(folder)
         assert fit(str(refused.value))

@@ -17,11 +17,11 @@ from samples import MIXED
 from shown import line_of, text
 from testbed import kernel_named
 from webnorm.choice import tuning
+from webnorm.choice.defaults import default_variant
 from webnorm.cli.report import profile_table
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import default_variant
 from webnorm.lab import profile
 from webnorm.lab.board import Board
 from webnorm.lab.results import Result

@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 
 from fuzzing import examples
 from testbed import GPU, KERNELS, covering, needs, option_problems, suited
-from webnorm.gpu.device import Device, _words_of
-from webnorm.gpu.plan import POISON
-from webnorm.kernels.kernel import Kernel, Variant, default_variant, load, runnable_variants, wgsl_root
+from webnorm.choice.defaults import default_variant
+from webnorm.gpu.buffers import POISON
+from webnorm.gpu.device import Device
+from webnorm.gpu.probes import _words_of
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.tokens import Code, Unwatchable
+from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.lab.board import Board
 from webnorm.lab.races import race
 from webnorm.lab.results import Result

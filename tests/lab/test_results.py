@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from samples import BARE, FULL, ORIGIN, PROBLEM, REPORT, timed
 from webnorm.cli import app as cli
 from webnorm.errors import WebnormError
-from webnorm.lab import results
+from webnorm.lab import ranking, result_files, tables
 from webnorm.lab.origin import Origin, commit_of, origin_of
 from webnorm.lab.results import Report, Result
 from webnorm.norms.problem import Options, Problem
@@ -34,13 +34,13 @@ def kept(tmp_path: Path, data: Any) -> Path:
 
 
 def as_data(report: Report = REPORT) -> Any:
-    return json.loads(results.to_json(report))
+    return json.loads(result_files.to_json(report))
 
 
 def test_json_comes_back_as_it_went(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    path.write_text(results.to_json(REPORT))
-    assert results.read(path) == REPORT
+    path.write_text(result_files.to_json(REPORT))
+    assert result_files.read(path) == REPORT
 
 
 @pytest.mark.parametrize("complete", [True, False, None])
@@ -49,8 +49,8 @@ def test_where_a_report_comes_from_comes_back(
     tmp_path: Path, complete: bool | None, origin: Origin | None
 ) -> None:
     report = replace(REPORT, complete=complete, origin=origin)
-    text = results.to_json(report)
-    assert results.read(kept(tmp_path, text)) == report
+    text = result_files.to_json(report)
+    assert result_files.read(kept(tmp_path, text)) == report
     assert "null" not in text
     about = {"complete": complete} | (vars(origin) if origin else {})
     assert {name: json.loads(text).get(name) for name in about} == about
@@ -63,14 +63,14 @@ def test_a_report_of_strange_origin_is_refused(tmp_path: Path, key: str, value: 
     data = as_data(replace(REPORT, complete=True, origin=ORIGIN))
     data[key] = value
     with pytest.raises(WebnormError, match=rf"^{key} is not understood: "):
-        results.read(kept(tmp_path, data))
+        result_files.read(kept(tmp_path, data))
 
 
 def test_an_origin_is_whole_or_absent(tmp_path: Path) -> None:
     data = as_data(replace(REPORT, origin=ORIGIN))
     del data["host"]
     with pytest.raises(WebnormError, match="key 'host' is missing"):
-        results.read(kept(tmp_path, data))
+        result_files.read(kept(tmp_path, data))
 
 
 def test_each_run_has_an_origin_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,17 +113,17 @@ def test_the_commit_is_that_of_a_checkout_and_of_no_folder_around_it(tmp_path: P
 
 def test_a_report_without_results_comes_back(tmp_path: Path) -> None:
     empty = replace(REPORT, results=())
-    assert results.read(kept(tmp_path, results.to_json(empty))) == empty
+    assert result_files.read(kept(tmp_path, result_files.to_json(empty))) == empty
 
 
 def test_options_come_back(tmp_path: Path) -> None:
     bare = replace(BARE, problem=Problem(rows=1, cols=3, options=Options(bias=False)))
-    read = results.read(kept(tmp_path, results.to_json(replace(REPORT, results=(bare,)))))
+    read = result_files.read(kept(tmp_path, result_files.to_json(replace(REPORT, results=(bare,)))))
     assert read.results[0].problem.options == Options(weight=True, bias=False)
 
 
 def test_json_has_no_nulls_and_no_keys_for_what_was_not_measured() -> None:
-    assert "null" not in results.to_json(REPORT)
+    assert "null" not in result_files.to_json(REPORT)
     assert set(as_data()["results"][1]) == {"op", "kernel", "constants", "problem", "status", "reason"}
 
 
@@ -137,13 +137,13 @@ def test_every_float_survives_strict_json(error: float, samples: list[float]) ->
     report = replace(
         REPORT, results=(replace(FULL, max_abs_error=error, samples_ns=tuple(samples), runs=None),)
     )
-    text = results.to_json(report)
+    text = result_files.to_json(report)
 
     def refuse(literal: str) -> None:
         raise AssertionError(literal)
 
     (entry,) = json.loads(text, parse_constant=refuse)["results"]
-    back = results._from_json(entry, "here")
+    back = result_files._from_json(entry, "here")
     assert back.max_abs_error is not None and back.samples_ns is not None
     for got, put in zip([back.max_abs_error, *back.samples_ns], [error, *samples], strict=True):
         assert got == put or (math.isnan(got) and math.isnan(put))
@@ -157,7 +157,7 @@ def test_non_finite_numbers_are_written_as_strings() -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match=r"cannot read .*absent\.json: No such file"):
-        results.read(tmp_path / "absent.json")
+        result_files.read(tmp_path / "absent.json")
 
 
 @pytest.mark.parametrize("text", ["", "{", "not json", '{"schema": NaN}', "\x80"])
@@ -165,13 +165,13 @@ def test_what_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "old.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(WebnormError, match="is not JSON"):
-        results.read(path)
+        result_files.read(path)
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
     path = kept(tmp_path, {"schema": 2})
     with pytest.raises(WebnormError) as caught:
-        results.read(path)
+        result_files.read(path)
     assert str(caught.value) == f"schema is 2; this webnorm reads 1: {path}"
 
 
@@ -180,7 +180,7 @@ def test_a_missing_key_of_the_report_is_named(tmp_path: Path, key: str) -> None:
     data = as_data()
     del data[key]
     with pytest.raises(WebnormError, match=f"key '{key}' is missing"):
-        results.read(kept(tmp_path, data))
+        result_files.read(kept(tmp_path, data))
 
 
 @pytest.mark.parametrize("key", ["op", "kernel", "constants", "problem", "status"])
@@ -188,7 +188,7 @@ def test_a_missing_key_of_a_result_is_named(tmp_path: Path, key: str) -> None:
     data = as_data()
     del data["results"][1][key]
     with pytest.raises(WebnormError, match=rf"key '{key}' is missing: results\[1\] of .*old\.json"):
-        results.read(kept(tmp_path, data))
+        result_files.read(kept(tmp_path, data))
 
 
 @pytest.mark.parametrize("key", ["rows", "cols", "eps", "options"])
@@ -196,7 +196,7 @@ def test_a_missing_key_of_a_problem_is_named(tmp_path: Path, key: str) -> None:
     data = as_data()
     del data["results"][0]["problem"][key]
     with pytest.raises(WebnormError, match=rf"key '{key}' is missing: problem in results\[0\]"):
-        results.read(kept(tmp_path, data))
+        result_files.read(kept(tmp_path, data))
 
 
 @pytest.mark.parametrize(
@@ -229,24 +229,24 @@ def test_a_value_of_the_wrong_kind_is_named(tmp_path: Path, key: str, value: Any
     data = as_data()
     data["results"][0][key] = value
     with pytest.raises(WebnormError, match=rf"{key} is not understood: .*: results\[0\] of") as caught:
-        results.read(kept(tmp_path, data))
+        result_files.read(kept(tmp_path, data))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("data", [[], 3, {"schema": 1, "webnorm": "0", "device": [], "results": []}])
 def test_json_of_another_shape_is_refused(tmp_path: Path, data: Any) -> None:
     with pytest.raises(WebnormError):
-        results.read(kept(tmp_path, data))
+        result_files.read(kept(tmp_path, data))
 
 
 def test_keys_of_a_later_webnorm_are_passed_over(tmp_path: Path) -> None:
     data = as_data()
     data["results"][0]["joules"] = 3
-    assert results.read(kept(tmp_path, data)) == REPORT
+    assert result_files.read(kept(tmp_path, data)) == REPORT
 
 
 def test_csv_has_a_line_per_result_without_samples() -> None:
-    first, second = csv.DictReader(io.StringIO(results.to_csv(REPORT)))
+    first, second = csv.DictReader(io.StringIO(tables.to_csv(REPORT)))
     assert "samples_ns" not in first
     assert first["device"] == "llvmpipe"
     assert first["constants"] == "threads_per_row=64;vector_width=4"
@@ -260,9 +260,9 @@ def test_markdown_ranks_by_median_with_the_roofline_first_and_failures_last() ->
     wrong = replace(BARE, kernel="wrong", status="fail", reason="off|by\none", max_abs_error=math.nan)
     copies = [replace(timed("copy", median), op="copy") for median in (1500.0, 1000.0)]
     report = replace(REPORT, results=(wrong, timed("slow", 3000.0), *copies, BARE, timed("fast", 2000.0)))
-    text = results.to_markdown(report)
+    text = tables.to_markdown(report)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"]
-    assert rows[0] == [*results.COLUMNS[:-1]]
+    assert rows[0] == [*tables.COLUMNS[:-1]]
     assert {len(row) for row in rows} == {len(rows[0])}
     assert [(row[0], row[1]) for row in rows[2:]] == [
         ("", "copy (roofline)"),
@@ -282,21 +282,21 @@ def test_a_time_that_is_no_number_is_not_ranked() -> None:
     broken = [timed("broken", median) for median in (math.nan, math.inf, -1.0)]
     broken.append(replace(FULL, median_ns=0.0))
     assert not any(result.timed for result in broken)
-    assert results.best([*broken, timed("right", 5.0)]) == timed("right", 5.0)
-    assert results.ranked([*broken, timed("right", 5.0)])[0].kernel == "right"
+    assert ranking.best([*broken, timed("right", 5.0)]) == timed("right", 5.0)
+    assert ranking.ranked([*broken, timed("right", 5.0)])[0].kernel == "right"
 
 
 def test_what_is_right_but_untimed_stands_between_the_timed_and_the_failed() -> None:
     untimed = replace(BARE, status="pass")
     failures = [replace(BARE, status="fail", expected=expected) for expected in (False, True)]
-    found = results.ranked([*failures, BARE, untimed, timed("right", 5.0)])
-    verdicts = [results.verdict(result) for result in found]
+    found = ranking.ranked([*failures, BARE, untimed, timed("right", 5.0)])
+    verdicts = [ranking.verdict(result) for result in found]
     assert verdicts == ["pass", "pass", "skip", "expected failure", "FAIL"]
     assert found[0].timed and not found[1].timed
 
 
 def ranks(*found: Result) -> list[str]:
-    return [cells[0] for _, cells in results.layout(found).rows]
+    return [cells[0] for _, cells in tables.layout(found).rows]
 
 
 def noisy(kernel: str, median: float, seed: int, runs: int = 1, between: float = 0.0) -> Result:
@@ -314,9 +314,9 @@ def test_a_table_is_ordered_by_shares_of_the_copy_in_the_same_rounds() -> None:
     copy = replace(timed("copy", 30.0, samples_ns=tuple(10 * one for one in moments)), op="copy")
     fast = timed("fast", 60.0, samples_ns=tuple(20 * one for one in moments), auto="rules")
     slow = timed("slow", 22.0, samples_ns=(22.0, 22.0, 22.0, 22.0, 66.0, 66.0, 66.0))
-    assert [one.kernel for one in results.ranked([copy, slow, fast])] == ["copy", "fast", "slow"]
-    assert results.auto_remarks([copy, slow, fast])[0].endswith("the best variant measured")
-    assert [one.kernel for one in results.ranked([slow, fast])] == ["slow", "fast"]
+    assert [one.kernel for one in ranking.ranked([copy, slow, fast])] == ["copy", "fast", "slow"]
+    assert tables.auto_remarks([copy, slow, fast])[0].endswith("the best variant measured")
+    assert [one.kernel for one in ranking.ranked([slow, fast])] == ["slow", "fast"]
 
 
 def test_kernels_that_noise_does_not_part_share_a_rank() -> None:
@@ -342,12 +342,12 @@ def test_ranks_of_what_has_no_samples_follow_the_medians() -> None:
 
 
 def test_a_wrong_kernel_is_never_the_best() -> None:
-    assert results.best([replace(timed("wrong", 1.0), status="fail")]) is None
+    assert ranking.best([replace(timed("wrong", 1.0), status="fail")]) is None
 
 
 def test_the_timing_is_told_per_row_where_it_differs() -> None:
-    cells = results.layout([timed("a", 1.0), timed("b", 2.0, cache="warm")])
-    assert cells.columns == results.COLUMNS
+    cells = tables.layout([timed("a", 1.0), timed("b", 2.0, cache="warm")])
+    assert cells.columns == tables.COLUMNS
     assert [row[-1] for _, row in cells.rows] == ["timestamp, cold cache", "timestamp, warm cache"]
     assert cells.remarks == []
 
@@ -355,16 +355,16 @@ def test_the_timing_is_told_per_row_where_it_differs() -> None:
 def test_a_group_holds_the_copies_of_its_shape_only() -> None:
     wide = Problem(rows=64, cols=1024)
     copies = [replace(timed("copy", 1.0), op="copy", problem=problem) for problem in (PROBLEM, wide)]
-    ((title, members),) = results.by_problem([*copies, timed("a", 2.0)])
+    ((title, members),) = ranking.by_problem([*copies, timed("a", 2.0)])
     assert title == "layer_norm 64x768 float32, no bias, out_dtype=int8"
     assert [member.problem for member in members if member.roofline] == [PROBLEM]
-    assert len(results.by_problem(copies)) == 2
+    assert len(ranking.by_problem(copies)) == 2
 
 
 def test_notes_count_what_failed_alike() -> None:
     skips = [replace(BARE, constants={"n": n}) for n in range(3)]
     fails = [replace(BARE, status="fail", reason=f"off by {n}", constants={"n": n}) for n in range(5)]
-    assert results.notes([*skips, *fails]) == [
+    assert tables.notes([*skips, *fails]) == [
         "naive (3 results): skip: no room",
         "naive (n=0): FAIL: off by 0",
         "naive (n=1): FAIL: off by 1",
@@ -378,4 +378,4 @@ def test_notes_count_what_failed_alike() -> None:
     [(None, "-"), (12.34, "12.34 ns"), (1.5e3, "1.5 us"), (2e6, "2 ms"), (3e9, "3 s"), (math.nan, "nan")],
 )
 def test_times_have_units(nanoseconds: float | None, text: str) -> None:
-    assert results.time_text(nanoseconds) == text
+    assert tables.time_text(nanoseconds) == text

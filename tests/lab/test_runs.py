@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from webnorm.gpu import timing
-from webnorm.gpu.device import Traits
+from webnorm.kernels.traits import Traits
 from webnorm.lab import bench, runs
 from webnorm.lab.results import Result
 from webnorm.norms.ops import OPS

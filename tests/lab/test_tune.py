@@ -18,8 +18,12 @@ from commands import webnorm
 from testbed import GPU, KERNELS, SOFTWARE
 from webnorm.choice.auto import choose
 from webnorm.errors import WebnormError
-from webnorm.gpu.device import Device, Traits
-from webnorm.kernels.kernel import Kernel, Variant, all_variants, discover, load
+from webnorm.gpu.device import Device
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import discover
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant, all_variants
 from webnorm.lab import lab, search, tune
 from webnorm.lab.results import Result
 from webnorm.lab.worker import Worker

@@ -24,7 +24,7 @@ import broken
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.kernels.kernel import discover, select
+from webnorm.kernels.library import discover, select
 from webnorm.lab import bench, check
 from webnorm.lab.channel import Channel
 from webnorm.lab.results import Result

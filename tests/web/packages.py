@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from webnorm.web.export import Request, package, request_for, write
+from webnorm.web.folder import write
+from webnorm.web.npm import package
+from webnorm.web.request import Request, request_for
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Options, Problem
-from webnorm.web import bundle, export, native, vectors
+from webnorm.web import bundle, folder, native, npm, site, vectors
+from webnorm.web.request import MOST_COLS, Request, request_for
 
 SETTINGS: dict[str, Any] = {
     "--dtype": None,
@@ -41,17 +42,17 @@ def request(
     options: tuple[str, ...] = (),
     kernel: str = "auto",
     **settings: object,
-) -> export.Request:
+) -> Request:
     given = {f"--{name}": value for name, value in settings.items()}
-    return export.request_for(op, cols, options, kernel, (), {**SETTINGS, **given})
+    return request_for(op, cols, options, kernel, (), {**SETTINGS, **given})
 
 
 @pytest.fixture(scope="module")
-def package() -> export.Files:
-    return export.package(request(cols=(64, 4096), dtype="float16"))
+def package() -> folder.Files:
+    return npm.package(request(cols=(64, 4096), dtype="float16"))
 
 
-def manifest_of(files: export.Files) -> dict[str, Any]:
+def manifest_of(files: folder.Files) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads(files["manifest.json"])
     return manifest
 
@@ -60,7 +61,7 @@ def manifest_of(files: export.Files) -> dict[str, Any]:
 
 
 @pytest.mark.opengl
-def test_the_manifest_tells_the_truth(package: export.Files, device: Device) -> None:
+def test_the_manifest_tells_the_truth(package: folder.Files, device: Device) -> None:
     manifest = manifest_of(package)
     assert manifest["schema"] == 1 and manifest["webnorm"] == __version__ and manifest["cols"] == [64, 4096]
     assert (
@@ -82,7 +83,7 @@ def test_the_manifest_tells_the_truth(package: export.Files, device: Device) -> 
     assert {name.split("/")[0] for name in package} == {*listed, "package.json", "README.md"}
 
 
-def test_a_text_opens_with_what_it_is(package: export.Files) -> None:
+def test_a_text_opens_with_what_it_is(package: folder.Files) -> None:
     for shader in manifest_of(package)["shaders"]:
         text = package[shader["file"]].decode()
         opening = text[: text.index("\n\n")]
@@ -105,7 +106,7 @@ def test_every_class_gets_a_shader_within_its_limits(op: str, cols: int) -> None
     for options in ((), ("residual_bias",) if "backward" in op else ("residual",)):
         for dtype in ("float32", "bfloat16"):
             asked = request(op, (cols,), options, dtype=dtype)
-            found = export.bundle_of(asked)
+            found = npm.bundle_of(asked)
             entries = {shader["name"]: shader for shader in found.manifest()["shaders"]}
             for one in found.carried:
                 traits, entry = bundle.CLASSES[one.adapter_class], entries[one.name]
@@ -121,7 +122,7 @@ def test_every_class_gets_a_shader_within_its_limits(op: str, cols: int) -> None
 
 
 def test_long_rows_have_a_shader_for_adapters_that_grant_more() -> None:
-    names = [one.name for one in export.bundle_of(request(cols=(4096,))).carried]
+    names = [one.name for one in npm.bundle_of(request(cols=(4096,))).carried]
     assert names == [
         "4096-software",
         "4096-subgroups-1024",
@@ -132,27 +133,27 @@ def test_long_rows_have_a_shader_for_adapters_that_grant_more() -> None:
 
 
 def test_names_of_an_expression_are_worked_out_but_for_the_rows() -> None:
-    shaders = export.bundle_of(request("layer_norm_backward", (1000,))).manifest()["shaders"]
+    shaders = npm.bundle_of(request("layer_norm_backward", (1000,))).manifest()["shaders"]
     words = set(re.findall(r'"(\w+)"', json.dumps([shader["passes"] for shader in shaders])))
     known = {"entry_point", "workgroup_size", "workgroup_count", "per", "bindings", "iterations", "call"}
     entry_points = {step["entry_point"] for shader in shaders for step in shader["passes"]}
     assert words <= known | entry_points | {"rows", "ceil_div", "min", "max", "if", "and", "or"}
 
 
-def test_the_same_request_gives_the_same_bytes(package: export.Files) -> None:
-    assert export.package(request(cols=(64, 4096), dtype="float16")) == package
+def test_the_same_request_gives_the_same_bytes(package: folder.Files) -> None:
+    assert npm.package(request(cols=(64, 4096), dtype="float16")) == package
 
 
 @pytest.mark.parametrize("op", NORMS)
 def test_minified_texts_have_the_same_tokens(op: str) -> None:
-    for one in export.bundle_of(request(op, (61,), dtype="float16")).carried:
+    for one in npm.bundle_of(request(op, (61,), dtype="float16")).carried:
         plain = re.sub(r"//[^\n]*", "", one.text)
         assert re.sub(r"\s", "", one.embedded) == re.sub(r"\s", "", plain)
         assert re.findall(r"\w+", one.embedded) == re.findall(r"\w+", plain)
         assert len(one.embedded) < 0.75 * len(one.text)
     (small,) = (
         one
-        for one in export.bundle_of(request(op, (61,), minify=True)).carried
+        for one in npm.bundle_of(request(op, (61,), minify=True)).carried
         if one.adapter_class == "portable"
     )
     assert small.text.startswith("// ") and small.text.endswith(small.embedded)
@@ -166,7 +167,7 @@ def test_minified_signs_stay_apart() -> None:
 
 def test_types_and_readme_name_every_tensor() -> None:
     asked = request("layer_norm", (64,), ("residual", "return_stats", "out_dtype=int8"))
-    files = export.package(asked)
+    files = npm.package(asked)
     for tensor in manifest_of(files)["tensors"]:
         assert f"  {tensor['name']}: " in files["index.d.ts"].decode()
         assert tensor["name"] in files["README.md"].decode()
@@ -184,7 +185,7 @@ def test_types_and_readme_name_every_tensor() -> None:
 def test_the_readme_tells_of_the_types_that_travel_as_bits(
     dtype: str, options: tuple[str, ...], narrow: set[str]
 ) -> None:
-    files = export.package(request("layer_norm", (64,), options, dtype=dtype))
+    files = npm.package(request("layer_norm", (64,), options, dtype=dtype))
     assert set(re.findall(r"^(\w+) travels as its bits", files["README.md"].decode(), re.M)) == narrow
 
 
@@ -193,7 +194,7 @@ def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
     own = tmp_path / "rms_norm" / "mine.wgsl"
     own.parent.mkdir()
     own.write_text(source.read_text())
-    found = export.bundle_of(request("rms_norm", (96,), kernel=str(own)))
+    found = npm.bundle_of(request("rms_norm", (96,), kernel=str(own)))
     assert {one.shader.variant.kernel.name for one in found.carried} == {"mine"}
 
 
@@ -202,9 +203,9 @@ def test_a_kernel_that_takes_all_rows_at_once_is_not_exported() -> None:
     with pytest.raises(
         WebnormError, match="one_dispatch takes all rows in one dispatch; an export takes any"
     ):
-        export.bundle_of(asked)
+        npm.bundle_of(asked)
     # Few enough elements for it, but other problems of the same page have more.
-    found = export.bundle_of(request("rms_norm_backward", (4,), ("saved_stats",)))
+    found = npm.bundle_of(request("rms_norm_backward", (4,), ("saved_stats",)))
     assert "registers" in {one.shader.variant.kernel.name for one in found.carried}
     assert "one_dispatch" not in {one.shader.variant.kernel.name for one in found.carried}
 
@@ -215,7 +216,7 @@ def test_an_own_kernel_that_compiles_rows_in_is_not_exported(tmp_path: Path) -> 
     own.parent.mkdir()
     own.write_text(source.read_text().replace("// [derive]", '// [derive]\n// all = "rows * cols"'))
     with pytest.raises(WebnormError, match="mine compiles the number of rows in; an export takes any number"):
-        export.bundle_of(request("rms_norm", (96,), kernel=str(own)))
+        npm.bundle_of(request("rms_norm", (96,), kernel=str(own)))
 
 
 def test_an_own_kernel_that_kills_the_compiler_costs_no_more_than_its_export(
@@ -224,7 +225,7 @@ def test_an_own_kernel_that_kills_the_compiler_costs_no_more_than_its_export(
     deadly, died = broken.deadly(device)
     own = broken.write(tmp_path, deadly) / "layer_norm" / f"{deadly}.wgsl"
     with pytest.raises(WebnormError, match=f"running it natively failed: {died}"):
-        export.package(request(kernel=str(own)))
+        npm.package(request(kernel=str(own)))
 
 
 def test_a_kernel_that_is_wrong_natively_is_told(tmp_path: Path, device: Device) -> None:
@@ -238,20 +239,20 @@ def test_a_kernel_that_is_wrong_natively_is_told(tmp_path: Path, device: Device)
 
 def test_the_code_of_an_op_stays_small() -> None:
     for op, cols, dtype in (("layer_norm", 768, "float16"), ("layer_norm_backward", 1024, "float32")):
-        files = export.package(request(op, (cols,), dtype=dtype))
+        files = npm.package(request(op, (cols,), dtype=dtype))
         code = files["index.js"] + files["runtime.js"]
         assert len(gzip.compress(code, 9)) < 12_000
 
 
 def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "adapters", lambda: [])
-    (entry, *_) = manifest_of(export.package(request()))["shaders"]
+    monkeypatch.setattr(npm, "adapters", lambda: [])
+    (entry, *_) = manifest_of(npm.package(request()))["shaders"]
     assert entry["native"] == {"reason": "no WebGPU adapter where this was exported"}
 
 
 def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
     asked = request(cols=(64,))
-    one = next(one for one in export.bundle_of(asked).carried if one.adapter_class == "portable")
+    one = next(one for one in npm.bundle_of(asked).carried if one.adapter_class == "portable")
     drawn = list(vectors.draw(OPS["layer_norm"], asked.problem(64)))
     assert native.try_natively(device, one, drawn)["verdict"] == "pass"
     text = one.shader.text.replace("inverseSqrt(", "0.99 * inverseSqrt(")
@@ -286,7 +287,7 @@ def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
 
 
 def test_vectors_hold_what_broke_others_and_stay_small() -> None:
-    for cols in (1, 768, 8192, export.MOST_COLS):
+    for cols in (1, 768, 8192, MOST_COLS):
         drawn = {v.name: v for v in vectors.draw(OPS["layer_norm"], Problem(rows=1, cols=cols))}
         assert np.isnan(drawn["nan"].arrays["x"][1]).sum() == 1
         assert drawn["normal"].problem.rows % 2 == 1 and drawn["one_row"].problem.rows == 1
@@ -300,7 +301,7 @@ def test_vectors_hold_what_broke_others_and_stay_small() -> None:
 
 
 def test_the_lab_carries_every_kernel() -> None:
-    files = export.lab()
+    files = site.lab()
     index = json.loads(files["bundles/index.json"])
     assert {entry["op"] for entry in index["bundles"]} == set(OPS)
     carried = set()
@@ -314,10 +315,10 @@ def test_the_lab_carries_every_kernel() -> None:
 
 # --- folders ---------------------------------------------------------------------------------------
 
-TEXTS: export.Files = {"shaders/a.wgsl": b"a", "shaders/c.wgsl": b"c", "index.js": b"1"}
+TEXTS: folder.Files = {"shaders/a.wgsl": b"a", "shaders/c.wgsl": b"c", "index.js": b"1"}
 
 
-def exported(texts: export.Files) -> export.Files:
+def exported(texts: folder.Files) -> folder.Files:
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     manifest = {"schema": 1, "webnorm": "0", "files": digests}
     return {**texts, "manifest.json": json.dumps(manifest).encode()}
@@ -332,14 +333,14 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def test_an_export_replaces_an_older_one_and_nothing_else(tmp_path: Path) -> None:
     out = tmp_path / "new" / "dist"
-    export.write(FILES, out)
+    folder.write(FILES, out)
     assert content(out) == FILES
     (out / "shaders" / "notes.txt").write_bytes(b"mine")
     (out / "shaders" / "c.wgsl").write_bytes(b"changed")
     (out / "node_modules").mkdir()
-    export.check_folder(out)
+    folder.check_folder(out)
     newer = exported({"shaders/b.wgsl": b"b", "index.js": b"2"})
-    export.write(newer, out)
+    folder.write(newer, out)
     # What the older export wrote is gone, what someone wrote or changed is not.
     assert content(out) == {**newer, "shaders/notes.txt": b"mine", "shaders/c.wgsl": b"changed"}
     assert (out / "node_modules").is_dir()
@@ -351,18 +352,18 @@ def test_a_folder_that_is_no_export_is_refused_unless_forced(tmp_path: Path) -> 
     with pytest.raises(
         WebnormError, match=r"exists and is no exported package; choose another folder, or --force"
     ):
-        export.check_folder(tmp_path)
-    export.check_folder(tmp_path, force=True)
-    export.write(FILES, tmp_path)
+        folder.check_folder(tmp_path)
+    folder.check_folder(tmp_path, force=True)
+    folder.write(FILES, tmp_path)
     assert content(tmp_path) == {**FILES, "photo.jpg": b"x"}
     with pytest.raises(WebnormError, match="no exported lab"):
-        export.check_folder(tmp_path, lab=True)
+        folder.check_folder(tmp_path, lab=True)
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    export.write(FILES, tmp_path / "link")
+    folder.write(FILES, tmp_path / "link")
     assert (tmp_path / "link").is_symlink() and content(tmp_path / "target") == FILES
 
 
@@ -371,7 +372,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "dist"
-    export.write(FILES, out)
+    folder.write(FILES, out)
     real: Callable[..., None] = os.rename
 
     def failing(source: Path, target: Path) -> None:
@@ -383,7 +384,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     with pytest.raises(
         (WebnormError, KeyboardInterrupt), match=r"cannot be written: No space left on device|^$"
     ):
-        export.write({**FILES, "index.js": b"2", "manifest.json": b"{}"}, out)
+        folder.write({**FILES, "index.js": b"2", "manifest.json": b"{}"}, out)
     assert content(out) == FILES
     assert [path.name for path in tmp_path.iterdir()] == ["dist"]
 
@@ -434,7 +435,7 @@ def test_too_many_buffers_are_refused() -> None:
     with pytest.raises(
         WebnormError, match=r"has more than 8 buffers in a pass, all that a page can count on"
     ):
-        export.bundle_of(request(options=everything))
+        npm.bundle_of(request(options=everything))
 
 
 def test_the_command_says_what_was_written(tmp_path: Path, device: Device) -> None:

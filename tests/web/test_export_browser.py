@@ -25,15 +25,17 @@ from packages import COVERING, Export, block
 from commands import webnorm
 from pages import ROOT
 from webnorm import system
-from webnorm.kernels.kernel import discover
-from webnorm.lab import results
+from webnorm.kernels.library import discover
+from webnorm.lab import result_files
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array, Problem, finfo
 from webnorm.web import browser as browsing
 from webnorm.web import tint, verify
 from webnorm.web.browser import Browser
 from webnorm.web.bundle import CLASSES
-from webnorm.web.export import lab, write
+from webnorm.web.folder import write
+from webnorm.web.package import read_package
+from webnorm.web.site import lab
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
@@ -258,7 +260,7 @@ def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: 
 
 def test_a_full_run_times_every_shader_beside_a_copy(folder: Path, browser: Browser) -> None:
     visit = browser.visit(folder, screenshot=True)
-    package = verify.read_package(folder)
+    package = read_package(folder)
     seen = verify.judged(package, visit)
     assert seen.complaints == () and seen.remarks == ()
     report = visit.report
@@ -432,7 +434,7 @@ def test_the_lab_runs_a_ladder_to_results_that_compare_reads(
         download.value.save_as(saved)
         assert page.locator("#results svg.chart rect.bar").count() == len(KERNELS_OF["layer_norm"])
         assert overflow(page) <= 0
-    report = results.read(saved)
+    report = result_files.read(saved)
     found = {(one.op, one.kernel): one for one in report.results}
     assert {kernel for op, kernel in found if op == "layer_norm"} == KERNELS_OF["layer_norm"]
     assert any(op == "copy" for op, _ in found)

@@ -26,17 +26,22 @@ from testbed import KERNELS, STABLE, compute, judge, kernel_named, option_proble
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels import expression
-from webnorm.kernels.kernel import SOFTWARE_ITERATIONS, Kernel
+from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader
+from webnorm.kernels.variants import SOFTWARE_ITERATIONS
 from webnorm.lab.accuracy import Tolerance, tolerance
-from webnorm.norms.corpus import CASES, OPTION_CASES, Case
+from webnorm.norms.case import Case
+from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, make_inputs
+from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
 from webnorm.norms.reference import Answer
 from webnorm.web import tint, vectors
 from webnorm.web.bundle import Bundle
-from webnorm.web.export import Request, bundle_of, package, request_for, write
+from webnorm.web.folder import write
 from webnorm.web.native import natively
+from webnorm.web.npm import bundle_of, package
+from webnorm.web.request import Request, request_for
 
 WEB = Path(webnorm.__file__).parent / "web" / "assets"
 DRIVERS = Path(__file__).parent

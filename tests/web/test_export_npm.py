@@ -22,7 +22,8 @@ from webnorm.norms.problem import DTYPES, Array
 from webnorm.web import browser as browsing
 from webnorm.web import tint, verify
 from webnorm.web.bundle import CLASSES
-from webnorm.web.export import bundle_of
+from webnorm.web.npm import bundle_of
+from webnorm.web.package import Package
 
 APP = Path(__file__).parent / "vite"
 # npm fetches 20 MB at first.
@@ -223,7 +224,7 @@ def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export)
     wide = {one.name for one in bundle.carried if CLASSES[one.adapter_class].max_invocations > 256}
     for texts in ({one.name: one.text for one in bundle.carried}, bundle.texts):
         assert not [name for name, text in texts.items() if "diagnostic(" in text]
-        package = verify.Package(Path(), bundle.manifest(), texts)
+        package = Package(Path(), bundle.manifest(), texts)
         sources = [
             source if source.name in wide else replace(source, limits={})
             for source in verify._sources(package)

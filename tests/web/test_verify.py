@@ -31,6 +31,7 @@ from webnorm.gpu.device import Device
 from webnorm.web import browser as browsing
 from webnorm.web import tint, verify
 from webnorm.web.browser import Browser, Visit
+from webnorm.web.package import read_package
 
 MISSING = tint.available() or next((mend.missing for mend in browsing.mends()), None)
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -307,7 +308,7 @@ def test_a_damaged_package_is_told_in_one_line(
 ) -> None:
     damage(folder)
     with pytest.raises(WebnormError) as raised:
-        verify.read_package(folder)
+        read_package(folder)
     # Where the rest is not ours, the beginning has to do.
     whole = message.endswith((")", ";", "export again", "webnorm", "wrote", "directory"))
     got, expected = str(raised.value), message.replace("{}", str(folder))
@@ -323,7 +324,7 @@ def test_no_folder(tmp_path: Path) -> None:
         (file, "expected the folder of an export, not a file"),
     ):
         with pytest.raises(WebnormError) as raised:
-            verify.read_package(path)
+            read_package(path)
         assert str(raised.value) == f"{path}: {message}"
 
 
@@ -334,12 +335,12 @@ def test_a_folder_whose_name_is_not_utf_8(folder: Path) -> None:
     folder.symlink_to(odd)
     for path in (odd, folder):
         with pytest.raises(WebnormError, match="its path is not UTF-8, and node loads nothing from there"):
-            verify.read_package(path)
+            read_package(path)
 
 
 def test_a_name_that_is_longer_than_any() -> None:
     with pytest.raises(WebnormError, match=r"manifest.json: cannot be read: File name too long$"):
-        verify.read_package(Path("x" * 5000))
+        read_package(Path("x" * 5000))
 
 
 def test_a_folder_that_may_not_be_read(folder: Path) -> None:
@@ -347,7 +348,7 @@ def test_a_folder_that_may_not_be_read(folder: Path) -> None:
         pytest.skip("root may read everything")
     folder.chmod(0)
     with pytest.raises(WebnormError, match=r"manifest.json: cannot be read: Permission denied$"):
-        verify.read_package(folder)
+        read_package(folder)
     folder.chmod(0o755)
 
 
@@ -361,7 +362,7 @@ def test_a_page_is_given_nothing_from_outside(folder: Path) -> None:
 
 
 def test_a_whole_package_is_read(folder: Path) -> None:
-    package = verify.read_package(folder)
+    package = read_package(folder)
     assert package.texts == {"first": SHADER, "second": f"// The second.\n{SHADER}"}
 
 
@@ -395,12 +396,12 @@ def test_a_shader_that_chrome_refuses(old: str, new: str, said: str, tmp_path: P
 def test_limits_and_features_of_the_manifest_are_granted(tmp_path: Path) -> None:
     shader = "enable subgroups;\n" + SHADER.replace("64", "512").replace("2.0 *", "subgroupAdd(1.0) *")
     folder = write(tmp_path / "package", shader=shader)
-    assert [refused.name for refused in verify.refused_by_tint(verify.read_package(folder))] == ["first"]
+    assert [refused.name for refused in verify.refused_by_tint(read_package(folder))] == ["first"]
     change("manifest.json", '"features": []', '"features": ["subgroups"]')(folder)
-    assert [refused.name for refused in verify.refused_by_tint(verify.read_package(folder))] == ["first"]
+    assert [refused.name for refused in verify.refused_by_tint(read_package(folder))] == ["first"]
     limits = '"limits": {"maxComputeWorkgroupSizeX": 512, "maxComputeInvocationsPerWorkgroup": '
     change("manifest.json", '"limits": {"maxComputeInvocationsPerWorkgroup": 64', f"{limits}512")(folder)
-    assert verify.refused_by_tint(verify.read_package(folder)) == ()
+    assert verify.refused_by_tint(read_package(folder)) == ()
 
 
 def test_a_package_that_tint_refuses_is_not_opened(tmp_path: Path, browser: Browser) -> None:
@@ -418,7 +419,7 @@ def failed(reason: str) -> dict[str, Any]:
 
 
 def judged(folder: Path, data: Any) -> verify.Seen:
-    return verify.judged(verify.read_package(folder), Visit("a browser", data, ()))
+    return verify.judged(read_package(folder), Visit("a browser", data, ()))
 
 
 def test_a_right_package(folder: Path) -> None:
@@ -741,10 +742,10 @@ def test_without_a_browser_the_files_and_the_shaders_are_checked(
 
 def test_without_node_the_files_are_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert verify.read_package(folder).texts == {}
+    assert read_package(folder).texts == {}
     (folder / "index.js").write_text("export const texts = {};")
     with pytest.raises(WebnormError, match=r"index\.js: sha256 is"):
-        verify.read_package(folder)
+        read_package(folder)
 
 
 def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,14 +17,17 @@ from safetensors.numpy import save
 
 import webnorm
 from testbed import KERNELS, kernel_named
-from webnorm.gpu.device import BROWSER
-from webnorm.kernels.kernel import Kernel, default_variant
+from webnorm.choice.defaults import default_variant
+from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.traits import BROWSER
 from webnorm.lab import accuracy
 from webnorm.lab.accuracy import Accuracy, assess, rounded_to, tolerance
 from webnorm.norms import reference
-from webnorm.norms.corpus import CASES, OPTION_CASES, Case, problems
+from webnorm.norms.case import Case, problems
+from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, make_inputs
+from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
 from webnorm.norms.reference import Answer, Answers, Float64Array
 from webnorm.web import vectors

@@ -11,11 +11,11 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from webnorm.calls import session
-from webnorm.errors import WebnormError, shown
+from webnorm.errors import WebnormError, one_line, shown
+from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import write
+from webnorm.gpu.pool import BufferPool
 from webnorm.norms.problem import DTYPE_NAMES, DTYPES, Array
-from webnorm.printable import one_line
 
 # What is read at a time: copying it takes milliseconds, the wait a fraction of one, and no large array lies
 # in memory twice. Any WebGPU device has a buffer of that size.
@@ -31,7 +31,7 @@ class Storage:
 
     __slots__ = ("__weakref__", "buffer")
 
-    def __init__(self, pool: session.BufferPool, device: Device, buffer: Any) -> None:
+    def __init__(self, pool: BufferPool, device: Device, buffer: Any) -> None:
         self.buffer = buffer
         pool.lend(self, device.gate, buffer)
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from webnorm.calls import session
 from webnorm.calls.arrays import GpuArray, Storage, read
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, one_line
+from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Schedule, write
+from webnorm.gpu.pool import BufferPool
+from webnorm.gpu.schedule import Schedule
 from webnorm.norms.ops import Op, Tensor
 from webnorm.norms.problem import DTYPES, Array, Problem
-from webnorm.printable import one_line
 
 AnyArray = Array | GpuArray
 
@@ -102,7 +103,7 @@ def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device 
 class _Loan:
     """Buffers that a call takes from a pool and gives back in the end."""
 
-    def __init__(self, pool: session.BufferPool, device: Device) -> None:
+    def __init__(self, pool: BufferPool, device: Device) -> None:
         self.pool, self.device = pool, device
         self.taken: list[Any] = []
 

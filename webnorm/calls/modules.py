@@ -12,10 +12,9 @@ import numpy as np
 from webnorm.calls import arguments, functional
 from webnorm.calls.arrays import GpuArray, check_device, check_kind, dtype_text
 from webnorm.calls.call import AnyArray
-from webnorm.errors import WebnormError, shown, unknown
+from webnorm.errors import WebnormError, one_line, shown, unknown
 from webnorm.gpu.device import Device
 from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Array
-from webnorm.printable import one_line
 
 
 @dataclass(frozen=True)

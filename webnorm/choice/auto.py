@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from webnorm.choice.defaults import best_variant
 from webnorm.choice.tuning import Choice, Tuning
 from webnorm.errors import WebnormError
-from webnorm.gpu.device import Traits
-from webnorm.kernels.kernel import Kernel, Variant, best_variant
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import Op
 from webnorm.norms.problem import Problem
 

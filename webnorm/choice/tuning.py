@@ -16,12 +16,12 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from webnorm import cache, files
+from webnorm import files
 from webnorm._version import __version__
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, shortened, unknown
+from webnorm.files import cache_folder
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.problem import DTYPES, Problem
-from webnorm.printable import shortened
 
 SCHEMA = 1
 PACKAGED = Path(__file__).parent / "tunings"
@@ -148,7 +148,7 @@ def path_of(platform: Platform) -> Path:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get("WEBNORM_TUNINGS") or cache.folder("tunings"))
+    return Path(os.environ.get("WEBNORM_TUNINGS") or cache_folder("tunings"))
 
 
 def _forgetting(path: Path) -> str:

@@ -26,15 +26,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from webnorm.choice.tuning import Platform, Tuning
-    from webnorm.gpu.device import AdapterInfo, Traits
-    from webnorm.kernels.kernel import Broken, Kernel
+    from webnorm.gpu.device import AdapterInfo
+    from webnorm.kernels.kernel import Kernel
+    from webnorm.kernels.library import Broken
     from webnorm.kernels.render import Shader
+    from webnorm.kernels.traits import Traits
     from webnorm.lab.results import Report, Result
     from webnorm.norms.ops import Op
     from webnorm.norms.presets import Task
     from webnorm.system import Mend
     from webnorm.web.browser import Visit
-    from webnorm.web.verify import Package
+    from webnorm.web.package import Package
 
 # Options for which - is standard output.
 _TO_STDOUT = ("--json", "--csv", "--markdown")
@@ -273,7 +275,7 @@ def _kernels(
     names: Sequence[str] | None, ops: Sequence[str], roots: Sequence[Path] | None
 ) -> tuple[list[Kernel], list[Kernel], list[Broken]]:
     """The kernels asked for, those of the copy that they are measured against, and what of both is broken."""
-    from webnorm.kernels.kernel import select_each
+    from webnorm.kernels.library import select_each
 
     found, broken = _survey(roots)
     chosen, failed = select_each(found, broken, names, ops)
@@ -288,7 +290,7 @@ def _but_auto(
     names: Sequence[str] | None, constant: Sequence[str] | None, all_constants: bool = False
 ) -> list[str] | None:
     """The names of kernels, None where no name was given; WebnormError for constants with auto alone."""
-    from webnorm.kernels.kernel import AUTO
+    from webnorm.kernels.library import AUTO
 
     if not names:
         return None
@@ -327,7 +329,7 @@ def _progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]
     """
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from webnorm.printable import one_line
+    from webnorm.errors import one_line
 
     console = _console(stderr=True)
     with Progress(
@@ -404,11 +406,11 @@ def _writing(
     report: Report, json: Path | None, csv: Path | None = None, markdown: Path | None = None
 ) -> tuple[list[Callable[[], object]], list[Callable[[], object]]]:
     """The steps that write the files asked for, and those that print what - asks for."""
-    from webnorm.lab import results
+    from webnorm.lab import result_files, tables
 
     files: list[Callable[[], object]] = []
     printed: list[Callable[[], object]] = []
-    for path, text in ((json, results.to_json), (csv, results.to_csv), (markdown, results.to_markdown)):
+    for path, text in ((json, result_files.to_json), (csv, tables.to_csv), (markdown, tables.to_markdown)):
         if path is not None and str(path) == "-":
             printed.append(partial(_emit_report, report, text))
         elif path is not None:
@@ -566,7 +568,7 @@ def list_kernels(
 
 
 def _survey(roots: Sequence[Path] | None) -> tuple[list[Kernel], list[Broken]]:
-    from webnorm.kernels.kernel import survey
+    from webnorm.kernels.library import survey
 
     return survey(roots or ())
 
@@ -615,10 +617,11 @@ def show(
 ) -> None:
     """The rendered WGSL of a kernel, for a problem, a target and constants."""
     from webnorm.choice.auto import choose
+    from webnorm.choice.defaults import chosen_variants
     from webnorm.cli import overview
-    from webnorm.gpu.device import BROWSER
-    from webnorm.kernels.kernel import AUTO, chosen_variants, select
+    from webnorm.kernels.library import AUTO, select
     from webnorm.kernels.render import TARGETS, render_shader
+    from webnorm.kernels.traits import BROWSER
     from webnorm.norms.problem import Problem
 
     if target not in TARGETS:
@@ -728,12 +731,13 @@ def check(
     from dataclasses import replace as changed
 
     from webnorm.cli import overview, report
-    from webnorm.kernels.kernel import AUTO
+    from webnorm.kernels.library import AUTO
     from webnorm.lab import check as checking
     from webnorm.lab.origin import origin_of
     from webnorm.lab.results import Report
     from webnorm.lab.worker import Worker
-    from webnorm.norms.corpus import Changes, whole_corpus
+    from webnorm.norms.case import Changes
+    from webnorm.norms.corpus import whole_corpus
 
     console = _console(stderr=str(json) == "-")
     seed = _drawn(seed)
@@ -911,7 +915,7 @@ def bench_command(
     from webnorm.cli import plot as plotting
     from webnorm.cli import report as show_report
     from webnorm.gpu import timing
-    from webnorm.kernels.kernel import AUTO
+    from webnorm.kernels.library import AUTO
     from webnorm.lab import bench
     from webnorm.lab import profile as profiling
     from webnorm.lab.origin import origin_of
@@ -1107,7 +1111,7 @@ def tune_command(
     from webnorm.choice import tuning
     from webnorm.cli import overview
     from webnorm.gpu.device import find_adapter
-    from webnorm.kernels.kernel import discover
+    from webnorm.kernels.library import discover
     from webnorm.lab import check, tune
     from webnorm.lab.worker import Worker
     from webnorm.norms import presets
@@ -1251,11 +1255,12 @@ def export_command(
     Example: webnorm export layer_norm --cols 768 --dtype float16 --out dist/ln, then webnorm verify dist/ln.
     """
     from webnorm.files import lies_in, same_place
-    from webnorm.web import export as exporting
+    from webnorm.web import folder, npm, site
+    from webnorm.web.request import request_for
 
     if out is None:
         raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
-    exporting.check_folder(out, force, lab=lab)
+    folder.check_folder(out, force, lab=lab)
     asked = [
         *(option or ()),
         *(["residual"] if residual else []),
@@ -1275,9 +1280,9 @@ def export_command(
         )
     with _progress("reading kernels") as update:
         if lab:
-            files = exporting.lab(tuple(wgsl or ()), update)
+            files = site.lab(tuple(wgsl or ()), update)
         else:
-            request = exporting.request_for(
+            request = request_for(
                 op,
                 tuple(n for text in cols or () for n in _integers(text, "--cols") or ()),
                 _option_pairs(asked, no_weight, no_bias),
@@ -1285,13 +1290,13 @@ def export_command(
                 tuple(wgsl or ()),
                 settings,
             )
-            files = exporting.package(request, update)
+            files = npm.package(request, update)
     for path in _kernel_files([kernel], wgsl):
         if lies_in(path, out) and any(same_place(path, out / one) for one in files):
             raise WebnormError(f"--out {out}: {path} is read, and would be written; expected another folder")
-    exporting.write(files, out)
-    say(exporting.farewell(files, out))
-    wrong = exporting.wrong(files)
+    folder.write(files, out)
+    say(folder.farewell(files, out))
+    wrong = folder.wrong(files)
     for line in wrong:
         complain(line)
     raise typer.Exit(WRONG if wrong else OK)
@@ -1333,6 +1338,7 @@ def verify_command(
     from webnorm.cli import report
     from webnorm.web import browser as browsing
     from webnorm.web import tint, verify
+    from webnorm.web.package import read_package
 
     # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
@@ -1344,7 +1350,7 @@ def verify_command(
     right = True
     try:
         with _progress("reading the files") as update:
-            package = verify.read_package(folder)
+            package = read_package(folder)
             _outputs({"--screenshot": screenshot}, package.paths)
             shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
             console.print(
@@ -1447,12 +1453,12 @@ def compare_command(
     webnorm bench --runs 5, or more on a busy machine.
     """
     from webnorm.cli.report import compare_table
-    from webnorm.lab import results
+    from webnorm.lab import result_files
     from webnorm.lab.compare import compare, objections
 
     if fail_slower is None and (fail_unclear or allow_missing):
         raise WebnormError("--fail-unclear and --allow-missing go with --fail-slower PERCENT")
-    verdicts = compare(results.read(old), results.read(new), any_device=any_device)
+    verdicts = compare(result_files.read(old), result_files.read(new), any_device=any_device)
     console = _console()
     console.print(compare_table(verdicts))
     if fail_slower is None:

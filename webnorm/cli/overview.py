@@ -11,20 +11,22 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from webnorm.choice.defaults import default_variant
 from webnorm.choice.tuning import Tuning
 from webnorm.cli.screen import plain
-from webnorm.errors import WebnormError
-from webnorm.gpu.device import AdapterInfo, Traits
-from webnorm.kernels.kernel import Kernel, default_variant, format_constants
+from webnorm.errors import WebnormError, one_line
+from webnorm.gpu.device import AdapterInfo
+from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import format_constants
 from webnorm.lab.cost import Cost
-from webnorm.lab.results import NOTHING, constants_text, device_text, percent_text
+from webnorm.lab.tables import NOTHING, constants_text, device_text, percent_text
 from webnorm.lab.tune import Tuned
-from webnorm.norms.corpus import Case
+from webnorm.norms.case import Case
 from webnorm.norms.ops import Op
 from webnorm.norms.presets import PRESETS
 from webnorm.norms.problem import Problem
-from webnorm.printable import one_line
 
 # The shape that `list` asks about; a kernel may still refuse longer rows.
 _ROWS, _COLS = 1024, 1024

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webnorm import system
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, one_line, shortened
 from webnorm.files import replacing
-from webnorm.lab.results import MOST_GBPS, Report, Result, best, shape, usable
+from webnorm.lab.ranking import best, shape
+from webnorm.lab.results import MOST_GBPS, Report, Result, usable
 from webnorm.norms.problem import Problem
-from webnorm.printable import one_line, shortened
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -14,27 +14,25 @@ from rich.table import Table
 from rich.text import Text
 
 from webnorm.cli.screen import plain
+from webnorm.errors import one_line, printable
 from webnorm.lab.compare import Drift, Verdicts
-from webnorm.lab.results import (
-    MOST_GBPS,
+from webnorm.lab.ranking import best, by_problem, verdict
+from webnorm.lab.results import MOST_GBPS, Result
+from webnorm.lab.tables import (
     NOTHING,
     NUMERIC,
-    Result,
-    best,
-    by_problem,
     constants_text,
     error_text,
     layout,
     notes,
     percent_text,
     time_text,
-    verdict,
 )
-from webnorm.printable import one_line, printable
 
 if TYPE_CHECKING:
+    from webnorm.web.package import Package
     from webnorm.web.tint import Verdict
-    from webnorm.web.verify import Package, Seen
+    from webnorm.web.verify import Seen
 
 # Broken where a narrow terminal needs it.
 _HEADINGS = {"% of copy": "% of\ncopy", "max abs error": "max abs\nerror"}

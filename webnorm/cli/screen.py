@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from webnorm.printable import one_line, printable
+from webnorm.errors import one_line, printable
 
 
 def plain(text: str, style: str = "") -> Text:

@@ -7,8 +7,7 @@ import os
 import sys
 from typing import TextIO
 
-from webnorm.errors import WebnormError
-from webnorm.printable import MOST, one_line, printable, shortened
+from webnorm.errors import MOST, WebnormError, one_line, printable, shortened
 
 
 def say(text: str) -> None:

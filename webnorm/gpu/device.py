@@ -15,8 +15,9 @@ from weakref import WeakSet
 
 import numpy as np
 
-from webnorm.errors import WebnormError, shown, unknown
-from webnorm.printable import one_line
+from webnorm.errors import WebnormError, one_line, shown, unknown
+from webnorm.gpu.probes import probe_subgroup_size, probe_timestamps
+from webnorm.kernels.traits import Traits
 
 # wgpu complains on stderr when this is unset, although nothing here opens a window.
 if "XDG_RUNTIME_DIR" not in os.environ:
@@ -36,40 +37,11 @@ _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
 # The adapter to use where no one names another: for tests, and for programs that have no option for it.
 ADAPTER_VARIABLE = "WEBNORM_ADAPTER"
-
 # Buffers that shaders work on, and that can be copied from and to.
 STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 # For what belongs to no device yet: listing adapters and opening.
 opening = Gate(shuts=False)
-
-
-@dataclass(frozen=True)
-class Traits:
-    """What of an adapter decides which variants run on it and which constants are the default.
-
-    `features` has WebGPU's names, `max_invocations` counts them per workgroup, `workgroup_storage`
-    is in bytes, and `software` tells an adapter that is a program on the CPU.
-    """
-
-    features: frozenset[str]
-    max_invocations: int
-    workgroup_storage: int
-    software: bool
-
-    def names(self) -> dict[str, int]:
-        """The adapter's part of the names in a kernel header."""
-        return {
-            "max_invocations": self.max_invocations,
-            "workgroup_storage": self.workgroup_storage,
-            "software": int(self.software),
-            "has_subgroups": int("subgroups" in self.features),
-            "has_f16": int("shader-f16" in self.features),
-        }
-
-
-# The limits that a page gets without asking (WebGPU, "Limits"), and subgroups where it asks for them.
-BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storage=16384, software=False)
 
 
 def _traits(features: frozenset[str], limits: Mapping[str, int], adapter_type: str) -> Traits:
@@ -239,7 +211,7 @@ class Device:
     def timestamps(self) -> bool:
         """Whether timestamp queries work: the feature is there and two of them differ."""
         with self.gate:
-            return _TIMESTAMPS in self.handle.features and _probe_timestamps(self.handle)
+            return _TIMESTAMPS in self.handle.features and probe_timestamps(self.handle)
 
     @cached_property
     def timestamp_period(self) -> float:
@@ -253,7 +225,7 @@ class Device:
     def subgroup_size(self) -> int | None:
         """Invocations per subgroup, read from a shader that ran; None without subgroups."""
         with self.gate:
-            return _probe_subgroup_size(self.handle) if "subgroups" in self.traits.features else None
+            return probe_subgroup_size(self.handle) if "subgroups" in self.traits.features else None
 
     @property
     def memory(self) -> int | None:
@@ -384,58 +356,3 @@ def _poll_only_when_asked(handle: Any) -> None:
     if hasattr(poller, "_poll_func") and hasattr(poller, "_token_ids"):
         poll, waiting = poller._poll_func, poller._token_ids
         poller._poll_func = lambda block: poll(block) if waiting else None
-
-
-_SUBGROUP_PROBE = """
-@group(0) @binding(0) var<storage, read_write> sizes: array<u32>;
-@compute @workgroup_size(128)
-fn main(@builtin(local_invocation_index) index: u32, @builtin(subgroup_size) size: u32) {
-    sizes[index] = size;
-}
-"""
-
-
-def _probe_subgroup_size(handle: Any) -> int:
-    return int(_words_of(handle, _SUBGROUP_PROBE, 128)[0])
-
-
-def _words_of(
-    handle: Any, text: str, count: int, workgroups: int = 1
-) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """The buffer of `count` words, the only one of a shader, once that has run."""
-    buffer = handle.create_buffer(size=4 * count, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
-    module = handle.create_shader_module(code=text)
-    pipeline = handle.create_compute_pipeline(
-        layout="auto", compute={"module": module, "entry_point": "main"}
-    )
-    group = handle.create_bind_group(
-        layout=pipeline.get_bind_group_layout(0),
-        entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": 4 * count}}],
-    )
-    encoder = handle.create_command_encoder()
-    compute = encoder.begin_compute_pass()
-    compute.set_pipeline(pipeline)
-    compute.set_bind_group(0, group)
-    compute.dispatch_workgroups(workgroups)
-    compute.end()
-    handle.queue.submit([encoder.finish()])
-    return np.frombuffer(handle.queue.read_buffer(buffer), np.uint32)
-
-
-def _probe_timestamps(handle: Any) -> bool:
-    """Two queries around an empty pass: some drivers have the feature and write zeros."""
-    queries = handle.create_query_set(type="timestamp", count=2)
-    buffer = handle.create_buffer(size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
-    encoder = handle.create_command_encoder()
-    compute = encoder.begin_compute_pass(
-        timestamp_writes={
-            "query_set": queries,
-            "beginning_of_pass_write_index": 0,
-            "end_of_pass_write_index": 1,
-        }
-    )
-    compute.end()
-    encoder.resolve_query_set(queries, 0, 2, buffer, 0)
-    handle.queue.submit([encoder.finish()])
-    begin, end = np.frombuffer(handle.queue.read_buffer(buffer), np.uint64)
-    return bool(begin > 0 and end >= begin)

@@ -17,8 +17,7 @@ from typing import Any
 
 import wgpu
 
-from webnorm.errors import WebnormError
-from webnorm.printable import one_line
+from webnorm.errors import WebnormError, one_line
 
 _FORKED = (
     "this process was forked from one that uses the GPU, and cannot use it; "
@@ -28,7 +27,6 @@ _INTERRUPTED = "the device was interrupted at work; expected another from webnor
 _LOST = "the device is lost; expected another from webnorm.open_device"
 # How often someone who waits for another thread looks for an interrupt.
 _LOOK_S = 0.05
-
 # Without `signal`'s wrappers, which take ten times as long: they make an enum of what they hand back.
 _signal: Any = sys.modules.get("_signal", signal)
 

@@ -17,7 +17,6 @@ Method = Literal["timestamp", "wall clock"]
 # What a sampler gives: it waits for the sample that is under way, and returns nanoseconds per dispatch.
 Reading = Callable[[], float]
 Sampler = Callable[[], Reading]
-
 # Between p20 and p80 lie 60 % of the samples. A quiet GPU keeps them within 2 % of the median; past 20 %
 # something else was running.
 NOISY_SPREAD = 0.2

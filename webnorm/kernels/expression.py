@@ -23,7 +23,6 @@ from webnorm.errors import WebnormError
 from webnorm.kernels.sources import one_line
 
 Tree = int | str | list[Any]
-
 # Four times what webnorm's own headers need, and more.
 MOST_TEXT, MOST_PARTS, MOST_DEPTH = 2000, 400, 50
 # No count that a problem or an adapter has comes near.

@@ -12,19 +12,21 @@ from typing import Any, Literal
 
 from webnorm.errors import WebnormError, check_kind, shown, unknown
 from webnorm.files import resolved
-from webnorm.gpu.device import Traits
 from webnorm.kernels import confined, expression, templates
 from webnorm.kernels.diagnostics import read_report
-from webnorm.kernels.kernel import Per, Variant, home, wgsl_root
+from webnorm.kernels.header import home
+from webnorm.kernels.kernel import Per
+from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.sources import Stamp, one_line, stamp
 from webnorm.kernels.templates import Binding as Binding
 from webnorm.kernels.templates import Rendering, View
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import Tensor
 from webnorm.norms.problem import DTYPES, Problem
 
 Target = Literal["native", "browser"]
 TARGETS: tuple[Target, ...] = ("native", "browser")
-
 # Storage buffers that WebGPU grants every pass ("Limits", maxStorageBuffersPerShaderStage).
 MOST_BUFFERS = 8
 # Floats of a scratch buffer's record: no binding holds more.

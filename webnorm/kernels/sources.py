@@ -19,7 +19,6 @@ FORBIDDEN = re.compile(
 )
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
 _LONGEST_MESSAGE = 600
-
 # What tells a file from itself at another time: device, number, when it was written, size; None without one.
 Stamp = tuple[int, int, int, int] | None
 

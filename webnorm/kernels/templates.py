@@ -25,6 +25,7 @@ from jinja2.lexer import Token, TokenStream
 from jinja2.sandbox import SandboxedEnvironment
 
 from webnorm.errors import WebnormError
+from webnorm.kernels.bounds import too_deep, workgroup_bytes
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.sources import (
     FORBIDDEN,
@@ -36,14 +37,12 @@ from webnorm.kernels.sources import (
     stamp,
     without_header,
 )
-from webnorm.kernels.tokens import Unwatchable, without_comments
 
 # Of a rendered text, in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
 # With the markers.
 _MOST_MARKED = 4 * MOST_TEXT
 _MOST_NAME = 255
-
 # A marker stands before each line of template text and is taken out again after rendering. The two
 # characters are noncharacters of Unicode: no file of a kernel holds them.
 _MARK_OPEN, _MARK_CLOSE = "\ufdd0", "\ufdd1"
@@ -262,12 +261,12 @@ def render(request: Request) -> Rendering:
         if found:
             file, line = origins[text.count("\n", 0, found.start())]
             raise WebnormError(f"{file or place}:{line}: the rendered text holds {code_point(found[0])}")
-        too_deep = _too_deep(text)
-        if too_deep:
-            line, what = too_deep
+        found_deep = too_deep(text)
+        if found_deep:
+            line, what = found_deep
             file, number = origins[line]
             raise WebnormError(f"{file or place}:{number}: {what}")
-        used = _workgroup_bytes(text, request.entry_points)
+        used = workgroup_bytes(text, request.entry_points)
     except WebnormError:
         raise
     except TemplateSyntaxError as error:
@@ -343,85 +342,3 @@ def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, in
         lines.pop()
         origins.pop()
     return "\n".join(lines) + "\n", tuple((loader.shown[file], number) for file, number in origins)
-
-
-_WORKGROUP_VARIABLE = re.compile(
-    r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*(?:array\s*<\s*([\w<>]+?)\s*,\s*(\d{1,12})u?\s*>|([\w<>]+))\s*;"
-)
-_ALIAS = re.compile(r"alias\s+(\w+)\s*=\s*([\w<>]+)\s*;")
-_FUNCTION = re.compile(r"^fn\s+(\w+)", re.MULTILINE)
-_TYPE_BYTES = {"vec2<f32>": 8, "vec3<f32>": 16, "vec4<f32>": 16}
-
-
-def _workgroup_bytes(text: str, entry_points: Iterable[str]) -> int:
-    """Bytes of workgroup memory of the entry point that uses most, as WebGPU counts them.
-
-    Each variable is rounded up to 16; WGSL lays a vec3 out as a vec4.
-    """
-    aliases = dict(_ALIAS.findall(text))
-    sizes: dict[str, int] = {}
-    for name, element, count, single in _WORKGROUP_VARIABLE.findall(text):
-        size = _TYPE_BYTES.get(aliases.get(element or single, element or single), 4) * int(count or 1)
-        sizes[name] = -(-size // 16) * 16
-    functions = _FUNCTION.split(_WORKGROUP_VARIABLE.sub("", text))
-    words = {
-        name: set(re.findall(r"\w+", body))
-        for name, body in zip(functions[1::2], functions[2::2], strict=True)
-    }
-
-    def used(entry: str) -> set[str]:
-        seen, waiting = set[str](), [entry]
-        while waiting:
-            name = waiting.pop()
-            if name not in seen:
-                seen.add(name)
-                waiting += words.get(name, set()) - seen
-        return seen
-
-    return max((sum(sizes.get(name, 0) for name in used(entry)) for entry in entry_points), default=0)
-
-
-# Compilers descend into what is nested, one call for each level and operator, until their stack is full.
-_MOST_NESTED, _MOST_OPERATORS = 200, 2000
-_NESTING = re.compile(r"[([{]|\}\s*else\b|[)\]}]|[;,]|[-+*/%&|^<>!~=.]")
-
-
-def _too_deep(text: str) -> tuple[int, str] | None:
-    """The line, from 0 on, of what a compiler may not survive, and what it is."""
-    try:
-        code = without_comments(text)
-    except Unwatchable:
-        # No compiler gets past a comment without an end.
-        return None
-    # For each open bracket the operators of the statement, or the argument, that is being read, with those in
-    # brackets that closed since it began; and the most that an argument before it has.
-    counts, most = [0], [0]
-
-    def close() -> int:
-        return max(counts.pop(), most.pop()) if len(counts) > 1 else 0
-
-    for found in _NESTING.finditer(code):
-        mark = found[0]
-        if mark in "([{":
-            counts.append(0)
-            most.append(0)
-        elif mark == ",":
-            most[-1] = max(most[-1], counts[-1])
-            counts[-1] = 0
-        elif mark == ";":
-            counts[-1] = most[-1] = 0
-        elif mark in ")]":
-            inner = close()
-            counts[-1] += inner
-        elif mark == "}":
-            close()
-            counts[-1] = 0
-        else:
-            if mark.startswith("}"):
-                close()
-            counts[-1] += 1
-        if len(counts) > _MOST_NESTED:
-            return code.count("\n", 0, found.start()), f"more than {_MOST_NESTED} brackets in each other"
-        if counts[-1] > _MOST_OPERATORS:
-            return code.count("\n", 0, found.start()), f"more than {_MOST_OPERATORS} operators in a row"
-    return None

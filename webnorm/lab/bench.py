@@ -12,15 +12,19 @@ from typing import Any
 import numpy as np
 
 from webnorm.choice import auto
+from webnorm.choice.defaults import chosen_variants, each_chosen
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
-from webnorm.gpu.device import Traits
-from webnorm.kernels.kernel import Broken, Kernel, Variant, chosen_variants, each_chosen
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import Broken
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
 from webnorm.lab import lab, runs
 from webnorm.lab.board import LARGEST_CACHE
 from webnorm.lab.proof import SUSPICIOUS_PERCENT
-from webnorm.lab.results import Calls, Result, best
+from webnorm.lab.ranking import best
+from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import blank_result, declared, unreadable, with_samples
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.ops import Op, plain

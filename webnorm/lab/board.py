@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 
 from webnorm.errors import WebnormError
+from webnorm.gpu.buffers import Inputs, Outputs
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Inputs, Outputs, Plan, create_module, create_pipelines
+from webnorm.gpu.pipelines import create_module, create_pipelines
+from webnorm.gpu.plan import Plan
 from webnorm.gpu.stopwatch import Turns
-from webnorm.kernels.kernel import Variant
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy, assess
 from webnorm.lab.results import Calls
 from webnorm.lab.sameness import Sameness
 from webnorm.lab.spoil import Remembered, Spoil, Spoiler, of_outputs, of_scratch, spoiler_of
-from webnorm.norms.corpus import Narrow
+from webnorm.norms.case import Narrow
 from webnorm.norms.ops import OPS, plain
 from webnorm.norms.parts import in_parts
 from webnorm.norms.problem import Array, Problem

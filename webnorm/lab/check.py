@@ -9,16 +9,20 @@ from functools import cached_property
 from pathlib import Path
 
 from webnorm.choice.auto import choose
+from webnorm.choice.defaults import each_chosen
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError, unknown
-from webnorm.gpu.device import Traits
-from webnorm.kernels.kernel import Broken, Kernel, Variant, each_chosen
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import Broken
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
 from webnorm.lab import lab
 from webnorm.lab.npy import read_rows
 from webnorm.lab.results import Result
 from webnorm.lab.trial import blank_result, declared, unreadable
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
-from webnorm.norms.corpus import CASES, Case, Changes, problems
+from webnorm.norms.case import Case, Changes, problems
+from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.problem import STORAGE, Options, Problem
 

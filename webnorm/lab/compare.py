@@ -12,7 +12,8 @@ import numpy as np
 
 from webnorm.errors import WebnormError
 from webnorm.lab import runs
-from webnorm.lab.results import Report, Result, shape
+from webnorm.lab.ranking import shape
+from webnorm.lab.results import Report, Result
 from webnorm.norms.problem import Array, Problem
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]

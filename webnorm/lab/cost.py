@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from webnorm.gpu.buffers import Inputs, Outputs
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Inputs, Outputs, Plan, compile_shader
-from webnorm.kernels.kernel import Variant
+from webnorm.gpu.pipelines import compile_shader
+from webnorm.gpu.plan import Plan
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.variants import Variant
 from webnorm.lab.lab import VariantSpec
 from webnorm.norms.ops import make_inputs, plain
 from webnorm.norms.problem import Problem

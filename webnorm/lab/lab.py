@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.gpu import timing
+from webnorm.gpu.buffers import check_memory, check_reference
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Plan, check_memory, check_reference
+from webnorm.gpu.plan import Plan
 from webnorm.gpu.stopwatch import Stopwatch
-from webnorm.kernels.kernel import Broken, Variant, load
+from webnorm.kernels.header import load
+from webnorm.kernels.library import Broken
+from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board, Golden
 from webnorm.lab.proof import Running, ends, faster_than_copying, proved, sampler, usual_extra, yardstick
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import broken, told, try_variant, unreadable, with_samples
-from webnorm.norms.corpus import Narrow
+from webnorm.norms.case import Narrow
 from webnorm.norms.ops import OPS, make_inputs
 from webnorm.norms.problem import Array, Problem
 

@@ -13,11 +13,12 @@ from webnorm.calls.arrays import GpuArray, read
 from webnorm.calls.call import compute
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
+from webnorm.gpu.buffers import buffer_bytes, check_memory, write
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import buffer_bytes, check_memory, write
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
-from webnorm.kernels.kernel import discover
-from webnorm.lab.results import Result, best
+from webnorm.kernels.library import discover
+from webnorm.lab.ranking import best
+from webnorm.lab.results import Result
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Problem

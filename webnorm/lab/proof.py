@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from webnorm.choice.defaults import default_variant
 from webnorm.gpu import timing
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.stopwatch import Stopwatch
-from webnorm.kernels.kernel import default_variant, load, wgsl_root
+from webnorm.kernels.header import load
+from webnorm.kernels.library import wgsl_root
 from webnorm.lab import runs
 from webnorm.lab.board import Board, Golden
 from webnorm.lab.results import Result

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from webnorm.gpu.buffers import Inputs, Outputs, write
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Inputs, Outputs, Plan, compile_shader, write
-from webnorm.kernels.kernel import Variant
+from webnorm.gpu.pipelines import compile_shader
+from webnorm.gpu.plan import Plan
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.tokens import Unwatchable
+from webnorm.kernels.variants import Variant
 from webnorm.lab.spoil import of_outputs, of_scratch, spoiler_of
 from webnorm.lab.watched import HEAD, Watched
 from webnorm.norms.problem import Array, Problem

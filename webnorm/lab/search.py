@@ -17,12 +17,13 @@ import wgpu
 
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
+from webnorm.gpu.buffers import check_memory, check_reference
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import check_memory, check_reference
 from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.diagnostics import read_report
-from webnorm.kernels.kernel import Variant, load
+from webnorm.kernels.header import load
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.variants import Variant
 from webnorm.lab import lab
 from webnorm.lab.board import Board
 from webnorm.lab.proof import yardstick

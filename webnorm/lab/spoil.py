@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import wgpu
 
+from webnorm.gpu.buffers import Outputs
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Outputs, Plan
+from webnorm.gpu.plan import Plan
 from webnorm.norms.problem import DTYPES, Array
 
 _INVOCATIONS = 256

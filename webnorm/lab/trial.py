@@ -11,9 +11,12 @@ import wgpu
 
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
-from webnorm.gpu.plan import CannotSlice, Plan
+from webnorm.gpu.plan import Plan
+from webnorm.gpu.slices import CannotSlice
 from webnorm.kernels.diagnostics import read_report
-from webnorm.kernels.kernel import Broken, Kernel, Variant
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import Broken
+from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy
 from webnorm.lab.board import Board, Golden
 from webnorm.lab.races import race

@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from webnorm.choice import auto
+from webnorm.choice.defaults import fitting_variant
 from webnorm.choice.tuning import LARGE_BYTES, Choice
 from webnorm.gpu import timing
-from webnorm.gpu.device import Traits
 from webnorm.kernels import expression
-from webnorm.kernels.kernel import Kernel, Variant, fitting_variant, runnable_variants
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.lab import bench, lab, runs, search
-from webnorm.lab.results import Result, best
+from webnorm.lab.ranking import best
+from webnorm.lab.results import Result
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms import ops
 from webnorm.norms.presets import Preset, Task, check_rows, quick_tasks, tasks

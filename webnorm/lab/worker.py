@@ -26,10 +26,9 @@ from multiprocessing import process, spawn
 from pathlib import Path
 from typing import IO, Any
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, one_line
 from webnorm.lab.channel import Channel, Closed, Silent
 from webnorm.norms.parts import tell
-from webnorm.printable import one_line
 
 TIME_LIMIT_S = 60.0
 # A child whose end of the channel is closed has so long to end by itself.

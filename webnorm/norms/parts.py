@@ -17,7 +17,6 @@ import numpy.typing as npt
 _PART_BYTES = 1 << 19
 # Elements of one stream of random numbers.
 _STREAM_ELEMENTS = 1 << 20
-
 Part = TypeVar("Part")
 
 

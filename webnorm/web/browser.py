@@ -37,7 +37,6 @@ PAGE = "verify.html"
 # How much later a browser is killed that lets its limit pass, or does not end when it is told to.
 _GRACE_S = 5.0
 _GLANCE_MS = 250.0
-
 # Names on the PATH, then where macOS and Windows install; all of them speak Chrome's debugging protocol.
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "msedge")
 _PLACES = (

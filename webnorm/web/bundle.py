@@ -10,18 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from webnorm._version import __version__
+from webnorm.choice.defaults import best_variant, fitting_variant
 from webnorm.errors import WebnormError
-from webnorm.gpu.device import BROWSER, Traits
 from webnorm.kernels import expression
-from webnorm.kernels.kernel import (
-    SOFTWARE_ITERATIONS,
-    Kernel,
-    Variant,
-    best_variant,
-    fitting_variant,
-    format_constants,
-)
+from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import MOST_BUFFERS, Binding, Shader, Step, render_shader
+from webnorm.kernels.traits import BROWSER, Traits
+from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant, format_constants
 from webnorm.norms.ops import Op, Tensor
 from webnorm.norms.problem import Problem
 
@@ -45,7 +40,6 @@ CLASSES: dict[str, Traits] = {
 
 # The lab compares kernels of which some need subgroups, on software adapters too.
 LAB_CLASSES: dict[str, Traits] = {"software-subgroups": replace(BROWSER, software=True), **CLASSES}
-
 Chooser = Callable[[Problem, Traits], tuple[Variant | None, str]]
 
 

@@ -10,8 +10,10 @@ from typing import Any
 import wgpu
 
 from webnorm.errors import WebnormError
+from webnorm.gpu.buffers import Inputs, Outputs
 from webnorm.gpu.device import Device
-from webnorm.gpu.plan import Inputs, Outputs, Pipeline, Plan, compile_shader
+from webnorm.gpu.pipelines import Pipeline, compile_shader
+from webnorm.gpu.plan import Plan
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.render import Shader
 from webnorm.lab.accuracy import Accuracy, assess

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from webnorm import cache
 from webnorm.errors import WebnormError
+from webnorm.files import cache_folder
 from webnorm.system import Mend
 
 # Its Tint and Dawn agreed with Chromium 156 on every construct tried. Each version has a folder of its own.
 WEBGPU = "0.6.2"
-
 # 168 shaders take 0.1 s and node's start 0.2 s; the rest is room for a busy machine.
 TIME_LIMIT_S = 120.0
-
 ASSETS = Path(__file__).parent / "assets"
 _OFF = re.compile(r"diagnostic\s*\(\s*off\b")
 
@@ -100,7 +98,7 @@ def mend() -> Mend | None:
 
 def folder() -> Path:
     """Where npm puts the package."""
-    return cache.folder(f"webgpu-{WEBGPU}")
+    return cache_folder(f"webgpu-{WEBGPU}")
 
 
 def check(sources: Sequence[Source]) -> list[Verdict]:

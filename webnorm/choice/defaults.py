@@ -1,0 +1,131 @@
+"""Which kernel and which constants run where nobody named them: the rules' choice, else the header's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from webnorm.choice import rules
+from webnorm.errors import WebnormError
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import Broken
+from webnorm.kernels.names import problem_names
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant, check_kinds, runnable_variants
+from webnorm.norms.ops import Op
+from webnorm.norms.problem import Problem
+
+
+def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
+    """The variant for a kernel that nobody gave constants: what the rules name first of what the adapter can
+    run, with the header's `default` table for the rest.
+    """
+    check_kinds(kernel, problem, traits)
+    values = {**problem_names(problem), **traits.names()}
+    for chosen in rules.constants(kernel.op.name, kernel.name, values):
+        if all(value in kernel.tune.get(axis, ()) for axis, value in chosen.items()):
+            variant = _with_defaults(kernel, problem, values, chosen)
+            if variant.refusal(problem, traits) is None:
+                return variant
+    return _with_defaults(kernel, problem, values, {})
+
+
+def _with_defaults(
+    kernel: Kernel, problem: Problem, values: Mapping[str, int], chosen: Mapping[str, int]
+) -> Variant:
+    constants: dict[str, int] = {}
+    for axis in kernel.tune:
+        if axis in chosen:
+            constants[axis] = chosen[axis]
+            continue
+        constants[axis] = kernel.value(f"default {axis}", kernel.default[axis], {**values, **constants})
+        if constants[axis] not in kernel.tune[axis]:
+            raise WebnormError(
+                f"{kernel.path}: default {axis} is {constants[axis]} for {problem}; "
+                f"expected one of {list(kernel.tune[axis])}"
+            )
+    return Variant(kernel, constants)
+
+
+def fitting_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
+    """The default variant if it can run the problem on such an adapter, else the reason why it cannot."""
+    variant = default_variant(kernel, problem, traits)
+    refusal = variant.refusal(problem, traits)
+    return (variant, "") if refusal is None else (None, refusal)
+
+
+def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
+    """The default variant of the stable kernel that the rules, or else the headers, prefer of those that can
+    run the problem.
+
+    Without one, the reason why the least preferred cannot. A kernel whose header has no sense for the problem
+    cannot.
+    """
+    refusal = "every kernel is unstable"
+    names = {**problem_names(problem), **traits.names()}
+
+    def place(kernel: Kernel) -> tuple[int, int]:
+        order = rules.order(kernel.op.name, names)
+        first = order.index(kernel.name) if kernel.name in order else len(order)
+        try:
+            return first, -kernel.value("preference", kernel.preference, names)
+        except WebnormError:
+            return len(order) + 1, 0
+
+    for kernel in sorted(kernels, key=place):
+        if kernel.unstable is None:
+            kernel.op.check(problem)
+            try:
+                variant, refusal = fitting_variant(kernel, problem, traits)
+            except WebnormError as error:
+                variant, refusal = None, str(error)
+            if variant is not None:
+                return variant, ""
+    return None, refusal
+
+
+def chosen_variants(
+    kernel: Kernel, problem: Problem, traits: Traits, chosen: Mapping[str, Sequence[int]], every: bool = False
+) -> list[Variant]:
+    """The variants to run: every admitted point, or the default with some axes chosen by the user.
+
+    Raises WebnormError for a value that is not on its axis. Axes that this kernel lacks are ignored,
+    since one choice is made for many kernels. Points a rule refuses are left out when there are several.
+    """
+    for axis, values in chosen.items():
+        for value in values:
+            if axis in kernel.tune and value not in kernel.tune[axis]:
+                raise WebnormError(
+                    f"{axis} is {value} for kernel {kernel.label}; expected one of {list(kernel.tune[axis])}"
+                )
+    default = default_variant(kernel, problem, traits)
+    axes = {
+        axis: chosen.get(axis, points if every else (default.constants[axis],))
+        for axis, points in kernel.tune.items()
+    }
+    first = Variant(kernel, {axis: values[0] for axis, values in axes.items()})
+    return list(runnable_variants(kernel, problem, traits, axes)) or [first]
+
+
+def each_chosen(
+    kernels: Sequence[Kernel],
+    op: Op,
+    problem: Problem,
+    traits: Traits,
+    chosen: Mapping[str, Sequence[int]],
+    every: bool = False,
+) -> tuple[list[Variant], list[Broken]]:
+    """`chosen_variants` of all kernels of an op, and those whose headers make no sense of the problem.
+
+    Raises WebnormError where somebody chose values, which may be what is wrong.
+    """
+    found: list[Variant] = []
+    broken: list[Broken] = []
+    for kernel in kernels:
+        if kernel.op is op:
+            try:
+                found += chosen_variants(kernel, problem, traits, chosen, every)
+            except WebnormError as error:
+                if chosen:
+                    raise
+                broken.append(Broken(op, kernel.name, kernel.path, str(error)))
+    return found, broken

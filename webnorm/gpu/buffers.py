@@ -1,0 +1,198 @@
+"""A problem's arrays on a device, in guarded buffers, and how much memory that takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device, machine_memory
+from webnorm.norms.ops import Op, Tensor
+from webnorm.norms.problem import DTYPES, Array, Problem
+
+# A binding ends with a whole vec4: the last row's last load is one.
+ACCESS_BYTES = 16
+# Words inside the bound range behind every tensor. A write past the end lands there and is seen; a read
+# past the end of an input meets NaN. 64 words are four runs of a vec4 by the smallest subgroup.
+GUARD_WORDS = 64
+GUARD_BYTES = 4 * GUARD_WORDS
+# Quiet NaNs with a payload: outputs and their guards hold POISON before a run. The guards of inputs hold
+# other bits, since arithmetic hands a NaN's bits on: a kernel that ran past the ends of both would write
+# POISON over POISON.
+POISON = np.uint32(0x7FC0BEEF)
+INPUT_GUARD = np.uint32(0x7FC0F00D)
+_CHUNK_BYTES = 1 << 24
+
+
+def buffer_bytes(data_bytes: int) -> int:
+    """Bytes of a tensor's buffer: guard behind, and a whole number of vec4."""
+    return whole_accesses(data_bytes + GUARD_BYTES)
+
+
+def check_memory(problem: Problem, op: Op, device: Device, sets: int = 1) -> None:
+    """Raise WebnormError, before anything is allocated, for buffers that the device cannot hold."""
+    limit = device.limits["max-buffer-size"]
+    total = 0
+    for tensor in op.present(problem):
+        size = buffer_bytes(tensor.data_bytes(problem))
+        total += size * sets
+        if size > limit:
+            raise WebnormError(
+                f"{problem}: {tensor.name} takes {size} bytes; this device's largest buffer is {limit} bytes"
+            )
+    memory = device.memory
+    if memory is not None and total > memory:
+        raise WebnormError(
+            f"{problem}: the buffers take {total} bytes; this machine has {memory} bytes of memory"
+        )
+
+
+def check_reference(problem: Problem) -> None:
+    """Raise WebnormError, before anything is drawn, for float64 answers that this machine cannot hold."""
+    memory = machine_memory()
+    size = problem.rows * problem.cols * _REFERENCE_BYTES
+    if memory is not None and size > memory:
+        raise WebnormError(
+            f"{problem}: inputs and float64 answers take {size} bytes; this machine has {memory} bytes of "
+            "memory"
+        )
+
+
+# Of an element: x in float64 and as it is stored, an answer with its two sizes, and what came out, twice.
+_REFERENCE_BYTES = 40
+
+
+class Inputs:
+    """A problem's input arrays on the device, in one or more sets of buffers.
+
+    Several sets that are used in turn keep a GPU's cache from answering for its memory. Where there are
+    `others`, arrays of the same shapes, the second set and every second one from there on hold those, and the
+    sets are an even number.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        arrays: Mapping[str, Array],
+        sets: int = 1,
+        others: Mapping[str, Array] | None = None,
+    ) -> None:
+        self.device = device
+        self.sets = sets if others is None else sets + sets % 2
+        self.buffers: dict[str, list[Any]] = {}
+        for name, array in arrays.items():
+            firsts = [_upload(device, array)] + ([] if others is None else [_upload(device, others[name])])
+            copies = (self._copy_of(firsts[at % len(firsts)]) for at in range(len(firsts), self.sets))
+            self.buffers[name] = [*firsts, *copies]
+
+    def _copy_of(self, buffer: Any) -> Any:
+        copy = self.device.create_buffer(buffer.size)
+        encoder = self.device.handle.create_command_encoder()
+        encoder.copy_buffer_to_buffer(buffer, 0, copy, 0, buffer.size)
+        self.device.handle.queue.submit([encoder.finish()])
+        return copy
+
+
+class Outputs:
+    """Buffers that passes write, one per input set, shared by all plans of an op and problem.
+
+    `shared` are buffers of another op's outputs by name, which are taken where the size is the same.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        problem: Problem,
+        tensors: Iterable[Tensor],
+        sets: int = 1,
+        shared: Mapping[str, list[Any]] | None = None,
+    ) -> None:
+        self.device, self.problem, self.sets = device, problem, sets
+        self.tensors = {tensor.name: tensor for tensor in tensors}
+        self.buffers: dict[str, list[Any]] = {}
+        for name, tensor in self.tensors.items():
+            size = buffer_bytes(tensor.data_bytes(problem))
+            found = (shared or {}).get(name, [])
+            if found and found[0].size == size:
+                self.buffers[name] = found
+            else:
+                self.buffers[name] = [device.create_buffer(size) for _ in range(sets)]
+        largest = max(buffers[0].size for buffers in self.buffers.values())
+        self._pattern = device.create_buffer(min(largest, _CHUNK_BYTES))
+        fill(device, self._pattern, 0, POISON)
+        self.poison()
+
+    def poison(self) -> None:
+        """Fill every output, guard included, so that an element that is not written is seen."""
+        encoder = self.device.handle.create_command_encoder()
+        for buffers in self.buffers.values():
+            for buffer in buffers:
+                for at in range(0, buffer.size, self._pattern.size):
+                    size = min(self._pattern.size, buffer.size - at)
+                    encoder.copy_buffer_to_buffer(self._pattern, 0, buffer, at, size)
+        self.device.handle.queue.submit([encoder.finish()])
+
+    def read(self, name: str, index: int = 0) -> tuple[Array, bool]:
+        """An output of a set, and whether its guard words are untouched.
+
+        What is left of the last element's word is no one's.
+        """
+        tensor = self.tensors[name]
+        raw = np.frombuffer(self.device.handle.queue.read_buffer(self.buffers[name][index]), np.uint8)
+        guard = raw[math.ceil(tensor.data_bytes(self.problem) / 4) * 4 :]
+        return as_array(raw, tensor, self.problem), bool(np.all(guard.view(np.uint32) == POISON))
+
+    def sized(self, sets: Sequence[int]) -> list[tuple[list[Any], int]]:
+        """Every output's buffers of some sets, and its bytes without the guard."""
+        return [
+            ([self.buffers[name][at] for at in sets], tensor.data_bytes(self.problem))
+            for name, tensor in self.tensors.items()
+        ]
+
+    def read_all(self, index: int = 0) -> dict[str, tuple[Array, bool]]:
+        """Every output of a set, and whether its guard is untouched."""
+        return {name: self.read(name, index) for name in self.tensors}
+
+
+def as_array(raw: Array, tensor: Tensor, problem: Problem) -> Array:
+    """The bytes of a tensor's buffer as an array."""
+    data = raw[: tensor.data_bytes(problem)].view(DTYPES[tensor.dtype(problem)])
+    return data.reshape(tensor.shape(problem))
+
+
+def _upload(device: Device, array: Array) -> Any:
+    """A buffer with an array in it and a guard behind it."""
+    buffer = device.create_buffer(buffer_bytes(array.nbytes))
+    write(device, buffer, array)
+    fill(device, buffer, math.ceil(array.nbytes / 4) * 4, INPUT_GUARD)
+    return buffer
+
+
+def write(device: Device, buffer: Any, array: Array) -> None:
+    """Put an array at the beginning of a buffer."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    tail = data.size % 4
+    for begin in range(0, data.size - tail, _CHUNK_BYTES):
+        device.handle.queue.write_buffer(
+            buffer, begin, data[begin : min(begin + _CHUNK_BYTES, data.size - tail)]
+        )
+    if tail:
+        # Writes are of whole words.
+        word = np.zeros(4, np.uint8)
+        word[:tail] = data[-tail:]
+        device.handle.queue.write_buffer(buffer, data.size - tail, word)
+
+
+def fill(device: Device, buffer: Any, begin: int, word: np.uint32) -> None:
+    """Write a word over the rest of a buffer, piece by piece."""
+    pattern = np.full(min(buffer.size - begin, _CHUNK_BYTES) // 4, word, np.uint32)
+    for at in range(begin, buffer.size, _CHUNK_BYTES):
+        device.handle.queue.write_buffer(buffer, at, pattern[: (buffer.size - at) // 4])
+
+
+def whole_accesses(size: int) -> int:
+    """The bytes of whole vec4 that so many bytes take up."""
+    return math.ceil(size / ACCESS_BYTES) * ACCESS_BYTES

@@ -1,0 +1,79 @@
+"""Shaders compiled on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import wgpu
+
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.kernels.render import Shader, Step
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One pass, compiled, with its layout."""
+
+    step: Step
+    handle: Any
+    layout: Any
+
+
+def compile_shader(device: Device, shader: Shader, extra_bindings: int = 0) -> list[Pipeline]:
+    """Compile and create one compute pipeline per pass, with explicit layouts.
+
+    Raises WebnormError with the template's file and line for text that the compiler refuses, and for
+    more workgroup memory than the device has (which wgpu itself lets pass).
+    """
+    return create_pipelines(device, shader, create_module(device, shader), extra_bindings)
+
+
+def create_module(device: Device, shader: Shader) -> Any:
+    """The first half of `compile_shader`: wgpu's module, the text parsed and checked."""
+    if shader.workgroup_bytes > device.traits.workgroup_storage:
+        raise WebnormError(
+            f"{shader.variant} uses {shader.workgroup_bytes} bytes of workgroup memory; "
+            f"the limit is {device.traits.workgroup_storage}"
+        )
+    with _located(shader):
+        return device.handle.create_shader_module(code=shader.text)
+
+
+def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings: int = 0) -> list[Pipeline]:
+    """The second half of `compile_shader`: a pipeline per pass, for which the driver compiles."""
+    handle = device.handle
+    pipelines = []
+    with _located(shader):
+        for step in shader.steps:
+            layout = _bind_group_layout(device, shader, step, extra_bindings)
+            pipeline = handle.create_compute_pipeline(
+                layout=handle.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={"module": module, "entry_point": step.entry_point},
+            )
+            pipelines.append(Pipeline(step, pipeline, layout))
+    return pipelines
+
+
+@contextmanager
+def _located(shader: Shader) -> Iterator[None]:
+    """Turns what the compiler says into a WebnormError with the template's file and line."""
+    try:
+        yield
+    except wgpu.GPUError as error:
+        raise WebnormError(shader.located(str(error))) from error
+
+
+def _bind_group_layout(device: Device, shader: Shader, step: Step, extra_bindings: int) -> Any:
+    kinds = {"read": "read-only-storage", "read_write": "storage"}
+    types = {0: "uniform", **{binding.index: kinds[binding.access] for binding in step.bindings}}
+    types.update({len(shader.bindings) + 1 + extra: "storage" for extra in range(extra_bindings)})
+    return device.handle.create_bind_group_layout(
+        entries=[
+            {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+            for index, kind in types.items()
+        ]
+    )

@@ -1,0 +1,220 @@
+"""The dispatches of one problem with one shader, before there are buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import wgpu
+
+from webnorm.errors import WebnormError
+from webnorm.gpu.buffers import ACCESS_BYTES, buffer_bytes, whole_accesses
+from webnorm.gpu.device import Device
+from webnorm.gpu.pipelines import Pipeline
+from webnorm.gpu.slices import MOST_SLICES, CannotSlice, Slice, grid, narrowed, row_alignment, slices, window
+from webnorm.kernels.render import Binding, Shader
+from webnorm.norms.case import Narrow
+from webnorm.norms.problem import DTYPES, Problem
+
+
+@dataclass(frozen=True)
+class Place:
+    """The bytes of a buffer that a pass binds."""
+
+    binding: Binding
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """A pass over one slice, or one of the whole call. `uniform` is the offset of its words, in bytes."""
+
+    pipeline: Pipeline
+    grid: tuple[int, int]
+    uniform: int
+    places: tuple[Place, ...]
+
+
+class Output(NamedTuple):
+    """An array that a problem's passes write."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+
+
+class Schedule:
+    """What a shader does to one problem on one device, before any buffer is bound: slices and dispatches.
+
+    It serves every problem that differs in eps and scale alone (`set_scalars`). `names` are those of all
+    buffers that it binds. `scratch` and `packed` name the ones that it takes `beside` the tensors' own, with
+    their bytes: those between passes, and those that several tensors are copied into. It does not hold the
+    device, only wgpu's own object.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        shader: Shader,
+        pipelines: Sequence[Pipeline],
+        narrow: Narrow | None = None,
+    ) -> None:
+        self.shader, self.handle = shader, device.handle
+        limits = device.limits if narrow is None else narrowed(shader, device.limits, narrow)
+        problem = shader.problem
+        self.names = tuple(binding.name for binding in shader.bindings)
+        self.outputs = tuple(
+            Output(t.name, t.shape(problem), DTYPES[t.dtype(problem)], t.data_bytes(problem))
+            for t in shader.variant.kernel.op.outputs(problem)
+        )
+        self._slices = slices(shader, problem, limits)
+        if len(self._slices) > 1 and not shader.variant.kernel.takes_slices:
+            raise CannotSlice(
+                f"{shader.variant} takes all rows in one dispatch; on this device {problem} takes "
+                f"{len(self._slices)}: expected fewer rows, or another kernel"
+            )
+        if len(self._slices) > MOST_SLICES:
+            raise WebnormError(
+                f"{shader.variant} takes {problem} in {len(self._slices)} slices on this device; expected at "
+                f"most {MOST_SLICES}"
+            )
+        # All slices have as many workgroups as the largest needs: those of one slice find the records that
+        # those of another began.
+        self._most_rows = max((part.rows for part in self._slices), default=0)
+        self.scratch = {
+            binding.name: self._scratch_bytes(binding, device.limits["max-storage-buffer-binding-size"])
+            for binding in shader.bindings
+            if binding.records is not None
+        }
+        self._shared = [binding for binding in shader.bindings if len(binding.tensors) > 1]
+        self.packed = {binding.name: binding.stride * len(binding.tensors) for binding in self._shared}
+        self.beside = {**self.scratch, **self.packed}
+        self.row_alignment = row_alignment(limits)
+        step = limits["min-uniform-buffer-offset-alignment"]
+        self._words_bytes = math.ceil(4 * len(shader.params) / step) * step
+        self.dispatches = tuple(self._lay_out(pipelines, limits["max-compute-workgroups-per-dimension"]))
+        # The words of each slice, and behind them those of the passes of the whole call.
+        parts = [self._words(at) for at in range(len(self._slices))]
+        self._uniform_words = np.array([*parts, self._words(None)], np.uint32)
+        self._uniform = self.handle.create_buffer(
+            size=self._uniform_words.nbytes, usage=wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+        )
+        self._scalars: tuple[float, float] | None = None
+
+    def set_scalars(self, problem: Problem) -> None:
+        """Take eps and scale from a problem for what is submitted from now on; the first time is a must."""
+        scalars = problem.eps, problem.scale
+        if scalars == self._scalars:
+            return
+        self._scalars = scalars
+        for name, value in zip(("eps", "scale"), scalars, strict=True):
+            if name in self.shader.params:
+                self._uniform_words[:, self.shader.params.index(name)] = np.float32(value).view(np.uint32)
+        self.handle.queue.write_buffer(self._uniform, 0, self._uniform_words)
+
+    def bind(self, buffers: Mapping[str, Any], extra: Sequence[Any] = ()) -> list[Any]:
+        """A bind group for each dispatch. `buffers` are those of tensors, scratch and packed, by name.
+
+        `extra` are bound whole behind the shader's own.
+        """
+        behind = len(self.shader.bindings) + 1
+        return [
+            self.handle.create_bind_group(
+                layout=dispatch.pipeline.layout,
+                entries=[
+                    _entry(0, self._uniform, dispatch.uniform, self._words_bytes),
+                    *(
+                        _entry(place.binding.index, buffers[place.binding.name], place.offset, place.size)
+                        for place in dispatch.places
+                    ),
+                    *(_entry(behind + at, buffer, 0, buffer.size) for at, buffer in enumerate(extra)),
+                ],
+            )
+            for dispatch in self.dispatches
+        ]
+
+    def pack(self, encoder: Any, buffers: Mapping[str, Any]) -> None:
+        """Copy tensors into the buffers that they share; comes before the dispatches."""
+        for binding in self._shared:
+            for at, name in enumerate(binding.tensors):
+                packed, begin = buffers[binding.name], at * binding.stride
+                encoder.copy_buffer_to_buffer(buffers[name], 0, packed, begin, binding.stride)
+
+    def encode(self, compute: Any, groups: Sequence[Any]) -> None:
+        """Put the dispatches into a compute pass, with the bind groups that `bind` gave."""
+        current = None
+        for dispatch, group in zip(self.dispatches, groups, strict=True):
+            if dispatch.pipeline is not current:
+                current = dispatch.pipeline
+                compute.set_pipeline(current.handle)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(*dispatch.grid)
+
+    def _scratch_bytes(self, binding: Binding, limit: int) -> int:
+        if binding.per_row:
+            return buffer_bytes(self.shader.problem.rows * binding.row_bytes)
+        size = max(ACCESS_BYTES, whole_accesses(self._records(binding) * binding.row_bytes))
+        if size > limit:
+            raise WebnormError(
+                f"{self.shader.variant} needs {size} bytes for {binding.name}; "
+                f"this device limits a storage binding to {limit} bytes"
+            )
+        return size
+
+    def _records(self, binding: Binding) -> int:
+        """Records of a scratch buffer; none where there are no rows."""
+        return self.shader.records(binding, self._most_rows) if self._slices else 0
+
+    def _lay_out(self, pipelines: Sequence[Pipeline], dimension: int) -> Iterator[Dispatch]:
+        """The dispatches of all passes, at most `dimension` workgroups in each direction."""
+        whole = len(self._slices) * self._words_bytes
+        for pipeline in pipelines:
+            step = pipeline.step
+            if step.per == "call":
+                count = self.shader.workgroup_count(step, self.shader.problem.rows)
+                places = tuple(Place(binding, 0, self._whole(binding)) for binding in step.bindings)
+                yield Dispatch(pipeline, grid(count, dimension), whole, places)
+                continue
+            count = self.shader.workgroup_count(step, self._most_rows)
+            for at, part in enumerate(self._slices):
+                places = tuple(self._place(binding, part) for binding in step.bindings)
+                yield Dispatch(pipeline, grid(count, dimension), at * self._words_bytes, places)
+
+    def _place(self, binding: Binding, part: Slice) -> Place:
+        if not binding.per_row:
+            return Place(binding, 0, self._whole(binding))
+        found = window(binding, part, self.shader.problem.rows, self.row_alignment)
+        return Place(binding, found.offset, found.size)
+
+    def _whole(self, binding: Binding) -> int:
+        """Bytes of a binding's buffer."""
+        own = self.beside.get(binding.name)
+        rows = self.shader.problem.rows if binding.per_row else 1
+        return buffer_bytes(rows * binding.row_bytes) if own is None else own
+
+    def _words(self, part: int | None) -> list[int]:
+        """The uniform's words for a slice; for a pass of the whole call when that is None.
+
+        eps and scale are left to `set_scalars`.
+        """
+        problem = self.shader.problem
+        rows = Slice(0, problem.rows) if part is None else self._slices[part]
+        words = {"rows": rows.rows}
+        for binding in self.shader.bindings:
+            if binding.per_row and part is not None:
+                found = window(binding, rows, problem.rows, self.row_alignment)
+                words[f"{binding.name}_start"] = found.start
+            elif binding.records is not None and not binding.per_row:
+                words[f"{binding.name}_count"] = self._records(binding)
+                words[f"{binding.name}_kept"] = int(bool(part))
+        given = [words.get(word, 0) for word in self.shader.params]
+        return given + [0] * (self._words_bytes // 4 - len(given))
+
+
+def _entry(index: int, buffer: Any, offset: int, size: int) -> dict[str, Any]:
+    return {"binding": index, "resource": {"buffer": buffer, "offset": offset, "size": size}}

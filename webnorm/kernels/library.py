@@ -1,0 +1,170 @@
+"""Which kernels there are: webnorm's and those of a user's folders, found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from webnorm.errors import WebnormError, check_kind, shown, unknown
+from webnorm.files import resolved
+from webnorm.kernels.header import load, unreadable
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.sources import one_line
+from webnorm.norms.ops import OPS, Op
+
+# What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
+AUTO = "auto"
+
+
+@cache
+def wgsl_root() -> Path:
+    """The folder of the kernels that come with webnorm: in the wheel, or beside the package."""
+    packaged = Path(str(resources.files("webnorm"))) / "wgsl"
+    return packaged if packaged.is_dir() else packaged.parents[1] / "wgsl"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A file of the user's that is no kernel, and why: one line, with file and line where there is one."""
+
+    op: Op
+    name: str
+    path: Path
+    reason: str
+
+    @property
+    def label(self) -> str:
+        """What the kernel would be called."""
+        return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
+
+
+def survey(extra: Sequence[Path] = ()) -> tuple[list[Kernel], list[Broken]]:
+    """Every kernel of webnorm and of the user's own folders (`DIR/<op>/<kernel>.wgsl`), by op and rung, and
+    those of the user's that are broken.
+
+    A user's kernel of the same op and name takes the place of webnorm's, and leaves it empty where it is
+    broken. Raises WebnormError for a folder that is none, or holds no kernel.
+    """
+    check_kind("extra", extra, Sequence, "a sequence of folders")
+    for one in extra:
+        check_kind("one of extra", one, Path)
+    found: dict[tuple[str, str], Kernel | Broken] = {}
+    for root in (wgsl_root(), *extra):
+        for path in _kernel_files(root):
+            key = path.parent.name, path.stem
+            found.pop(key, None)
+            try:
+                found[key] = load(path)
+            except Exception as error:
+                if root == wgsl_root():
+                    raise
+                found[key] = Broken(OPS[key[0]], one_line(path.stem), path, _reason(path, error))
+    order = list(OPS)
+    kernels = [one for one in found.values() if isinstance(one, Kernel)]
+    kernels.sort(key=lambda kernel: (order.index(kernel.op.name), kernel.rung, kernel.name))
+    return kernels, [one for one in found.values() if isinstance(one, Broken)]
+
+
+def _kernel_files(root: Path) -> list[Path]:
+    try:
+        if not root.is_dir():
+            raise WebnormError(f"{root}: expected a folder of kernels, <op>/<kernel>.wgsl")
+        paths = [path for op in OPS for path in sorted((root / op).glob("*.wgsl"))]
+    except (OSError, ValueError) as error:
+        raise WebnormError(f"{root}: cannot read the folder of kernels: {error}") from error
+    if not paths:
+        raise WebnormError(
+            f"{root}: holds no kernel; expected <op>/<kernel>.wgsl there, op one of {', '.join(OPS)}"
+        )
+    return paths
+
+
+def _reason(path: Path, error: Exception) -> str:
+    if isinstance(error, WebnormError):
+        return str(error)
+    return one_line(f"{path}: cannot read the kernel: {type(error).__name__} {error}")
+
+
+def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
+    """Every kernel, as `survey` finds them; raises WebnormError for the first that is broken."""
+    kernels, broken = survey(extra)
+    for one in broken:
+        raise WebnormError(one.reason)
+    return kernels
+
+
+def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequence[str]) -> list[Kernel]:
+    """The kernels of some ops: all of them where names is None, else those called so in any of the ops."""
+    if names is None:
+        return [kernel for kernel in kernels if kernel.op.name in ops]
+    found: dict[str, Kernel] = {}
+    for name in names:
+        own = [kernel for kernel in kernels if kernel.op.name in ops and kernel.name == name]
+        for kernel in own or [select(kernels, name, ops[0], also=(AUTO, "copy"))]:
+            found[str(kernel.path)] = kernel
+    return list(found.values())
+
+
+def select_each(
+    kernels: Sequence[Kernel], broken: Sequence[Broken], names: Sequence[str] | None, ops: Sequence[str]
+) -> tuple[list[Kernel], list[Broken]]:
+    """`select_for`, and of the broken those that were asked for, by name or by path.
+
+    Raises WebnormError for a name that nothing has, and for what is broken where nothing else is left.
+    """
+    own = [one for one in broken if one.op.name in ops]
+    if names is None:
+        return select_for(kernels, None, ops), own
+    found: list[Kernel] = []
+    failed = [one for one in own if one.name in names or one.label in names]
+    known = {one.name for one in failed} | {one.label for one in failed}
+    for name in names:
+        if name in known:
+            continue
+        try:
+            found += select_for(kernels, [name], ops)
+        except WebnormError as error:
+            if not name.endswith(".wgsl"):
+                raise
+            failed.append(Broken(OPS[ops[0]], one_line(Path(name).stem), Path(name), str(error)))
+    if failed and not found:
+        raise WebnormError(failed[0].reason)
+    return found, failed
+
+
+def select(
+    kernels: Sequence[Kernel],
+    name: str,
+    op: str = "layer_norm",
+    also: Sequence[str] = (AUTO,),
+    broken: Sequence[Broken] = (),
+) -> Kernel:
+    """The kernel called `name`: a path to a file, `op/kernel`, or the name of one of `op`'s kernels.
+
+    `also` are other names that the caller takes, which the error for an unknown one may suggest. One of the
+    `broken` is refused with its reason.
+    """
+    check_kind("kernels", kernels, Sequence, "a sequence of kernels")
+    for one in kernels:
+        check_kind("one of kernels", one, Kernel)
+    check_kind("name", name, str, "a text")
+    if not isinstance(op, str) or op not in OPS:
+        raise unknown("op", op if isinstance(op, str) else shown(op), OPS)
+    if name.endswith(".wgsl"):
+        path = Path(name)
+        try:
+            folder = resolved(path).parent.name
+        except OSError as error:
+            raise unreadable(path, error) from error
+        return load(path, None if folder in OPS else op)
+    by_label = {kernel.label: kernel for kernel in kernels}
+    reasons = {one.label: one.reason for one in broken}
+    for label in (f"{op}/{name}", name):
+        if label in reasons:
+            raise WebnormError(reasons[label])
+        if label in by_label:
+            return by_label[label]
+    raise unknown("kernel", name, {*also, *(kernel.name for kernel in kernels if kernel.op.name == op)})

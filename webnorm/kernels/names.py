@@ -1,0 +1,83 @@
+"""The names that a header's expressions and templates may use."""
+
+from __future__ import annotations
+
+from webnorm.norms.problem import DTYPES, Problem
+
+# Names that a header's expressions may use beside its own axes and derived constants.
+PROBLEM_NAMES = (
+    "rows",
+    "cols",
+    "span",
+    "itemsize",
+    "out_itemsize",
+    "weight_itemsize",
+    "packed",
+    "is_float16",
+    "row_scaled",
+    "has_weight",
+    "has_bias",
+    "zero_centered_weight",
+    "has_residual",
+    "has_residual_bias",
+    "return_stats",
+    "saved_stats",
+    "has_dh",
+    "capped",
+    "max_workgroups",
+)
+
+
+ADAPTER_NAMES = ("max_invocations", "workgroup_storage", "software", "has_subgroups", "has_f16")
+
+
+# What `render` hands a template beside the header's names.
+TEMPLATE_NAMES = (
+    "tensors",
+    "buffers",
+    "params",
+    "op",
+    "has_mean",
+    "dtype",
+    "out_dtype",
+    "target",
+    "features",
+    "count_cost",
+)
+
+
+# Larger than any dispatch.
+_NO_CAP = 2**32
+
+
+def problem_names(problem: Problem) -> dict[str, int]:
+    """The problem's part of the names.
+
+    `span`: columns that the vec4 of a row take up, at most, with those of other rows in the first and the
+    last, where rows do not start on multiples of four. `packed`: whether some array's elements are narrower
+    than a 32-bit word.
+    `max_workgroups` is larger than any dispatch where the problem has no cap.
+    """
+    options = problem.options
+    used = {problem.dtype, problem.out_dtype, problem.weight_dtype}
+    return {
+        "rows": problem.rows,
+        "cols": problem.cols,
+        "span": problem.cols if problem.cols % 4 == 0 else problem.cols + 3,
+        "itemsize": DTYPES[problem.dtype].itemsize,
+        "out_itemsize": DTYPES[problem.out_dtype].itemsize,
+        "weight_itemsize": DTYPES[problem.weight_dtype].itemsize,
+        "packed": int(used != {"float32"}),
+        "is_float16": int("float16" in used),
+        "row_scaled": int(problem.out_dtype == "int8"),
+        "has_weight": int(options.weight),
+        "has_bias": int(options.bias),
+        "zero_centered_weight": int(options.zero_centered_weight),
+        "has_residual": int(options.residual),
+        "has_residual_bias": int(options.residual_bias),
+        "return_stats": int(options.return_stats),
+        "saved_stats": int(options.saved_stats),
+        "has_dh": int(options.dh),
+        "capped": int(options.max_workgroups > 0),
+        "max_workgroups": options.max_workgroups or _NO_CAP,
+    }

@@ -1,0 +1,33 @@
+"""What a shader may count on: the limits and features of an adapter, or those of every browser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What of an adapter decides which variants run on it and which constants are the default.
+
+    `features` has WebGPU's names, `max_invocations` counts them per workgroup, `workgroup_storage`
+    is in bytes, and `software` tells an adapter that is a program on the CPU.
+    """
+
+    features: frozenset[str]
+    max_invocations: int
+    workgroup_storage: int
+    software: bool
+
+    def names(self) -> dict[str, int]:
+        """The adapter's part of the names in a kernel header."""
+        return {
+            "max_invocations": self.max_invocations,
+            "workgroup_storage": self.workgroup_storage,
+            "software": int(self.software),
+            "has_subgroups": int("subgroups" in self.features),
+            "has_f16": int("shader-f16" in self.features),
+        }
+
+
+# The limits that a page gets without asking (WebGPU, "Limits"), and subgroups where it asks for them.
+BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storage=16384, software=False)

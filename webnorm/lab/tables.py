@@ -1,0 +1,230 @@
+"""Results as rows of text, the same in the terminal, in Markdown and in CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from webnorm.errors import one_line
+from webnorm.gpu.timing import drift
+from webnorm.lab.ranking import best, by_problem, level, order_of, places, ranked, verdict
+from webnorm.lab.result_files import PROBLEM_KEYS
+from webnorm.lab.results import Report, Result
+
+COLUMNS = (
+    "#",
+    "kernel",
+    "constants",
+    "median",
+    "+-%",
+    "GB/s",
+    "% of copy",
+    "max abs error",
+    "verdict",
+    "timing",
+)
+
+
+# The columns of COLUMNS that hold numbers.
+NUMERIC = frozenset({"#", "median", "+-%", "GB/s", "% of copy", "max abs error"})
+NOTHING = "-"
+# Reasons shown per kernel and verdict; the rest is counted.
+_MOST_NOTES = 3
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table of one problem: `columns` of COLUMNS, a result and its cells per row, `remarks` to go below."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Result, tuple[str, ...]]]
+    remarks: list[str]
+
+
+def layout(results: Sequence[Result]) -> Layout:
+    """`ranked` as cells. How it was timed is said once, below, unless it differs from row to row."""
+    hows = {_how(result) for result in results if result.timed}
+    rows: list[tuple[Result, tuple[str, ...]]] = []
+    mixed = any(not result.roofline for result in results)
+    ordered = ranked(results)
+    rooflines = sum(mixed and result.roofline for result in ordered)
+    for result, place in zip(ordered, [""] * rooflines + places(ordered[rooflines:]), strict=True):
+        marked = mixed and result.roofline
+        mark = " (roofline)" if marked else " (auto)" if result.auto else ""
+        kernel = f"{result.kernel}{mark}"
+        rows.append((result, _cells(result, place, kernel, how=len(hows) > 1)))
+    remarks = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
+    remarks += drift_remarks(results)
+    columns: tuple[str, ...] = COLUMNS
+    if not any(cells[-1] for _, cells in rows):
+        columns, rows = COLUMNS[:-1], [(result, cells[:-1]) for result, cells in rows]
+    return Layout(columns, rows, remarks + auto_remarks(results) + notes(results))
+
+
+def drift_remarks(results: Sequence[Result]) -> list[str]:
+    """By how much the best copy became slower while everything was timed, in the worst of its runs."""
+    copy = best([result for result in results if result.roofline])
+    if copy is None or not copy.sampled:
+        return []
+    drifts = [drift(own.tolist()) for own in copy.samples_by_run if len(own) > 1]
+    if not drifts:
+        return []
+    most = max(drifts, key=abs)
+    return [f"{copy.kernel} at the end of the run: {100 * most:+.1f} % of its time at the beginning"]
+
+
+def auto_remarks(results: Sequence[Result]) -> list[str]:
+    """What auto chose of one problem's variants, and how far it is from the best of them; none unmarked."""
+    winner = next((result for result in ranked(results) if result.timed and not result.roofline), None)
+    copy = best([result for result in results if result.roofline])
+    lines = []
+    for result in results:
+        if result.auto:
+            head = f"auto: {result.kernel} {constants_text(result.constants)}, by {result.auto}"
+            if winner is None or not result.timed:
+                lines.append(f"{head}: not timed")
+            elif winner is result:
+                lines.append(f"{head}: the best variant measured")
+            else:
+                percent = 100 * level(winner, copy) / level(result, copy)
+                named = f"{winner.kernel} {constants_text(winner.constants)}"
+                lines.append(f"{head}: {percent:.1f} % of the best variant measured, {named}")
+    return lines
+
+
+def notes(results: Sequence[Result]) -> list[str]:
+    """Why results failed or were not run, in a line each; equal reasons of one kernel are counted."""
+    groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    for result in sorted(results, key=order_of):
+        if result.status != "pass":
+            reasons = groups.setdefault((result.kernel, verdict(result)), {})
+            reasons.setdefault(result.reason or "no reason was given", []).append(result)
+    lines = []
+    for (kernel, outcome), reasons in groups.items():
+        for reason, members in list(reasons.items())[:_MOST_NOTES]:
+            which = f"{len(members)} results" if len(members) > 1 else _which(members[0])
+            lines.append(f"{kernel}{f' ({which})' if which else ''}: {outcome}: {reason}")
+        rest = sum(map(len, list(reasons.values())[_MOST_NOTES:]))
+        if rest:
+            lines.append(f"{kernel}: {outcome}: {rest} more, for other reasons")
+    return lines
+
+
+def constants_text(constants: Mapping[str, int]) -> str:
+    """The constants as "a=1 b=2"."""
+    return " ".join(f"{name}={int(value)}" for name, value in constants.items())
+
+
+def time_text(nanoseconds: float | None) -> str:
+    """A time with three or four digits and its unit."""
+    if nanoseconds is None or not math.isfinite(nanoseconds):
+        return NOTHING if nanoseconds is None else str(nanoseconds)
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.4g} {unit}"
+    return f"{nanoseconds:.4g} ns"
+
+
+def _spread_text(result: Result) -> str:
+    """Half the distance of the 20th and the 80th percentile, in percent of the median."""
+    if not result.timed or result.median_ns is None or result.p20_ns is None or result.p80_ns is None:
+        return NOTHING
+    return percent_text(50 * (result.p80_ns - result.p20_ns) / result.median_ns)
+
+
+def percent_text(percent: float | None) -> str:
+    """A share in percent, without decimals."""
+    if percent is None:
+        return NOTHING
+    return f"{percent:.0f}" if abs(percent) < 1e6 else f"{percent:.3g}"
+
+
+def error_text(error: float | None) -> str:
+    """An error with two digits."""
+    if error is None:
+        return NOTHING
+    return "0" if error == 0 else f"{error:.1e}"
+
+
+def device_text(device: Mapping[str, Any]) -> str:
+    """One line on the device: its name, backend, type, driver and the wgpu that drove it."""
+    details = [str(device[key]) for key in ("backend", "type", "driver") if device.get(key)]
+    details += [f"wgpu {device['wgpu']}"] if device.get("wgpu") else []
+    name = str(device.get("adapter", "unknown device"))
+    return f"{name} ({', '.join(details)})" if details else name
+
+
+def to_markdown(report: Report) -> str:
+    """The device and a table per op and problem, with the columns of the terminal's table."""
+    parts = [f"Device: {_escape(device_text(report.device))}. webnorm {_escape(report.webnorm)}."]
+    for title, members in by_problem(report.results):
+        table = layout(members)
+        rules = ("---:" if column in NUMERIC else "---" for column in table.columns)
+        lines = [f"| {' | '.join(table.columns)} |", f"| {' | '.join(rules)} |"]
+        lines += (f"| {' | '.join(map(_escape, cells))} |" for _, cells in table.rows)
+        parts += [f"### {_escape(title)}", "\n".join(lines)]
+        if table.remarks:
+            parts.append("\n".join(f"- {_escape(remark)}" for remark in table.remarks))
+    return "\n\n".join(parts) + "\n"
+
+
+def to_csv(report: Report) -> str:
+    """A line per result without its samples; constants, options and flags are joined by semicolons."""
+    names = [field.name for field in fields(Result) if field.name not in ("problem", "samples_ns", "runs")]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, ["device", *PROBLEM_KEYS, *names], lineterminator="\n")
+    writer.writeheader()
+    for result in report.results:
+        row = result.problem.as_json() | {name: getattr(result, name) for name in names}
+        row["device"] = report.device.get("adapter", "")
+        row["options"] = str(result.problem.options).replace(", ", ";")
+        row["constants"] = _joined(result.constants)
+        row["flags"] = ";".join(result.flags)
+        writer.writerow({name: row[name] for name in writer.fieldnames})
+    return out.getvalue()
+
+
+def _which(result: Result) -> str:
+    case = f"case {result.case}" if result.case else ""
+    return ", ".join(filter(None, (case, constants_text(result.constants))))
+
+
+def _how(result: Result) -> str:
+    cache = f"{result.cache} cache" if result.cache else ""
+    calls = f"calls {result.calls}" if result.calls else ""
+    return ", ".join(filter(None, (result.timing_method, cache, calls))) or "unknown means"
+
+
+def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...]:
+    remarks = [_how(result)] if how and result.timed else []
+    remarks += [*result.flags, *(["not deterministic"] if result.deterministic is False else [])]
+    return (
+        place,
+        kernel,
+        constants_text(result.constants) or NOTHING,
+        time_text(result.median_ns),
+        _spread_text(result),
+        NOTHING if result.gbps is None else f"{result.gbps:.4g}",
+        percent_text(result.percent_of_copy),
+        error_text(result.max_abs_error),
+        verdict(result),
+        ", ".join(remarks),
+    )
+
+
+def _escape(text: str) -> str:
+    text = one_line(" ".join(word for word in re.split("[ \t\n]+", text) if word))
+    # An underscore inside a word is plain text in GitHub's Markdown, and names are full of them.
+    for special in "\\|*<`":
+        text = text.replace(special, "\\" + special)
+    # Brackets are plain, too, where no link follows.
+    return text.replace("](", "]\\(")
+
+
+def _joined(values: Mapping[str, Any]) -> str:
+    return ";".join(f"{name}={int(value)}" for name, value in values.items())

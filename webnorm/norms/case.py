@@ -1,0 +1,135 @@
+"""An input of the corpus: how it is drawn, and the problems that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from webnorm.errors import WebnormError
+from webnorm.norms.ops import Op, complete_inputs
+from webnorm.norms.problem import DTYPES, Array, Options, Problem
+from webnorm.norms.reference import stats_of
+from webnorm.norms.values import Draw
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What takes the place of every case's own; None where nothing does. `options`: see Options.changed."""
+
+    options: tuple[str, ...] | None = None
+    eps: float | None = None
+    scale: float | None = None
+
+
+_PLAIN = Options(weight=False, bias=False)
+# What of a device is made small, so that rows are cut: a storage binding, or a dispatch's dimensions.
+Narrow = Literal["bindings", "dispatches"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input. `x` draws (rows, cols) in float64; `options` are added to those of the problem.
+
+    `eps` None stands for the op's default. `given` holds the storage type of a user's own x, and is None
+    where any will do. `breaks_one_pass`: E[x²] - E[x]² in float32 has to fail here, since the square of the
+    mean times the unit roundoff is as large as the variance, or larger. `beside` is the standard deviation of
+    what an op reads beside x, of either sign and now and then 0; None leaves that to the op. `narrow` says
+    how rows are to be cut where the device would not need it. `saved_eps` is the eps of the forward pass that
+    saved statistics, where it is not the case's own. `stray` takes the place of a number in all that is read
+    beside x. A case `for_gpus` is too large for a program on the CPU. `seed` changes every draw.
+    """
+
+    name: str
+    source: str
+    x: Draw
+    shape: tuple[int, int]
+    options: Options = _PLAIN
+    eps: float | None = None
+    scale: float = 1.0
+    given: str | None = None
+    breaks_one_pass: bool = False
+    beside: float | None = None
+    narrow: Narrow | None = None
+    saved_eps: float | None = None
+    stray: float | None = None
+    for_gpus: bool = False
+    seed: int = 0
+
+    def problem(self, op: Op, dtype: str = "float32", changes: Changes | None = None) -> Problem | None:
+        """The case as a problem of an op; None where it has none, or the type cannot hold the case's x.
+
+        `changes` take the place of the case's own. Options that an op lacks make the case one of other ops.
+        """
+        changes = changes or Changes()
+        eps = next((eps for eps in (changes.eps, self.eps) if eps is not None), op.default_eps)
+        rows, cols = self.shape
+        problem = Problem(
+            rows=rows,
+            cols=cols,
+            dtype=dtype,
+            eps=eps,
+            distribution="given",
+            seed=self.seed,
+            scale=self.scale if changes.scale is None else changes.scale,
+            options=self.options if changes.options is None else op.defaults.changed(changes.options),
+        )
+        try:
+            op.check(problem)
+        except WebnormError:
+            return None
+        if self.given not in (None, dtype):
+            return None
+        if dtype == "float32":
+            return problem
+        with np.errstate(over="ignore"):
+            drawn = self.x(self._rng())
+            held = np.isfinite(drawn.astype(DTYPES[dtype])) | ~np.isfinite(drawn)
+        return problem if held.all() else None
+
+    def draw(self, op: Op, problem: Problem) -> dict[str, Array]:
+        """The input arrays of the problem."""
+        rng = self._rng()
+        with np.errstate(over="ignore"):
+            arrays = {"x": np.broadcast_to(self.x(rng), self.shape).astype(DTYPES[problem.dtype])}
+        if self.beside is not None:
+            arrays |= _drawn_beside(op, problem, self.beside, rng)
+        if self.saved_eps is not None and problem.options.saved_stats:
+            arrays["stats"] = stats_of(arrays["x"], self.saved_eps, op.has_mean)
+        arrays = complete_inputs(op, problem, arrays, rng)
+        if self.stray is not None:
+            for name in arrays.keys() - {"x", "stats"}:
+                arrays[name].reshape(-1)[arrays[name].size // 3] = self.stray
+        return arrays
+
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng([self.seed, *self.name.encode()])
+
+
+# The share of zeros among what is read beside x.
+_ZEROS = 0.05
+
+
+def _drawn_beside(op: Op, problem: Problem, size: float, rng: np.random.Generator) -> dict[str, Array]:
+    """What an op reads beside x and its statistics, normal and of this size, some of it 0."""
+    arrays = {}
+    for tensor in op.present(problem):
+        if tensor.access == "read" and tensor.name not in ("x", "stats"):
+            drawn = rng.standard_normal(tensor.shape(problem)) * size
+            drawn[rng.random(drawn.shape) < _ZEROS] = 0.0
+            with np.errstate(over="ignore"):
+                arrays[tensor.name] = drawn.astype(DTYPES[tensor.dtype(problem)])
+    return arrays
+
+
+def problems(
+    cases: Sequence[Case], op: Op, dtypes: Sequence[str], changes: Changes | None = None
+) -> Iterator[tuple[Case, Problem]]:
+    """Every case in every storage type, where there is such a problem of the op."""
+    for case in cases:
+        for dtype in dtypes:
+            problem = case.problem(op, dtype, changes)
+            if problem is not None:
+                yield case, problem

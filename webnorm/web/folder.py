@@ -1,0 +1,139 @@
+"""A folder that is written file by file, and comes back as it was if anything goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from webnorm.errors import WebnormError
+from webnorm.files import keep_mode, lies_in, read_bytes, read_json, resolved
+
+Files = dict[str, bytes]
+MANIFEST, LAB_INDEX = "manifest.json", "bundles/index.json"
+
+
+def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> None:
+    """Raise WebnormError for a folder that cannot be written, or holds something else than such an export."""
+    try:
+        parent = next((one for one in resolved(folder).parents if one.exists()), None)
+        if parent is not None and not parent.is_dir():
+            raise WebnormError(f"--out {folder}: {parent.name} is a file; expected a folder")
+        if not folder.exists():
+            return
+        if not folder.is_dir():
+            raise WebnormError(f"--out {folder}: is a file; expected a folder")
+        if not force and any(folder.iterdir()) and not _is_export(folder, lab):
+            what = "lab" if lab else "package"
+            raise WebnormError(
+                f"--out {folder}: exists and is no exported {what}; choose another folder, or --force to "
+                "write into it (files of other names stay)"
+            )
+    except OSError as error:
+        raise WebnormError(f"--out {folder}: cannot be read: {error.strerror or error}") from error
+
+
+def _is_export(folder: Path, lab: bool) -> bool:
+    try:
+        data = read_json(folder / (LAB_INDEX if lab else MANIFEST))
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and "webnorm" in data and "schema" in data
+
+
+def write(files: Files, folder: Path) -> None:
+    """Write the files into a folder: beside it first, then each by a rename.
+
+    What an older export left, as it was written, goes; files of other names stay. Raises WebnormError for a
+    folder that cannot be written, and leaves it as it was.
+    """
+    try:
+        # Beside a link's target: a rename does not cross file systems.
+        target = resolved(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _staging(target if target.exists() else target.parent) as staging:
+            for name, content in files.items():
+                path = staging / "new" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            if target.exists():
+                _replace(staging, target, [*files, *(name for name in _left(target) if name not in files)])
+            else:
+                os.rename(staging / "new", target)
+    except OSError as error:
+        raise WebnormError(f"--out {folder}: cannot be written: {error.strerror or error}") from error
+
+
+def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
+    """Put new files in the place of old ones, or take old ones away; all of it or, when it fails, nothing."""
+    moves: list[tuple[Path, Path]] = []
+    try:
+        for name in names:
+            for source, target in (
+                (folder / name, staging / "old" / name),
+                (staging / "new" / name, folder / name),
+            ):
+                if os.path.lexists(source):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    if source.is_relative_to(staging / "new"):
+                        keep_mode(source, staging / "old" / name)
+                    os.rename(source, target)
+                    moves.append((source, target))
+    except BaseException:
+        for source, target in reversed(moves):
+            os.rename(target, source)
+        raise
+
+
+def _left(folder: Path) -> Iterator[str]:
+    """Files of the export that is there, as far as they are as it wrote them."""
+    try:
+        listed = read_json(folder / MANIFEST)["files"]
+        for name, digest in listed.items():
+            path = folder / name
+            if (
+                lies_in(path, folder)
+                and path.is_file()
+                and hashlib.sha256(read_bytes(path)).hexdigest() == digest
+            ):
+                yield name
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+
+
+@contextmanager
+def _staging(parent: Path) -> Iterator[Path]:
+    staging = Path(tempfile.mkdtemp(prefix=".webnorm-", dir=parent))
+    try:
+        (staging / "new").mkdir(mode=0o755)
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def farewell(files: Files, folder: Path) -> str:
+    """What was written, and what to do with it."""
+    size = sum(len(content) for content in files.values())
+    what = f"{folder}: {len(files)} files, {size // 1000} kB"
+    if MANIFEST not in files:
+        return f"{what}; serve it and open index.html"
+    shaders = json.loads(files[MANIFEST])["shaders"]
+    names = ", ".join(shader["name"] for shader in shaders)
+    return f"{what}; shaders {names}\nProve it in a browser: webnorm verify {shlex.quote(str(folder))}"
+
+
+def wrong(files: Files) -> list[str]:
+    """A line for each shader of a package that was wrong natively."""
+    found = []
+    for shader in json.loads(files[MANIFEST])["shaders"] if MANIFEST in files else ():
+        reasons = [vector.get("reason") for vector in shader["native"].get("vectors", {}).values()]
+        reason = next(filter(None, reasons), None)
+        if reason:
+            found.append(f"{shader['name']} is wrong natively: {reason}")
+    return found

@@ -1,0 +1,49 @@
+"""What packages and pages are put together from: the runtime, the pages, the templates."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from webnorm.web.folder import Files
+
+# A comment that has its lines to itself: index.d.ts describes the runtime to those who use it.
+_JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
+
+
+def as_json(data: Any) -> bytes:
+    """The data as the text of a file."""
+    return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _assets() -> Path:
+    return Path(str(resources.files("webnorm.web"))) / "assets"
+
+
+def rendered(template: str, context: Mapping[str, Any]) -> bytes:
+    """A file of a package from its template."""
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    source = (_assets() / "package" / template).read_text(encoding="utf-8")
+    return environment.from_string(source).render(context).encode()
+
+
+def page_files(page: str, index: str | None = None) -> Files:
+    """The runtime, and a page with the modules that it shares."""
+    root = _assets()
+    other = {"verify": "lab", "lab": "verify"}[page]
+    files = {
+        f"page/{path.name}": path.read_bytes()
+        for path in sorted((root / "page").iterdir())
+        if not path.name.startswith(other)
+    }
+    files["runtime.js"] = _JS_COMMENT.sub("", (root / "runtime.js").read_text(encoding="utf-8")).encode()
+    files[index or f"{page}.html"] = (root / f"{page}.html").read_bytes()
+    return files

@@ -1,0 +1,127 @@
+"""What to export, in the words of the command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from webnorm.errors import WebnormError, unknown
+from webnorm.files import lies_in
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import AUTO, discover, select, wgsl_root
+from webnorm.norms.ops import OPS, Op
+from webnorm.norms.problem import Options, Problem
+
+# Rows several times as long as any model's; the test vectors of such an export take 25 MB.
+MOST_COLS = 1 << 18
+
+
+# Options with a flag of their own.
+_FLAGS = {
+    "residual": "--residual",
+    "zero_centered_weight": "--zero-centered-weight",
+    "weight=false": "--no-weight",
+    "bias=false": "--no-bias",
+}
+
+
+# The folder in a package's own command: where it was written is nobody's business.
+TO_A_FOLDER = ("--out", "FOLDER")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to export. `kernel` None chooses the best for each class of adapters.
+
+    `words` are the arguments of `request_for` that made it, in which it can travel to another process.
+    """
+
+    op: Op
+    cols: tuple[int, ...]
+    kernels: tuple[Kernel, ...]
+    kernel: Kernel | None = None
+    dtype: str = "float32"
+    eps: float | None = None
+    scale: float = 1.0
+    options: Options = field(default_factory=Options)
+    name: str | None = None
+    command: str = "webnorm export"
+    roots: tuple[Path, ...] = ()
+    minify: bool = False
+    words: tuple[Any, ...] = ()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether a text may come from a file of the user's: it may hang a device or panic the compiler."""
+        own = wgsl_root()
+        paths = [*self.roots, *(one.path for one in (*self.kernels, self.kernel) if one)]
+        return not all(lies_in(path, own) for path in paths)
+
+    def problem(self, cols: int) -> Problem:
+        """The problem for a number of columns."""
+        eps = self.op.default_eps if self.eps is None else self.eps
+        problem = Problem(
+            rows=1, cols=cols, dtype=self.dtype, eps=eps, scale=self.scale, options=self.options
+        )
+        self.op.check(problem)
+        return problem
+
+
+def request_for(
+    op_name: str | None,
+    cols: Sequence[int],
+    options: Sequence[str],
+    kernel: str,
+    roots: tuple[Path, ...],
+    settings: Mapping[str, Any],
+) -> Request:
+    """A request in the words of the command line.
+
+    `options` are as in Options.changed, `settings` maps --dtype, --eps, --scale, --name and --minify to what
+    was given, None or False where nothing was. Raises WebnormError for what is unknown or missing.
+    """
+    ops = [name for name, op in OPS.items() if not op.exact]
+    if op_name is None:
+        raise WebnormError(f"OP is missing; expected one of {', '.join(ops)}, or --lab")
+    if op_name not in ops:
+        raise unknown("op", op_name, ops)
+    if not cols:
+        raise WebnormError("--cols is missing; expected the columns of a row, such as --cols 768")
+    for count in cols:
+        if count > MOST_COLS:
+            raise WebnormError(f"--cols is {count}; expected at most {MOST_COLS}")
+    op = OPS[op_name]
+    kernels = discover(roots)
+    words = ["webnorm", "export", op_name]
+    for root in roots:
+        words += ["--wgsl", str(root)]
+    for count in cols:
+        words += ["--cols", str(count)]
+    for option in options:
+        words += [_FLAGS[option]] if option in _FLAGS else ["--option", option]
+    if kernel != AUTO:
+        words += ["--kernel", kernel]
+    for flag, value in settings.items():
+        if value is not None and value is not False:
+            words += [flag] if value is True else [flag, str(value)]
+    words += TO_A_FOLDER
+    # A page that trains has no statistics unless its forward pass was asked for them.
+    defaults = replace(op.defaults, saved_stats=False)
+    return Request(
+        op=op,
+        cols=tuple(dict.fromkeys(cols)),
+        kernels=tuple(one for one in kernels if one.op == op),
+        kernel=None if kernel == AUTO else select(kernels, kernel, op_name),
+        dtype="float32" if settings["--dtype"] is None else settings["--dtype"],
+        eps=settings["--eps"],
+        scale=1.0 if settings["--scale"] is None else settings["--scale"],
+        options=defaults.changed(options),
+        name=settings["--name"],
+        command=shlex.join(words),
+        roots=roots,
+        minify=settings["--minify"],
+        words=(op_name, cols, options, kernel, roots, settings),
+    )
