@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import wgsl_root
+from webnorm.kernels.sources import wgsl_root
 
 NAIVE = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
 REPLACED: dict[str, dict[str, str]] = {

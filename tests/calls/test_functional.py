@@ -17,8 +17,8 @@ import pytest
 import webnorm
 from webnorm.calls import session
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import Shader
+from webnorm.kernels.sources import wgsl_root
 from webnorm.lab.accuracy import assess
 from webnorm.norms.ops import OPS, make_inputs
 from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo

@@ -15,7 +15,7 @@ import pytest
 import webnorm
 from odd import ODD, normal, told
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import wgsl_root
+from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import BROWSER
 from webnorm.norms.problem import Array
 

@@ -29,7 +29,7 @@ def problem_of(op: str, cols: int, dtype: str, rows: int = 0) -> Problem:
 
 
 def first(kernel: Kernel, problem: Problem, traits: Traits = GPU) -> Constants:
-    names = {**problem_names(problem), **traits.names()}
+    names = {**problem_names(kernel.op, problem), **traits.names()}
     return next(rules.constants(kernel.op.name, kernel.name, names))
 
 
@@ -49,7 +49,7 @@ def test_what_the_rules_name_first_runs_where_it_was_measured(op: str, cols: int
 @pytest.mark.parametrize("op", OPS)
 def test_long_rows_have_kernels_that_exist(op: str, cols: int, rows: int) -> None:
     problem = problem_of(op, cols, "float32", rows)
-    names = {**problem_names(problem), **GPU.names()}
+    names = {**problem_names(OPS[op], problem), **GPU.names()}
     for name in rules.order(op, names):
         kernel = KERNELS[op, name]
         for constants in rules.constants(op, name, names):

@@ -17,8 +17,8 @@ from pages import ROOT, blocks, example
 from testbed import KERNELS, tracked
 from webnorm.calls import functional, modules, onnx_ops
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.names import ADAPTER_NAMES, PROBLEM_NAMES, TEMPLATE_NAMES
+from webnorm.kernels.sources import wgsl_root
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.presets import PRESETS
 from webnorm.norms.problem import Options

@@ -19,8 +19,8 @@ from webnorm.gpu.device import Device, adapters, open_device
 from webnorm.gpu.slices import grid, slices, window
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.trial import try_variant

@@ -21,8 +21,8 @@ from webnorm.errors import WebnormError
 from webnorm.kernels import confined, render, templates
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import Target, render_shader, revision
+from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.variants import Variant
 from webnorm.norms.problem import Options, Problem
 

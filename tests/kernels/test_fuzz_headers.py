@@ -22,10 +22,9 @@ from webnorm.errors import WebnormError
 from webnorm.kernels import confined
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.names import TEMPLATE_NAMES
 from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import FORBIDDEN, split_header
+from webnorm.kernels.sources import FORBIDDEN, split_header, wgsl_root
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import runnable_variants
 from webnorm.norms.problem import Problem

@@ -13,8 +13,9 @@ import commands
 from testbed import GPU, KERNELS, NORMS, SOFTWARE, STABLE, kernel_named
 from webnorm.choice.defaults import best_variant, chosen_variants, default_variant
 from webnorm.errors import WebnormError
+from webnorm.kernels.checked import MOST_ENTRIES, MOST_HEADER
 from webnorm.kernels.expression import MOST_PARTS, MOST_TEXT, Tree, evaluate, size
-from webnorm.kernels.header import MOST_ENTRIES, MOST_HEADER, MOST_WORK, load
+from webnorm.kernels.header import MOST_WORK, load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover, select, select_for, survey
 from webnorm.kernels.render import render_shader
@@ -424,15 +425,15 @@ def test_anything_that_goes_wrong_with_a_users_file_is_its_reason(
 ) -> None:
     path = write(tmp_path, HEADER)
 
-    def failing(path: Path) -> Kernel:
+    def failing(path: Path) -> list[Kernel]:
         if path.is_relative_to(tmp_path):
             raise MemoryError("too\nmuch")
-        return load(path)
+        return [load(path)]
 
-    monkeypatch.setattr("webnorm.kernels.kernel.load", failing)
+    monkeypatch.setattr("webnorm.kernels.library.load_all", failing)
     (one,) = survey([tmp_path])[1]
     assert one.reason == f"{path}: cannot read the kernel: MemoryError too much"
-    monkeypatch.setattr("webnorm.kernels.kernel.wgsl_root", lambda: tmp_path)
+    monkeypatch.setattr("webnorm.kernels.library.wgsl_root", lambda: tmp_path)
     with pytest.raises(MemoryError):
         survey()
 
@@ -597,3 +598,91 @@ def test_loops_that_llvmpipe_would_cut_short_are_refused(kernel: Kernel) -> None
     refusal = default_variant(kernel, free, SOFTWARE).refusal(free, SOFTWARE)
     # naive adds a quarter of all rows in one loop.
     assert (refusal is None) == (kernel.label not in ("layer_norm_backward/naive", "rms_norm_backward/naive"))
+
+
+# --- layouts, and kernels that serve several ops
+
+LAID_OUT = """// /// webnorm
+// summary = "A test."
+// differs = "Nothing."
+// layout = "row_per_workgroup"
+// [accuracy]
+// serial_terms = "steps"
+// ///
+"""
+
+
+def test_a_layout_supplies_what_the_header_does_not_say(tmp_path: Path) -> None:
+    kernel = load(write(tmp_path, LAID_OUT))
+    assert kernel.tune["threads_per_row"] == (8, 16, 32, 64, 128, 256, 512, 1024)
+    names = default_variant(kernel, Problem(rows=5, cols=4096), GPU).names(Problem(rows=5, cols=4096), GPU)
+    assert names["workgroup_size"] == 256 and names["steps"] == 16
+    assert [step.entry_point for step in kernel.passes] == ["main"]
+
+
+def test_a_header_goes_before_its_layout(tmp_path: Path) -> None:
+    """An axis in the place of a derived constant, and the other way round; a pass in the place of a pass."""
+    own = """// [derive]
+// threads_per_row = 64
+// [tune]
+// vector_width = [4, 1]
+// [[require]]
+// rule = "steps < 100"
+// why = "too long"
+// [[pass]]
+// entry_point = "main"
+// workgroup_size = 32
+// workgroup_count = "rows"
+// [[pass]]
+// entry_point = "second"
+// workgroup_size = 1
+// workgroup_count = 1
+// [accuracy]"""
+    kernel = load(write(tmp_path, LAID_OUT.replace("// [accuracy]", own)))
+    assert kernel.tune == {"vector_width": (4, 1)} and "vector_width" not in kernel.derive
+    assert kernel.derive["threads_per_row"] == 64
+    assert [(step.entry_point, step.workgroup_size) for step in kernel.passes] == [
+        ("main", 32),
+        ("second", 1),
+    ]
+    assert kernel.require[-1].why == "too long" and len(kernel.require) > 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            'layout = "row_per_workgruop"',
+            "unknown layout 'row_per_workgruop'; did you mean 'row_per_workgroup'?",
+        ),
+        ("layout = 3", "layout is 3; expected one of "),
+        ("ops = []", "ops is []; expected a list of ops"),
+        ('ops = ["layer_nrom"]', "unknown op 'layer_nrom'; did you mean 'layer_norm'?"),
+    ],
+)
+def test_a_layout_or_an_op_that_there_is_not(tmp_path: Path, line: str, message: str) -> None:
+    text = LAID_OUT.replace('// layout = "row_per_workgroup"', f"// {line}")
+    path = write(tmp_path, text)
+    with pytest.raises(WebnormError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}:4: {message}")
+
+
+def test_a_kernel_for_two_ops_stands_once(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, LAID_OUT.replace("// layout", '// ops = ["layer_norm", "rms_norm"]\n// layout'), "both"
+    )
+    kernels, broken = survey([tmp_path])
+    assert not broken
+    assert [one.label for one in kernels if one.path == path] == ["layer_norm/both", "rms_norm/both"]
+    assert load(path).op.name == "layer_norm" and load(path, "rms_norm").op.name == "rms_norm"
+    found = select_for(kernels, ["both"], ["layer_norm", "rms_norm"])
+    assert [one.label for one in found] == ["layer_norm/both", "rms_norm/both"]
+    # One of the user's for one of the ops takes that place alone.
+    (tmp_path / "own" / "rms_norm").mkdir(parents=True)
+    (tmp_path / "own" / "rms_norm" / "both.wgsl").write_text(LAID_OUT)
+    kernels = survey([tmp_path, tmp_path / "own"])[0]
+    assert {one.label: one.path == path for one in kernels if one.name == "both"} == {
+        "layer_norm/both": True,
+        "rms_norm/both": False,
+    }

@@ -18,8 +18,8 @@ from webnorm.gpu.device import Device
 from webnorm.kernels import render, templates
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab.races import race

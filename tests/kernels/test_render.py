@@ -12,8 +12,8 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.norms.problem import Options, Problem
 from webnorm.web.native import natively

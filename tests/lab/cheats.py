@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from webnorm.kernels.library import wgsl_root
+from webnorm.kernels.sources import wgsl_root
 from webnorm.norms.corpus import CASES, PROMISES
 
 NAIVE = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()

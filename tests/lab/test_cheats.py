@@ -21,7 +21,7 @@ from webnorm.gpu.plan import Plan
 from webnorm.gpu.stopwatch import SAMPLE_NS, WARM_UP_RUNS, Stopwatch
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import wgsl_root
+from webnorm.kernels.sources import wgsl_root
 from webnorm.lab import check, lab, proof
 from webnorm.lab.board import Board
 from webnorm.lab.results import Result

@@ -20,8 +20,8 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.probes import _words_of
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import wgsl_root
 from webnorm.kernels.render import render_shader
+from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.tokens import Code, Unwatchable
 from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.lab.board import Board

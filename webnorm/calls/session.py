@@ -126,7 +126,7 @@ class Session:
             # The part of the problem that pipelines are compiled for.
             compiled_for = replace(problem, rows=problem.rows if variant.kernel.compiles_rows_in else 1)
             # Text, since that knows its hash.
-            key = repr((str(variant.kernel.path), wanted.stamp, variant.constants, compiled_for))
+            key = repr((str(variant.kernel.path), op.name, wanted.stamp, variant.constants, compiled_for))
             known = self.programs.peek(key)
             shader = known.shader if known else render_shader(variant, compiled_for, "native", device.traits)
         return _Rendered(key, shader, problem)

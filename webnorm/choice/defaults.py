@@ -20,7 +20,7 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
     run, with the header's `default` table for the rest.
     """
     check_kinds(kernel, problem, traits)
-    values = {**problem_names(problem), **traits.names()}
+    values = {**problem_names(kernel.op, problem), **traits.names()}
     for chosen in rules.constants(kernel.op.name, kernel.name, values):
         if all(value in kernel.tune.get(axis, ()) for axis, value in chosen.items()):
             variant = _with_defaults(kernel, problem, values, chosen)
@@ -61,9 +61,9 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
     cannot.
     """
     refusal = "every kernel is unstable"
-    names = {**problem_names(problem), **traits.names()}
 
     def place(kernel: Kernel) -> tuple[int, int]:
+        names = {**problem_names(kernel.op, problem), **traits.names()}
         order = rules.order(kernel.op.name, names)
         first = order.index(kernel.name) if kernel.name in order else len(order)
         try:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import keyword
 import math
 import re
-import reprlib
-import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from webnorm.errors import WebnormError, unknown
 from webnorm.files import absolute, resolved
 from webnorm.kernels import expression
+from webnorm.kernels.checked import Checked, quoted
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.kernel import AccuracyRules, Kernel, Pass, Per, Require, Scratch
+from webnorm.kernels.layouts import laid_out, layouts
 from webnorm.kernels.names import ADAPTER_NAMES, PROBLEM_NAMES, TEMPLATE_NAMES
 from webnorm.kernels.sources import FORBIDDEN, Unreadable, code_point, one_line, read, split_header
 from webnorm.kernels.variants import MOST_POINTS
@@ -28,6 +27,8 @@ _SCRATCH: tuple[set[str], set[str]] = ({"name", "words"}, {"records"})
 
 
 _KEYS = {
+    "ops",
+    "layout",
     "summary",
     "differs",
     "rung",
@@ -44,11 +45,6 @@ _KEYS = {
 }
 
 
-# Bounds of a header, several times what webnorm's own have: characters, values and tables, and how deep they
-# are nested; characters of a name and of a sentence; entries of a table; values of an axis.
-MOST_HEADER, MOST_VALUES, MOST_LEVELS = 1 << 15, 2000, 4
-MOST_NAME, MOST_SENTENCE = 64, 2000
-MOST_ENTRIES = {"tune": 24, "derive": 64, "require": 48, "pass": 16, "scratch": 12}
 MOST_ON_AXIS, LARGEST_ON_AXIS = 128, 2**31
 # Points of the axes times the parts of the rules that are worked out at each: eight times what it is with the
 # gradients' registers, which take seconds.
@@ -68,15 +64,6 @@ _RESERVED = {
     "cost",
     "parameters",
 }
-
-
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
-
-
-def _quoted(value: object) -> str:
-    """A value of a header, in a few words."""
-    return one_line(_REPR.repr(value), 120)
 
 
 def home(path: Path) -> tuple[Path, str]:
@@ -100,10 +87,22 @@ def unreadable(path: Path, error: OSError) -> WebnormError:
 
 
 def load(path: Path, op_name: str | None = None) -> Kernel:
-    """Read a kernel file. Its folder is the op, unless `op_name` says otherwise.
+    """Read a kernel file for one of the ops that it serves: `op_name` if that is one, else the first.
 
     Raises WebnormError that names the file and, where there is one, the line.
     """
+    header, ops = _read(path, op_name)
+    return header.kernel(op_name if op_name and op_name in ops else ops[0])
+
+
+def load_all(path: Path) -> list[Kernel]:
+    """Read a kernel file in an op's folder: a kernel for each op that it serves. Raises as `load` does."""
+    header, ops = _read(path, None)
+    return [header.kernel(op) for op in ops]
+
+
+def _read(path: Path, op_name: str | None) -> tuple[_Header, Sequence[str]]:
+    """A file's header and the ops that it serves: those it names, else its folder, else `op_name`."""
     root, folder = home(path)
     found = re.search(rf"{FORBIDDEN.pattern}|[\t\n\r]", path.name)
     if found:
@@ -113,115 +112,21 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
     except Unreadable as error:
         place = str(path) if error.line is None else f"{path}:{error.line}"
         raise WebnormError(f"{place}: cannot read the kernel: {error.reason}") from error
-    name = op_name or folder
-    if name not in OPS:
-        raise unknown(f"op (the folder of {path})", name, OPS)
+    default = folder if folder in OPS or op_name is None else op_name
+    if default not in OPS:
+        raise unknown(f"op (the folder of {path})", default, OPS)
     start, toml = split_header(source, path)
-    return _Header(path, start, toml).kernel(OPS[name])
+    header = _Header(path, start, toml)
+    return header, header.ops(default)
 
 
-class _Header:
-    """Checks one header table by table; every complaint carries file and line."""
-
-    def __init__(self, path: Path, start: int, toml: str) -> None:
-        self.path, self.start, self.lines = path, start, toml.splitlines()
-        if len(toml) > MOST_HEADER:
-            raise self.at(0, f"the header has {len(toml)} characters; expected at most {MOST_HEADER}")
-        try:
-            self.table = tomllib.loads(toml)
-        except tomllib.TOMLDecodeError as error:
-            match = re.search(r"\(at line (\d+), column \d+\)", str(error))
-            message = re.sub(r" \(at .*\)", "", str(error))
-            raise self.at(
-                int(match[1]) if match else len(self.lines), f"header is not TOML: {message}"
-            ) from error
-        except (ValueError, RecursionError) as error:
-            # tomllib has no line for a number of thousands of digits and for brackets in brackets.
-            longest = max(range(len(self.lines)), key=lambda at: len(self.lines[at]))
-            what = "a value is nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise self.at(longest + 1, f"header is not TOML: {what}") from error
-        self.measure()
-
-    def at(self, line: int, message: str) -> WebnormError:
-        """The error with a line of the header, from 1."""
-        return WebnormError(f"{self.path}:{self.start + line}: {one_line(message)}")
-
-    def measure(self) -> None:
-        """Complain about what no header needs, before anything else looks at it."""
-        waiting: list[tuple[str, Any, int]] = [("", self.table, 0)]
-        for count in itertools.count():
-            if not waiting:
-                return
-            if count > MOST_VALUES:
-                raise self.at(0, f"the header has more than {MOST_VALUES} values")
-            near, value, level = waiting.pop()
-            if len(near) > MOST_NAME:
-                raise self.complaint(near, f"{_quoted(near)} has more than {MOST_NAME} characters")
-            if isinstance(value, dict | list):
-                if level > MOST_LEVELS:
-                    raise self.complaint(near, f"{_quoted(near)} is nested more than {MOST_LEVELS} deep")
-                inside = value.items() if isinstance(value, dict) else ((near, part) for part in value)
-                waiting += [(key, part, level + 1) for key, part in inside]
-            elif isinstance(value, int) and abs(value) > expression.LARGEST:
-                raise self.complaint(near, f"{near} is a number of {value.bit_length()} bits; expected fewer")
-            elif isinstance(value, str) and len(value) > MOST_SENTENCE:
-                raise self.complaint(
-                    near, f"{near} has {len(value)} characters; expected at most {MOST_SENTENCE}"
-                )
-
-    def complaint(self, near: str, message: str, holding: str = "", index: int = 0) -> WebnormError:
-        """The error with the line of the key or table `near`: the one that holds a text, or the index-th.
-
-        A key deeper in a line (an inline table) is the second choice; the header's first line the last.
-        """
-        key = rf"{re.escape(near)}\b"
-        stripped = [line.strip() for line in self.lines]
-        for pattern in (re.compile(rf"\[*\s?[\"']?{key}"), re.compile(rf".*\b{key}")):
-            found = [i for i, text in enumerate(stripped, 1) if pattern.match(text)]
-            found = [i for i in found if holding in self.lines[i - 1]] or found
-            if found:
-                break
-        return self.at(found[min(index, len(found) - 1)] if found else 0, message)
-
-    def text(self, key: str) -> str:
-        return self.sentence(key, self.table.get(key), f"header key {key!r}")
-
-    def sentence(self, near: str, value: object, what: str) -> str:
-        if not isinstance(value, str) or not value:
-            raise self.complaint(near, f"{what} is {_quoted(value)}; expected a sentence")
-        return value
-
-    def mapping(self, table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-        value = table.get(key, {})
-        if not isinstance(value, dict):
-            raise self.complaint(key, f"header key {key!r} is {_quoted(value)}; expected a table")
-        self.few(key, value)
-        return value
-
-    def few(self, key: str, entries: Collection[object]) -> None:
-        most = MOST_ENTRIES.get(key, len(entries))
-        if len(entries) > most:
-            raise self.complaint(key, f"{key} has {len(entries)} entries; expected at most {most}")
-
-    def tree(self, near: str, text: object, known: Sequence[str]) -> Tree:
-        if not isinstance(text, str | int):
-            raise self.complaint(near, f"{near} is {_quoted(text)}; expected an expression")
-        try:
-            tree = expression.parse(text)
-            expression.check_names(tree, known, text)
-        except WebnormError as error:
-            raise self.complaint(near, str(error), str(text)) from error
-        return tree
-
-    def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
-        for key in table:
-            if key not in keys:
-                raise self.complaint(key, str(unknown(f"{where} key", key, keys)))
+class _Header(Checked):
+    """A header, table by table."""
 
     def free(self, name: object, known: Sequence[str], kind: str, holding: str = "") -> str:
         """A name that is not taken yet, by Jinja, the header or the problem."""
         if not isinstance(name, str):
-            raise self.complaint("name", f"{kind} is {_quoted(name)}; expected a name")
+            raise self.complaint("name", f"{kind} is {quoted(name)}; expected a name")
         if not name.isidentifier() or name in known or name in TEMPLATE_NAMES or name in _RESERVED:
             raise self.complaint(name, f"{kind} {name!r} is no free identifier", holding)
         return name
@@ -230,7 +135,7 @@ class _Header:
         self.free(name, (*PROBLEM_NAMES, *ADAPTER_NAMES), "axis")
         if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
             raise self.complaint(
-                name, f"axis {name} is {_quoted(values)}; expected a list of integers or booleans"
+                name, f"axis {name} is {quoted(values)}; expected a list of integers or booleans"
             )
         if len(values) > MOST_ON_AXIS:
             raise self.complaint(
@@ -244,8 +149,37 @@ class _Header:
                 raise self.complaint(name, f"axis {name} has {number} twice")
         return numbers
 
-    def kernel(self, op: Op) -> Kernel:
+    def __init__(self, path: Path, start: int, toml: str) -> None:
+        super().__init__(path, start, toml)
         self.only(self.table, _KEYS, "header")
+        if "layout" in self.table:
+            for table in ("features", "tune", "default", "derive"):
+                self.mapping(self.table, table)
+            for table in ("pass", "scratch", "require"):
+                self.array(table)
+            self.table = laid_out(self.table, self.layout())
+
+    def layout(self) -> Mapping[str, Any]:
+        name, known = self.table["layout"], layouts()
+        if not isinstance(name, str):
+            raise self.complaint("layout", f"layout is {quoted(name)}; expected one of {', '.join(known)}")
+        if name not in known:
+            raise self.complaint("layout", str(unknown("layout", name, known)))
+        return known[name]
+
+    def ops(self, folder: str) -> tuple[str, ...]:
+        """The ops that the kernel serves: `folder`, unless the header names them."""
+        named = self.table.get("ops", [folder])
+        if not isinstance(named, list) or not named:
+            raise self.complaint("ops", f"ops is {quoted(named)}; expected a list of ops")
+        for name in named:
+            if name not in OPS:
+                raise self.complaint("ops", str(unknown("op", str(name), OPS)))
+        return tuple(dict.fromkeys(named))
+
+    def kernel(self, op_name: str) -> Kernel:
+        """The kernel for an op."""
+        op = OPS[op_name]
         tune = {name: self.axis(name, values) for name, values in self.mapping(self.table, "tune").items()}
         known = [*PROBLEM_NAMES, *ADAPTER_NAMES]
         defaults = self.mapping(self.table, "default")
@@ -267,7 +201,7 @@ class _Header:
         unstable = self.text("unstable") if "unstable" in self.table else None
         rung = self.table.get("rung", 0)
         if not isinstance(rung, int) or isinstance(rung, bool):
-            raise self.complaint("rung", f"rung is {_quoted(rung)}; expected an integer")
+            raise self.complaint("rung", f"rung is {quoted(rung)}; expected an integer")
         scratch = tuple(self.scratch(known, op))
         kernel = Kernel(
             op=op,
@@ -305,19 +239,6 @@ class _Header:
                 f"expected at most {min(MOST_POINTS, MOST_WORK // max(parts, 1))} points",
             )
 
-    def tables(
-        self, key: str, keys: set[str], optional: Set[str] = frozenset()
-    ) -> Iterator[Mapping[str, Any]]:
-        entries = self.table.get(key, [])
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise self.complaint(key, f"{key} is {_quoted(entries)}; expected [[{key}]] tables")
-        self.few(key, entries)
-        for index, entry in enumerate(entries):
-            self.only(entry, keys | optional, key)
-            for name in sorted(keys - set(entry)):
-                raise self.complaint(key, f"a [[{key}]] table lacks the key {name!r}", "[[", index)
-            yield entry
-
     def requires(self, known: Sequence[str]) -> Iterator[Require]:
         for entry in self.tables("require", {"rule", "why"}):
             why = self.sentence("why", entry["why"], "why")
@@ -335,7 +256,7 @@ class _Header:
         for entry in entries:
             per = entry.get("per", "rows")
             if not isinstance(per, str):
-                raise self.complaint("per", f"per is {_quoted(per)}; expected {' or '.join(get_args(Per))}")
+                raise self.complaint("per", f"per is {quoted(per)}; expected {' or '.join(get_args(Per))}")
             if per not in get_args(Per):
                 raise self.complaint("per", str(unknown("per", per, get_args(Per))), str(per))
             bound = entry.get("bindings")
@@ -355,14 +276,14 @@ class _Header:
             return name
         raise self.complaint(
             "entry_point",
-            f"entry_point is {_quoted(name)}; expected the name of a WGSL function",
+            f"entry_point is {quoted(name)}; expected the name of a WGSL function",
             name if isinstance(name, str) else "",
         )
 
     def bindings(self, bound: object, names: Set[str]) -> tuple[str, ...]:
         if not isinstance(bound, list) or not all(isinstance(name, str) for name in bound):
             raise self.complaint(
-                "bindings", f"bindings is {_quoted(bound)}; expected a list of tensors and scratch buffers"
+                "bindings", f"bindings is {quoted(bound)}; expected a list of tensors and scratch buffers"
             )
         for name in bound:
             if name not in names:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 
 from webnorm.errors import WebnormError, check_kind, shown, unknown
-from webnorm.files import resolved
-from webnorm.kernels.header import load, unreadable
+from webnorm.kernels.header import load, load_all
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.sources import one_line
+from webnorm.kernels.sources import one_line, wgsl_root
 from webnorm.norms.ops import OPS, Op
 
 # What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
 AUTO = "auto"
-
-
-@cache
-def wgsl_root() -> Path:
-    """The folder of the kernels that come with webnorm: in the wheel, or beside the package."""
-    packaged = Path(str(resources.files("webnorm"))) / "wgsl"
-    return packaged if packaged.is_dir() else packaged.parents[1] / "wgsl"
 
 
 @dataclass(frozen=True)
@@ -49,19 +39,22 @@ def survey(extra: Sequence[Path] = ()) -> tuple[list[Kernel], list[Broken]]:
     broken. Raises WebnormError for a folder that is none, or holds no kernel.
     """
     check_kind("extra", extra, Sequence, "a sequence of folders")
-    for one in extra:
-        check_kind("one of extra", one, Path)
+    for folder in extra:
+        check_kind("one of extra", folder, Path)
     found: dict[tuple[str, str], Kernel | Broken] = {}
     for root in (wgsl_root(), *extra):
         for path in _kernel_files(root):
-            key = path.parent.name, path.stem
-            found.pop(key, None)
             try:
-                found[key] = load(path)
+                served: Sequence[Kernel | Broken] = load_all(path)
             except Exception as error:
                 if root == wgsl_root():
                     raise
-                found[key] = Broken(OPS[key[0]], one_line(path.stem), path, _reason(path, error))
+                op = OPS[path.parent.name]
+                served = [Broken(op, one_line(path.stem), path, _reason(path, error))]
+            for kernel in served:
+                # Not in the place of the one that it replaces: those of a folder stay together.
+                found.pop((kernel.op.name, path.stem), None)
+                found[kernel.op.name, path.stem] = kernel
     order = list(OPS)
     kernels = [one for one in found.values() if isinstance(one, Kernel)]
     kernels.sort(key=lambda kernel: (order.index(kernel.op.name), kernel.rung, kernel.name))
@@ -100,11 +93,11 @@ def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequ
     """The kernels of some ops: all of them where names is None, else those called so in any of the ops."""
     if names is None:
         return [kernel for kernel in kernels if kernel.op.name in ops]
-    found: dict[str, Kernel] = {}
+    found: dict[tuple[Path, str], Kernel] = {}
     for name in names:
         own = [kernel for kernel in kernels if kernel.op.name in ops and kernel.name == name]
         for kernel in own or [select(kernels, name, ops[0], also=(AUTO, "copy"))]:
-            found[str(kernel.path)] = kernel
+            found[kernel.path, kernel.op.name] = kernel
     return list(found.values())
 
 
@@ -154,12 +147,7 @@ def select(
     if not isinstance(op, str) or op not in OPS:
         raise unknown("op", op if isinstance(op, str) else shown(op), OPS)
     if name.endswith(".wgsl"):
-        path = Path(name)
-        try:
-            folder = resolved(path).parent.name
-        except OSError as error:
-            raise unreadable(path, error) from error
-        return load(path, None if folder in OPS else op)
+        return load(Path(name), op)
     by_label = {kernel.label: kernel for kernel in kernels}
     reasons = {one.label: one.reason for one in broken}
     for label in (f"{op}/{name}", name):

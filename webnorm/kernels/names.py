@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from webnorm.norms.ops import Op
 from webnorm.norms.problem import DTYPES, Problem
 
 # Names that a header's expressions may use beside its own axes and derived constants.
@@ -25,6 +26,7 @@ PROBLEM_NAMES = (
     "has_dh",
     "capped",
     "max_workgroups",
+    "has_mean",
 )
 
 
@@ -37,7 +39,6 @@ TEMPLATE_NAMES = (
     "buffers",
     "params",
     "op",
-    "has_mean",
     "dtype",
     "out_dtype",
     "target",
@@ -50,8 +51,8 @@ TEMPLATE_NAMES = (
 _NO_CAP = 2**32
 
 
-def problem_names(problem: Problem) -> dict[str, int]:
-    """The problem's part of the names.
+def problem_names(op: Op, problem: Problem) -> dict[str, int]:
+    """The part of the names that a problem of an op gives.
 
     `span`: columns that the vec4 of a row take up, at most, with those of other rows in the first and the
     last, where rows do not start on multiples of four. `packed`: whether some array's elements are narrower
@@ -80,4 +81,5 @@ def problem_names(problem: Problem) -> dict[str, int]:
         "has_dh": int(options.dh),
         "capped": int(options.max_workgroups > 0),
         "max_workgroups": options.max_workgroups or _NO_CAP,
+        "has_mean": int(op.has_mean),
     }

@@ -16,8 +16,7 @@ from webnorm.kernels import confined, expression, templates
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.header import home
 from webnorm.kernels.kernel import Per
-from webnorm.kernels.library import wgsl_root
-from webnorm.kernels.sources import Stamp, one_line, stamp
+from webnorm.kernels.sources import Stamp, one_line, stamp, wgsl_root
 from webnorm.kernels.templates import Binding as Binding
 from webnorm.kernels.templates import Rendering, View
 from webnorm.kernels.traits import Traits
@@ -253,7 +252,6 @@ def render_shader(
         tensors=views,
         params=params,
         op=kernel.op.name,
-        has_mean=kernel.op.has_mean,
         dtype=problem.dtype,
         out_dtype=problem.out_dtype,
         target=target,

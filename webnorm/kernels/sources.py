@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
+from importlib import resources
 from pathlib import Path
 
 from webnorm import files
@@ -113,3 +115,10 @@ def without_header(source: str, path: Path) -> str:
     count = len(toml.splitlines()) + 2
     lines[start - 1 : start - 1 + count] = [""] * count
     return "\n".join(lines) + "\n"
+
+
+@cache
+def wgsl_root() -> Path:
+    """The folder of the kernels that come with webnorm: in the wheel, or beside the package."""
+    packaged = Path(str(resources.files("webnorm"))) / "wgsl"
+    return packaged if packaged.is_dir() else packaged.parents[1] / "wgsl"

@@ -33,7 +33,7 @@ class Variant:
 
     def names(self, problem: Problem, traits: Traits) -> dict[str, int]:
         """Every name the header's expressions and the template can use, with its value."""
-        values = {**problem_names(problem), **traits.names(), **self.constants}
+        values = {**problem_names(self.kernel.op, problem), **traits.names(), **self.constants}
         for name, tree in self.kernel.derive.items():
             values[name] = self.kernel.value(f"derived {name}", tree, values)
         return values
@@ -124,7 +124,7 @@ def runnable_variants(
                 yield {axis: value, **point}
 
     try:
-        rules = _Rules.of(kernel, traits).narrowed({**problem_names(problem), **traits.names()})
+        rules = _Rules.of(kernel, traits).narrowed({**problem_names(kernel.op, problem), **traits.names()})
         for point in points(list(tune), rules):
             yield Variant(kernel, point)
     except WebnormError as error:

@@ -18,7 +18,7 @@ from webnorm.gpu import timing
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.header import load
-from webnorm.kernels.library import wgsl_root
+from webnorm.kernels.sources import wgsl_root
 from webnorm.lab import runs
 from webnorm.lab.board import Board, Golden
 from webnorm.lab.results import Result

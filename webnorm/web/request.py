@@ -11,7 +11,8 @@ from typing import Any
 from webnorm.errors import WebnormError, unknown
 from webnorm.files import lies_in
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import AUTO, discover, select, wgsl_root
+from webnorm.kernels.library import AUTO, discover, select
+from webnorm.kernels.sources import wgsl_root
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.problem import Options, Problem
 

@@ -1,0 +1,152 @@
+"""TOML that is looked at before it is used: bounds, kinds, names; complaints with file and line."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import reprlib
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from webnorm.errors import WebnormError, unknown
+from webnorm.kernels import expression
+from webnorm.kernels.expression import Tree
+from webnorm.kernels.sources import one_line
+
+# Bounds of a header, several times what webnorm's own have: characters, values and tables, and how deep they
+# are nested; characters of a name and of a sentence; entries of a table; values of an axis.
+MOST_HEADER, MOST_VALUES, MOST_LEVELS = 1 << 15, 2000, 4
+MOST_NAME, MOST_SENTENCE = 64, 2000
+MOST_ENTRIES = {"tune": 24, "derive": 64, "require": 48, "pass": 16, "scratch": 12}
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
+
+
+def quoted(value: object) -> str:
+    """A value of a header, in a few words."""
+    return one_line(_REPR.repr(value), 120)
+
+
+class Checked:
+    """TOML of a file from a line on; `table` is what it says."""
+
+    def __init__(self, path: Path, start: int, toml: str) -> None:
+        self.path, self.start, self.lines = path, start, toml.splitlines()
+        if len(toml) > MOST_HEADER:
+            raise self.at(0, f"the header has {len(toml)} characters; expected at most {MOST_HEADER}")
+        try:
+            self.table = tomllib.loads(toml)
+        except tomllib.TOMLDecodeError as error:
+            match = re.search(r"\(at line (\d+), column \d+\)", str(error))
+            message = re.sub(r" \(at .*\)", "", str(error))
+            raise self.at(
+                int(match[1]) if match else len(self.lines), f"header is not TOML: {message}"
+            ) from error
+        except (ValueError, RecursionError) as error:
+            # tomllib has no line for a number of thousands of digits and for brackets in brackets.
+            longest = max(range(len(self.lines)), key=lambda at: len(self.lines[at]))
+            what = "a value is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise self.at(longest + 1, f"header is not TOML: {what}") from error
+        self.measure()
+
+    def at(self, line: int, message: str) -> WebnormError:
+        """The error with a line of the header, from 1."""
+        return WebnormError(f"{self.path}:{self.start + line}: {one_line(message)}")
+
+    def measure(self) -> None:
+        """Complain about what no header needs, before anything else looks at it."""
+        waiting: list[tuple[str, Any, int]] = [("", self.table, 0)]
+        for count in itertools.count():
+            if not waiting:
+                return
+            if count > MOST_VALUES:
+                raise self.at(0, f"the header has more than {MOST_VALUES} values")
+            near, value, level = waiting.pop()
+            if len(near) > MOST_NAME:
+                raise self.complaint(near, f"{quoted(near)} has more than {MOST_NAME} characters")
+            if isinstance(value, dict | list):
+                if level > MOST_LEVELS:
+                    raise self.complaint(near, f"{quoted(near)} is nested more than {MOST_LEVELS} deep")
+                inside = value.items() if isinstance(value, dict) else ((near, part) for part in value)
+                waiting += [(key, part, level + 1) for key, part in inside]
+            elif isinstance(value, int) and abs(value) > expression.LARGEST:
+                raise self.complaint(near, f"{near} is a number of {value.bit_length()} bits; expected fewer")
+            elif isinstance(value, str) and len(value) > MOST_SENTENCE:
+                raise self.complaint(
+                    near, f"{near} has {len(value)} characters; expected at most {MOST_SENTENCE}"
+                )
+
+    def complaint(self, near: str, message: str, holding: str = "", index: int = 0) -> WebnormError:
+        """The error with the line of the key or table `near`: the one that holds a text, or the index-th.
+
+        A key deeper in a line (an inline table) is the second choice; the header's first line the last.
+        """
+        key = rf"{re.escape(near)}\b"
+        stripped = [line.strip() for line in self.lines]
+        for pattern in (re.compile(rf"\[*\s?[\"']?{key}"), re.compile(rf".*\b{key}")):
+            found = [i for i, text in enumerate(stripped, 1) if pattern.match(text)]
+            found = [i for i in found if holding in self.lines[i - 1]] or found
+            if found:
+                break
+        return self.at(found[min(index, len(found) - 1)] if found else 0, message)
+
+    def text(self, key: str) -> str:
+        """A sentence of the header."""
+        return self.sentence(key, self.table.get(key), f"header key {key!r}")
+
+    def sentence(self, near: str, value: object, what: str) -> str:
+        """A text that is not empty."""
+        if not isinstance(value, str) or not value:
+            raise self.complaint(near, f"{what} is {quoted(value)}; expected a sentence")
+        return value
+
+    def mapping(self, table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        """A table of a table; empty where there is none."""
+        value = table.get(key, {})
+        if not isinstance(value, dict):
+            raise self.complaint(key, f"header key {key!r} is {quoted(value)}; expected a table")
+        self.few(key, value)
+        return value
+
+    def few(self, key: str, entries: Collection[object]) -> None:
+        """Complain about more entries than any header needs."""
+        most = MOST_ENTRIES.get(key, len(entries))
+        if len(entries) > most:
+            raise self.complaint(key, f"{key} has {len(entries)} entries; expected at most {most}")
+
+    def tree(self, near: str, text: object, known: Sequence[str]) -> Tree:
+        """An expression over known names."""
+        if not isinstance(text, str | int):
+            raise self.complaint(near, f"{near} is {quoted(text)}; expected an expression")
+        try:
+            tree = expression.parse(text)
+            expression.check_names(tree, known, text)
+        except WebnormError as error:
+            raise self.complaint(near, str(error), str(text)) from error
+        return tree
+
+    def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
+        """Complain about keys that mean nothing."""
+        for key in table:
+            if key not in keys:
+                raise self.complaint(key, str(unknown(f"{where} key", key, keys)))
+
+    def array(self, key: str) -> Sequence[Mapping[str, Any]]:
+        """An array of tables; empty where there is none."""
+        entries = self.table.get(key, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise self.complaint(key, f"{key} is {quoted(entries)}; expected [[{key}]] tables")
+        self.few(key, entries)
+        return entries
+
+    def tables(
+        self, key: str, keys: set[str], optional: Set[str] = frozenset()
+    ) -> Iterator[Mapping[str, Any]]:
+        """An array of tables, each with these keys."""
+        for index, entry in enumerate(self.array(key)):
+            self.only(entry, keys | optional, key)
+            for name in sorted(keys - set(entry)):
+                raise self.complaint(key, f"a [[{key}]] table lacks the key {name!r}", "[[", index)
+            yield entry
