@@ -57,7 +57,7 @@ from webnorm.norms.reference import Answers
 # How a record times: one caller's calls.
 CALLS: Calls = "one by one"
 # Axes that auto takes from the adapter's features.
-_FIXED = ("subgroups", "native_f16")
+_FIXED = ("subgroups",)
 # What a record tells the versions of, where it is installed.
 _ON_CUDA = ("torch", "triton", "liger-kernel")
 _ON_THE_CPU = ("numpy", "torch", "onnxruntime")

@@ -136,7 +136,7 @@ def test_what_is_gone_is_passed_over() -> None:
         ("two_pass", {**constants, "lanes": 1}),
     ):
         assert choose(KERNELS, op, problem, traits, (recorded(op, problem, kernel, other),)) == by_rules
-    first = recorded(op, problem, "naive", {"workgroup_size": 64, "hi_lo_mean": 1})
+    first = recorded(op, problem, "naive", {"workgroup_size": 64})
     assert choose(KERNELS, op, problem, traits, (first, right)).variant.kernel.name == "naive"
 
 

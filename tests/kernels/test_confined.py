@@ -51,7 +51,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_the_other_process_renders_the_same(kernel: Kernel, copies: Path) -> None:
-    copy = load(copies / kernel.path.relative_to(wgsl_root()))
+    copy = load(copies / kernel.path.relative_to(wgsl_root()), kernel.op.name)
     targets: tuple[Target, ...] = ("native", "browser")
     for target in targets:
         problem = suited(kernel, Problem(rows=4, cols=199, options=Options(weight=target == "native")))

@@ -170,22 +170,6 @@ def test_a_row_of_one_value_bears_a_division_that_rounds(name: str, dtype: str, 
         assert accuracy.ok, f"{cols}: {accuracy.reason}"
 
 
-@pytest.mark.parametrize("cols", [61, 70, 256])
-@pytest.mark.parametrize("op", [name for name, op in OPS.items() if not op.exact])
-def test_native_f16(op: str, cols: int, device: Device) -> None:
-    """The second encoding of float16, WGSL's own type."""
-    needs(device, ["shader-f16"])
-    kernel = kernel_named("registers", op)
-    extra = ("dh", "residual_bias") if kernel.op.backward else ("residual", "return_stats")
-    for options in ((), extra, ("weight_dtype=float32",)):
-        problem = Problem(rows=31, cols=cols, dtype="float16", options=kernel.op.defaults.changed(options))
-        variant = nearest(kernel, problem, device.traits, native_f16=1)
-        text = render_shader(variant, problem, "native", device.traits).text
-        assert "enable f16;" in text and "vec4<f16>(value)" in text
-        _, accuracy = run(device, variant, problem)
-        assert accuracy.ok, accuracy.reason
-
-
 @pytest.mark.opengl
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("kernel", NORMS, ids=lambda kernel: kernel.name)

@@ -69,9 +69,13 @@ def test_every_plain_line_stands_in_its_source(kernel: Kernel) -> None:
     shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
     sources: dict[str, list[str]] = {}
     checked = 0
+    written = "".join(path.read_text() for path in (wgsl_root() / "lib").glob("*.wgsl"))
+    gone = [name for name in re.findall(r"^fn (\w+)\(", written, re.M) if f"fn {name}(" not in shader.text]
     for line, (file, number) in zip(shader.text.splitlines(), shader.origins, strict=True):
         path = wgsl_root().parent / file
         source = sources.setdefault(file, path.read_text().splitlines())[number - 1]
+        if any(re.search(rf"\b{name}\(", source) for name in gone):
+            continue  # a call that was nothing but one of its arguments, or another call
         if "{" + "{" not in source and "{" + "%" not in source:
             assert line.strip() == source.strip(), (file, number)
             checked += 1
@@ -212,7 +216,7 @@ def test_workgroup_memory_is_counted() -> None:
         return render_shader(variant, problem, "native", GPU).workgroup_bytes
 
     assert size("naive") == 0
-    assert size("two_pass", threads_per_row=256) == 256 * 4 + 256 * 8
+    assert size("two_pass", threads_per_row=256) == 256 * 8
     assert size("welford", threads_per_row=64) == 64 * 16
     assert size("registers", threads_per_row=128) == 32 * 4 + 32 * 8
     assert size("registers", threads_per_row=128, subgroups=0) == 128 * 4 + 128 * 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import pytest
@@ -63,21 +62,6 @@ def test_every_option() -> None:
                 assert all(len(step.bindings) <= MOST_BUFFERS for step in shader.steps)
                 sources.append(source(f"{variant} {case.name} {problem.dtype}", shader))
     assert len(sources) > 800
-    assert complaints(sources) == []
-
-
-@pytest.mark.parametrize("cols", [61, 70, 256])
-def test_native_f16(cols: int) -> None:
-    traits = dataclasses.replace(BROWSER, features=BROWSER.features | {"shader-f16"})
-    sources = []
-    for kernel in (kernel for kernel in KERNELS if "native_f16" in kernel.tune):
-        problem = Problem(rows=8, cols=cols, dtype="float16", options=kernel.op.defaults)
-        constants = default_variant(kernel, problem, traits).constants
-        constants = {**constants, "native_f16": 1, "vector_width": 4, "rows_per_workgroup": 1}
-        shader = render_shader(Variant(kernel, constants), problem, "browser", traits)
-        assert shader.text.count("enable ") == 2
-        sources.append(source(kernel.label, shader))
-    assert len(sources) == 4
     assert complaints(sources) == []
 
 

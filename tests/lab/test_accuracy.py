@@ -218,8 +218,10 @@ def tolerance_of(name: str, cols: int, **constants: int) -> Tolerance:
 def test_the_tolerance_follows_from_the_header() -> None:
     flagship = tolerance_of("registers", 16384)
     assert (flagship.base, flagship.slope, flagship.equal_share) == (2e-6, 0.0, 0.999)
-    assert tolerance_of("registers", 768, hi_lo_mean=0).slope > 0
+    assert tolerance_of("two_pass", 768, hi_lo_mean=0).slope > 0
     assert tolerance_of("naive", 6400).base == pytest.approx(2e-4)
+    # A plain sum of equal values is off by as many units as it has terms.
+    assert tolerance_of("naive", 6400).slope == pytest.approx(6400 * 2.0**-24)
     # 16 values are added one after another, and joins count as twelve.
     assert tolerance_of("welford", 4096).slope == pytest.approx(4 * 2.0**-24 * np.sqrt(28))
     assert "mean rounded" in tolerance_of("welford", 4096).reason

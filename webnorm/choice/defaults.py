@@ -10,9 +10,12 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import Broken
 from webnorm.kernels.names import problem_names
 from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import Variant, check_kinds, runnable_variants
+from webnorm.kernels.variants import WORKGROUP_BYTES, Variant, check_kinds, runnable_variants
 from webnorm.norms.ops import Op
 from webnorm.norms.problem import Problem
+
+# Workgroup memory that a page has unless it asks for more.
+_PAGE_BYTES = 16384
 
 
 def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
@@ -21,11 +24,16 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
     """
     check_kinds(kernel, problem, traits)
     values = {**problem_names(kernel.op, problem), **traits.names()}
-    for chosen in rules.constants(kernel.op.name, kernel.name, values):
-        if all(value in kernel.tune.get(axis, ()) for axis, value in chosen.items()):
-            variant = _with_defaults(kernel, problem, values, chosen)
-            if variant.refusal(problem, traits) is None:
-                return variant
+    # Without subgroups a gradient is kept within a page's memory where it can be: what is exported for two
+    # classes of adapters is then one text.
+    limits = [_PAGE_BYTES] if kernel.op.backward and not values["has_subgroups"] else []
+    for most in (*limits, traits.workgroup_storage):
+        for chosen in rules.constants(kernel.op.name, kernel.name, values):
+            if all(value in kernel.tune.get(axis, ()) for axis, value in chosen.items()):
+                variant = _with_defaults(kernel, problem, values, chosen)
+                small = variant.names(problem, traits).get(WORKGROUP_BYTES, 0) <= most
+                if small and variant.refusal(problem, traits) is None:
+                    return variant
     return _with_defaults(kernel, problem, values, {})
 
 

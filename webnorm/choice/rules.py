@@ -2,7 +2,7 @@
 
 Measured on one NVIDIA H200, as `thresholds` says, which has the constants of `registers`. Other
 GPUs are expected to differ, which is what `webnorm tune` is for. What a rule names is only taken where the
-adapter can run it, so that rules need not know limits. Software adapters follow the headers' defaults.
+adapter can run it, so that rules need not know limits.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from webnorm.choice.thresholds import Constants, Names
 def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
     """Constants for a kernel of an op, those to prefer first; `names` are the problem's and the adapter's.
 
-    The first that the adapter can run is meant. None for kernels without a rule.
+    The first that the adapter can run is meant. None for kernels without a rule, and on software adapters,
+    which follow the headers' defaults.
     """
     if names["software"]:
         return
     if kernel == "registers":
         fitting = thresholds.fitting(op, names)
-        backward = op.endswith("_backward")
-        found = (fitting.constants, *_lesser(fitting.otherwise or fitting.constants, backward))
-        if backward and not names["has_subgroups"]:
-            yield from (one for one in found if _workgroup_bytes(one, names) <= _PAGE_BYTES)
-        yield from found
+        yield fitting.constants
+        yield from _lesser(fitting.otherwise or fitting.constants, op.endswith("_backward"))
     elif kernel == "split_row":
         yield from _split(op, names)
     elif kernel == "workgroup_cache":
@@ -38,19 +36,6 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
         yield {"threads_per_row": 1024}
     elif kernel == "one_dispatch":
         yield from _one_dispatch(names)
-
-
-# Workgroup memory that a page has unless it asks for more. Without subgroups a gradient is kept within it
-# where it can be: what is exported for two classes of adapters is then one text.
-_PAGE_BYTES = 16384
-
-
-def _workgroup_bytes(constants: Constants, names: Names) -> int:
-    """Of a gradient in registers without subgroups: its reductions, the sums of several rows, the weight."""
-    rows = constants["rows_per_workgroup"]
-    sums = names["has_weight"] + names["has_bias"] + names["has_residual_bias"]
-    weight = constants["parked_weight"] * rows * names["weight_itemsize"] * names["cols"]
-    return 40 * constants["threads_per_row"] * rows + (rows > 1) * 4 * sums * names["cols"] + weight
 
 
 def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
@@ -130,7 +115,7 @@ def _before_all_gradients(names: Names) -> tuple[str, ...]:
 def order(op: str, names: Names) -> tuple[str, ...]:
     """Kernels of an op to be tried before all others, the best first."""
     if names["software"]:
-        return ()
+        return _on_software(op, names)
     if op.endswith("_backward"):
         return (*_before_all_gradients(names), *_gradients(op, names))
     if (op, names["itemsize"]) not in _FIRST:
@@ -139,6 +124,15 @@ def order(op: str, names: Names) -> tuple[str, ...]:
     filling = _forward_odd(names) if odd else _forward(op, names)
     best = _SPLIT if _leaves_idle(op, names) else filling
     return tuple(dict.fromkeys((best, _SPLIT if odd else _CACHE, "streaming")))
+
+
+def _on_software(op: str, names: Names) -> tuple[str, ...]:
+    """A processor has no use for what shares a row out; where it has subgroups, they are its vector unit."""
+    if op.endswith("_backward"):
+        alone = names["span"] > 2048 and not names["has_subgroups"]
+        return ("naive", _REGISTERS) if alone else (_REGISTERS, "tiles")
+    alone = not names["has_subgroups"] or not 128 < names["span"] <= 32768
+    return ("streaming", _REGISTERS) if alone else (_REGISTERS, "streaming")
 
 
 _REGISTERS, _CACHE, _SPLIT = "registers", "workgroup_cache", "split_row"

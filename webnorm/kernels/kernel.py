@@ -56,7 +56,8 @@ class Scratch:
 @dataclass(frozen=True)
 class AccuracyRules:
     """What the tolerance depends on: float32 terms added one after another into one accumulator, of a row
-    and of a column, and whether the mean is rounded to float32 before x - mean (no hi/lo mean).
+    and of a column, and whether the mean is rounded to float32 before x - mean (no hi/lo mean): 1, or more
+    where roundings add up.
     """
 
     serial_terms: Tree

@@ -27,6 +27,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from webnorm.errors import WebnormError
 from webnorm.kernels.bounds import too_deep, workgroup_bytes
 from webnorm.kernels.expression import Tree
+from webnorm.kernels.plain import plain
 from webnorm.kernels.sources import (
     FORBIDDEN,
     Stamp,
@@ -251,7 +252,7 @@ def render(request: Request) -> Rendering:
 
     try:
         marked = _at_most(_MOST_MARKED, environment.get_template(request.kernel).generate(request.context))
-        text, origins = ("", ()) if marked is None else _strip_marks(marked, loader)
+        text, origins = ("", []) if marked is None else _text_of(marked, loader)
         if marked is None or len(text) > MOST_TEXT or len(origins) > MOST_LINES:
             size = "" if marked is None else f": {len(text)} and {len(origins)}"
             raise WebnormError(
@@ -286,7 +287,12 @@ def render(request: Request) -> Rendering:
         raise placed(error, str(error) or type(error).__name__) from error
     except Exception as error:
         raise placed(error, f"{type(error).__name__}: {error}") from error
-    return Rendering(text, origins, used, dict(loader.looked_at))
+    return Rendering(text, tuple(origins), used, dict(loader.looked_at))
+
+
+def _text_of(marked: str, loader: _Loader) -> tuple[str, list[tuple[str, int]]]:
+    lines, origins = plain(*_strip_marks(marked, loader), lambda file: Path(file).parent.name == "lib")
+    return "\n".join(lines) + "\n", origins
 
 
 def _at_most(most: int, pieces: Iterable[str]) -> str | None:
@@ -320,7 +326,7 @@ def display_path(file: str, own: str) -> str:
     return str(path.relative_to(root.parent)) if path.is_relative_to(root) else str(path)
 
 
-def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, int], ...]]:
+def _strip_marks(marked: str, loader: _Loader) -> tuple[list[str], list[tuple[str, int]]]:
     """Take the markers out; leave out lines that held nothing but template tags.
 
     A filter may have changed what a marker says: what names no file is passed over.
@@ -341,4 +347,5 @@ def _strip_marks(marked: str, loader: _Loader) -> tuple[str, tuple[tuple[str, in
     while lines and not lines[-1]:
         lines.pop()
         origins.pop()
-    return "\n".join(lines) + "\n", tuple((loader.shown[file], number) for file, number in origins)
+    shown = [(loader.shown[file], number) for file, number in origins]
+    return lines, shown

@@ -15,6 +15,8 @@ from webnorm.kernels.names import problem_names
 from webnorm.kernels.traits import Traits
 from webnorm.norms.problem import Problem
 
+# The derived constant that says how much workgroup memory a variant needs, before it is rendered.
+WORKGROUP_BYTES = "workgroup_bytes"
 # In all loops of an invocation together, seen with Mesa 22.3.
 SOFTWARE_ITERATIONS = 65535
 # The points of a kernel's axes that are walked over; webnorm's gradients have a hundred thousand.
@@ -66,6 +68,9 @@ def _demands(kernel: Kernel, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]
     for feature in sorted(kernel.features.keys() - traits.features):
         needed = kernel.features[feature]
         yield ["if", needed, 0, 1], f"needs the feature {feature!r}, which the adapter lacks", 0
+    if WORKGROUP_BYTES in kernel.derive:
+        why = f"needs {{}} bytes of workgroup memory; the limit is {traits.workgroup_storage}"
+        yield ["<=", WORKGROUP_BYTES, traits.workgroup_storage], why, WORKGROUP_BYTES
     for step in kernel.passes:
         limit = traits.max_invocations
         why = f"needs {{}} invocations per workgroup; the limit is {limit}"

@@ -22,7 +22,8 @@ UNIT_ROUNDOFF = 2.0**-24
 HI_LO_TOLERANCE = 2e-6
 SERIAL_TERMS = 64
 # A mean that is rounded to float32 is off by up to half an ulp, and by about sqrt(terms) such roundings
-# where terms are added one after another; the factor 4 covers the spread seen over the corpus.
+# where terms are added one after another; the factor 4 covers the spread seen over the corpus. Where all of
+# them may go the same way, as in a plain sum of equal values, the header says how many times that it is.
 ROUNDED_MEAN_FACTOR = 4.0
 # A gradient's element is made from several normalised ones: rstd, x̂ and the row's two means each carry the
 # error of one, and the sums over rows are taken to be four standard deviations from their mean at most.
@@ -112,10 +113,11 @@ def tolerance(shader: Shader) -> Tolerance:
         max(1, min(expression.evaluate(tree, {**shader.names, "rows": problem.rows}), most))
         for tree, most in ((rules.serial_terms, problem.cols), (rules.column_terms, problem.rows))
     )
-    rounded = bool(expression.evaluate(rules.rounded_mean, shader.names))
+    rounded = int(expression.evaluate(rules.rounded_mean, shader.names))
     factor = GRADIENT_FACTOR if op.backward else 1.0
     base = factor * HI_LO_TOLERANCE * max(1.0, terms / SERIAL_TERMS)
-    slope = factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * float(np.sqrt(terms)) if rounded else 0.0
+    roundings = max(rounded, float(np.sqrt(terms))) if rounded else 0.0
+    slope = factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * roundings
     adding = UNIT_ROUNDOFF * float(np.sqrt(columns)) if op.backward else 0.0
     reason = f"{terms} terms per accumulator" + (
         f", mean rounded to float32: + {slope:.1e}*|mean|/sd" if rounded else ""

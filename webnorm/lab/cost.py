@@ -22,6 +22,8 @@ from webnorm.norms.problem import Problem
 # The order of `counters` in wgsl/lib/cost.wgsl.
 _COUNTERS = ("row_reads", "parameter_reads", "writes", "barriers", "subgroup_operations")
 _ROWS = 64
+# A line with a barrier or a subgroup operation.
+_COUNTED = re.compile(r"^( *)(?=[^/\n]*\b(workgroupBarrier|subgroup[A-Z]\w*)\()", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
     op = variant.kernel.op
     problem = replace(plain(problem) if op.exact else problem, rows=_ROWS)
     shader = render_shader(variant, problem, "native", device.traits, roots=roots, count_cost=True)
+    shader = replace(shader, text=_COUNTED.sub(_with_counter, shader.text))
     inputs = Inputs(device, make_inputs(op, problem))
     outputs = Outputs(device, problem, op.outputs(problem))
     counters = device.create_buffer(4 * len(_COUNTERS))
@@ -70,20 +73,21 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
 
     elements = problem.rows * problem.cols
     size = shader.steps[0].workgroup_size
+    lanes = min(device.subgroup_size or 1, size)
     return Cost(
         row_reads=_counted(shader, access("read", True), counted["row_reads"] / elements),
         parameter_reads=_counted(shader, access("read", False), counted["parameter_reads"] / elements),
         writes=_counted(shader, access("read_write", True), counted["writes"] / elements),
-        barriers=(
-            _counted(shader, r"\bworkgroupBarrier\(", counted["barriers"] / size / problem.rows)
-            if len(shader.steps) == 1
-            else None
-        ),
-        subgroup_operations=_counted(
-            shader, r"\bsubgroup[A-Z]\w*\(", counted["subgroup_operations"] / problem.rows
-        ),
+        barriers=counted["barriers"] / size / problem.rows if len(shader.steps) == 1 else None,
+        subgroup_operations=counted["subgroup_operations"] / lanes / problem.rows,
         workgroup_bytes=shader.workgroup_bytes,
     )
+
+
+def _with_counter(found: re.Match[str]) -> str:
+    """Each invocation counts before it comes to the line's operation."""
+    counter = _COUNTERS.index("barriers" if found[2] == "workgroupBarrier" else "subgroup_operations")
+    return f"{found[1]}atomicAdd(&cost[{counter}u], 1u); "
 
 
 @dataclass(frozen=True)

@@ -2,39 +2,18 @@
 // summary = "One invocation per row, three sweeps over memory."
 // differs = "The formula as it is written, with nothing shared between invocations."
 // rung = 1
-// preference = "9 if software and (not has_subgroups or span <= 128 or span > 32768) else 1"
-// [tune]
-// workgroup_size = [32, 64, 128, 256]
-// hi_lo_mean = [true, false]
-// [default]
-// workgroup_size = "32 if software else 64"
-// [derive]
-// subgroups = 0
-// vector_width = "4 if packed or software else 1"
-// threads_per_row = 1
-// rows_per_workgroup = "workgroup_size"
-// steps = "ceil_div(span, 4) if vector_width == 4 else cols"
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = "workgroup_size"
-// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
-// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
+// layout = "row_per_invocation"
 // [accuracy]
 // serial_terms = "steps"
-// rounded_mean = "not hi_lo_mean"
+// rounded_mean = "ceil_div(steps, 4)"
 // ///
 
-// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and
-// a single accumulator adds `cols` terms one after another, so its rounding grows with the row.
-{% from "lib/sweep.wgsl" import sweep with context %}
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
+// accumulator adds a row's values one after another: of a long row of equal values all roundings go the same way,
+// and the mean is off by as many units as there are steps.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
-{% include "lib/interface.wgsl" %}
-
-{% set uses_pivot = 1 %}
-{% include "lib/row.wgsl" %}
-
-{% include "lib/output.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -42,25 +21,23 @@ fn main(
 ) {
     {% call each_row() %}
 
-    let pivot = pivot_of(row);
+    // The mean of x.
     var sum = Vec();
-    {% call sweep() %}
-        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
-    {% endcall %}
-    let mean = pivot + total(sum) / f32(COLS);
+    for (var j = 0u; j < STEPS; j++) {
+        sum += load_input(row, j, thread);
+    }
+    let mean = total(sum) * PER_COLUMN;
 
-    var deviations = Vec();
-    var spreads = Vec();
-    {% call sweep() %}
+    // The variance: the mean of (x - mean)².
+    var squares = Vec();
+    for (var j = 0u; j < STEPS; j++) {
         let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
-        deviations += d;
-        spreads += d * (d * PER_COLUMN);
-    {% endcall %}
-    let deviation = total(deviations);
-    let spread = total(spreads);
-{% include "lib/statistics.wgsl" %}
+        squares += d * d * PER_COLUMN;
+    }
+    let rstd = inverseSqrt(total(squares) + params.eps);
 
-    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+    // y = (x - mean) / sqrt(variance + eps)
+    {% call(h) write_row(low="0.0") %}({{ h }} - mean) * rstd{% endcall %}
 
     {% endcall %}
 }

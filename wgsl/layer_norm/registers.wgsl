@@ -1,10 +1,11 @@
 // /// webnorm
-// summary = "The row stays in registers: one read, two exact sweeps over registers, one write."
-// differs = "Reads x once where welford_subgroup reads it twice, and keeps the mean to twice float32's digits."
+// ops = ["layer_norm", "rms_norm"]
+// summary = "The row stays in registers: one read, exact sweeps over registers, one write."
+// differs = "Reads x once where the kernels before it read it again for every sweep."
 // rung = 6
+// layout = "row_per_workgroup"
 // [features]
 // subgroups = "subgroups"
-// shader-f16 = "native_f16"
 // [tune]
 // threads_per_row = [4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 // rows_per_workgroup = [1, 2, 4, 8, 16]
@@ -12,27 +13,20 @@
 // parameters_first = [false, true]
 // parked = [0, 2, 4, 8, 10]
 // subgroups = [true, false]
-// native_f16 = [false, true]
-// hi_lo_mean = [true, false]
 // [default]
 // threads_per_row = "(4 if span <= 256 else (16 if span <= 1024 else (32 if span <= 2048 else (64 if span <= 4096 else (256 if span <= 16384 else 512))))) if software else ((32 if span <= 512 else (64 if span <= 1024 else (128 if span <= 2048 else min(256 if span <= 16384 else 1024, max_invocations)))) if itemsize == 2 else (32 if span <= 256 else (128 if span <= 1024 else (256 if span <= 2048 else min(512 if span <= 32768 else 1024, max_invocations)))))"
 // rows_per_workgroup = "(1 if span > 256 else 4) if software else (1 if threads_per_row > 32 else 4)"
 // subgroups = "has_subgroups"
 // [derive]
-// workgroup_size = "threads_per_row * rows_per_workgroup"
 // steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span if vector_width == 4 else cols + cols % vector_width, threads_per_row * vector_width)"
 // scalars = "steps * min(vector_width, 4)"
+// sweep = 0
+// workgroup_bytes = "(parked > 0) * (4 * itemsize * parked * workgroup_size + 16 * (1 + capped) * (workgroup_size // (4 if subgroups else 1) + 1))"
 // [[require]]
-// rule = "is_float16 or not native_f16"
-// why = "native_f16 is another encoding of float16, which the problem does not use"
-// [[require]]
-// rule = "vector_width > 1 or not packed"
-// why = "types narrower than a word are read four at a time: vector_width 4"
-// [[require]]
-// rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and not native_f16)"
+// rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0)"
 // why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
 // [[require]]
-// rule = "vector_width != 2 or (itemsize == 2 and out_itemsize == 2 and not native_f16)"
+// rule = "vector_width != 2 or (itemsize == 2 and out_itemsize == 2)"
 // why = "two columns at a time are a word of float16 or bfloat16"
 // [[require]]
 // rule = "vector_width != 2 or cols % 2 == 0 or rows_per_workgroup % 2 == 0"
@@ -41,40 +35,23 @@
 // rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1 and cols % (threads_per_row * vector_width) == 0)"
 // why = "a number of invocations that is no power of two needs subgroups, a workgroup to itself, and a row that it shares evenly"
 // [[require]]
-// rule = "workgroup_size <= min(1024, max_invocations)"
-// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
-// [[require]]
 // rule = "parked == 0 or (parked <= steps and vector_width >= 4 and not has_residual)"
 // why = "parked counts Vecs of four columns of x, of those that an invocation has"
 // [[require]]
-// rule = "parked == 0 or 4 * itemsize * parked * workgroup_size + 16 * (1 + capped) * (workgroup_size // (4 if subgroups else 1) + 1) <= workgroup_storage"
-// why = "what is parked and the reductions do not fit workgroup memory"
-// [[require]]
 // rule = "scalars <= 64"
 // why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = "workgroup_size"
-// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
-// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (4 + 3 * (threads_per_row // 16))"
 // [accuracy]
 // serial_terms = "steps"
-// rounded_mean = "not hi_lo_mean"
 // ///
 
 // Specialised on the number of columns and unrolled, since registers have no addresses: every load is
 // issued before the first sum, and each value lives in a name of its own. Memory is touched as often as by
 // a copy, so the two sweeps and the second word of the mean cost next to nothing.
-{% from "lib/moments.wgsl" import moment_reductions, held_moments, deviation_of with context %}
+{% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, held_normalised with context %}
 {% from "lib/park.wgsl" import parking, load_and_park with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import fetch_parameters, write_registers with context %}
-{% include "lib/interface.wgsl" %}
-
-{% set uses_pivot = dtype == "float32" %}
-{% include "lib/row.wgsl" %}
-
-{% include "lib/output.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
 {{ moment_reductions() }}
 {{ parking() }}
@@ -88,16 +65,9 @@ fn main(
 {{ load_and_park() }}
 {{ fetch_parameters() if parameters_first }}
 
-{% if uses_pivot %}
-{{ held_moments("h", "pivot_of(row)") }}
-    let gain = rstd / SCALE;
-    let offset = -low * rstd;
-{% else %}
 {{ held_moments("h") }}
-    let gain = select(rstd / SCALE, 0.0, alike);
-    let offset = select(-low * rstd, 0.0, alike);
-{% endif %}
-    {% call(j) write_registers() %}{{ deviation_of(j) }} * gain + offset{% endcall %}
+{{ held_scale() }}
+    {% call(j) write_registers() %}{{ held_normalised(j) }}{% endcall %}
 
     {% endcall %}
 }

@@ -1,33 +1,20 @@
 // /// webnorm
+// ops = ["layer_norm", "rms_norm"]
 // summary = "A row is split into parts over many workgroups; a second dispatch joins their statistics and normalises."
 // differs = "Where registers leaves an adapter idle that has fewer rows than it can hold workgroups. Reads x twice, the second time mostly from cache."
 // rung = 9
-// preference = 1
-// [features]
-// subgroups = "subgroups"
+// layout = "row_in_parts"
 // [tune]
-// threads_per_row = [32, 64, 128, 256, 512, 1024]
-// part_steps = [1, 2, 4, 8, 16]
 // vector_width = [4, 8, 1]
 // subgroups = [true, false]
 // [default]
-// threads_per_row = "32 if software else min(256, max_invocations)"
 // part_steps = "(2 if span <= 256 else (8 if span <= 1024 else 16)) if software else 4"
-// subgroups = "has_subgroups"
-// [derive]
-// rows_per_workgroup = 1
-// workgroup_size = "threads_per_row"
-// steps = "part_steps"
-// row_parts = "ceil_div(span if vector_width > 1 else cols, threads_per_row * part_steps * min(vector_width, 4))"
 // [[require]]
 // rule = "vector_width > 1 or not packed"
 // why = "types narrower than a word are read four at a time: vector_width 4"
 // [[require]]
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and part_steps % 2 == 0)"
 // why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
-// [[require]]
-// rule = "workgroup_size <= min(1024, max_invocations)"
-// why = "threads_per_row is over the invocations of a workgroup"
 // [[require]]
 // rule = "part_steps * min(vector_width, 4) <= 64"
 // why = "more than 64 columns per invocation do not stay in registers, and are more terms than one float32 sum should add"
@@ -36,7 +23,7 @@
 // why = "the scale of an int8 row follows from all of its columns, which no workgroup sees"
 // [[scratch]]
 // name = "parts"
-// words = "3 * row_parts"
+// words = "(3 if has_mean else 1) * row_parts"
 // [[pass]]
 // entry_point = "measure"
 // workgroup_size = "workgroup_size"
@@ -54,13 +41,9 @@
 
 // There is no barrier between workgroups, so what they share goes through memory and a second dispatch.
 {% from "lib/split.wgsl" import each_part, part_functions, part_reductions, joining_reductions, part_moments, store_moments, joined_parts, moments with context %}
+{% from "lib/moments.wgsl" import normalised with context %}
 {% from "lib/write.wgsl" import write_registers with context %}
-{% include "lib/interface.wgsl" %}
-
-{% set uses_pivot = 1 %}
-{% include "lib/row.wgsl" %}
-
-{% include "lib/output.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
 {{ part_functions() }}
 {{ part_reductions() }}
@@ -91,7 +74,7 @@ fn normalise(
     let h{{ j }} = load_input(row, first + {{ j }}u, thread);
 {% endfor %}
 {{ joined_parts(moments) }}
-    {% call(j) write_registers() %}(h{{ j }} - mean - low) * rstd{% endcall %}
+    {% call(j) write_registers() %}{{ normalised("h" ~ j) }}{% endcall %}
 
     {% endcall %}
 }

@@ -1,48 +1,34 @@
 // /// webnorm
+// ops = ["layer_norm", "rms_norm"]
 // summary = "A workgroup per row of any length, read again for each sweep, 16 bytes at a time."
 // differs = "Has no limit on the row: the sweeps after the first are served by the cache where it holds the rows at work."
 // rung = 8
-// preference = 1
+// layout = "row_per_workgroup"
 // [features]
 // subgroups = "subgroups"
 // [tune]
-// threads_per_row = [32, 64, 128, 256, 512, 1024]
+// threads_per_row = [1, 32, 64, 128, 256, 512, 1024]
 // vector_width = [4, 1]
 // subgroups = [true, false]
-// hi_lo_mean = [true, false]
 // [default]
-// threads_per_row = "32 if software else min(512, max_invocations)"
-// subgroups = "has_subgroups"
+// threads_per_row = "(1 if not has_subgroups or span <= 128 or span > 32768 else 32) if software else min(512, max_invocations)"
+// subgroups = "has_subgroups and threads_per_row > 1"
 // [derive]
-// steps = "ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
-// rows_per_workgroup = 1
-// workgroup_size = "threads_per_row"
+// rows_per_workgroup = "1 if threads_per_row > 1 else 32"
+// sweep = "min(steps, 15000)"
 // [[require]]
-// rule = "vector_width == 4 or not packed"
-// why = "types narrower than a word are read four at a time: vector_width 4"
-// [[require]]
-// rule = "workgroup_size <= min(1024, max_invocations)"
-// why = "threads_per_row is over the invocations of a workgroup"
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = "workgroup_size"
-// workgroup_count = "min(rows, max_workgroups)"
-// iterations = "ceil_div(rows, max_workgroups) * (4 + 4 * min(steps, 15000) + 3 * (threads_per_row // 16))"
+// rule = "threads_per_row > 1 or not subgroups"
+// why = "an invocation that has a row to itself has nobody to exchange sums with: subgroups false"
 // [accuracy]
 // serial_terms = "steps"
-// rounded_mean = "not hi_lo_mean"
 // ///
 
-// The kernel for what no other takes: nothing of a row is kept but its sums.
-{% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
+// The kernel for what no other takes: nothing of a row is kept but its sums. On a processor an invocation for
+// each row is fastest, which has nobody to wait for.
+{% from "lib/moments.wgsl" import moment_reductions, swept_moments, normalised with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
-{% include "lib/interface.wgsl" %}
-
-{% set uses_pivot = 1 %}
-{% include "lib/row.wgsl" %}
-
-{% include "lib/output.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
 {{ moment_reductions() }}
 
@@ -53,7 +39,7 @@ fn main(
     {% call each_row() %}
 
 {{ swept_moments() }}
-    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+    {% call(h) write_row() %}{{ normalised(h) }}{% endcall %}
 
     {% endcall %}
 }

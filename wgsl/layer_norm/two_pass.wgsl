@@ -2,22 +2,9 @@
 // summary = "A workgroup per row: the mean, then the centred variance, then the result."
 // differs = "One more sweep over x than one_pass, and right for any mean."
 // rung = 3
+// layout = "row_per_workgroup"
 // [tune]
-// threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
 // hi_lo_mean = [true, false]
-// [default]
-// threads_per_row = "8 if software else min(256, max_invocations)"
-// [derive]
-// subgroups = 0
-// vector_width = "4 if packed else 1"
-// rows_per_workgroup = 1
-// workgroup_size = "threads_per_row"
-// steps = "ceil_div(span if packed else cols, threads_per_row * vector_width)"
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = "workgroup_size"
-// workgroup_count = "min(rows, max_workgroups)"
-// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
 // [accuracy]
 // serial_terms = "steps"
 // rounded_mean = "not hi_lo_mean"
@@ -25,17 +12,26 @@
 
 // The second sweep measures distances from the mean, so nothing large cancels. Its by-product, the sum
 // of those distances, is what the rounding of the mean took away: with hi_lo_mean it is given back.
-{% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
-{% include "lib/interface.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
-{% set uses_pivot = 1 %}
-{% include "lib/row.wgsl" %}
+var<workgroup> partials: array<vec2<f32>, {{ workgroup_size }}>;
 
-{% include "lib/output.wgsl" %}
-
-{{ moment_reductions() }}
+// Sums over the row's invocations, by a tree: each level leaves half as many to add.
+fn row_sums(own: vec2<f32>, thread: u32) -> vec2<f32> {
+    partials[thread] = own;
+    for (var left = THREADS / 2u; left > 0u; left /= 2u) {
+        workgroupBarrier();
+        if (thread < left) {
+            partials[thread] += partials[thread + left];
+        }
+    }
+    workgroupBarrier();
+    let sums = partials[0];
+    workgroupBarrier();  // before the next ones are written
+    return sums;
+}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -43,8 +39,32 @@ fn main(
 ) {
     {% call each_row() %}
 
-{{ swept_moments() }}
-    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+    // Differences from a value of the row are small where the row is far from 0, and so are their sum's errors.
+    let pivot = pivot_of(row);
+    var sum = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+    }
+    let mean = pivot + row_sums(vec2(total(sum) * PER_COLUMN, 0.0), thread).x;
+
+    var distances = Vec();
+    var squares = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
+        distances += d;
+        squares += d * (d * PER_COLUMN);
+    }
+    let sums = row_sums(vec2(total(distances), total(squares)), thread);
+{% if hi_lo_mean %}
+    // The mean is mean + low, to twice the digits. Past float32's range infinity less infinity is no number.
+    let low = sums.x / f32(COLS);
+    let variance = select(sums.y, max(sums.y - low * low, 0.0), sums.y < 1e38);
+{% else %}
+    let variance = sums.y;
+{% endif %}
+    let rstd = inverseSqrt(variance + params.eps);
+
+    {% call(h) write_row(low="low" if hi_lo_mean else "0.0") %}({{ h }} - mean{{ " - low" if hi_lo_mean }}) * rstd{% endcall %}
 
     {% endcall %}
 }

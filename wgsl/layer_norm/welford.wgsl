@@ -2,38 +2,45 @@
 // summary = "A workgroup per row, mean and variance in one stable sweep, joined in workgroup memory."
 // differs = "Stable like two_pass with one sweep fewer; a division per element instead."
 // rung = 4
-// [tune]
-// threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
-// [default]
-// threads_per_row = "8 if software else min(256, max_invocations)"
-// [derive]
-// subgroups = 0
-// vector_width = "4 if packed else 1"
-// rows_per_workgroup = 1
-// workgroup_size = "threads_per_row"
-// steps = "ceil_div(span if packed else cols, threads_per_row * vector_width)"
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = "workgroup_size"
-// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
-// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
+// layout = "row_per_workgroup"
 // [accuracy]
 // serial_terms = "steps + 12"
 // rounded_mean = true
 // ///
 
-// Mean and squared deviations are updated value by value (Welford), and the invocations' results are
-// joined pairwise (Chan). The mean is rounded to float32, and that is what limits the result.
-{% from "lib/sweep.wgsl" import sweep with context %}
+// Mean and squared deviations are updated value by value (Welford, Technometrics 1962), and the invocations'
+// are joined pairwise (Chan, Golub and LeVeque, 1979). The mean is rounded to float32 each time, and that is what
+// limits the result: twelve times more than there are steps, for the joins of a Vec's runs and of 1024 invocations.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
-{% include "lib/interface.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
-{% include "lib/row.wgsl" %}
+// Mean, sum of squared deviations / COLS, number of values.
+alias Moments = vec3<f32>;
 
-{% include "lib/output.wgsl" %}
+fn joined(a: Moments, b: Moments) -> Moments {
+    let count = a.z + b.z;
+    let share = b.z / max(count, 1.0);
+    let delta = b.x - a.x;
+    return Moments(a.x + delta * share, a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share)), count);
+}
 
-{% include "lib/welford.wgsl" %}
+var<workgroup> partials: array<Moments, {{ workgroup_size }}>;
+
+// The moments of all invocations of the row, by a tree: each level leaves half as many to join.
+fn row_moments(own: Moments, thread: u32) -> Moments {
+    partials[thread] = own;
+    for (var left = THREADS / 2u; left > 0u; left /= 2u) {
+        workgroupBarrier();
+        if (thread < left) {
+            partials[thread] = joined(partials[thread], partials[thread + left]);
+        }
+    }
+    workgroupBarrier();
+    let moments = partials[0];
+    workgroupBarrier();  // before the next row's are written
+    return moments;
+}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -41,12 +48,31 @@ fn main(
 ) {
     {% call each_row() %}
 
-    let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
+    var own_mean = Vec();
+    var own_spread = Vec();
+    var count = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_input(row, j, thread);
+        let delta = value - own_mean;
+        let next = own_mean + delta / (count + Vec(1.0));
+        own_spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
+        own_mean = where_live(next, own_mean, j, thread);
+        count += where_live(Vec(1.0), Vec(), j, thread);
+    }
+{% if vector_width == 4 %}
+    // A Vec holds four runs of values.
+    let own = joined(
+        joined(Moments(own_mean.x, own_spread.x, count.x), Moments(own_mean.y, own_spread.y, count.y)),
+        joined(Moments(own_mean.z, own_spread.z, count.z), Moments(own_mean.w, own_spread.w, count.w)),
+    );
+{% else %}
+    let own = Moments(own_mean, own_spread, count);
+{% endif %}
+    let moments = row_moments(own, thread);
     let mean = moments.x;
-    const low = 0.0;
     let rstd = inverseSqrt(moments.y + params.eps);
 
-    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+    {% call(h) write_row(low="0.0") %}({{ h }} - mean) * rstd{% endcall %}
 
     {% endcall %}
 }

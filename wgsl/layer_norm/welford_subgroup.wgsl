@@ -2,6 +2,7 @@
 // summary = "Welford's sweep with subgroup shuffles, scalar or vec4, several rows to a workgroup."
 // differs = "Joins in registers through shuffles where welford goes through workgroup memory, and reads 16 bytes at a time."
 // rung = 5
+// layout = "row_per_workgroup"
 // [features]
 // subgroups = true
 // [tune]
@@ -9,41 +10,64 @@
 // rows_per_workgroup = [1, 2, 4, 8, 16]
 // vector_width = [4, 1]
 // [default]
-// threads_per_row = "8 if software else (32 if cols <= 256 else (128 if cols <= 2048 else 256))"
+// threads_per_row = "(8 if cols <= 65536 else 1024) if software else (32 if cols <= 256 else (128 if cols <= 2048 else 256))"
 // rows_per_workgroup = "1 if software or threads_per_row > 32 else 4"
 // [derive]
 // subgroups = 1
-// workgroup_size = "threads_per_row * rows_per_workgroup"
-// steps = "ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
-// [[require]]
-// rule = "vector_width == 4 or not packed"
-// why = "types narrower than a word are read four at a time: vector_width 4"
-// [[require]]
-// rule = "workgroup_size <= min(1024, max_invocations)"
-// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = "workgroup_size"
-// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
-// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
 // [accuracy]
 // serial_terms = "steps + 12"
 // rounded_mean = true
 // ///
 
-// The same arithmetic as welford. A row shorter than a subgroup shares it with other rows; one longer
-// meets in workgroup memory once. The seed of this kernel took a subgroup to be a workgroup of 32; this one
-// takes whatever size the adapter has.
-{% from "lib/sweep.wgsl" import sweep with context %}
+// The same arithmetic as welford. Lanes of a subgroup read each other's registers: no memory, no barrier. A row
+// shorter than a subgroup shares it with other rows; one longer meets in workgroup memory once.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
-{% include "lib/interface.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
-{% include "lib/row.wgsl" %}
+// Mean, sum of squared deviations / COLS, number of values.
+alias Moments = vec3<f32>;
 
-{% include "lib/output.wgsl" %}
+fn joined(a: Moments, b: Moments) -> Moments {
+    let count = a.z + b.z;
+    let share = b.z / max(count, 1.0);
+    let delta = b.x - a.x;
+    return Moments(a.x + delta * share, a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share)), count);
+}
 
-{% include "lib/welford.wgsl" %}
+// Runs of `lanes` lanes joined, in pairs at growing distances. Both lanes of a pair join in the same order, so that
+// all of them get the same bits.
+fn across_lanes(own: Moments, lanes: u32, lane: u32) -> Moments {
+    var value = own;
+    for (var distance = 1u; distance < lanes; distance *= 2u) {
+        let other = subgroupShuffleXor(value, distance);
+        let is_upper = (lane & distance) != 0u;
+        value = joined(select(value, other, is_upper), select(other, value, is_upper));
+    }
+    return value;
+}
+
+var<workgroup> partials: array<Moments, {{ workgroup_size // 4 }}>;  // no subgroup has fewer than 4 lanes
+
+// The moments of all invocations of the row.
+fn row_moments(own: Moments, place: u32, lane: u32, subgroup_size: u32) -> Moments {
+    var value = across_lanes(own, min(subgroup_size, THREADS), lane);
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) {
+            partials[place / subgroup_size] = value;
+        }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = joined(value, partials[first + i]);
+        }
+        value = across_lanes(value, min(count, subgroup_size), lane);
+        workgroupBarrier();  // before the next row's are written
+    }
+    return value;
+}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -51,12 +75,31 @@ fn main(
 ) {
     {% call each_row() %}
 
-    let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
+    var own_mean = Vec();
+    var own_spread = Vec();
+    var count = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_input(row, j, thread);
+        let delta = value - own_mean;
+        let next = own_mean + delta / (count + Vec(1.0));
+        own_spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
+        own_mean = where_live(next, own_mean, j, thread);
+        count += where_live(Vec(1.0), Vec(), j, thread);
+    }
+{% if vector_width == 4 %}
+    // A Vec holds four runs of values.
+    let own = joined(
+        joined(Moments(own_mean.x, own_spread.x, count.x), Moments(own_mean.y, own_spread.y, count.y)),
+        joined(Moments(own_mean.z, own_spread.z, count.z), Moments(own_mean.w, own_spread.w, count.w)),
+    );
+{% else %}
+    let own = Moments(own_mean, own_spread, count);
+{% endif %}
+    let moments = row_moments(own, place, lane, subgroup_size);
     let mean = moments.x;
-    const low = 0.0;
     let rstd = inverseSqrt(moments.y + params.eps);
 
-    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+    {% call(h) write_row(low="0.0") %}({{ h }} - mean) * rstd{% endcall %}
 
     {% endcall %}
 }

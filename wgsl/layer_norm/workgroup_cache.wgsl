@@ -1,52 +1,36 @@
 // /// webnorm
+// ops = ["layer_norm", "rms_norm"]
 // summary = "As much of the row as fits stays in registers and workgroup memory; the rest is read again."
 // differs = "Takes rows that are too long for registers alone, and reads once what it can keep."
 // rung = 7
-// preference = 1
+// layout = "row_per_workgroup"
 // [features]
 // subgroups = "subgroups"
 // [tune]
 // threads_per_row = [32, 64, 128, 256, 512, 1024]
 // held = [0, 2, 4, 8, 12]
 // subgroups = [true, false]
-// hi_lo_mean = [true, false]
 // [default]
 // threads_per_row = "32 if software else min(1024, max_invocations)"
 // held = 8
 // subgroups = "has_subgroups"
 // [derive]
 // vector_width = 4
-// steps = "ceil_div(span, threads_per_row * vector_width)"
+// sweep = "min(steps, 15000)"
 // held_steps = "min(held, steps)"
 // reductions = "16 * (1 + capped) * (threads_per_row // (4 if subgroups else 1) + 1)"
 // cached_steps = "min(steps - held_steps, max(workgroup_storage - reductions, 0) // (4 * itemsize * threads_per_row))"
-// rows_per_workgroup = 1
-// workgroup_size = "threads_per_row"
-// [[require]]
-// rule = "workgroup_size <= min(1024, max_invocations)"
-// why = "threads_per_row is over the invocations of a workgroup"
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = "workgroup_size"
-// workgroup_count = "min(rows, max_workgroups)"
-// iterations = "ceil_div(rows, max_workgroups) * (4 + 4 * min(steps, 15000) + 3 * (threads_per_row // 16))"
 // [accuracy]
 // serial_terms = "steps"
-// rounded_mean = "not hi_lo_mean"
 // ///
 
 // Each invocation reads back what it wrote itself, so that workgroup memory needs no barrier. Narrow types lie in
 // it as they are stored, twice as many columns to a byte.
-{% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
+{% from "lib/moments.wgsl" import moment_reductions, swept_moments, normalised with context %}
 {% from "lib/sweep.wgsl" import row_cache, keep_row with context %}
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
-{% include "lib/interface.wgsl" %}
-
-{% set uses_pivot = 1 %}
-{% include "lib/row.wgsl" %}
-
-{% include "lib/output.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
 {{ moment_reductions() }}
 
@@ -60,7 +44,7 @@ fn main(
 
 {{ keep_row() }}
 {{ swept_moments() }}
-    {% call(h) write_row() %}({{ h }} - mean - low) * rstd{% endcall %}
+    {% call(h) write_row() %}{{ normalised(h) }}{% endcall %}
 
     {% endcall %}
 }

@@ -1,8 +1,8 @@
 // /// webnorm
+// ops = ["layer_norm_backward", "rms_norm_backward"]
 // summary = "One dispatch: some workgroups make the rows' dx, others walk down columns for the sums."
 // differs = "Where two dispatches cost more than reading x and dy twice: few elements, statistics given."
 // rung = 5
-// preference = 0
 // [features]
 // subgroups = "subgroups"
 // [tune]
@@ -25,6 +25,7 @@
 // sums = "has_weight + has_bias"
 // down = "workgroup_size // column_chunks"
 // column_tiles = "ceil_div(cols, 4 * column_chunks) * (sums > 0)"
+// workgroup_bytes = "16 * sums * workgroup_size + 8 * (1 + capped) * workgroup_size // (4 if subgroups else 1)"
 // [[require]]
 // rule = "saved_stats"
 // why = "the sums over rows take each row's statistics from the forward pass: saved_stats"
@@ -46,9 +47,6 @@
 // [[require]]
 // rule = "scalars <= 32"
 // why = "x and dy of more than 32 columns per invocation do not stay in registers"
-// [[require]]
-// rule = "16 * sums * workgroup_size + 8 * (1 + capped) * workgroup_size // (4 if subgroups else 1) <= workgroup_storage"
-// why = "the sums of a tile and the reductions do not fit workgroup memory"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"

@@ -1,10 +1,11 @@
 // /// webnorm
+// ops = ["layer_norm_backward", "rms_norm_backward"]
 // summary = "Workgroups walk over rows with partial sums, and mostly the weight, in registers: x and dy are read once, or again from cache."
 // differs = "One dispatch over the rows where tiles makes two; as many partial records as there are workgroups."
 // rung = 3
+// layout = "sums_over_rows"
 // [features]
 // subgroups = "subgroups"
-// shader-f16 = "native_f16"
 // [tune]
 // threads_per_row = [8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 // rows_per_workgroup = [1, 2, 4, 8]
@@ -14,8 +15,6 @@
 // parked_weight = [false, true]
 // groups = [4, 64, 132, 264, 396, 528, 1056]
 // subgroups = [true, false]
-// native_f16 = [false, true]
-// hi_lo_mean = [true, false]
 // [default]
 // threads_per_row = "(8 if span <= 256 else (32 if span <= 1024 else (64 if span <= 2048 else (128 if span <= 4096 else 512)))) if software else (32 if span <= 256 else (64 if span <= 1024 else (128 if span <= 4096 else (256 if span <= 8192 else min(512 if span <= 16384 else 1024, max_invocations)))))"
 // rows_per_workgroup = "1 if software or span > cols or cols > 1024 else (8 if cols <= 256 else (4 if has_subgroups or cols <= 512 else (2 if (has_weight + has_bias + has_residual_bias) * cols <= 2816 else 1)))"
@@ -26,17 +25,12 @@
 // workgroup_size = "threads_per_row * rows_per_workgroup"
 // steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
 // scalars = "steps * min(vector_width, 4)"
-// sums = "has_weight + has_bias + has_residual_bias"
-// finish_chunks = 8
-// finish_records = "4 if software else min(32, max_invocations // 8)"
-// [[require]]
-// rule = "is_float16 or not native_f16"
-// why = "native_f16 is another encoding of float16, which the problem does not use"
+// workgroup_bytes = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + parked_weight * 4 * weight_itemsize * steps * workgroup_size + (40 if has_mean else 16) * workgroup_size // (4 if subgroups else 1)"
 // [[require]]
 // rule = "vector_width > 1 or not packed"
 // why = "types narrower than a word are read four at a time: vector_width 4"
 // [[require]]
-// rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0 and not native_f16)"
+// rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0)"
 // why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
 // [[require]]
 // rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1 and cols % (threads_per_row * vector_width) == 0)"
@@ -53,9 +47,6 @@
 // [[require]]
 // rule = "not parked_weight or (has_weight and span == cols and vector_width >= 4)"
 // why = "the weight is parked in fours of columns, which rows have to start on"
-// [[require]]
-// rule = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + parked_weight * 4 * weight_itemsize * steps * workgroup_size + 40 * workgroup_size // (4 if subgroups else 1) <= workgroup_storage"
-// why = "the reductions, the sums of a row where those of several rows are added up, and a parked weight do not fit workgroup memory"
 // [[scratch]]
 // name = "partials"
 // records = "4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4)"
@@ -66,24 +57,15 @@
 // workgroup_count = "min(4 * ceil_div(min(groups, ceil_div(rows, rows_per_workgroup)), 4), max_workgroups)"
 // iterations = "ceil_div(rows, rows_per_workgroup * min(groups, max_workgroups)) * (4 + 3 * (threads_per_row // 16))"
 // bindings = ["x", "dy", "weight", "stats", "dh", "dx", "partials"]
-// [[pass]]
-// entry_point = "finish"
-// workgroup_size = "finish_chunks * finish_records"
-// workgroup_count = "min(ceil_div(sums * ceil_div(cols, 4), finish_chunks), max_workgroups)"
-// per = "call"
-// when = "sums > 0"
-// bindings = ["partials", "dweight", "dbias", "dresidual_bias"]
 // [accuracy]
 // serial_terms = "steps"
 // column_terms = "ceil_div(rows, rows_per_workgroup * groups)"
-// rounded_mean = "not hi_lo_mean and not saved_stats"
 // ///
 
 // The number of workgroups is chosen to fill the adapter, not the problem: each keeps a record of sums in
 // registers while it walks over its rows, and the fewer records there are, the less there is to finish.
 {% include "lib/interface.wgsl" %}
 
-{% set uses_pivot = not saved_stats %}
 {% include "lib/row.wgsl" %}
 
 {% include "lib/gradient.wgsl" %}

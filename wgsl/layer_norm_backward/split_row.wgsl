@@ -1,8 +1,9 @@
 // /// webnorm
+// ops = ["layer_norm_backward", "rms_norm_backward"]
 // summary = "A row is split into parts over many workgroups, whose sums a second dispatch joins; then tiles of columns."
 // differs = "Where tiles has a workgroup for a whole row, and few rows leave an adapter idle. Reads x and dy twice, the second time mostly from cache."
 // rung = 4
-// preference = 1
+// layout = "gradient_by_columns"
 // [features]
 // subgroups = "subgroups"
 // [tune]
@@ -19,32 +20,16 @@
 // groups = "4 if rows < 1024 or (software and rows <= 200000) else 64"
 // subgroups = "has_subgroups"
 // [derive]
-// vector_width = 4
 // rows_per_workgroup = 1
 // workgroup_size = "threads_per_row"
-// accesses = "ceil_div(span, 4)"
 // steps = "part_steps"
 // row_parts = "ceil_div(accesses, threads_per_row * part_steps)"
-// column_tiles = "ceil_div(accesses, column_threads)"
-// sums = "has_weight + has_bias + has_residual_bias"
-// finish_chunks = 8
-// finish_records = "4 if software else min(32, max_invocations // 8)"
-// [[require]]
-// rule = "max(threads_per_row, column_threads) <= max_invocations"
-// why = "more invocations per workgroup than the adapter has"
 // [[require]]
 // rule = "groups % 4 == 0 or span == cols"
 // why = "rows that start off multiples of four columns are added up four apart: groups a multiple of 4"
 // [[scratch]]
 // name = "parts"
-// words = "((0 if saved_stats else 3) + 2) * row_parts"
-// [[scratch]]
-// name = "row_sums"
-// words = 5
-// [[scratch]]
-// name = "partials"
-// records = "groups"
-// words = "max(4 * ceil_div(cols, 4) * sums, 4)"
+// words = "((0 if saved_stats else 3 if has_mean else 1) + (2 if has_mean else 1)) * row_parts"
 // [[pass]]
 // entry_point = "measure"
 // workgroup_size = "workgroup_size"
@@ -57,19 +42,6 @@
 // workgroup_count = "min(rows, max_workgroups)"
 // iterations = "ceil_div(rows, max_workgroups) * (4 + 3 * ceil_div(row_parts, threads_per_row) + 3 * (threads_per_row // 16))"
 // bindings = ["stats", "parts", "row_sums"]
-// [[pass]]
-// entry_point = "columns_of_rows"
-// workgroup_size = "column_threads"
-// workgroup_count = "min(column_tiles * groups, max_workgroups)"
-// iterations = "ceil_div(column_tiles * groups, max_workgroups) * (1 + ceil_div(rows, groups))"
-// bindings = ["x", "dy", "weight", "dh", "dx", "row_sums", "partials"]
-// [[pass]]
-// entry_point = "finish"
-// workgroup_size = "finish_chunks * finish_records"
-// workgroup_count = "min(ceil_div(sums * ceil_div(cols, 4), finish_chunks), max_workgroups)"
-// per = "call"
-// when = "sums > 0"
-// bindings = ["partials", "dweight", "dbias", "dresidual_bias"]
 // [accuracy]
 // serial_terms = "max(steps, ceil_div(row_parts, threads_per_row))"
 // column_terms = "ceil_div(rows, groups)"
@@ -79,7 +51,6 @@
 // they can be moved to the row's mean afterwards.
 {% include "lib/interface.wgsl" %}
 
-{% set uses_pivot = not saved_stats %}
 {% include "lib/row.wgsl" %}
 
 {% include "lib/gradient.wgsl" %}

@@ -1,5 +1,5 @@
 {#- Storage types. A chunk is four neighbouring elements: 16, 8 or 4 bytes. float16 and bfloat16 lie two to a
-    u32 word and the 8-bit types four, so that no feature is needed; `native_f16` uses WGSL's own f16 instead.
+    u32 word and the 8-bit types four, so that no feature is needed.
     With `vector_width` 8 two chunks of 8 bytes are one access of 16; with 2 an access is a word of two elements. -#}
 {#- Columns of a Vec. -#}
 {% set lanes = [vector_width, 4] | min %}
@@ -12,12 +12,10 @@
 {% macro step(j) -%}{{ "first + " if row_parts is defined }}{{ j }}u{%- endmacro %}
 {#- Whether an invocation works on one row after another. -#}
 {% set looped = capped or loops_rows is defined %}
-{% set f16 = native_f16 is defined and native_f16 == 1 %}
-{% set chunk_types = {"float32": "vec4<f32>", "float16": "vec4<f16>" if f16 else "vec2<u32>", "bfloat16": "vec2<u32>"} %}
-{% set word_types = {"float32": "f32", "float16": "f16" if f16 else "u32"} %}
-{% set words_elements = {"float32": 1, "float16": 1 if f16 else 2, "bfloat16": 2} %}
+{% set chunk_types = {"float32": "vec4<f32>", "float16": "vec2<u32>", "bfloat16": "vec2<u32>"} %}
+{% set words_elements = {"float32": 1, "float16": 2, "bfloat16": 2} %}
 {% macro chunk_type(dtype) -%}{{ chunk_types[dtype] if dtype in chunk_types else "u32" }}{%- endmacro %}
-{% macro word_type(dtype) -%}{{ word_types[dtype] if dtype in word_types else "u32" }}{%- endmacro %}
+{% macro word_type(dtype) -%}{{ "f32" if dtype == "float32" else "u32" }}{%- endmacro %}
 {#- Elements that lie in one element of an array of words. -#}
 {% macro per_word(dtype) -%}{{ words_elements[dtype] if dtype in words_elements else 4 }}{%- endmacro %}
 {#- Whether rows share words, so that only atomics may write them: two workgroups may own the rows. -#}

@@ -1,21 +1,13 @@
 {#- Functions between chunks and vec4<f32>, for each storage type that the problem has. Rounding is to nearest
     even. WGSL leaves the direction of pack2x16float to the implementation, and what it makes of values beyond
     float16's range. -#}
-{% from "lib/dtype.wgsl" import f16, lanes with context %}
+{% from "lib/dtype.wgsl" import lanes with context %}
 {% set dtypes = tensors | map(attribute="dtype") | unique | list %}
 {#- SwiftShader's pack2x16float lets a NaN or an infinity spoil the other half. An element of h may be one beside
     others that are not; in y and dx whole rows are, unless a parameter was. -#}
 {% set by_halves = software or has_residual %}
 {% if "float16" in dtypes %}
-{% if f16 %}
-fn decode_float16(raw: vec4<f16>) -> vec4<f32> {
-    return vec4<f32>(raw);
-}
-
-fn encode_float16(value: vec4<f32>) -> vec4<f16> {
-    return vec4<f16>(value);
-}
-{% elif lanes == 2 %}
+{% if lanes == 2 %}
 fn decode_float16(raw: u32) -> vec2<f32> {
     return unpack2x16float(raw);
 }

@@ -63,7 +63,7 @@ fma({{ value }}, Vec(SCALE), -scaled_mean)
     of two (so that nothing is lost) that makes their squares small enough to be added up. Those of parked steps are
     not kept: `deviation_of` gives them again. `pivot` is text for a value of the row; types narrower than float32 can
     do without, see lib/statistics.wgsl. -#}
-{% macro held_moments(held, pivot=none) %}
+{% macro held_moments(held, pivot="pivot_of(row)" if dtype == "float32" else none) %}
 {% if has_mean %}
 {% if pivot is not none %}
     let pivot = {{ pivot }};
@@ -109,4 +109,21 @@ fma({{ value }}, Vec(SCALE), -scaled_mean)
 {% endmacro %}
 {% macro deviation_of(j) -%}
 {{ "d" ~ j if j < first_parked else distance(again(j)) }}
+{%- endmacro %}
+{#- After `held_moments` of a forward pass: `held_scale` once a row, then each step normalised. -#}
+{% macro held_scale() %}
+{% if has_mean and dtype == "float32" %}
+    let gain = rstd / SCALE;
+    let offset = -low * rstd;
+{% elif has_mean %}
+    let gain = select(rstd / SCALE, 0.0, alike);
+    let offset = select(-low * rstd, 0.0, alike);
+{% endif %}
+{% endmacro %}
+{% macro held_normalised(j) -%}
+{{ deviation_of(j) ~ " * gain + offset" if has_mean else again(j) ~ " * rstd" }}
+{%- endmacro %}
+{#- Text: `h` normalised, once a row's moments are known. -#}
+{% macro normalised(h) -%}
+{{ "(" ~ h ~ " - mean - low) * rstd" if has_mean else h ~ " * rstd" }}
 {%- endmacro %}

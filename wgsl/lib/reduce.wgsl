@@ -6,14 +6,10 @@
     reaches after reading it.
 
     Where a row spans subgroups, `subgroup_size < THREADS` is uniform and so may hold a barrier. -#}
-{% from "lib/cost.wgsl" import tally with context %}
 {% from "lib/dtype.wgsl" import looped with context %}
 {% set smallest_subgroup = 4 if subgroups else 1 %}
 {% macro merged(merge, first, second) -%}
 {{ first ~ " + " ~ second if merge == "sum" else merge ~ "(" ~ first ~ ", " ~ second ~ ")" }}
-{%- endmacro %}
-{% macro barrier() -%}
-workgroupBarrier(); {{ tally("barriers", "1u") }}
 {%- endmacro %}
 {#- A butterfly over runs of `lanes` lanes. Sums do not care for order; other merges get the lower lane's value first. -#}
 {% macro across_lanes(merge, lanes, limit) %}
@@ -21,7 +17,6 @@ workgroupBarrier(); {{ tally("barriers", "1u") }}
 {% set offset = 2 ** power %}
     if ({{ offset }}u < {{ lanes }}) {
         let other = subgroupShuffleXor(value, {{ offset }}u);
-        {{ tally("subgroup_operations", "select(0u, 1u, lane == 0u)") }}
 {% if merge == "sum" %}
         value += other;
 {% else %}
@@ -36,16 +31,14 @@ workgroupBarrier(); {{ tally("barriers", "1u") }}
 {% macro uneven_reduction(merge, type, partials, set) %}
 {% set across = {"sum": "subgroupAdd", "max": "subgroupMax"}[merge] %}
     value = {{ across }}(value);
-    {{ tally("subgroup_operations", "select(0u, 1u, lane == 0u)") }}
     if (subgroup_size < THREADS) {
         if (lane == 0u) { {{ partials }}[{{ set }}place / subgroup_size] = value; }
-        {{ barrier() }}
+        workgroupBarrier();
         value = {{ type }}();{{ "  // bits of floats that are not negative: none is below 0" if merge == "max" }}
         for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
             value = {{ merged(merge, "value", partials ~ "[" ~ set ~ "i]") }};
         }
         value = {{ across }}(value);
-        {{ tally("subgroup_operations", "select(0u, 1u, lane == 0u)") }}
     }
 {% endmacro %}
 {#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a function of two values. -#}
@@ -66,7 +59,7 @@ fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ 
 {% if threads_per_row > smallest_subgroup %}
     if (subgroup_size < THREADS) {
         if (lane == 0u) { {{ partials }}[{{ set }}place / subgroup_size] = value; }
-        {{ barrier() }}
+        workgroupBarrier();
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
         value = {{ partials }}[{{ set }}first + lane % count];
@@ -81,7 +74,7 @@ fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ 
 {% set levels = [threads_per_row, threads_per_row // 8, threads_per_row // 64, threads_per_row // 512] %}
     let first = place - place % THREADS;
     {{ partials }}[{{ set }}place] = value;
-    {{ barrier() }}
+    workgroupBarrier();
 {% for level in levels if level > 8 %}
     // {{ level }} partials become {{ level // 8 }}: an invocation writes only where it alone reads.
     if (place - first < {{ level // 8 }}u) {
@@ -90,7 +83,7 @@ fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ 
 {% endfor %}
         {{ partials }}[{{ set }}place] = value;
     }
-    {{ barrier() }}
+    workgroupBarrier();
 {% endfor %}
     value = {{ partials }}[{{ set }}first];
 {% for k in range(1, levels | select("le", 8) | first) %}

@@ -18,7 +18,7 @@ fn load_input(row: u32, j: u32, thread: u32) -> Vec {
 }
 
 {% endif %}
-{% if uses_pivot is defined and uses_pivot %}
+{% if has_mean %}
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.

@@ -7,22 +7,13 @@
     that unit values are whole numbers, and those whose mean lies d from one have a variance of d(1 - d) or more, no less
     than d². Without a pivot `low` may be some units, and of a row of one value rounding is all that is left. Types narrower
     than float32 can do without: where their values differ at all, one standard deviation is 32 units of float32 or more
-    (float16, 65536 columns), so that a variance below low² is a row of one value. -#}
-{% set unpivoted = pivot is defined and pivot is none %}
-{% if hi_lo_mean %}
+    (float16, 65536 columns), so that a variance below low² is a row of one value. #}
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
-{% if unpivoted %}
+{% if pivot is defined and pivot is none %}
     let alike = spread - low * low < 0.5 * spread;
     let variance = select(select(spread - low * low, spread, spread > 1e38), 0.0, alike);
 {% else %}
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
 {% endif %}
     let rstd = inverseSqrt(variance + params.eps);
-{% else %}
-    const low = 0.0;
-{% if unpivoted %}
-    const alike = false;
-{% endif %}
-    let rstd = inverseSqrt(spread + params.eps);
-{% endif %}

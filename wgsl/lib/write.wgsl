@@ -16,19 +16,19 @@
     let row_largest = greatest_of_row(largest, place, lane, subgroup_size);
     if (thread == 0u && row_exists && atomicLoad(&amax[0]) < row_largest) { atomicMax(&amax[0], row_largest); }
 {% endmacro %}
-{% macro write_stats() %}
+{% macro write_stats(low="low") %}
 {% if return_stats %}
     if (thread == 0u && row_exists{{ " && part == 0u" if row_parts is defined }}) {
 {% if has_mean and row_parts is defined %}
         // `mean` is the first part's, from which the row's may be far: who takes one word takes the sum's first.
         // Without a bit that is cleared drivers would find (mean + low) - mean to be low.
-        let high = bitcast<f32>(bitcast<u32>(mean + low) & 0xfffffffeu);
+        let high = bitcast<f32>(bitcast<u32>(mean + {{ low }}) & 0xfffffffeu);
         let added = bitcast<f32>(bitcast<u32>(high - mean) & 0xfffffffeu);
         stats[params.stats_start + 3u * row] = high;
-        stats[params.stats_start + 3u * row + 1u] = low - added;
+        stats[params.stats_start + 3u * row + 1u] = {{ low }} - added;
 {% elif has_mean %}
         stats[params.stats_start + 3u * row] = mean;
-        stats[params.stats_start + 3u * row + 1u] = low;
+        stats[params.stats_start + 3u * row + 1u] = {{ low }};
 {% endif %}
 {% if has_mean %}
         stats[params.stats_start + 3u * row + 2u] = rstd;
@@ -38,10 +38,11 @@
     }
 {% endif %}
 {% endmacro %}
-{#- `{% call(h) write_row() %} the text of h normalised {% endcall %}`: by sweeps over memory. -#}
-{% macro write_row() %}
+{#- `{% call(h) write_row() %} the text of h normalised {% endcall %}`: by sweeps over memory. `low` is text for the
+    second word of the mean. -#}
+{% macro write_row(low="low") %}
 {% set normalized = caller("h") | trim %}
-{{ write_stats() }}
+{{ write_stats(low) }}
 {% if row_scaled or tracks_amax %}
     var largest = 0u;
 {% endif %}

@@ -2,36 +2,16 @@
 // summary = "One invocation per row, two sweeps over memory."
 // differs = "The formula as it is written, with nothing shared between invocations."
 // rung = 1
-// preference = "9 if software and (not has_subgroups or span <= 128 or span > 32768) else 1"
-// [tune]
-// workgroup_size = [32, 64, 128, 256]
-// [default]
-// workgroup_size = "32 if software else 64"
-// [derive]
-// subgroups = 0
-// vector_width = "4 if packed or software else 1"
-// threads_per_row = 1
-// rows_per_workgroup = "workgroup_size"
-// steps = "ceil_div(span, 4) if vector_width == 4 else cols"
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = "workgroup_size"
-// workgroup_count = "min(ceil_div(rows, rows_per_workgroup), max_workgroups)"
-// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
+// layout = "row_per_invocation"
 // [accuracy]
 // serial_terms = "steps"
 // ///
 
-// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and
-// a single accumulator adds `steps` terms one after another, so its rounding grows with the row.
-{% from "lib/sweep.wgsl" import sweep with context %}
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
+// accumulator adds a row's squares one after another, so that its rounding grows with the row.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
-{% include "lib/interface.wgsl" %}
-
-{% include "lib/row.wgsl" %}
-
-{% include "lib/output.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -39,13 +19,15 @@ fn main(
 ) {
     {% call each_row() %}
 
+    // The mean of x². Each square is divided before it is added, so that values of 1e18 do not overflow.
     var squares = Vec();
-    {% call sweep() %}
+    for (var j = 0u; j < STEPS; j++) {
         let value = load_input(row, j, thread);
-        squares += value * (value * PER_COLUMN);
-    {% endcall %}
+        squares += value * value * PER_COLUMN;
+    }
     let rstd = inverseSqrt(total(squares) + params.eps);
 
+    // y = x / sqrt(mean of x² + eps)
     {% call(h) write_row() %}{{ h }} * rstd{% endcall %}
 
     {% endcall %}

@@ -2,37 +2,32 @@
 // summary = "A workgroup per row: the mean of the squares, then the result."
 // differs = "Shares a row among the invocations of a workgroup; without a mean to take off, one sweep fewer than two_pass of layer_norm."
 // rung = 2
-// [tune]
-// threads_per_row = [8, 16, 32, 64, 128, 256, 512, 1024]
-// [default]
-// threads_per_row = "8 if software else min(256, max_invocations)"
-// [derive]
-// subgroups = 0
-// vector_width = "4 if packed else 1"
-// rows_per_workgroup = 1
-// workgroup_size = "threads_per_row"
-// steps = "ceil_div(span if packed else cols, threads_per_row * vector_width)"
-// [[pass]]
-// entry_point = "main"
-// workgroup_size = "workgroup_size"
-// workgroup_count = "min(rows, max_workgroups)"
-// iterations = "ceil_div(rows, rows_per_workgroup * max_workgroups) * (1 + 4 * min(steps, 15000))"
+// layout = "row_per_workgroup"
 // [accuracy]
 // serial_terms = "steps"
 // ///
 
-// Nothing is subtracted, so nothing cancels: the plain sum of squares is stable. Each square is divided by
-// the number of columns before it is added, so that values of 1e18 do not overflow.
+// Nothing is subtracted, so nothing cancels: the plain sum of squares is stable.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
-{% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
-{% include "lib/interface.wgsl" %}
+{% include "lib/norm.wgsl" %}
 
-{% include "lib/row.wgsl" %}
+var<workgroup> partials: array<f32, {{ workgroup_size }}>;
 
-{% include "lib/output.wgsl" %}
-
-{{ moment_reductions() }}
+// The sum over the row's invocations, by a tree: each level leaves half as many to add.
+fn row_sum(own: f32, thread: u32) -> f32 {
+    partials[thread] = own;
+    for (var left = THREADS / 2u; left > 0u; left /= 2u) {
+        workgroupBarrier();
+        if (thread < left) {
+            partials[thread] += partials[thread + left];
+        }
+    }
+    workgroupBarrier();
+    let sum = partials[0];
+    workgroupBarrier();  // before the next row's are written
+    return sum;
+}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -40,7 +35,14 @@ fn main(
 ) {
     {% call each_row() %}
 
-{{ swept_moments() }}
+    // Each square is divided before it is added, so that values of 1e18 do not overflow.
+    var squares = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_input(row, j, thread);
+        squares += value * (value * PER_COLUMN);
+    }
+    let rstd = inverseSqrt(row_sum(total(squares), thread) + params.eps);
+
     {% call(h) write_row() %}{{ h }} * rstd{% endcall %}
 
     {% endcall %}

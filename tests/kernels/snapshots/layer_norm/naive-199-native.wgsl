@@ -1,5 +1,6 @@
-// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and
-// a single accumulator adds `cols` terms one after another, so its rounding grows with the row.
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
+// accumulator adds a row's values one after another: of a long row of equal values all roundings go the same way,
+// and the mean is off by as many units as there are steps.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -17,35 +18,17 @@ const COLS = 199u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = f32;
-alias Live = bool;
 
 const THREADS = 1u;  // invocations per row
 const STEPS = 199u;  // Vecs per invocation
-const ACCESSES = COLS;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    return access(j, thread);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return value;
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[params.x_start + row * COLS + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[params.x_start + row * COLS + access(j, thread)];
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
@@ -55,37 +38,12 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
-// A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
-// many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
-// from a value that masks the row would overflow.
-fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
-    let value = first;
-    return select(value, 0.0, abs(value) > 1e35);
-}
-
-// The sum of a Vec's columns.
-fn total(value: Vec) -> f32 {
-    return value;
-}
-
-// y before it is rounded to its storage type.
-fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized;
-}
-
 @compute @workgroup_size(64)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
-    let lane = 0u;
     let place = invocation;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let thread = place % THREADS;
@@ -93,31 +51,25 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let pivot = pivot_of(row);
+    // The mean of x.
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        sum += where_live(load_input(row, j, thread) - pivot, Vec(), j, thread);
+        sum += load_x(row, j, thread);
     }
-    let mean = pivot + total(sum) / f32(COLS);
+    let mean = sum * PER_COLUMN;
 
-    var deviations = Vec();
-    var spreads = Vec();
+    // The variance: the mean of (x - mean)².
+    var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let d = where_live(load_input(row, j, thread) - mean, Vec(), j, thread);
-        deviations += d;
-        spreads += d * (d * PER_COLUMN);
+        let d = load_x(row, j, thread) - mean;
+        squares += d * d * PER_COLUMN;
     }
-    let deviation = total(deviations);
-    let spread = total(spreads);
-    let low = deviation / f32(COLS);
-    // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
-    let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
-    let rstd = inverseSqrt(variance + params.eps);
+    let rstd = inverseSqrt(squares + params.eps);
 
+    // y = (x - mean) / sqrt(variance + eps)
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        let y_value = affine((h - mean - low) * rstd, j, thread);
+        let h = load_x(row, j, thread);
+        let y_value = (h - mean) * rstd;
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

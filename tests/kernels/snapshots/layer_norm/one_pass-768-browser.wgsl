@@ -16,48 +16,27 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
 const COLS = 768u;
-const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = f32;
-alias Live = bool;
 
 const THREADS = 256u;  // invocations per row
 const STEPS = 3u;  // Vecs per invocation
-const ACCESSES = COLS;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    return access(j, thread);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return value;
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[params.x_start + row * COLS + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[params.x_start + row * COLS + access(j, thread)];
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return weight[access(j, thread)];
 }
 
 fn load_bias(j: u32, thread: u32) -> Vec {
-    let raw = bias[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return bias[access(j, thread)];
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
@@ -67,56 +46,26 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
-// The sum of a Vec's columns.
-fn total(value: Vec) -> f32 {
-    return value;
-}
-
 // y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
 
-var<workgroup> sum_moments_partials: array<vec2<f32>, 256>;
+var<workgroup> partials: array<vec2<f32>, 256>;
 
-fn sum_moments(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
-    var value = own;
-    let first = place - place % THREADS;
-    sum_moments_partials[place] = value;
-    workgroupBarrier();
-    // 256 partials become 32: an invocation writes only where it alone reads.
-    if (place - first < 32u) {
-        value = value + sum_moments_partials[place + 32u];
-        value = value + sum_moments_partials[place + 64u];
-        value = value + sum_moments_partials[place + 96u];
-        value = value + sum_moments_partials[place + 128u];
-        value = value + sum_moments_partials[place + 160u];
-        value = value + sum_moments_partials[place + 192u];
-        value = value + sum_moments_partials[place + 224u];
-        sum_moments_partials[place] = value;
+// Sums over the row's invocations, by a tree: each level leaves half as many to add.
+fn row_sums(own: vec2<f32>, thread: u32) -> vec2<f32> {
+    partials[thread] = own;
+    for (var left = THREADS / 2u; left > 0u; left /= 2u) {
+        workgroupBarrier();
+        if (thread < left) {
+            partials[thread] += partials[thread + left];
+        }
     }
     workgroupBarrier();
-    // 32 partials become 4: an invocation writes only where it alone reads.
-    if (place - first < 4u) {
-        value = value + sum_moments_partials[place + 4u];
-        value = value + sum_moments_partials[place + 8u];
-        value = value + sum_moments_partials[place + 12u];
-        value = value + sum_moments_partials[place + 16u];
-        value = value + sum_moments_partials[place + 20u];
-        value = value + sum_moments_partials[place + 24u];
-        value = value + sum_moments_partials[place + 28u];
-        sum_moments_partials[place] = value;
-    }
-    workgroupBarrier();
-    value = sum_moments_partials[first];
-    value = value + sum_moments_partials[first + 1u];
-    value = value + sum_moments_partials[first + 2u];
-    value = value + sum_moments_partials[first + 3u];
-    return value;
+    let sums = partials[0];
+    workgroupBarrier();  // before the next row's are written
+    return sums;
 }
 
 @compute @workgroup_size(256)
@@ -125,8 +74,6 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
-    let lane = 0u;
     let place = invocation;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let thread = place;
@@ -137,19 +84,18 @@ fn main(
     var sum = Vec();
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_input(row, j, thread);
+        let value = load_x(row, j, thread);
         sum += value;
         squares += value * value;
     }
-    let moments = sum_moments(vec2(total(sum), total(squares)), place, lane, subgroup_size) / f32(COLS);
+    let moments = row_sums(vec2(sum, squares), thread) / f32(COLS);
     let mean = moments.x;
-    const low = 0.0;
-    let rstd = inverseSqrt(max(moments.y - mean * mean, 0.0) + params.eps);
+    let variance = max(moments.y - mean * mean, 0.0);
+    let rstd = inverseSqrt(variance + params.eps);
 
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        let y_value = affine((h - mean - low) * rstd, j, thread);
+        let h = load_x(row, j, thread);
+        let y_value = affine((h - mean) * rstd, j, thread);
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

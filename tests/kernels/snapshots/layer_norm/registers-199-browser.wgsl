@@ -24,7 +24,6 @@ alias Vec = f32;
 alias Live = bool;
 
 const THREADS = 64u;  // invocations per row
-const STEPS = 4u;  // Vecs per invocation
 const ACCESSES = COLS;  // Vecs per row
 
 const WHOLE_STEPS = 3u;  // those with no Vec past the row
@@ -63,27 +62,13 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first;
     return select(value, 0.0, abs(value) > 1e35);
-}
-
-// The sum of a Vec's columns.
-fn total(value: Vec) -> f32 {
-    return value;
-}
-
-// y before it is rounded to its storage type.
-fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized;
 }
 
 const SCALE = 0.0625;
@@ -220,10 +205,10 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let h0 = load_input(row, 0u, thread);
-    let h1 = load_input(row, 1u, thread);
-    let h2 = load_input(row, 2u, thread);
-    let h3 = load_input(row, 3u, thread);
+    let h0 = load_x(row, 0u, thread);
+    let h1 = load_x(row, 1u, thread);
+    let h2 = load_x(row, 2u, thread);
+    let h3 = load_x(row, 3u, thread);
 
     let pivot = pivot_of(row);
     var sum = Vec();
@@ -231,7 +216,7 @@ fn main(
     sum += where_live(h1 - pivot, Vec(), 1u, thread);
     sum += where_live(h2 - pivot, Vec(), 2u, thread);
     sum += where_live(h3 - pivot, Vec(), 3u, thread);
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    let mean = pivot + sum_x(sum * PER_COLUMN, place, lane, subgroup_size);
 
     let scaled_mean = Vec(mean * SCALE);
     var deviations = Vec();
@@ -248,7 +233,7 @@ fn main(
     let d3 = where_live(fma(h3, Vec(SCALE), -scaled_mean), Vec(), 3u, thread);
     deviations += d3;
     spreads += d3 * d3;
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let sums = sum_deviations(vec2(deviations, spreads), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
@@ -265,5 +250,4 @@ fn main(
     store_y(row, row_exists, 1u, thread, y1);
     store_y(row, row_exists, 2u, thread, y2);
     store_y(row, row_exists, 3u, thread, y3);
-
 }

@@ -20,61 +20,24 @@ const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = vec4<f32>;
-alias Live = bool;
 
 const THREADS = 64u;  // invocations per row
-const STEPS = 3u;  // Vecs per invocation
-const ACCESSES = COLS / 4u;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    return access(j, thread);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return value;
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn fetch_weight(j: u32, thread: u32) -> vec4<f32> {
-    return weight[inside(j, thread)];
-}
-
-fn weight_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
-}
-
-fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return weight[access(j, thread)];
 }
 
 fn fetch_bias(j: u32, thread: u32) -> vec4<f32> {
-    return bias[inside(j, thread)];
-}
-
-fn bias_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
-}
-
-fn load_bias(j: u32, thread: u32) -> Vec {
-    let raw = bias[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return bias[access(j, thread)];
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
@@ -84,15 +47,11 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first.x;
     return select(value, 0.0, abs(value) > 1e35);
 }
@@ -100,11 +59,6 @@ fn pivot_of(row: u32) -> f32 {
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
-}
-
-// y before it is rounded to its storage type.
-fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
 
 const SCALE = 0.03125;
@@ -241,9 +195,9 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let h0 = load_input(row, 0u, thread);
-    let h1 = load_input(row, 1u, thread);
-    let h2 = load_input(row, 2u, thread);
+    let h0 = load_x(row, 0u, thread);
+    let h1 = load_x(row, 1u, thread);
+    let h2 = load_x(row, 2u, thread);
     let weight0 = fetch_weight(0u, thread);
     let weight1 = fetch_weight(1u, thread);
     let weight2 = fetch_weight(2u, thread);
@@ -279,11 +233,10 @@ fn main(
     let rstd = inverseSqrt(variance + params.eps);
     let gain = rstd / SCALE;
     let offset = -low * rstd;
-    let y0 = (d0 * gain + offset) * weight_of(weight0, 0u, thread) + bias_of(bias0, 0u, thread);
-    let y1 = (d1 * gain + offset) * weight_of(weight1, 1u, thread) + bias_of(bias1, 1u, thread);
-    let y2 = (d2 * gain + offset) * weight_of(weight2, 2u, thread) + bias_of(bias2, 2u, thread);
+    let y0 = (d0 * gain + offset) * weight0 + bias0;
+    let y1 = (d1 * gain + offset) * weight1 + bias1;
+    let y2 = (d2 * gain + offset) * weight2 + bias2;
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
     store_y(row, row_exists, 2u, thread, y2);
-
 }

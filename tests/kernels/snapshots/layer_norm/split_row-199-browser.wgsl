@@ -75,15 +75,11 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first[row_shift];
     return select(value, 0.0, abs(value) > 1e35);
 }
@@ -91,11 +87,6 @@ fn pivot_of(row: u32) -> f32 {
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
-}
-
-// y before it is rounded to its storage type.
-fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized;
 }
 
 const PARTS = 1u;  // workgroups of a row
@@ -406,10 +397,10 @@ fn measure(
     let part = workgroup % PARTS;
     let first = part * STEPS;
 
-    let h0 = load_input(row, first + 0u, thread);
-    let h1 = load_input(row, first + 1u, thread);
-    let h2 = load_input(row, first + 2u, thread);
-    let h3 = load_input(row, first + 3u, thread);
+    let h0 = load_x(row, first + 0u, thread);
+    let h1 = load_x(row, first + 1u, thread);
+    let h2 = load_x(row, first + 2u, thread);
+    let h3 = load_x(row, first + 3u, thread);
     let pivot = pivot_of(row);
     var sum = Vec();
     sum += where_live(h0 - pivot, Vec(), first + 0u, thread);
@@ -464,10 +455,10 @@ fn normalise(
     let part = workgroup % PARTS;
     let first = part * STEPS;
 
-    let h0 = load_input(row, first + 0u, thread);
-    let h1 = load_input(row, first + 1u, thread);
-    let h2 = load_input(row, first + 2u, thread);
-    let h3 = load_input(row, first + 3u, thread);
+    let h0 = load_x(row, first + 0u, thread);
+    let h1 = load_x(row, first + 1u, thread);
+    let h2 = load_x(row, first + 2u, thread);
+    let h3 = load_x(row, first + 3u, thread);
     let records = params.parts_start + row * 3u * PARTS;
     let mean = parts[records];
     var distances = 0.0;
@@ -484,13 +475,12 @@ fn normalise(
     }
     let variance = sum_spreads(spread_of_parts, place, lane, subgroup_size);
     let rstd = inverseSqrt(variance + params.eps);
-    let y0 = affine((h0 - mean - low) * rstd, first + 0u, thread);
-    let y1 = affine((h1 - mean - low) * rstd, first + 1u, thread);
-    let y2 = affine((h2 - mean - low) * rstd, first + 2u, thread);
-    let y3 = affine((h3 - mean - low) * rstd, first + 3u, thread);
+    let y0 = (h0 - mean - low) * rstd;
+    let y1 = (h1 - mean - low) * rstd;
+    let y2 = (h2 - mean - low) * rstd;
+    let y3 = (h3 - mean - low) * rstd;
     store_y(row, row_exists, first + 0u, thread, y0);
     store_y(row, row_exists, first + 1u, thread, y1);
     store_y(row, row_exists, first + 2u, thread, y2);
     store_y(row, row_exists, first + 3u, thread, y3);
-
 }

@@ -1,4 +1,5 @@
-// The kernel for what no other takes: nothing of a row is kept but its sums.
+// The kernel for what no other takes: nothing of a row is kept but its sums. On a processor an invocation for
+// each row is fastest, which has nobody to wait for.
 
 enable subgroups;
 requires subgroup_id;
@@ -69,15 +70,11 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first.x;
     return select(value, 0.0, abs(value) > 1e35);
 }
@@ -91,8 +88,6 @@ fn total(value: Vec) -> f32 {
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
-
-const SCALE = 0.03125;
 
 var<workgroup> sum_x_partials: array<f32, 64>;
 
@@ -253,7 +248,7 @@ fn main(
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
+        let h = load_x(row, j, thread);
         sum += where_live(h - pivot, Vec(), j, thread);
     }
     let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
@@ -261,7 +256,7 @@ fn main(
     var deviations = Vec();
     var spreads = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
+        let h = load_x(row, j, thread);
         let d = where_live(h - mean, Vec(), j, thread);
         deviations += d;
         spreads += d * (d * PER_COLUMN);
@@ -274,9 +269,8 @@ fn main(
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
+        let h = load_x(row, j, thread);
         let y_value = affine((h - mean - low) * rstd, j, thread);
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

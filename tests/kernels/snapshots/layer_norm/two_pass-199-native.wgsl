@@ -55,105 +55,30 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first;
     return select(value, 0.0, abs(value) > 1e35);
 }
 
-// The sum of a Vec's columns.
-fn total(value: Vec) -> f32 {
-    return value;
-}
+var<workgroup> partials: array<vec2<f32>, 256>;
 
-// y before it is rounded to its storage type.
-fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized;
-}
-
-const SCALE = 0.0625;
-
-var<workgroup> sum_x_partials: array<f32, 256>;
-
-fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
-    var value = own;
-    let first = place - place % THREADS;
-    sum_x_partials[place] = value;
-    workgroupBarrier();
-    // 256 partials become 32: an invocation writes only where it alone reads.
-    if (place - first < 32u) {
-        value = value + sum_x_partials[place + 32u];
-        value = value + sum_x_partials[place + 64u];
-        value = value + sum_x_partials[place + 96u];
-        value = value + sum_x_partials[place + 128u];
-        value = value + sum_x_partials[place + 160u];
-        value = value + sum_x_partials[place + 192u];
-        value = value + sum_x_partials[place + 224u];
-        sum_x_partials[place] = value;
+// Sums over the row's invocations, by a tree: each level leaves half as many to add.
+fn row_sums(own: vec2<f32>, thread: u32) -> vec2<f32> {
+    partials[thread] = own;
+    for (var left = THREADS / 2u; left > 0u; left /= 2u) {
+        workgroupBarrier();
+        if (thread < left) {
+            partials[thread] += partials[thread + left];
+        }
     }
     workgroupBarrier();
-    // 32 partials become 4: an invocation writes only where it alone reads.
-    if (place - first < 4u) {
-        value = value + sum_x_partials[place + 4u];
-        value = value + sum_x_partials[place + 8u];
-        value = value + sum_x_partials[place + 12u];
-        value = value + sum_x_partials[place + 16u];
-        value = value + sum_x_partials[place + 20u];
-        value = value + sum_x_partials[place + 24u];
-        value = value + sum_x_partials[place + 28u];
-        sum_x_partials[place] = value;
-    }
-    workgroupBarrier();
-    value = sum_x_partials[first];
-    value = value + sum_x_partials[first + 1u];
-    value = value + sum_x_partials[first + 2u];
-    value = value + sum_x_partials[first + 3u];
-    return value;
-}
-
-var<workgroup> sum_deviations_partials: array<vec2<f32>, 256>;
-
-fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
-    var value = own;
-    let first = place - place % THREADS;
-    sum_deviations_partials[place] = value;
-    workgroupBarrier();
-    // 256 partials become 32: an invocation writes only where it alone reads.
-    if (place - first < 32u) {
-        value = value + sum_deviations_partials[place + 32u];
-        value = value + sum_deviations_partials[place + 64u];
-        value = value + sum_deviations_partials[place + 96u];
-        value = value + sum_deviations_partials[place + 128u];
-        value = value + sum_deviations_partials[place + 160u];
-        value = value + sum_deviations_partials[place + 192u];
-        value = value + sum_deviations_partials[place + 224u];
-        sum_deviations_partials[place] = value;
-    }
-    workgroupBarrier();
-    // 32 partials become 4: an invocation writes only where it alone reads.
-    if (place - first < 4u) {
-        value = value + sum_deviations_partials[place + 4u];
-        value = value + sum_deviations_partials[place + 8u];
-        value = value + sum_deviations_partials[place + 12u];
-        value = value + sum_deviations_partials[place + 16u];
-        value = value + sum_deviations_partials[place + 20u];
-        value = value + sum_deviations_partials[place + 24u];
-        value = value + sum_deviations_partials[place + 28u];
-        sum_deviations_partials[place] = value;
-    }
-    workgroupBarrier();
-    value = sum_deviations_partials[first];
-    value = value + sum_deviations_partials[first + 1u];
-    value = value + sum_deviations_partials[first + 2u];
-    value = value + sum_deviations_partials[first + 3u];
-    return value;
+    let sums = partials[0];
+    workgroupBarrier();  // before the next ones are written
+    return sums;
 }
 
 @compute @workgroup_size(256)
@@ -162,8 +87,6 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
-    let lane = 0u;
     let place = invocation;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let thread = place;
@@ -171,33 +94,30 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
+    // Differences from a value of the row are small where the row is far from 0, and so are their sum's errors.
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        sum += where_live(h - pivot, Vec(), j, thread);
+        sum += where_live(load_x(row, j, thread) - pivot, Vec(), j, thread);
     }
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    let mean = pivot + row_sums(vec2(sum * PER_COLUMN, 0.0), thread).x;
 
-    var deviations = Vec();
-    var spreads = Vec();
+    var distances = Vec();
+    var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        let d = where_live(h - mean, Vec(), j, thread);
-        deviations += d;
-        spreads += d * (d * PER_COLUMN);
+        let d = where_live(load_x(row, j, thread) - mean, Vec(), j, thread);
+        distances += d;
+        squares += d * (d * PER_COLUMN);
     }
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
-    let low = deviation / f32(COLS);
-    // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
-    let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
+    let sums = row_sums(vec2(distances, squares), thread);
+    // The mean is mean + low, to twice the digits. Past float32's range infinity less infinity is no number.
+    let low = sums.x / f32(COLS);
+    let variance = select(sums.y, max(sums.y - low * low, 0.0), sums.y < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
+
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        let y_value = affine((h - mean - low) * rstd, j, thread);
+        let h = load_x(row, j, thread);
+        let y_value = (h - mean - low) * rstd;
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

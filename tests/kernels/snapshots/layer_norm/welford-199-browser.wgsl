@@ -1,5 +1,6 @@
-// Mean and squared deviations are updated value by value (Welford), and the invocations' results are
-// joined pairwise (Chan). The mean is rounded to float32, and that is what limits the result.
+// Mean and squared deviations are updated value by value (Welford, Technometrics 1962), and the invocations'
+// are joined pairwise (Chan, Golub and LeVeque, 1979). The mean is rounded to float32 each time, and that is what
+// limits the result: twelve times more than there are steps, for the joins of a Vec's runs and of 1024 invocations.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -55,20 +56,6 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
-// The sum of a Vec's columns.
-fn total(value: Vec) -> f32 {
-    return value;
-}
-
-// y before it is rounded to its storage type.
-fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized;
-}
-
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
@@ -79,58 +66,21 @@ fn joined(a: Moments, b: Moments) -> Moments {
     return Moments(a.x + delta * share, a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share)), count);
 }
 
-var<workgroup> joined_row_partials: array<Moments, 256>;
+var<workgroup> partials: array<Moments, 256>;
 
-fn joined_row(own: Moments, place: u32, lane: u32, subgroup_size: u32) -> Moments {
-    var value = own;
-    let first = place - place % THREADS;
-    joined_row_partials[place] = value;
-    workgroupBarrier();
-    // 256 partials become 32: an invocation writes only where it alone reads.
-    if (place - first < 32u) {
-        value = joined(value, joined_row_partials[place + 32u]);
-        value = joined(value, joined_row_partials[place + 64u]);
-        value = joined(value, joined_row_partials[place + 96u]);
-        value = joined(value, joined_row_partials[place + 128u]);
-        value = joined(value, joined_row_partials[place + 160u]);
-        value = joined(value, joined_row_partials[place + 192u]);
-        value = joined(value, joined_row_partials[place + 224u]);
-        joined_row_partials[place] = value;
+// The moments of all invocations of the row, by a tree: each level leaves half as many to join.
+fn row_moments(own: Moments, thread: u32) -> Moments {
+    partials[thread] = own;
+    for (var left = THREADS / 2u; left > 0u; left /= 2u) {
+        workgroupBarrier();
+        if (thread < left) {
+            partials[thread] = joined(partials[thread], partials[thread + left]);
+        }
     }
     workgroupBarrier();
-    // 32 partials become 4: an invocation writes only where it alone reads.
-    if (place - first < 4u) {
-        value = joined(value, joined_row_partials[place + 4u]);
-        value = joined(value, joined_row_partials[place + 8u]);
-        value = joined(value, joined_row_partials[place + 12u]);
-        value = joined(value, joined_row_partials[place + 16u]);
-        value = joined(value, joined_row_partials[place + 20u]);
-        value = joined(value, joined_row_partials[place + 24u]);
-        value = joined(value, joined_row_partials[place + 28u]);
-        joined_row_partials[place] = value;
-    }
-    workgroupBarrier();
-    value = joined_row_partials[first];
-    value = joined(value, joined_row_partials[first + 1u]);
-    value = joined(value, joined_row_partials[first + 2u]);
-    value = joined(value, joined_row_partials[first + 3u]);
-    return value;
-}
-
-// The invocation's own columns, a run for each component of a Vec, then joined.
-fn own_moments(row: u32, thread: u32) -> Moments {
-    var mean = Vec();
-    var spread = Vec();
-    var count = Vec();
-    for (var j = 0u; j < STEPS; j++) {
-        let value = load_input(row, j, thread);
-        let delta = value - mean;
-        let next = mean + delta / (count + Vec(1.0));
-        spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
-        mean = where_live(next, mean, j, thread);
-        count += where_live(Vec(1.0), Vec(), j, thread);
-    }
-    return Moments(mean, spread, count);
+    let moments = partials[0];
+    workgroupBarrier();  // before the next row's are written
+    return moments;
 }
 
 @compute @workgroup_size(256)
@@ -139,8 +89,6 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
-    let lane = 0u;
     let place = invocation;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let thread = place;
@@ -148,15 +96,25 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
+    var own_mean = Vec();
+    var own_spread = Vec();
+    var count = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_x(row, j, thread);
+        let delta = value - own_mean;
+        let next = own_mean + delta / (count + Vec(1.0));
+        own_spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
+        own_mean = where_live(next, own_mean, j, thread);
+        count += where_live(Vec(1.0), Vec(), j, thread);
+    }
+    let own = Moments(own_mean, own_spread, count);
+    let moments = row_moments(own, thread);
     let mean = moments.x;
-    const low = 0.0;
     let rstd = inverseSqrt(moments.y + params.eps);
 
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        let y_value = affine((h - mean - low) * rstd, j, thread);
+        let h = load_x(row, j, thread);
+        let y_value = (h - mean) * rstd;
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

@@ -1,6 +1,5 @@
-// The same arithmetic as welford. A row shorter than a subgroup shares it with other rows; one longer
-// meets in workgroup memory once. The seed of this kernel took a subgroup to be a workgroup of 32; this one
-// takes whatever size the adapter has.
+// The same arithmetic as welford. Lanes of a subgroup read each other's registers: no memory, no barrier. A row
+// shorter than a subgroup shares it with other rows; one longer meets in workgroup memory once.
 
 enable subgroups;
 requires subgroup_id;
@@ -71,15 +70,6 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
-// The sum of a Vec's columns.
-fn total(value: Vec) -> f32 {
-    return (value.x + value.y) + (value.z + value.w);
-}
-
 // y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
@@ -95,101 +85,38 @@ fn joined(a: Moments, b: Moments) -> Moments {
     return Moments(a.x + delta * share, a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share)), count);
 }
 
-var<workgroup> joined_row_partials: array<Moments, 32>;
-
-fn joined_row(own: Moments, place: u32, lane: u32, subgroup_size: u32) -> Moments {
+// Runs of `lanes` lanes joined, in pairs at growing distances. Both lanes of a pair join in the same order, so that
+// all of them get the same bits.
+fn across_lanes(own: Moments, lanes: u32, lane: u32) -> Moments {
     var value = own;
-    if (1u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 1u);
-        let upper = (lane & 1u) != 0u;
-        value = joined(select(value, other, upper), select(other, value, upper));
-    }
-    if (2u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 2u);
-        let upper = (lane & 2u) != 0u;
-        value = joined(select(value, other, upper), select(other, value, upper));
-    }
-    if (4u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 4u);
-        let upper = (lane & 4u) != 0u;
-        value = joined(select(value, other, upper), select(other, value, upper));
-    }
-    if (8u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 8u);
-        let upper = (lane & 8u) != 0u;
-        value = joined(select(value, other, upper), select(other, value, upper));
-    }
-    if (16u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 16u);
-        let upper = (lane & 16u) != 0u;
-        value = joined(select(value, other, upper), select(other, value, upper));
-    }
-    if (32u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 32u);
-        let upper = (lane & 32u) != 0u;
-        value = joined(select(value, other, upper), select(other, value, upper));
-    }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
-        let upper = (lane & 64u) != 0u;
-        value = joined(select(value, other, upper), select(other, value, upper));
-    }
-    if (subgroup_size < THREADS) {
-        if (lane == 0u) { joined_row_partials[place / subgroup_size] = value; }
-        workgroupBarrier();
-        let count = THREADS / subgroup_size;
-        let first = place / THREADS * count;
-        value = joined_row_partials[first + lane % count];
-        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = joined(value, joined_row_partials[first + i]);
-        }
-        let lanes = min(count, subgroup_size);
-        if (1u < lanes) {
-            let other = subgroupShuffleXor(value, 1u);
-            let upper = (lane & 1u) != 0u;
-            value = joined(select(value, other, upper), select(other, value, upper));
-        }
-        if (2u < lanes) {
-            let other = subgroupShuffleXor(value, 2u);
-            let upper = (lane & 2u) != 0u;
-            value = joined(select(value, other, upper), select(other, value, upper));
-        }
-        if (4u < lanes) {
-            let other = subgroupShuffleXor(value, 4u);
-            let upper = (lane & 4u) != 0u;
-            value = joined(select(value, other, upper), select(other, value, upper));
-        }
-        if (8u < lanes) {
-            let other = subgroupShuffleXor(value, 8u);
-            let upper = (lane & 8u) != 0u;
-            value = joined(select(value, other, upper), select(other, value, upper));
-        }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            let upper = (lane & 16u) != 0u;
-            value = joined(select(value, other, upper), select(other, value, upper));
-        }
+    for (var distance = 1u; distance < lanes; distance *= 2u) {
+        let other = subgroupShuffleXor(value, distance);
+        let is_upper = (lane & distance) != 0u;
+        value = joined(select(value, other, is_upper), select(other, value, is_upper));
     }
     return value;
 }
 
-// The invocation's own columns, a run for each component of a Vec, then joined.
-fn own_moments(row: u32, thread: u32) -> Moments {
-    var mean = Vec();
-    var spread = Vec();
-    var count = Vec();
-    for (var j = 0u; j < STEPS; j++) {
-        let value = load_input(row, j, thread);
-        let delta = value - mean;
-        let next = mean + delta / (count + Vec(1.0));
-        spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
-        mean = where_live(next, mean, j, thread);
-        count += where_live(Vec(1.0), Vec(), j, thread);
+var<workgroup> partials: array<Moments, 32>;  // no subgroup has fewer than 4 lanes
+
+// The moments of all invocations of the row.
+fn row_moments(own: Moments, place: u32, lane: u32, subgroup_size: u32) -> Moments {
+    var value = across_lanes(own, min(subgroup_size, THREADS), lane);
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) {
+            partials[place / subgroup_size] = value;
+        }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = partials[first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = joined(value, partials[first + i]);
+        }
+        value = across_lanes(value, min(count, subgroup_size), lane);
+        workgroupBarrier();  // before the next row's are written
     }
-    return joined(
-        joined(Moments(mean.x, spread.x, count.x), Moments(mean.y, spread.y, count.y)),
-        joined(Moments(mean.z, spread.z, count.z), Moments(mean.w, spread.w, count.w)),
-    );
+    return value;
 }
 
 @compute @workgroup_size(128)
@@ -208,15 +135,29 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let moments = joined_row(own_moments(row, thread), place, lane, subgroup_size);
+    var own_mean = Vec();
+    var own_spread = Vec();
+    var count = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        let value = load_x(row, j, thread);
+        let delta = value - own_mean;
+        let next = own_mean + delta / (count + Vec(1.0));
+        own_spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
+        own_mean = where_live(next, own_mean, j, thread);
+        count += where_live(Vec(1.0), Vec(), j, thread);
+    }
+    // A Vec holds four runs of values.
+    let own = joined(
+        joined(Moments(own_mean.x, own_spread.x, count.x), Moments(own_mean.y, own_spread.y, count.y)),
+        joined(Moments(own_mean.z, own_spread.z, count.z), Moments(own_mean.w, own_spread.w, count.w)),
+    );
+    let moments = row_moments(own, place, lane, subgroup_size);
     let mean = moments.x;
-    const low = 0.0;
     let rstd = inverseSqrt(moments.y + params.eps);
 
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        let y_value = affine((h - mean - low) * rstd, j, thread);
+        let h = load_x(row, j, thread);
+        let y_value = affine((h - mean) * rstd, j, thread);
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

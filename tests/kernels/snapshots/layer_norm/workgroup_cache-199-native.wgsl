@@ -23,7 +23,6 @@ alias Vec = vec4<f32>;
 alias Live = vec4<bool>;
 
 const THREADS = 1024u;  // invocations per row
-const STEPS = 1u;  // Vecs per invocation
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
@@ -71,15 +70,11 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first[row_shift];
     return select(value, 0.0, abs(value) > 1e35);
 }
@@ -88,13 +83,6 @@ fn pivot_of(row: u32) -> f32 {
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
-
-// y before it is rounded to its storage type.
-fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized;
-}
-
-const SCALE = 0.0625;
 
 var<workgroup> sum_x_partials: array<f32, 256>;
 
@@ -261,7 +249,7 @@ fn main(
     let row = min(row_index, params.rows - 1u);
     row_shift = (params.x_start + row_index * COLS) % 4u;
 
-    let held0 = load_input(row, 0u, thread);
+    let held0 = load_x(row, 0u, thread);
     let pivot = pivot_of(row);
     var sum = Vec();
     {
@@ -290,8 +278,7 @@ fn main(
     {
         let j = 0u;
         let h = held0;
-        let y_value = affine((h - mean - low) * rstd, j, thread);
+        let y_value = (h - mean - low) * rstd;
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

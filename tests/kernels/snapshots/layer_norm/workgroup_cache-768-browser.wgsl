@@ -25,7 +25,6 @@ alias Vec = vec4<f32>;
 alias Live = bool;
 
 const THREADS = 256u;  // invocations per row
-const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
@@ -70,15 +69,11 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first.x;
     return select(value, 0.0, abs(value) > 1e35);
 }
@@ -92,8 +87,6 @@ fn total(value: Vec) -> f32 {
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
 }
-
-const SCALE = 0.03125;
 
 var<workgroup> sum_x_partials: array<f32, 64>;
 
@@ -251,7 +244,7 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let held0 = load_input(row, 0u, thread);
+    let held0 = load_x(row, 0u, thread);
     let pivot = pivot_of(row);
     var sum = Vec();
     {
@@ -283,5 +276,4 @@ fn main(
         let y_value = affine((h - mean - low) * rstd, j, thread);
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

@@ -24,7 +24,6 @@ const COLS = 199u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = f32;
-alias Live = bool;
 
 const THREADS = 1u;  // invocations per row
 const STEPS = 199u;  // Vecs per invocation
@@ -35,29 +34,12 @@ fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    return access(j, thread);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return value;
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[params.x_start + row * COLS + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[params.x_start + row * COLS + access(j, thread)];
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[params.dy_start + row * COLS + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return dy[params.dy_start + row * COLS + access(j, thread)];
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
@@ -67,27 +49,14 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first;
     return select(value, 0.0, abs(value) > 1e35);
 }
-
-// The sum of a Vec's columns.
-fn total(value: Vec) -> f32 {
-    return value;
-}
-
-const CHUNKS = 50u;  // vec4 per row of a record
-
-const SCALE = 0.0625;
 
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -122,20 +91,20 @@ fn rows(
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        sum += where_live(h - pivot, Vec(), j, thread);
+        let h = load_x(row, j, thread);
+        sum += h - pivot;
     }
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
+    let mean = pivot + sum_x(sum * PER_COLUMN, place, lane, subgroup_size);
 
     var deviations = Vec();
     var spreads = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
-        let d = where_live(h - mean, Vec(), j, thread);
+        let h = load_x(row, j, thread);
+        let d = h - mean;
         deviations += d;
         spreads += d * (d * PER_COLUMN);
     }
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    let sums = sum_deviations(vec2(deviations, spreads), place, lane, subgroup_size);
     let deviation = sums.x;
     let spread = sums.y;
     let low = deviation / f32(COLS);
@@ -146,13 +115,13 @@ fn rows(
     var along = Vec();
     var across = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let xhat = (load_input(row, j, thread) - mean - low) * rstd;
+        let xhat = (load_x(row, j, thread) - mean - low) * rstd;
         let g = load_dy(row, j, thread);
         along += g * xhat * PER_COLUMN;
         across += g * PER_COLUMN;
     }
     let at = params.row_sums_start + row * 5u;
-    let means = sum_gradients(vec2(total(along), total(across)), place, lane, subgroup_size);
+    let means = sum_gradients(vec2(along, across), place, lane, subgroup_size);
     if (thread == 0u && row_exists) {
         row_sums[at] = rstd;
         row_sums[at + 1u] = means.x;
@@ -160,7 +129,6 @@ fn rows(
         row_sums[at + 3u] = low;
         row_sums[at + 4u] = means.y;
     }
-
 }
 
 @compute @workgroup_size(64)

@@ -38,7 +38,6 @@ alias Vec = vec4<f32>;
 alias Live = vec4<bool>;
 
 const THREADS = 32u;  // invocations per row
-const STEPS = 2u;  // Vecs per invocation
 
 const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
@@ -95,15 +94,11 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first[row_shift];
     return select(value, 0.0, abs(value) > 1e35);
 }
@@ -112,8 +107,6 @@ fn pivot_of(row: u32) -> f32 {
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
-
-const CHUNKS = 50u;  // vec4 per row of a record
 
 const SCALE = 0.0625;
 

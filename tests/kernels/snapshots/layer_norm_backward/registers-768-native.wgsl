@@ -35,7 +35,6 @@ alias Vec = vec4<f32>;
 alias Live = bool;
 
 const THREADS = 128u;  // invocations per row
-const STEPS = 2u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 const WHOLE_STEPS = 1u;  // those with no Vec past the row
@@ -85,11 +84,6 @@ fn dy_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
-fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
-}
-
 fn load_weight(j: u32, thread: u32) -> Vec {
     let raw = weight[inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
@@ -102,15 +96,11 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first.x;
     return select(value, 0.0, abs(value) > 1e35);
 }
@@ -127,10 +117,6 @@ fn put_partial(at: u32, value: vec4<f32>) {
     var sum = value;
     if (params.partials_kept != 0u) { sum += partials[at]; }
     partials[at] = sum;
-}
-
-fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
-    if (live(j, thread)) { put_partial((record * 2u + sum) * CHUNKS + access(j, thread), value); }
 }
 
 fn store_dweight(chunk: u32, value: vec4<f32>) {

@@ -85,15 +85,11 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first[row_shift];
     return select(value, 0.0, abs(value) > 1e35);
 }
@@ -102,8 +98,6 @@ fn pivot_of(row: u32) -> f32 {
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
-
-const CHUNKS = 50u;  // vec4 per row of a record
 
 const PARTS = 1u;  // workgroups of a row
 const PART_COLUMNS = 4u * STEPS * THREADS;

@@ -75,15 +75,11 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // A value of the row. Sums of differences from it stay small where the row is far from 0, so that adding
 // many terms one after another costs few digits (Chan, Golub and LeVeque 1983, shifted data). Differences
 // from a value that masks the row would overflow.
 fn pivot_of(row: u32) -> f32 {
-    let first = load_input(row, 0u, 0u);
+    let first = load_x(row, 0u, 0u);
     let value = first.x;
     return select(value, 0.0, abs(value) > 1e35);
 }
@@ -161,8 +157,6 @@ fn finish(
         if (at / CHUNKS == 1u) { store_dbias(chunk, finish_sums[invocation]); }
     }
 }
-
-const SCALE = 0.03125;
 
 var<workgroup> sum_x_partials: array<f32, 256>;
 
@@ -296,7 +290,7 @@ fn rows(
     let pivot = pivot_of(row);
     var sum = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
+        let h = load_x(row, j, thread);
         sum += where_live(h - pivot, Vec(), j, thread);
     }
     let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
@@ -304,7 +298,7 @@ fn rows(
     var deviations = Vec();
     var spreads = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
+        let h = load_x(row, j, thread);
         let d = where_live(h - mean, Vec(), j, thread);
         deviations += d;
         spreads += d * (d * PER_COLUMN);
@@ -320,7 +314,7 @@ fn rows(
     var along = Vec();
     var across = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let xhat = (load_input(row, j, thread) - mean - low) * rstd;
+        let xhat = (load_x(row, j, thread) - mean - low) * rstd;
         let g = load_dy(row, j, thread) * load_weight(j, thread);
         along += g * xhat * PER_COLUMN;
         across += g * PER_COLUMN;
@@ -334,7 +328,6 @@ fn rows(
         row_sums[at + 3u] = low;
         row_sums[at + 4u] = means.y;
     }
-
 }
 
 @compute @workgroup_size(64)

@@ -1,5 +1,5 @@
-// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and
-// a single accumulator adds `steps` terms one after another, so its rounding grows with the row.
+// Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
+// accumulator adds a row's squares one after another, so that its rounding grows with the row.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {
@@ -19,45 +19,25 @@ const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = f32;
-alias Live = bool;
 
 const THREADS = 1u;  // invocations per row
 const STEPS = 768u;  // Vecs per invocation
-const ACCESSES = COLS;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    return access(j, thread);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return value;
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[params.x_start + row * COLS + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[params.x_start + row * COLS + access(j, thread)];
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return weight[access(j, thread)];
 }
 
 fn load_bias(j: u32, thread: u32) -> Vec {
-    let raw = bias[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return bias[access(j, thread)];
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
@@ -65,15 +45,6 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     if (row_exists) {
         y[at] = value;
     }
-}
-
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
-// The sum of a Vec's columns.
-fn total(value: Vec) -> f32 {
-    return value;
 }
 
 // y before it is rounded to its storage type.
@@ -87,8 +58,6 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) invocation: u32,
 ) {
-    let subgroup_size = 1u;  // without subgroups, every invocation is one of its own
-    let lane = 0u;
     let place = invocation;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
     let thread = place % THREADS;
@@ -96,17 +65,18 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
+    // The mean of x². Each square is divided before it is added, so that values of 1e18 do not overflow.
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let value = load_input(row, j, thread);
-        squares += value * (value * PER_COLUMN);
+        let value = load_x(row, j, thread);
+        squares += value * value * PER_COLUMN;
     }
-    let rstd = inverseSqrt(total(squares) + params.eps);
+    let rstd = inverseSqrt(squares + params.eps);
 
+    // y = x / sqrt(mean of x² + eps)
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
+        let h = load_x(row, j, thread);
         let y_value = affine(h * rstd, j, thread);
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

@@ -1,4 +1,4 @@
-// As split_row of layer_norm, with the squares alone to join.
+// There is no barrier between workgroups, so what they share goes through memory and a second dispatch.
 
 enable subgroups;
 requires subgroup_id;
@@ -75,29 +75,13 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
-// y before it is rounded to its storage type.
-fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized;
-}
-
 const PARTS = 1u;  // workgroups of a row
-const PART_COLUMNS = 4u * STEPS * THREADS;
 
-// Columns of the row that lie in a part; the last of a row that starts early may have none.
-fn columns_in(part: u32) -> f32 {
-    let begin = max(part * PART_COLUMNS, row_shift);
-    let end = min((part + 1u) * PART_COLUMNS, row_shift + COLS);
-    return f32(max(end, begin) - begin);
-}
 var<workgroup> sum_squares_partials: array<f32, 64>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
@@ -257,10 +241,10 @@ fn measure(
     let part = workgroup % PARTS;
     let first = part * STEPS;
 
-    let h0 = load_input(row, first + 0u, thread);
-    let h1 = load_input(row, first + 1u, thread);
-    let h2 = load_input(row, first + 2u, thread);
-    let h3 = load_input(row, first + 3u, thread);
+    let h0 = load_x(row, first + 0u, thread);
+    let h1 = load_x(row, first + 1u, thread);
+    let h2 = load_x(row, first + 2u, thread);
+    let h3 = load_x(row, first + 3u, thread);
     var squares = h0 * (h0 * PER_COLUMN);
     squares += h1 * (h1 * PER_COLUMN);
     squares += h2 * (h2 * PER_COLUMN);
@@ -291,10 +275,10 @@ fn normalise(
     let part = workgroup % PARTS;
     let first = part * STEPS;
 
-    let h0 = load_input(row, first + 0u, thread);
-    let h1 = load_input(row, first + 1u, thread);
-    let h2 = load_input(row, first + 2u, thread);
-    let h3 = load_input(row, first + 3u, thread);
+    let h0 = load_x(row, first + 0u, thread);
+    let h1 = load_x(row, first + 1u, thread);
+    let h2 = load_x(row, first + 2u, thread);
+    let h3 = load_x(row, first + 3u, thread);
     let records = params.parts_start + row * 1u * PARTS;
     var squares_of_parts = 0.0;
     for (var other = thread; other < PARTS; other += THREADS) {
@@ -302,13 +286,12 @@ fn normalise(
     }
     let variance = sum_spreads(squares_of_parts, place, lane, subgroup_size);
     let rstd = inverseSqrt(variance + params.eps);
-    let y0 = affine(h0 * rstd, first + 0u, thread);
-    let y1 = affine(h1 * rstd, first + 1u, thread);
-    let y2 = affine(h2 * rstd, first + 2u, thread);
-    let y3 = affine(h3 * rstd, first + 3u, thread);
+    let y0 = h0 * rstd;
+    let y1 = h1 * rstd;
+    let y2 = h2 * rstd;
+    let y3 = h3 * rstd;
     store_y(row, row_exists, first + 0u, thread, y0);
     store_y(row, row_exists, first + 1u, thread, y1);
     store_y(row, row_exists, first + 2u, thread, y2);
     store_y(row, row_exists, first + 3u, thread, y3);
-
 }

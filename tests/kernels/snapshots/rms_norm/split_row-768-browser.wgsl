@@ -1,4 +1,4 @@
-// As split_row of layer_norm, with the squares alone to join.
+// There is no barrier between workgroups, so what they share goes through memory and a second dispatch.
 
 enable subgroups;
 requires subgroup_id;
@@ -71,10 +71,6 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -86,12 +82,7 @@ fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
 }
 
 const PARTS = 1u;  // workgroups of a row
-const PART_COLUMNS = 4u * STEPS * THREADS;
 
-// Columns of the row that lie in a part; the last of a row that starts early may have none.
-fn columns_in(part: u32) -> f32 {
-    return f32(min(PART_COLUMNS, COLS - part * PART_COLUMNS));
-}
 var<workgroup> sum_squares_partials: array<f32, 64>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
@@ -250,10 +241,10 @@ fn measure(
     let part = workgroup % PARTS;
     let first = part * STEPS;
 
-    let h0 = load_input(row, first + 0u, thread);
-    let h1 = load_input(row, first + 1u, thread);
-    let h2 = load_input(row, first + 2u, thread);
-    let h3 = load_input(row, first + 3u, thread);
+    let h0 = load_x(row, first + 0u, thread);
+    let h1 = load_x(row, first + 1u, thread);
+    let h2 = load_x(row, first + 2u, thread);
+    let h3 = load_x(row, first + 3u, thread);
     var squares = h0 * (h0 * PER_COLUMN);
     squares += h1 * (h1 * PER_COLUMN);
     squares += h2 * (h2 * PER_COLUMN);
@@ -283,10 +274,10 @@ fn normalise(
     let part = workgroup % PARTS;
     let first = part * STEPS;
 
-    let h0 = load_input(row, first + 0u, thread);
-    let h1 = load_input(row, first + 1u, thread);
-    let h2 = load_input(row, first + 2u, thread);
-    let h3 = load_input(row, first + 3u, thread);
+    let h0 = load_x(row, first + 0u, thread);
+    let h1 = load_x(row, first + 1u, thread);
+    let h2 = load_x(row, first + 2u, thread);
+    let h3 = load_x(row, first + 3u, thread);
     let records = params.parts_start + row * 1u * PARTS;
     var squares_of_parts = 0.0;
     for (var other = thread; other < PARTS; other += THREADS) {
@@ -302,5 +293,4 @@ fn normalise(
     store_y(row, row_exists, first + 1u, thread, y1);
     store_y(row, row_exists, first + 2u, thread, y2);
     store_y(row, row_exists, first + 3u, thread, y3);
-
 }

@@ -23,7 +23,6 @@ alias Vec = vec4<f32>;
 alias Live = vec4<bool>;
 
 const THREADS = 1024u;  // invocations per row
-const STEPS = 1u;  // Vecs per invocation
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
@@ -71,18 +70,9 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
-}
-
-// y before it is rounded to its storage type.
-fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
-    return normalized;
 }
 
 var<workgroup> sum_squares_partials: array<f32, 256>;
@@ -176,7 +166,7 @@ fn main(
     let row = min(row_index, params.rows - 1u);
     row_shift = (params.x_start + row_index * COLS) % 4u;
 
-    let held0 = load_input(row, 0u, thread);
+    let held0 = load_x(row, 0u, thread);
     var squares = Vec();
     {
         let j = 0u;
@@ -187,8 +177,7 @@ fn main(
     {
         let j = 0u;
         let h = held0;
-        let y_value = affine(h * rstd, j, thread);
+        let y_value = h * rstd;
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

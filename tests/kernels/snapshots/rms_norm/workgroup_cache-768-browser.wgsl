@@ -25,7 +25,6 @@ alias Vec = vec4<f32>;
 alias Live = bool;
 
 const THREADS = 256u;  // invocations per row
-const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
@@ -68,10 +67,6 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     if (row_exists && live(j, thread)) {
         y[at] = value;
     }
-}
-
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
 }
 
 // The sum of a Vec's columns.
@@ -170,7 +165,7 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let held0 = load_input(row, 0u, thread);
+    let held0 = load_x(row, 0u, thread);
     var squares = Vec();
     {
         let j = 0u;
@@ -184,5 +179,4 @@ fn main(
         let y_value = affine(h * rstd, j, thread);
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

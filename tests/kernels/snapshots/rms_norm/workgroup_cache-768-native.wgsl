@@ -22,7 +22,6 @@ alias Vec = vec4<f32>;
 alias Live = bool;
 
 const THREADS = 1024u;  // invocations per row
-const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
@@ -65,10 +64,6 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     if (row_exists && live(j, thread)) {
         y[at] = value;
     }
-}
-
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
 }
 
 // The sum of a Vec's columns.
@@ -171,7 +166,7 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let held0 = load_input(row, 0u, thread);
+    let held0 = load_x(row, 0u, thread);
     var squares = Vec();
     {
         let j = 0u;
@@ -185,5 +180,4 @@ fn main(
         let y_value = affine(h * rstd, j, thread);
         store_y(row, row_exists, j, thread, y_value);
     }
-
 }

@@ -24,7 +24,6 @@ const COLS = 199u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = f32;
-alias Live = bool;
 
 const THREADS = 1u;  // invocations per row
 const STEPS = 199u;  // Vecs per invocation
@@ -35,29 +34,12 @@ fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    return access(j, thread);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return value;
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[params.x_start + row * COLS + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[params.x_start + row * COLS + access(j, thread)];
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[params.dy_start + row * COLS + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return dy[params.dy_start + row * COLS + access(j, thread)];
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
@@ -66,17 +48,6 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
         dx[at] = value;
     }
 }
-
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
-// The sum of a Vec's columns.
-fn total(value: Vec) -> f32 {
-    return value;
-}
-
-const CHUNKS = 50u;  // vec4 per row of a record
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -105,24 +76,23 @@ fn rows(
 
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
+        let h = load_x(row, j, thread);
         squares += h * (h * PER_COLUMN);
     }
-    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+    let rstd = inverseSqrt(sum_squares(squares, place, lane, subgroup_size) + params.eps);
 
     var along = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let xhat = (load_input(row, j, thread)) * rstd;
+        let xhat = (load_x(row, j, thread)) * rstd;
         let g = load_dy(row, j, thread);
         along += g * xhat * PER_COLUMN;
     }
     let at = params.row_sums_start + row * 2u;
-    let mean_gx = sum_gradients(total(along), place, lane, subgroup_size);
+    let mean_gx = sum_gradients(along, place, lane, subgroup_size);
     if (thread == 0u && row_exists) {
         row_sums[at] = rstd;
         row_sums[at + 1u] = mean_gx;
     }
-
 }
 
 @compute @workgroup_size(64)

@@ -24,7 +24,6 @@ alias Vec = vec4<f32>;
 alias Live = bool;
 
 const THREADS = 64u;  // invocations per row
-const STEPS = 1u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 const WHOLE_STEPS = 0u;  // those with no Vec past the row
@@ -68,19 +67,12 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
-const CHUNKS = 50u;  // vec4 per row
 const TILES = 0u;  // workgroups that walk down columns
-const TILE = 2u;  // vec4 across a tile
-const DOWN = 128u;  // invocations that share a column's rows
 
 fn saved_stats(row: u32) -> f32 {
     return stats[params.stats_start + row];

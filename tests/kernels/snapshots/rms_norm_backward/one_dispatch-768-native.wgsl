@@ -24,45 +24,24 @@ const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = vec4<f32>;
-alias Live = bool;
 
 const THREADS = 64u;  // invocations per row
-const STEPS = 3u;  // Vecs per invocation
-const ACCESSES = COLS / 4u;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    return access(j, thread);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return value;
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return weight[access(j, thread)];
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
@@ -70,10 +49,6 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     if (row_exists) {
         dx[at] = value;
     }
-}
-
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
 }
 
 // The sum of a Vec's columns.

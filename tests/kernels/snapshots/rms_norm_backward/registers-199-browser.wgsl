@@ -38,7 +38,6 @@ alias Vec = vec4<f32>;
 alias Live = vec4<bool>;
 
 const THREADS = 32u;  // invocations per row
-const STEPS = 2u;  // Vecs per invocation
 
 const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
@@ -95,16 +94,10 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
-
-const CHUNKS = 50u;  // vec4 per row of a record
 
 var<workgroup> sum_squares_partials: array<f32, 16>;
 

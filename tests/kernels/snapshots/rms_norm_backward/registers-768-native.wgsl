@@ -35,7 +35,6 @@ alias Vec = vec4<f32>;
 alias Live = bool;
 
 const THREADS = 128u;  // invocations per row
-const STEPS = 2u;  // Vecs per invocation
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 const WHOLE_STEPS = 1u;  // those with no Vec past the row
@@ -71,22 +70,12 @@ fn x_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
-fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
-}
-
 // An access as it lies in memory, and step j of it.
 fn fetch_dy(row: u32, j: u32, thread: u32) -> vec4<f32> {
     return dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
 }
 
 fn dy_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
-}
-
-fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
     return where_live(raw, Vec(), j, thread);
 }
 
@@ -102,10 +91,6 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -118,10 +103,6 @@ fn put_partial(at: u32, value: vec4<f32>) {
     var sum = value;
     if (params.partials_kept != 0u) { sum += partials[at]; }
     partials[at] = sum;
-}
-
-fn store_partial(record: u32, sum: u32, j: u32, thread: u32, value: Vec) {
-    if (live(j, thread)) { put_partial((record * 2u + sum) * CHUNKS + access(j, thread), value); }
 }
 
 fn store_dweight(chunk: u32, value: vec4<f32>) {

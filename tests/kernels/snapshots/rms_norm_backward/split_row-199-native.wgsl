@@ -85,26 +85,13 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
-const CHUNKS = 50u;  // vec4 per row of a record
-
 const PARTS = 1u;  // workgroups of a row
-const PART_COLUMNS = 4u * STEPS * THREADS;
 
-// Columns of the row that lie in a part; the last of a row that starts early may have none.
-fn columns_in(part: u32) -> f32 {
-    let begin = max(part * PART_COLUMNS, row_shift);
-    let end = min((part + 1u) * PART_COLUMNS, row_shift + COLS);
-    return f32(max(end, begin) - begin);
-}
 var<workgroup> sum_squares_partials: array<f32, 64>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {

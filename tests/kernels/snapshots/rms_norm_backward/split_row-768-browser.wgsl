@@ -80,10 +80,6 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -159,12 +155,7 @@ fn finish(
 }
 
 const PARTS = 1u;  // workgroups of a row
-const PART_COLUMNS = 4u * STEPS * THREADS;
 
-// Columns of the row that lie in a part; the last of a row that starts early may have none.
-fn columns_in(part: u32) -> f32 {
-    return f32(min(PART_COLUMNS, COLS - part * PART_COLUMNS));
-}
 var<workgroup> sum_squares_partials: array<f32, 64>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {

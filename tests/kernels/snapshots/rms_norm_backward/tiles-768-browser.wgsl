@@ -75,10 +75,6 @@ fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-fn load_input(row: u32, j: u32, thread: u32) -> Vec {
-    return load_x(row, j, thread);
-}
-
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
@@ -246,14 +242,14 @@ fn rows(
 
     var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let h = load_input(row, j, thread);
+        let h = load_x(row, j, thread);
         squares += h * (h * PER_COLUMN);
     }
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 
     var along = Vec();
     for (var j = 0u; j < STEPS; j++) {
-        let xhat = (load_input(row, j, thread)) * rstd;
+        let xhat = (load_x(row, j, thread)) * rstd;
         let g = load_dy(row, j, thread) * load_weight(j, thread);
         along += g * xhat * PER_COLUMN;
     }
@@ -263,7 +259,6 @@ fn rows(
         row_sums[at] = rstd;
         row_sums[at + 1u] = mean_gx;
     }
-
 }
 
 @compute @workgroup_size(64)

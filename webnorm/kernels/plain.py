@@ -1,0 +1,166 @@
+"""A rendered text without what does nothing: what a problem does not need of the library's functions.
+
+Snippets are written for every problem. Where all columns exist, `where_live` returns what it is given;
+without a residual `load_input` is `load_x`. Only what stands in snippets is taken out, line by line:
+whatever is written otherwise than the snippets are is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+Origin = tuple[str, int]
+
+_NAMED = re.compile(r"(?:@compute .*|fn (\w+)\(.*|(?:const|alias|var<(?:private|workgroup)>) (\w+)\b.*)")
+_WORD = re.compile(r"\w+")
+_FUNCTION = re.compile(r"fn (\w+)\((.*)\) -> \S+ \{")
+_RETURN = re.compile(r" +return (.*);")
+_LET = re.compile(r" +let (\w+) = [^(]*;(?: *//.*)?")
+# What needs no brackets wherever it stands.
+_ATOM = re.compile(r"[\w.]+(?:\[[^]]*\]|\([^()]*\))?")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Lines of a declaration at the top of a text, from its comment on; `body` is where it begins itself."""
+
+    name: str
+    begin: int
+    body: int
+    end: int
+
+
+def plain(
+    lines: Sequence[str], origins: Sequence[Origin], is_library: Callable[[str], bool]
+) -> tuple[list[str], list[Origin]]:
+    """The lines and where they came from, without what does nothing."""
+    text = list(lines)
+    library = [is_library(file) for file, _ in origins]
+    while _inlined(text, library):
+        pass
+    dropped = _unused_lets(text, library) | _returned_lets(text, library)
+    kept = [line if at not in dropped else "" for at, line in enumerate(text)]
+    blocks = [block for block in _blocks(kept) if library[block.body]]
+    dropped |= {at for block in _unreachable(kept, blocks) for at in range(block.begin, block.end)}
+    found: list[str] = []
+    places: list[Origin] = []
+    for at, line in enumerate(text):
+        if at in dropped or not (line or (found and found[-1])):
+            continue
+        if line.lstrip() == "}" and not found[-1]:
+            found.pop(), places.pop()
+        found.append(line)
+        places.append(origins[at])
+    return found, places
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
+    at = 0
+    while at < len(lines):
+        match = _NAMED.fullmatch(lines[at])
+        if match is None:
+            at += 1
+            continue
+        begin = at
+        while begin and lines[begin - 1].startswith("//"):
+            begin -= 1
+        end = at + 1
+        if lines[at].startswith(("fn ", "@compute ")):
+            while end < len(lines) and lines[end - 1] != "}":
+                end += 1
+        yield _Block(match[1] or match[2] or "", begin, at, end)
+        at = end
+
+
+def _unreachable(lines: Sequence[str], blocks: Sequence[_Block]) -> list[_Block]:
+    """Declarations that no entry point and nothing outside of them names, directly or through others."""
+    named = {block.name: block for block in blocks if block.name}
+    inside = {at for block in named.values() for at in range(block.begin, block.end)}
+    waiting = [line.split("//")[0] for at, line in enumerate(lines) if at not in inside]
+    reached = set[str]()
+    while waiting:
+        for word in _WORD.findall(waiting.pop()):
+            if word in named and word not in reached:
+                reached.add(word)
+                block = named[word]
+                waiting += [line.split("//")[0] for line in lines[block.body : block.end]]
+    return [block for name, block in named.items() if name not in reached]
+
+
+def _unused_lets(lines: Sequence[str], library: Sequence[bool]) -> set[int]:
+    """Values of snippets that the function around them does not use."""
+    unused = set[int]()
+    for block in _blocks(lines):
+        body = range(block.body, block.end)
+        for at in reversed(body):
+            match = _LET.fullmatch(lines[at])
+            if match and library[at]:
+                others = (lines[i].split("//")[0] for i in body if i != at and i not in unused)
+                if not any(match[1] in _WORD.findall(line) for line in others):
+                    unused.add(at)
+    return unused
+
+
+def _returned_lets(lines: list[str], library: Sequence[bool]) -> set[int]:
+    """Values of snippets that the next line returns: it returns what they were made of instead."""
+    found = set[int]()
+    for at in range(len(lines) - 1):
+        made, given = re.fullmatch(r"( +)let (\w+) = (.*);", lines[at]), _RETURN.fullmatch(lines[at + 1])
+        if made and given and library[at] and given[1] == made[2]:
+            lines[at + 1] = f"{made[1]}return {made[3]};"
+            found.add(at)
+    return found
+
+
+def _inlined(lines: list[str], library: Sequence[bool]) -> bool:
+    """Take one function out of its calls that returns a parameter, or calls another with its own."""
+    for block in _blocks(lines):
+        if not library[block.body] or block.end - block.body != 3:
+            continue
+        head, value = _FUNCTION.fullmatch(lines[block.body]), _RETURN.fullmatch(lines[block.body + 1])
+        if head is None or value is None:
+            continue
+        parameters = [one.split(":")[0].strip() for one in head[2].split(",")]
+        called = re.fullmatch(rf"(\w+)\({', '.join(parameters)}\)", value[1])
+        if value[1] not in parameters and called is None:
+            continue
+        changed = {}
+        for at, line in enumerate(lines):
+            if f"{head[1]}(" not in line or block.body <= at < block.end or line.lstrip().startswith("//"):
+                continue
+            if called is not None:
+                new: str | None = re.sub(rf"\b{head[1]}\(", f"{called[1]}(", line)
+            else:
+                new = _with_argument(line, head[1], parameters.index(value[1]))
+            if new is None:
+                break
+            if new != line:
+                changed[at] = new
+        else:
+            for at, line in changed.items():
+                lines[at] = line
+            if changed:
+                return True
+    return False
+
+
+def _with_argument(line: str, name: str, index: int) -> str | None:
+    """The line with one argument in the place of each call; None where a call does not end in it."""
+    while match := re.search(rf"\b{name}\(", line):
+        depth, begin, arguments = 1, match.end(), []
+        for at in range(match.end(), len(line)):
+            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(line[at], 0)
+            if depth == 0 or (depth == 1 and line[at] == ","):
+                arguments.append(line[begin:at].strip())
+                begin = at + 1
+            if depth == 0:
+                break
+        else:
+            return None
+        before, after = line[: match.start()], line[at + 1 :]
+        alone = re.search(r"(?:[(,=]|return) ?$", before) and re.match(r"[),;]", after)
+        argument = arguments[index]
+        line = before + (argument if alone or _ATOM.fullmatch(argument) else f"({argument})") + after
+    return line
