@@ -26,7 +26,8 @@ from rich.table import Table
 
 from bench.arguments import positive, run
 from webnorm.calls import functional
-from webnorm.calls.arrays import GpuArray, read
+from webnorm.calls.arrays import GpuArray
+from webnorm.calls.session import session_of
 from webnorm.choice.auto import choose
 from webnorm.choice.tuning import Platform, applicable
 from webnorm.errors import WebnormError
@@ -35,6 +36,7 @@ from webnorm.gpu import timing
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.gpu.plan import Plan
+from webnorm.gpu.readback import read
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.kernels.library import discover
 from webnorm.lab.board import Board
@@ -126,6 +128,8 @@ def steady(device: Device, job: Job, rounds: int) -> list[Line]:
         for tensor in op.outputs(job.problem)
     ]
 
+    staging = session_of(device).staging
+
     def upload() -> None:
         for name, array in arrays.items():
             write(device, plan.buffers[name][0], array)
@@ -137,11 +141,11 @@ def steady(device: Device, job: Job, rounds: int) -> list[Line]:
         plan.encode(compute)
         compute.end()
         # One submission, as a call's.
-        read(device, outputs, encoder)
+        read(device, staging, outputs, encoder)
 
     def transfers() -> None:
         upload()
-        read(device, outputs)
+        read(device, staging, outputs)
 
     works: dict[str, Callable[[], Any]] = {
         "call on GpuArrays": lambda: call(op, resident, device),

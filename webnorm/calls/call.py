@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from webnorm.calls import session
-from webnorm.calls.arrays import GpuArray, Storage, read
+from webnorm.calls.arrays import GpuArray, Storage
 from webnorm.errors import WebnormError, one_line
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pool import BufferPool
+from webnorm.gpu.readback import read
 from webnorm.gpu.schedule import Schedule
 from webnorm.norms.ops import Op, Tensor
 from webnorm.norms.problem import DTYPES, Array, Problem
@@ -81,7 +82,7 @@ def _run(
             device.handle.queue.submit([encoder.finish()])
             return {**outputs}
         sources = [(array.buffer, array.shape, array.dtype) for array in outputs.values()]
-        return dict(zip(outputs, read(device, sources, encoder), strict=True))
+        return dict(zip(outputs, read(device, shared.staging, sources, encoder), strict=True))
 
 
 def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:

@@ -10,8 +10,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import wgpu
-
 from webnorm.choice import auto, tuning
 from webnorm.choice.defaults import fitting_variant
 from webnorm.errors import WebnormError, one_line, shown
@@ -20,6 +18,7 @@ from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device, open_device, opening
 from webnorm.gpu.pipelines import Pipeline, compile_shader
 from webnorm.gpu.pool import BufferPool, Recent
+from webnorm.gpu.readback import STAGING_USAGE
 from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
@@ -90,7 +89,7 @@ class Session:
 
     def __init__(self) -> None:
         self.pool = BufferPool(POOL_BYTES)
-        self.staging = BufferPool(STAGING_BYTES, wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
+        self.staging = BufferPool(STAGING_BYTES, STAGING_USAGE)
         self.bindings: Recent[list[Any]] = Recent(BINDINGS, _unbind)
         self.schedules: Recent[_Kept] = Recent(SCHEDULES, partial(_drop_groups, self.bindings))
         self.programs: Recent[Program] = Recent(PROGRAMS, partial(_drop_schedules, self.schedules))

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.calls.arrays import GpuArray, read
+from webnorm.calls.arrays import GpuArray
 from webnorm.calls.call import compute
+from webnorm.calls.session import session_of
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import buffer_bytes, check_memory, write
 from webnorm.gpu.device import Device
+from webnorm.gpu.readback import read
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.kernels.library import discover
 from webnorm.lab.ranking import best
@@ -79,7 +81,7 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.Round | 
 
     works: dict[str, Callable[[], Any]] = {
         "upload_ns": upload,
-        "download_ns": lambda: read(device, downloads),
+        "download_ns": lambda: read(device, session_of(device).staging, downloads),
     }
     if job.kernel is not None:
         call = partial(compute, op, problem, device=device, kernel=job.kernel)
