@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pages import ROOT
 from samples import MIXED
 from shown import line_of, text
 from testbed import kernel_named
+from webnorm.calls.transfers import TransferJob, Transfers, time_transfers
 from webnorm.choice import tuning
 from webnorm.choice.defaults import default_variant
 from webnorm.cli.report import profile_table
@@ -31,7 +33,7 @@ from webnorm.norms.ops import OPS, make_inputs
 from webnorm.norms.problem import Options, Problem
 
 RULE = timing.Rule(least=3, most=3)
-TRANSFERS = profile.Transfers(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000_000, download_bytes=500_000)
+TRANSFERS = Transfers(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000_000, download_bytes=500_000)
 
 
 @pytest.mark.parametrize(
@@ -45,19 +47,19 @@ TRANSFERS = profile.Transfers(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000
 def test_all_inputs_go_up_and_all_outputs_come_down(
     op: str, options: Options, up: int, down: int, device: Device
 ) -> None:
-    job = profile.TransferJob(op, Problem(rows=7, cols=30, dtype="float16", options=options), RULE)
-    *rounds, found = profile.time_transfers(device, job)
+    job = TransferJob(op, Problem(rows=7, cols=30, dtype="float16", options=options), None, RULE)
+    *rounds, found = time_transfers(device, job)
     assert len(rounds) == 3
-    assert isinstance(found, profile.Transfers)
+    assert isinstance(found, Transfers)
     assert (found.upload_bytes, found.download_bytes) == (up, down)
     assert found.upload_ns > 0 and found.download_ns > 0
     assert found.call_ns is None
 
 
 def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
-    job = profile.TransferJob("layer_norm_backward", Problem(rows=7, cols=30), RULE, "registers")
-    *_, found = profile.time_transfers(device, job)
-    assert isinstance(found, profile.Transfers)
+    job = TransferJob("layer_norm_backward", Problem(rows=7, cols=30), "registers", RULE)
+    *_, found = time_transfers(device, job)
+    assert isinstance(found, Transfers)
     assert found.call_ns and found.resident_call_ns
     # NumPy arrays go up and come back on top of what a call on GpuArrays takes.
     assert min(found.call_ns, found.resident_call_ns) > 0
@@ -73,23 +75,17 @@ def test_the_first_use_is_taken_apart(device: Device) -> None:
         assert spent and spent > 0
 
 
-class FakeWorker:
-    """Answers with given transfers, or dies."""
+def profiled(results: list[Result], answer: Transfers | None = TRANSFERS) -> list[Result]:
+    """With a worker that answers with given transfers, or dies."""
 
-    def __init__(self, answer: profile.Transfers | None) -> None:
-        self.answer = answer
-        self.jobs: list[profile.TransferJob] = []
-
-    def stream(self, task: object, job: profile.TransferJob) -> object:
-        self.jobs.append(job)
+    def measure(op: str, problem: Problem, kernel: str | None) -> Iterator[timing.Round | Transfers]:
+        assert (op, problem, kernel) == (MIXED[4].op, MIXED[4].problem, MIXED[4].kernel)
         yield timing.Round(1)
-        if self.answer is None:
+        if answer is None:
             raise WorkerDied("no sign of life")
-        yield self.answer
+        yield answer
 
-
-def profiled(results: list[Result], answer: profile.Transfers | None = TRANSFERS) -> list[Result]:
-    return profile.profiled(results, FakeWorker(answer), RULE)  # type: ignore[arg-type]
+    return profile.profiled(results, measure)
 
 
 def test_the_fastest_right_kernel_is_profiled() -> None:

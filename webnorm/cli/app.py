@@ -911,14 +911,15 @@ def bench_command(
     """
     from dataclasses import replace as changed
 
+    from webnorm.calls.transfers import TransferJob, time_transfers
     from webnorm.cli import overview
     from webnorm.cli import plot as plotting
     from webnorm.cli import report as show_report
     from webnorm.gpu import timing
     from webnorm.kernels.library import AUTO
     from webnorm.lab import bench
-    from webnorm.lab import profile as profiling
     from webnorm.lab.origin import origin_of
+    from webnorm.lab.profile import profiled
     from webnorm.lab.results import Report
     from webnorm.lab.worker import Worker
 
@@ -1008,7 +1009,12 @@ def bench_command(
                 show(number)
                 shown = number + 1
                 if profile:
-                    finished[number] = profiling.profiled(event, worker, rule)
+                    finished[number] = profiled(
+                        event,
+                        lambda op, problem, called: worker.stream(
+                            time_transfers, TransferJob(op, problem, called, rule)
+                        ),
+                    )
                     save()
                     console.print()
                     console.print(show_report.profile_table(finished[number], traits.software))

@@ -1,0 +1,112 @@
+"""What a problem takes beside its kernel: moving its arrays, and a call as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from webnorm.calls.arrays import GpuArray
+from webnorm.calls.call import compute
+from webnorm.calls.session import session_of
+from webnorm.gpu import timing
+from webnorm.gpu.buffers import buffer_bytes, check_memory, write
+from webnorm.gpu.device import Device
+from webnorm.gpu.readback import read
+from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, Array, Problem
+
+
+@dataclass(frozen=True)
+class TransferJob:
+    """An op and a problem whose inputs and outputs are brought over, and when to stop. `kernel` is what the
+    Python interface is called with; None to leave that out.
+    """
+
+    op: str
+    problem: Problem
+    kernel: str | None
+    rule: timing.Rule
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Medians in nanoseconds, until the device is done, and bytes of all inputs and of all outputs. A call is
+    on NumPy arrays, a resident one on GpuArrays.
+    """
+
+    upload_ns: float
+    download_ns: float
+    upload_bytes: int
+    download_bytes: int
+    call_ns: float | None = None
+    resident_call_ns: float | None = None
+
+
+def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.Round | Transfers]:
+    """A worker's task: bring a problem's inputs up and its outputs down, as a call on NumPy arrays does.
+
+    Raises WebnormError for buffers that the device cannot hold.
+    """
+    op, problem = OPS[job.op], job.problem
+    check_memory(problem, op, device)
+    written = op.outputs(problem)
+    # Not zeros: the system gives one page of them for all, which the cache holds.
+    arrays = {
+        tensor.name: np.ones(tensor.shape(problem), DTYPES[tensor.dtype(problem)])
+        for tensor in op.present(problem)
+        if tensor not in written
+    }
+    works = _works(device, job, arrays)
+    for _ in range(WARM_UP_RUNS):
+        for work in works.values():
+            work()
+    samples: dict[str, list[float]] = {what: [] for what in works}
+    began = timing.clock()
+    while not timing.enough([*samples.values()], job.rule, began):
+        for what, work in works.items():
+            samples[what].append(timing.elapsed(work))
+        yield timing.Round(len(samples["upload_ns"]))
+    yield Transfers(
+        upload_bytes=sum(array.nbytes for array in arrays.values()),
+        download_bytes=sum(tensor.data_bytes(problem) for tensor in written),
+        **{what: timing.statistics(own).median for what, own in samples.items()},
+    )
+
+
+def _works(device: Device, job: TransferJob, arrays: Mapping[str, Array]) -> dict[str, Callable[[], object]]:
+    """What is timed, by its field of Transfers; each returns when the device is done."""
+    op, problem = OPS[job.op], job.problem
+    uploads = [(device.create_buffer(buffer_bytes(array.nbytes)), array) for array in arrays.values()]
+    downloads = [
+        (
+            device.create_buffer(buffer_bytes(tensor.data_bytes(problem))),
+            tensor.shape(problem),
+            DTYPES[tensor.dtype(problem)],
+        )
+        for tensor in op.outputs(problem)
+    ]
+    staging, wait = session_of(device).staging, Stopwatch(device).wait
+
+    def upload() -> None:
+        for buffer, array in uploads:
+            write(device, buffer, array)
+        wait()
+
+    works: dict[str, Callable[[], object]] = {
+        "upload_ns": upload,
+        "download_ns": lambda: read(device, staging, downloads),
+    }
+    if job.kernel is None:
+        return works
+    call = partial(compute, op, problem, device=device, kernel=job.kernel)
+    resident = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
+
+    def resident_call() -> None:
+        call(resident, keep=True)
+        wait()
+
+    return {**works, "resident_call_ns": resident_call, "call_ns": lambda: call(arrays, keep=False)}
