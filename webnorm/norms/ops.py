@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,8 @@ class Tensor:
     """One array of an op.
 
     `per_row` tells (rows, width) from (width,), where `width` None stands for the problem's columns. `kind`
-    says which of the problem's dtypes it is stored as. `when` tells whether a problem has it.
+    says which of the problem's dtypes it is stored as. A problem has it where its `option` is set and y is
+    stored as one of `out_dtypes`; where these are not named, always.
     """
 
     name: str
@@ -32,7 +33,8 @@ class Tensor:
     per_row: bool
     kind: Kind = "data"
     width: int | None = None
-    when: Callable[[Problem], bool] = lambda problem: True
+    option: str | None = None
+    out_dtypes: tuple[str, ...] = ()
 
     def dtype(self, problem: Problem) -> str:
         """The name of its storage type."""
@@ -44,6 +46,11 @@ class Tensor:
         width = problem.cols if self.width is None else self.width
         return (problem.rows, width) if self.per_row else (width,)
 
+    def present(self, problem: Problem) -> bool:
+        """Whether the problem has it."""
+        asked = self.option is None or getattr(problem.options, self.option)
+        return bool(asked) and (not self.out_dtypes or problem.out_dtype in self.out_dtypes)
+
     def data_bytes(self, problem: Problem) -> int:
         """Bytes of its elements."""
         return math.prod(self.shape(problem)) * DTYPES[self.dtype(problem)].itemsize
@@ -54,9 +61,8 @@ class Op:
     """An operation on rows.
 
     `reference` takes the input arrays by name and the problem and gives an Answer for each output.
-    `has_mean` tells LayerNorm from RMSNorm. `options` are the fields of Options that it looks at, `defaults`
-    those of a problem of this op that says nothing. `opening` maps a tensor to the entry point that has to
-    set it before the first pass.
+    `has_mean` tells LayerNorm from RMSNorm. `defaults` are the options of a problem of this op that says
+    nothing. `opening` maps a tensor to the entry point that has to set it before the first pass.
     """
 
     name: str
@@ -64,18 +70,27 @@ class Op:
     tensors: tuple[Tensor, ...]
     reference: Callable[[Mapping[str, Array], Problem], reference.Answers]
     has_mean: bool = False
-    options: tuple[str, ...] = ()
     defaults: Options = field(default_factory=Options)
     opening: Mapping[str, str] | None = None
     exact: bool = False
 
     def present(self, problem: Problem) -> tuple[Tensor, ...]:
         """The tensors that the problem has, in binding order."""
-        return tuple(tensor for tensor in self.tensors if tensor.when(problem))
+        return tuple(tensor for tensor in self.tensors if tensor.present(problem))
 
     def outputs(self, problem: Problem) -> tuple[Tensor, ...]:
         """Those that are written, the main one first."""
         return tuple(tensor for tensor in self.present(problem) if tensor.access == "read_write")
+
+    @cached_property
+    def options(self) -> tuple[str, ...]:
+        """The fields of Options that it looks at: those that bring a tensor, and those on how it computes."""
+        found = {tensor.option for tensor in self.tensors}
+        if any(tensor.kind == "out" for tensor in self.tensors):
+            found.add("out_dtype")
+        if not self.exact:
+            found |= {"zero_centered_weight", "weight_dtype", "max_workgroups"}
+        return tuple(name for name in vars(_UNSET) if name in found)
 
     @property
     def backward(self) -> bool:
@@ -172,109 +187,46 @@ def _largest(x: Array) -> float:
     return max(in_parts(of_rows, *x.shape), default=0.0)
 
 
+_rows = partial(Tensor, per_row=True)
+_parameter = partial(Tensor, per_row=False, kind="parameter")
+_float32_rows = partial(_rows, kind="float32")
+
+
 def _norm(name: str, summary: str, has_mean: bool, defaults: Options) -> Op:
-    return Op(
-        name,
-        summary,
-        (
-            Tensor("x", "read", per_row=True),
-            Tensor("residual", "read", per_row=True, when=lambda p: p.options.residual),
-            Tensor(
-                "residual_bias",
-                "read",
-                per_row=False,
-                kind="parameter",
-                when=lambda p: p.options.residual_bias,
-            ),
-            Tensor("weight", "read", per_row=False, kind="parameter", when=lambda p: p.options.weight),
-            Tensor("bias", "read", per_row=False, kind="parameter", when=lambda p: p.options.bias),
-            Tensor("y", "read_write", per_row=True, kind="out"),
-            Tensor("h", "read_write", per_row=True, when=lambda p: p.options.residual),
-            Tensor(
-                "stats",
-                "read_write",
-                per_row=True,
-                kind="float32",
-                width=3 if has_mean else 1,
-                when=lambda p: p.options.return_stats,
-            ),
-            Tensor(
-                "y_scale",
-                "read_write",
-                per_row=True,
-                kind="float32",
-                width=1,
-                when=lambda p: p.out_dtype == "int8",
-            ),
-            Tensor(
-                "amax",
-                "read_write",
-                per_row=False,
-                kind="float32",
-                width=2,
-                when=lambda p: p.out_dtype in FP8,
-            ),
-        ),
-        partial(reference.forward, has_mean=has_mean),
-        has_mean=has_mean,
-        options=(
-            "weight",
-            "bias",
-            "zero_centered_weight",
-            "weight_dtype",
-            "residual",
-            "residual_bias",
-            "return_stats",
-            "out_dtype",
-            "max_workgroups",
-        ),
-        defaults=defaults,
-        opening={"amax": "open_amax"},
+    tensors = (
+        _rows("x", "read"),
+        _rows("residual", "read", option="residual"),
+        _parameter("residual_bias", "read", option="residual_bias"),
+        _parameter("weight", "read", option="weight"),
+        _parameter("bias", "read", option="bias"),
+        _rows("y", "read_write", kind="out"),
+        _rows("h", "read_write", option="residual"),
+        _float32_rows("stats", "read_write", width=_stats_width(has_mean), option="return_stats"),
+        _float32_rows("y_scale", "read_write", width=1, out_dtypes=("int8",)),
+        Tensor("amax", "read_write", per_row=False, kind="float32", width=2, out_dtypes=FP8),
     )
+    computed = partial(reference.forward, has_mean=has_mean)
+    return Op(name, summary, tensors, computed, has_mean, defaults, opening={"amax": "open_amax"})
 
 
 def _gradient(name: str, summary: str, has_mean: bool, defaults: Options) -> Op:
-    return Op(
-        name,
-        summary,
-        (
-            Tensor("x", "read", per_row=True),
-            Tensor("dy", "read", per_row=True),
-            Tensor("weight", "read", per_row=False, kind="parameter", when=lambda p: p.options.weight),
-            Tensor(
-                "stats",
-                "read",
-                per_row=True,
-                kind="float32",
-                width=3 if has_mean else 1,
-                when=lambda p: p.options.saved_stats,
-            ),
-            Tensor("dh", "read", per_row=True, when=lambda p: p.options.dh),
-            Tensor("dx", "read_write", per_row=True),
-            Tensor("dweight", "read_write", per_row=False, kind="parameter", when=lambda p: p.options.weight),
-            Tensor("dbias", "read_write", per_row=False, kind="parameter", when=lambda p: p.options.bias),
-            Tensor(
-                "dresidual_bias",
-                "read_write",
-                per_row=False,
-                kind="parameter",
-                when=lambda p: p.options.residual_bias,
-            ),
-        ),
-        partial(reference.backward, has_mean=has_mean),
-        has_mean=has_mean,
-        options=(
-            "weight",
-            "bias",
-            "zero_centered_weight",
-            "weight_dtype",
-            "residual_bias",
-            "max_workgroups",
-            "saved_stats",
-            "dh",
-        ),
-        defaults=defaults,
+    tensors = (
+        _rows("x", "read"),
+        _rows("dy", "read"),
+        _parameter("weight", "read", option="weight"),
+        _float32_rows("stats", "read", width=_stats_width(has_mean), option="saved_stats"),
+        _rows("dh", "read", option="dh"),
+        _rows("dx", "read_write"),
+        _parameter("dweight", "read_write", option="weight"),
+        _parameter("dbias", "read_write", option="bias"),
+        _parameter("dresidual_bias", "read_write", option="residual_bias"),
     )
+    return Op(name, summary, tensors, partial(reference.backward, has_mean=has_mean), has_mean, defaults)
+
+
+def _stats_width(has_mean: bool) -> int:
+    """The mean in two words, and rstd."""
+    return 3 if has_mean else 1
 
 
 def _copy(arrays: Mapping[str, Array], problem: Problem) -> reference.Answers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -88,13 +89,13 @@ def _with_saved(x: Array, stats: Array, has_mean: bool) -> Normalised:
     return Normalised((x.astype(np.float64) - mean) * rstd, mean, rstd, np.abs(mean) * rstd)
 
 
+# What h is the sum of.
+_ADDED = ("x", "residual", "residual_bias")
+
+
 def add_residual(arrays: Mapping[str, Array]) -> Float64Array:
-    """H = x + residual + residual_bias, what is there of it, in float64."""
-    h = arrays["x"].astype(np.float64)
-    for name in ("residual", "residual_bias"):
-        if name in arrays:
-            h = h + arrays[name].astype(np.float64)
-    return h
+    """What is there of x + residual + residual_bias, in float64."""
+    return reduce(np.add, (arrays[name].astype(np.float64) for name in _ADDED if name in arrays))
 
 
 def forward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> Answers:
@@ -149,11 +150,7 @@ def _forward_rows(
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         if problem.options.residual:
             h = add_residual(arrays)
-            size = sum(
-                np.abs(arrays[n].astype(np.float64))
-                for n in ("x", "residual", "residual_bias")
-                if n in arrays
-            )
+            size = sum(np.abs(arrays[name].astype(np.float64)) for name in _ADDED if name in arrays)
             answers["h"] = Answer(h, np.asarray(size), np.zeros(1))
             x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
         rows = normalise(x, problem.eps, has_mean)
@@ -221,7 +218,7 @@ def backward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> A
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             return _backward_rows(rows, problem, has_mean, weight)
 
-    return _by_rows(part, problem, sums=("dweight", "dbias", "dresidual_bias"))
+    return _by_rows(part, problem)
 
 
 def _backward_rows(
@@ -265,23 +262,23 @@ def _summed(terms: Float64Array, unit: Float64Array, shaky: Float64Array) -> Ans
     )
 
 
-def _by_rows(part: Callable[[slice], Answers], problem: Problem, sums: tuple[str, ...] = ()) -> Answers:
-    """Put the answers of parts of the rows together; those named in `sums` are added up."""
+def _by_rows(part: Callable[[slice], Answers], problem: Problem) -> Answers:
+    """Put the answers of parts of the rows together; sums over rows are added up."""
     # No rows are a part too: its answers have the names, shapes and types.
-    whole = {
-        name: answer if name in sums else _room_for(answer, problem.rows)
-        for name, answer in part(slice(0, 0)).items()
-    }
+    whole = part(slice(0, 0))
+    sums = {name for name, answer in whole.items() if answer.summed is not None}
+    for name in whole.keys() - sums:
+        whole[name] = _room_for(whole[name], problem.rows)
 
     def compute(rows: slice) -> Answers:
         found = part(rows)
-        for name in whole.keys() - set(sums):
+        for name in whole.keys() - sums:
             for field in ("value", "unit", "shaky"):
                 getattr(whole[name], field)[rows] = getattr(found[name], field)
-        return {name: found[name] for name in sums if name in found}
+        return {name: found[name] for name in sums}
 
     found = in_parts(compute, problem.rows, problem.cols)
-    for name in whole.keys() & set(sums):
+    for name in sums:
         value, unit, shaky, summed = (
             sum((getattr(answers[name], field) for answers in found), start=getattr(whole[name], field))
             for field in ("value", "unit", "shaky", "summed")
