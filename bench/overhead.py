@@ -202,9 +202,7 @@ def main() -> None:
         check_writable(given.json)
     os.environ.update(_NO_DISK_CACHE)
     op = OPS[given.op]
-    problem = Problem(
-        rows=given.rows, cols=given.cols, dtype=given.dtype, eps=op.default_eps, options=op.defaults
-    )
+    problem = op.problem(given.rows, given.cols, given.dtype)
     job = Job(op.name, problem)
     device = open_device(find_adapter(given.adapter))
     lines = first(given.adapter, job) + steady(device, job, given.rounds)

@@ -423,25 +423,16 @@ def _zero_centered(asked: bool, has_weight: bool) -> bool:
     return found
 
 
-def _eps(op: Op, eps: float | None) -> float:
+def _eps(op: Op, eps: float | None) -> float | None:
     if eps is None and not op.has_mean:
-        return op.default_eps
+        return None
     return arguments.number("eps", eps, "a finite number of 0 or more")
 
 
 @lru_cache(maxsize=256)
 def _problem(
-    op_name: str, dtype: str, rows: int, cols: int, eps: float, scale: float, **options: Any
+    op_name: str, dtype: str, rows: int, cols: int, eps: float | None, scale: float, **options: Any
 ) -> Problem:
     """The problem that a call asks for, checked once for all calls that are alike."""
-    problem = Problem(
-        rows=rows,
-        cols=cols,
-        dtype=dtype,
-        eps=eps,
-        distribution="given",
-        scale=scale,
-        options=Options(**options),
-    )
-    OPS[op_name].check(problem)
-    return problem
+    asked = Options(**options)
+    return OPS[op_name].problem(rows, cols, dtype, eps, asked, distribution="given", scale=scale)

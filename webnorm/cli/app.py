@@ -622,7 +622,6 @@ def show(
     from webnorm.kernels.library import AUTO, select
     from webnorm.kernels.render import TARGETS, render_shader
     from webnorm.kernels.traits import BROWSER
-    from webnorm.norms.problem import Problem
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
@@ -640,13 +639,8 @@ def show(
     shaders: list[Shader] = []
     for name in names:
         op_shown = asked[name].op if name in asked else home
-        problem = Problem(
-            rows=rows,
-            cols=cols,
-            dtype=dtype or "float32",
-            eps=op_shown.default_eps,
-            options=op_shown.defaults.changed(_option_pairs(option, no_weight, no_bias)),
-        )
+        options = op_shown.defaults.changed(_option_pairs(option, no_weight, no_bias))
+        problem = op_shown.problem(rows, cols, dtype, options=options)
         if name in asked:
             variant = chosen_variants(asked[name], problem, traits, chosen)[0]
         else:

@@ -24,7 +24,7 @@ from webnorm.lab.cost import Cost
 from webnorm.lab.tables import NOTHING, constants_text, device_text, percent_text
 from webnorm.lab.tune import Tuned
 from webnorm.norms.case import Case
-from webnorm.norms.ops import Op
+from webnorm.norms.ops import Foreign, Op
 from webnorm.norms.presets import PRESETS
 from webnorm.norms.problem import Problem
 
@@ -107,14 +107,10 @@ def _needs(kernel: Kernel) -> Text:
 
 
 def _typical(op: Op, dtype: str, options: Sequence[str]) -> Problem | None:
-    problem = Problem(
-        rows=_ROWS, cols=_COLS, dtype=dtype, eps=op.default_eps, options=op.defaults.changed(options)
-    )
     try:
-        op.check(problem)
-    except WebnormError:
+        return op.problem(_ROWS, _COLS, dtype, options=op.defaults.changed(options))
+    except Foreign:
         return None
-    return problem
 
 
 def _runs(kernel: Kernel, traits: Traits | None, problem: Problem | None) -> Text:

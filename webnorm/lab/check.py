@@ -96,7 +96,7 @@ class Request:
     def refuse_options(self) -> None:
         """Raise WebnormError for options that the kernels' ops lack, where these are why there is no task."""
         for op in self.ops:
-            op.check(Problem(rows=1, cols=1, options=op.defaults.changed(self.changes.options or ())))
+            op.problem(1, 1, options=op.defaults.changed(self.changes.options or ()))
 
 
 def own_case(path: Path) -> Case:
@@ -136,7 +136,7 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
             taken[one.label] += 1
             yield unreadable(one, problem, case.name)
     for one in request.broken:
-        yield unreadable(one, Problem(rows=0, cols=1, options=one.op.defaults))
+        yield unreadable(one, one.op.problem(0, 1))
     if request.whole:
         for kernel in request.kernels:
             if refused[kernel.label] > taken[kernel.label]:
@@ -168,7 +168,7 @@ def _given(
 
 
 def _mostly_refused(kernel: Kernel, taken: int, refused: int) -> Result:
-    problem = Problem(rows=0, cols=1, options=kernel.op.defaults)
+    problem = kernel.op.problem(0, 1)
     reason = f"refuses {refused} of {taken + refused} cases: what it gets right on the others proves little"
     return replace(blank_result(Variant(kernel, {}), problem, "whole corpus"), status="fail", reason=reason)
 

@@ -8,8 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from webnorm.errors import WebnormError
-from webnorm.norms.ops import Op, complete_inputs
+from webnorm.norms.ops import Foreign, Op, complete_inputs
 from webnorm.norms.problem import DTYPES, Array, Options, Problem
 from webnorm.norms.reference import stats_of
 from webnorm.norms.values import Draw
@@ -64,21 +63,17 @@ class Case:
         `changes` take the place of the case's own. Options that an op lacks make the case one of other ops.
         """
         changes = changes or Changes()
-        eps = next((eps for eps in (changes.eps, self.eps) if eps is not None), op.default_eps)
-        rows, cols = self.shape
-        problem = Problem(
-            rows=rows,
-            cols=cols,
-            dtype=dtype,
-            eps=eps,
-            distribution="given",
-            seed=self.seed,
-            scale=self.scale if changes.scale is None else changes.scale,
-            options=self.options if changes.options is None else op.defaults.changed(changes.options),
-        )
         try:
-            op.check(problem)
-        except WebnormError:
+            problem = op.problem(
+                *self.shape,
+                dtype,
+                self.eps if changes.eps is None else changes.eps,
+                self.options if changes.options is None else op.defaults.changed(changes.options),
+                distribution="given",
+                seed=self.seed,
+                scale=self.scale if changes.scale is None else changes.scale,
+            )
+        except Foreign:
             return None
         if self.given not in (None, dtype):
             return None

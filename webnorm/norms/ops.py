@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -54,6 +54,10 @@ class Tensor:
     def data_bytes(self, problem: Problem) -> int:
         """Bytes of its elements."""
         return math.prod(self.shape(problem)) * DTYPES[self.dtype(problem)].itemsize
+
+
+class Foreign(WebnormError):
+    """A problem that an op does not have."""
 
 
 @dataclass(frozen=True)
@@ -114,17 +118,41 @@ class Op:
             return float(finfo("float32").eps)
         return 1e-5
 
+    def problem(
+        self,
+        rows: int,
+        cols: int,
+        dtype: str | None = None,
+        eps: float | None = None,
+        options: Options | None = None,
+        **given: Any,
+    ) -> Problem:
+        """A problem of this op; what is None is the op's own default. `given` are Problem's other fields.
+
+        Raises Foreign for what this op does not have, WebnormError for what no op has.
+        """
+        problem = Problem(
+            rows=rows,
+            cols=cols,
+            dtype="float32" if dtype is None else dtype,
+            eps=self.default_eps if eps is None else eps,
+            options=self.defaults if options is None else options,
+            **given,
+        )
+        self.check(problem)
+        return problem
+
     def check(self, problem: Problem) -> None:
-        """Raise WebnormError for options that this op lacks, or that do not go together."""
+        """Raise Foreign for options that this op lacks, or that do not go together."""
         unset = vars(_UNSET)
         given = {name for name, value in vars(problem.options).items() if value != unset[name]}
         for name in sorted(given - set(self.options) - {"weight", "bias"}):
             takes = f"it has {', '.join(self.options)}" if self.options else "it has none"
-            raise WebnormError(f"{self.name} has no option {name}: {takes}")
+            raise Foreign(f"{self.name} has no option {name}: {takes}")
         if problem.scale != 1.0 and problem.out_dtype not in FP8 and not self.exact:
-            raise WebnormError(f"scale is {problem.scale}, which needs an out_dtype of float8")
+            raise Foreign(f"scale is {problem.scale}, which needs an out_dtype of float8")
         if problem.options.residual_bias and not problem.options.residual and not self.backward:
-            raise WebnormError("residual_bias is added to x + residual: it needs the option residual")
+            raise Foreign("residual_bias is added to x + residual: it needs the option residual")
 
 
 def plain(problem: Problem) -> Problem:

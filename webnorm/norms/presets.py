@@ -35,7 +35,7 @@ class Preset:
         def problem(task: Task) -> Problem:
             given: dict[str, Any] = {"options": task.problem.options.changed(options), "seed": seed}
             if dtype is not None:
-                given |= {"dtype": dtype, "eps": task.op.default_eps}
+                given["dtype"] = dtype
             if eps is not None:
                 given["eps"] = eps
             changed = replace(task.problem, **given)
@@ -55,30 +55,11 @@ def tasks(
     op: str,
     shapes: Sequence[tuple[int, int]],
     options: Options | None = None,
-    *,
-    dtype: str | None = None,
-    eps: float | None = None,
     **common: Any,
 ) -> tuple[Task, ...]:
-    """Problems of an op, one for each (rows, cols). What is None, or not given, is the op's own default.
-
-    Raises WebnormError for a problem that the op does not have.
-    """
-    dtype = dtype or "float32"
+    """Problems of an op, one for each (rows, cols): see Op.problem."""
     chosen = OPS[op]
-    found = []
-    for rows, cols in shapes:
-        problem = Problem(
-            rows=rows,
-            cols=cols,
-            dtype=dtype,
-            eps=chosen.default_eps if eps is None else eps,
-            options=options or chosen.defaults,
-            **common,
-        )
-        chosen.check(problem)
-        found.append(Task(chosen, problem))
-    return tuple(found)
+    return tuple(Task(chosen, chosen.problem(*shape, options=options, **common)) for shape in shapes)
 
 
 _TRITON = tuple((4096, 512 * i) for i in range(2, 32))

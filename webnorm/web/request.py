@@ -63,12 +63,7 @@ class Request:
 
     def problem(self, cols: int) -> Problem:
         """The problem for a number of columns."""
-        eps = self.op.default_eps if self.eps is None else self.eps
-        problem = Problem(
-            rows=1, cols=cols, dtype=self.dtype, eps=eps, scale=self.scale, options=self.options
-        )
-        self.op.check(problem)
-        return problem
+        return self.op.problem(1, cols, self.dtype, self.eps, self.options, scale=self.scale)
 
 
 def request_for(

@@ -14,7 +14,6 @@ from webnorm._version import __version__
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
 from webnorm.norms.ops import OPS, Op
-from webnorm.norms.problem import Problem
 from webnorm.web.bundle import LAB_CLASSES, SCHEMA, Bundle, carry, named, opening_comment
 from webnorm.web.folder import LAB_INDEX, Files
 from webnorm.web.npm import Update, silent
@@ -59,13 +58,7 @@ def lab(roots: tuple[Path, ...] = (), update: Update = silent) -> Files:
 def _lab_bundle(op: Op, cols: int, dtype: str, kernels: Sequence[Kernel], roots: tuple[Path, ...]) -> Bundle:
     """Every kernel of an op that can run the problem on some class of adapters."""
     command = shlex.join(["webnorm", "export", "--lab", *TO_A_FOLDER])
-    problem = Problem(
-        rows=1,
-        cols=cols,
-        dtype=dtype,
-        eps=op.default_eps,
-        options=replace(op.defaults, saved_stats=False),
-    )
+    problem = op.problem(1, cols, dtype, options=replace(op.defaults, saved_stats=False))
     able = [k for k in kernels if any(named(k)(problem, traits)[0] for traits in LAB_CLASSES.values())]
     return Bundle(
         name=f"{op.name}-{cols}-{dtype}",
