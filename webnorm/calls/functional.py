@@ -1,24 +1,22 @@
 """LayerNorm and RMSNorm, forward and backward, on NumPy arrays and on GpuArrays.
 
 Names, meaning and defaults are those of torch.nn.functional and, for what torch lacks, of TransformerEngine.
+Each function hands on all of its arguments by their names, which are those of its op's tensors and options.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from webnorm.calls import arguments
-from webnorm.calls.arrays import GpuArray, check_device
-from webnorm.calls.call import AnyArray, compute
+from webnorm.calls.arrays import GpuArray
+from webnorm.calls.call import AnyArray
+from webnorm.calls.given import Given, computed
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.norms.ops import OPS, Op
-from webnorm.norms.problem import DTYPE_NAMES, FP8, Options, Problem
+from webnorm.norms.ops import OPS
 
 
 @dataclass(frozen=True)
@@ -123,21 +121,7 @@ def layer_norm(
             kernel, a kernel that cannot run the problem, a problem larger than the device's buffers, or no
             adapter.
     """
-    return _forward(
-        "layer_norm",
-        x,
-        normalized_shape,
-        {"weight": weight, "bias": bias, "residual_bias": residual_bias},
-        residual,
-        eps,
-        zero_centered_weight=zero_centered_weight,
-        return_stats=return_stats,
-        out_dtype=out_dtype,
-        scale=scale,
-        max_workgroups=max_workgroups,
-        kernel=kernel,
-        device=device,
-    )
+    return _forward("layer_norm", locals())
 
 
 def rms_norm(
@@ -167,21 +151,7 @@ def rms_norm(
         bias: an addition of this library; None for 0.
         return_stats: the statistics are rstd = 1 / sqrt(mean(x²) + eps) alone, of shape (*leading, 1).
     """
-    return _forward(
-        "rms_norm",
-        x,
-        normalized_shape,
-        {"weight": weight, "bias": bias, "residual_bias": residual_bias},
-        residual,
-        eps,
-        zero_centered_weight=zero_centered_weight,
-        return_stats=return_stats,
-        out_dtype=out_dtype,
-        scale=scale,
-        max_workgroups=max_workgroups,
-        kernel=kernel,
-        device=device,
-    )
+    return _forward("rms_norm", locals())
 
 
 def layer_norm_backward(
@@ -230,24 +200,7 @@ def layer_norm_backward(
     Raises:
         WebnormError: as `layer_norm` does.
     """
-    found = _backward(
-        "layer_norm_backward",
-        dy,
-        x,
-        normalized_shape,
-        weight,
-        stats=stats,
-        dh=dh,
-        eps=eps,
-        zero_centered_weight=zero_centered_weight,
-        bias_grad=bias_grad,
-        residual_bias_grad=residual_bias_grad,
-        max_workgroups=max_workgroups,
-        kernel=kernel,
-        device=device,
-    )
-    first = (found["dx"], found.get("dweight"), found.get("dbias"))
-    return (*first, found["dresidual_bias"]) if "dresidual_bias" in found else first
+    return _backward("layer_norm_backward", locals(), always=("dx", "dweight", "dbias"))
 
 
 def rms_norm_backward(
@@ -277,162 +230,23 @@ def rms_norm_backward(
         (dx, dweight); behind them dbias where `bias_grad` and dresidual_bias where `residual_bias_grad` asks
         for it.
     """
-    found = _backward(
-        "rms_norm_backward",
-        dy,
-        x,
-        normalized_shape,
-        weight,
-        stats=stats,
-        dh=dh,
-        eps=eps,
-        zero_centered_weight=zero_centered_weight,
-        bias_grad=bias_grad,
-        residual_bias_grad=residual_bias_grad,
-        max_workgroups=max_workgroups,
-        kernel=kernel,
-        device=device,
-    )
-    asked = [name for name in ("dbias", "dresidual_bias") if name in found]
-    return (found["dx"], found.get("dweight"), *(found[name] for name in asked))
+    return _backward("rms_norm_backward", locals(), always=("dx", "dweight"))
 
 
-def _forward(
-    op_name: str,
-    x: AnyArray,
-    normalized_shape: int | Sequence[int],
-    vectors: Mapping[str, AnyArray | None],
-    residual: AnyArray | None,
-    eps: float | None,
-    *,
-    zero_centered_weight: bool,
-    return_stats: bool,
-    out_dtype: Any,
-    scale: float,
-    max_workgroups: int,
-    kernel: str | Path | None,
-    device: Device | None,
-) -> Any:
-    op = OPS[op_name]
-    shape = arguments.shape_of(normalized_shape)
-    leading = arguments.leading_of(x, shape)
-    arrays = {"x": x}
-    if residual is not None:
-        arguments.like_x("residual", residual, x)
-        arrays["residual"] = residual
-    given, weight_dtype = arguments.parameters(vectors, shape, x)
-    dtype = DTYPE_NAMES[x.dtype]
-    out = None if out_dtype is None else arguments.dtype_name(out_dtype, "out_dtype")
-    scale = arguments.number("scale", scale, "a finite number above 0")
-    if scale != 1.0 and out not in FP8:
-        raise WebnormError(f"scale is {scale}, which needs an out_dtype of float8")
-    problem = _problem(
-        op_name,
-        dtype,
-        math.prod(leading),
-        math.prod(shape),
-        _eps(op, eps),
-        scale,
-        weight="weight" in given,
-        bias="bias" in given,
-        zero_centered_weight=_zero_centered(zero_centered_weight, "weight" in given),
-        weight_dtype=weight_dtype,
-        residual=residual is not None,
-        residual_bias="residual_bias" in given,
-        return_stats=arguments.flag("return_stats", return_stats),
-        out_dtype=None if out == dtype else out,
-        max_workgroups=arguments.count("max_workgroups", max_workgroups),
-    )
-    check_device(device)
-    found = compute(
-        op, problem, {**arrays, **given}, device=device, kernel=kernel, keep=isinstance(x, GpuArray)
-    )
-    y = found["y"].reshape(x.shape)
+def _forward(op: str, given: Given) -> Any:
+    found = computed(OPS[op], given)
     if len(found) == 1:
-        return y
-    output: dict[str, Any] = {"y": y}
-    if "h" in found:
-        output["h"] = found["h"].reshape(x.shape)
-    if "stats" in found:
-        output["stats"] = found["stats"].reshape((*leading, found["stats"].shape[-1]))
+        return found["y"]
     if "y_scale" in found:
-        output["y_scale"] = found["y_scale"].reshape(leading)
+        found["y_scale"] = found["y_scale"].reshape(found["y_scale"].shape[:-1])
     if "amax" in found:
         both = found["amax"]
         parts = both.split((1, 1)) if isinstance(both, GpuArray) else (both[:1], both[1:])
-        output["amax"], output["scale_inv"] = parts
-    return NormOutput(**output)
+        found["amax"], found["scale_inv"] = parts
+    return NormOutput(**found)
 
 
-def _backward(
-    op_name: str,
-    dy: AnyArray,
-    x: AnyArray,
-    normalized_shape: int | Sequence[int],
-    weight: AnyArray | None,
-    *,
-    stats: AnyArray | None,
-    dh: AnyArray | None,
-    eps: float | None,
-    zero_centered_weight: bool,
-    bias_grad: bool,
-    residual_bias_grad: bool,
-    max_workgroups: int,
-    kernel: str | Path | None,
-    device: Device | None,
-) -> dict[str, Any]:
-    op = OPS[op_name]
-    shape = arguments.shape_of(normalized_shape)
-    leading = arguments.leading_of(x, shape)
-    arguments.like_x("dy", dy, x)
-    arrays = {"x": x, "dy": dy}
-    if dh is not None:
-        arguments.like_x("dh", dh, x)
-        arrays["dh"] = dh
-    if stats is not None:
-        arguments.check_stats(stats, leading, 3 if op.has_mean else 1)
-        arrays["stats"] = stats
-    given, weight_dtype = arguments.parameters({"weight": weight}, shape, x)
-    problem = _problem(
-        op_name,
-        DTYPE_NAMES[x.dtype],
-        math.prod(leading),
-        math.prod(shape),
-        _eps(op, eps),
-        1.0,
-        weight=weight is not None,
-        bias=arguments.flag("bias_grad", bias_grad),
-        zero_centered_weight=_zero_centered(zero_centered_weight, weight is not None),
-        weight_dtype=weight_dtype,
-        residual_bias=arguments.flag("residual_bias_grad", residual_bias_grad),
-        max_workgroups=arguments.count("max_workgroups", max_workgroups),
-        saved_stats=stats is not None,
-        dh=dh is not None,
-    )
-    check_device(device)
-    found = compute(
-        op, problem, {**arrays, **given}, device=device, kernel=kernel, keep=isinstance(x, GpuArray)
-    )
-    return {name: array.reshape(x.shape if name == "dx" else shape) for name, array in found.items()}
-
-
-def _zero_centered(asked: bool, has_weight: bool) -> bool:
-    found = arguments.flag("zero_centered_weight", asked)
-    if found and not has_weight:
-        raise WebnormError("zero_centered_weight is True, but there is no weight; expected one to add 1 to")
-    return found
-
-
-def _eps(op: Op, eps: float | None) -> float | None:
-    if eps is None and not op.has_mean:
-        return None
-    return arguments.number("eps", eps, "a finite number of 0 or more")
-
-
-@lru_cache(maxsize=256)
-def _problem(
-    op_name: str, dtype: str, rows: int, cols: int, eps: float | None, scale: float, **options: Any
-) -> Problem:
-    """The problem that a call asks for, checked once for all calls that are alike."""
-    asked = Options(**options)
-    return OPS[op_name].problem(rows, cols, dtype, eps, asked, distribution="given", scale=scale)
+def _backward(op: str, given: Given, always: Sequence[str]) -> tuple[Any, ...]:
+    """The gradients that `always` have a place, None where not asked for, and behind them the others."""
+    found = computed(OPS[op], given)
+    return (*map(found.get, always), *(array for name, array in found.items() if name not in always))

@@ -87,6 +87,11 @@ class Op:
         return tuple(tensor for tensor in self.present(problem) if tensor.access == "read_write")
 
     @cached_property
+    def named(self) -> Mapping[str, Tensor]:
+        """The tensors by name."""
+        return {tensor.name: tensor for tensor in self.tensors}
+
+    @cached_property
     def options(self) -> tuple[str, ...]:
         """The fields of Options that it looks at: those that bring a tensor, and those on how it computes."""
         found = {tensor.option for tensor in self.tensors}
