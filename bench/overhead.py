@@ -49,6 +49,10 @@ from webnorm.norms.problem import DTYPES, STORAGE, Problem
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
 # A lone call after a wait costs more, whatever it does: the processor's caches are cold.
 _IN_A_ROW = 10
+_AGAINST = {
+    "call on GpuArrays": "  encode and submit",
+    "call on NumPy arrays": "  write, encode and submit, read",
+}
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,24 @@ def in_a_row(work: Callable[[], Any]) -> None:
 
 def steady(device: Device, job: Job, rounds: int) -> list[Line]:
     """Calls after the first, and what they are held against."""
+    works = _works(device, job)
+    samples: dict[str, list[float]] = {what: [] for what in works}
+    watch = Stopwatch(device)
+    for at in range(WARM_UP_RUNS + rounds):
+        for what, work in works.items():
+            watch.wait()
+            spent = timing.elapsed(partial(in_a_row, work)) / _IN_A_ROW
+            if at >= WARM_UP_RUNS:
+                samples[what].append(spent)
+    medians = {what: timing.statistics(own).median for what, own in samples.items()}
+    return [
+        Line(what, median, median / medians[_AGAINST[what]] if what in _AGAINST else None)
+        for what, median in medians.items()
+    ]
+
+
+def _works(device: Device, job: Job) -> dict[str, Callable[[], Any]]:
+    """What is timed, in the order of the table."""
     op = OPS[job.op]
     board, plan = bound(device, job)
     arrays = board.arrays
@@ -127,8 +149,7 @@ def steady(device: Device, job: Job, rounds: int) -> list[Line]:
         (plan.buffers[tensor.name][0], tensor.shape(job.problem), DTYPES[tensor.dtype(job.problem)])
         for tensor in op.outputs(job.problem)
     ]
-
-    staging = session_of(device).staging
+    read_back = partial(read, device, session_of(device).staging, outputs)
 
     def upload() -> None:
         for name, array in arrays.items():
@@ -141,36 +162,19 @@ def steady(device: Device, job: Job, rounds: int) -> list[Line]:
         plan.encode(compute)
         compute.end()
         # One submission, as a call's.
-        read(device, staging, outputs, encoder)
+        read_back(encoder)
 
     def transfers() -> None:
         upload()
-        read(device, staging, outputs)
+        read_back()
 
-    works: dict[str, Callable[[], Any]] = {
+    return {
         "call on GpuArrays": lambda: call(op, resident, device),
         "  encode and submit": plan.run,
         "call on NumPy arrays": lambda: call(op, arrays, device),
         "  write, encode and submit, read": round_trip,
         "  write and read": transfers,
     }
-    against = {
-        "call on GpuArrays": "  encode and submit",
-        "call on NumPy arrays": "  write, encode and submit, read",
-    }
-    samples: dict[str, list[float]] = {what: [] for what in works}
-    watch = Stopwatch(device)
-    for at in range(WARM_UP_RUNS + rounds):
-        for what, work in works.items():
-            watch.wait()
-            spent = timing.elapsed(partial(in_a_row, work)) / _IN_A_ROW
-            if at >= WARM_UP_RUNS:
-                samples[what].append(spent)
-    medians = {what: timing.statistics(own).median for what, own in samples.items()}
-    return [
-        Line(what, median, median / medians[against[what]] if what in against else None)
-        for what, median in medians.items()
-    ]
 
 
 def table(lines: list[Line]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from liger_kernel.ops.fused_add_rms_norm import fused_add_rms_norm_forward
@@ -25,9 +26,9 @@ def contenders(task: Task, device: str) -> list[Contender]:
 
 
 def _compute(task: Task) -> Compute | str:
-    eps, cols = task.problem.eps, task.problem.cols
+    eps = task.problem.eps
     try:
-        block, warps = calculate_settings(cols)
+        settings = calculate_settings(task.problem.cols)
     except RuntimeError as error:
         return str(error)
     match task.op.name, task.problem.options.residual:
@@ -36,39 +37,28 @@ def _compute(task: Task) -> Compute | str:
         case "rms_norm", False:
             return lambda t: {"y": rms_norm_forward(t["x"], t["weight"], eps, _OFFSET, _CASTING, False)[0]}
         case "rms_norm", True:
-
-            def fused(t: Mapping[str, Any]) -> Mapping[str, Any]:
-                y, h, *_ = fused_add_rms_norm_forward(
-                    t["x"], t["residual"], t["weight"], eps, _OFFSET, _CASTING
-                )
-                return {"y": y, "h": h}
-
-            return fused
+            return partial(_fused, eps)
         case "layer_norm_backward", _:
-
-            def layer_norm(t: Mapping[str, Any]) -> Mapping[str, Any]:
-                # Of the bias, which the gradient does not depend on, only the type is looked at.
-                bias = t["weight"]
-                dx, dweight, dbias = layer_norm_backward(
-                    t["dy"], t["x"], t["weight"], bias, t["mean"], t["rstd"]
-                )
-                return {"dx": dx, "dweight": dweight, "dbias": dbias}
-
-            return layer_norm
+            return _layer_norm_gradients
         case "rms_norm_backward", _:
-
-            def rms_norm(t: Mapping[str, Any]) -> Mapping[str, Any]:
-                # In place would overwrite dy, which every run reads again.
-                dx, dweight = rms_norm_backward(
-                    *(t[name] for name in ("dy", "x", "weight", "rstd")),
-                    _OFFSET,
-                    _CASTING,
-                    block,
-                    warps,
-                    in_place=False,
-                    row_mode=False,
-                )
-                return {"dx": dx, "dweight": dweight}
-
-            return rms_norm
+            return partial(_rms_norm_gradients, settings)
     return f"Liger has no {task.op.name} with a residual"
+
+
+def _fused(eps: float, t: Mapping[str, Any]) -> Mapping[str, Any]:
+    y, h, *_ = fused_add_rms_norm_forward(t["x"], t["residual"], t["weight"], eps, _OFFSET, _CASTING)
+    return {"y": y, "h": h}
+
+
+def _layer_norm_gradients(t: Mapping[str, Any]) -> Mapping[str, Any]:
+    # Of the bias, which the gradient does not depend on, only the type is looked at.
+    bias = t["weight"]
+    dx, dweight, dbias = layer_norm_backward(t["dy"], t["x"], t["weight"], bias, t["mean"], t["rstd"])
+    return {"dx": dx, "dweight": dweight, "dbias": dbias}
+
+
+def _rms_norm_gradients(settings: tuple[int, int], t: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = (t[name] for name in ("dy", "x", "weight", "rstd"))
+    # In place would overwrite dy, which every run reads again.
+    dx, dweight = rms_norm_backward(*given, _OFFSET, _CASTING, *settings, in_place=False, row_mode=False)
+    return {"dx": dx, "dweight": dweight}

@@ -73,16 +73,7 @@ class Schedule:
             for t in shader.variant.kernel.op.outputs(problem)
         )
         self._slices = slices(shader, problem, limits)
-        if len(self._slices) > 1 and not shader.variant.kernel.takes_slices:
-            raise CannotSlice(
-                f"{shader.variant} takes all rows in one dispatch; on this device {problem} takes "
-                f"{len(self._slices)}: expected fewer rows, or another kernel"
-            )
-        if len(self._slices) > MOST_SLICES:
-            raise WebnormError(
-                f"{shader.variant} takes {problem} in {len(self._slices)} slices on this device; expected at "
-                f"most {MOST_SLICES}"
-            )
+        self._check_slices()
         # All slices have as many workgroups as the largest needs: those of one slice find the records that
         # those of another began.
         self._most_rows = max((part.rows for part in self._slices), default=0)
@@ -154,6 +145,19 @@ class Schedule:
                 compute.set_pipeline(current.handle)
             compute.set_bind_group(0, group)
             compute.dispatch_workgroups(*dispatch.grid)
+
+    def _check_slices(self) -> None:
+        """Raise CannotSlice where the kernel takes no slices, WebnormError where there are too many."""
+        variant, problem, count = self.shader.variant, self.shader.problem, len(self._slices)
+        if count > 1 and not variant.kernel.takes_slices:
+            raise CannotSlice(
+                f"{variant} takes all rows in one dispatch; on this device {problem} takes {count}: "
+                "expected fewer rows, or another kernel"
+            )
+        if count > MOST_SLICES:
+            raise WebnormError(
+                f"{variant} takes {problem} in {count} slices on this device; expected at most {MOST_SLICES}"
+            )
 
     def _scratch_bytes(self, binding: Binding, limit: int) -> int:
         if binding.per_row:
