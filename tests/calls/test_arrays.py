@@ -20,11 +20,12 @@ import wgpu
 
 import webnorm
 from webnorm.calls import arrays, session
+from webnorm.calls.recent import Recent
 from webnorm.gpu import readback
 from webnorm.gpu.buffers import GUARD_BYTES
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.pipelines import Pipeline, compile_shader
-from webnorm.gpu.pool import BufferPool, Recent
+from webnorm.gpu.pool import BufferPool
 from webnorm.kernels.render import Shader
 from webnorm.norms.problem import DTYPES, Array
 
@@ -307,7 +308,6 @@ import threading
 import numpy as np
 import webnorm
 from webnorm.calls import session
-from webnorm.gpu.pool import BufferPool, Recent
 
 array = webnorm.GpuArray.from_numpy(np.ones((6, 40), np.float32))
 out = webnorm.layer_norm(array, 40, return_stats=True)

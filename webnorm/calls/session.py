@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from webnorm.calls.recent import Recent
 from webnorm.choice import auto, tuning
 from webnorm.choice.defaults import fitting_variant
 from webnorm.errors import WebnormError, one_line, shown
@@ -17,7 +18,7 @@ from webnorm.files import absolute
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device, open_device, opening
 from webnorm.gpu.pipelines import Pipeline, compile_shader
-from webnorm.gpu.pool import BufferPool, Recent
+from webnorm.gpu.pool import BufferPool
 from webnorm.gpu.readback import STAGING_USAGE
 from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.header import load
