@@ -204,7 +204,7 @@ def _draw(
             return rng.random(shape) - 0.5
         case "stats":
             return reference.stats_of(arrays["x"], problem.eps, op.has_mean)
-        case "residual" | "residual_bias":
+        case name if name in reference.ADDED:
             return standard_normal(rng, shape) * min(1.0, _largest(arrays["x"]))
         case _:
             return standard_normal(rng, shape)

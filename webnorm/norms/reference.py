@@ -90,12 +90,12 @@ def _with_saved(x: Array, stats: Array, has_mean: bool) -> Normalised:
 
 
 # What h is the sum of.
-_ADDED = ("x", "residual", "residual_bias")
+ADDED = ("x", "residual", "residual_bias")
 
 
 def add_residual(arrays: Mapping[str, Array]) -> Float64Array:
     """What is there of x + residual + residual_bias, in float64."""
-    return reduce(np.add, (arrays[name].astype(np.float64) for name in _ADDED if name in arrays))
+    return reduce(np.add, (arrays[name].astype(np.float64) for name in ADDED if name in arrays))
 
 
 def forward(arrays: Mapping[str, Array], problem: Problem, has_mean: bool) -> Answers:
@@ -150,7 +150,7 @@ def _forward_rows(
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         if problem.options.residual:
             h = add_residual(arrays)
-            size = sum(np.abs(arrays[name].astype(np.float64)) for name in _ADDED if name in arrays)
+            size = sum(np.abs(arrays[name].astype(np.float64)) for name in ADDED if name in arrays)
             answers["h"] = Answer(h, np.asarray(size), np.zeros(1))
             x = arrays.get("h", h.astype(DTYPES[problem.dtype]))
         rows = normalise(x, problem.eps, has_mean)
