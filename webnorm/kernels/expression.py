@@ -14,6 +14,7 @@ A header may come from anyone: its expressions have bounds, and so have their va
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import reduce
 from typing import Any
 
 from jinja2 import Environment, TemplateError, nodes
@@ -155,15 +156,7 @@ def _tree(node: nodes.Node, quoted: str) -> Tree:
         case nodes.CondExpr() if node.expr2 is not None:
             return ["if", sub(node.test), sub(node.expr1), sub(node.expr2)]
         case nodes.Compare():
-            if any(operand.op not in _COMPARISONS for operand in node.ops):
-                raise WebnormError(f"expression {quoted}: only == != < <= > >= compare")
-            terms = [sub(node.expr), *(sub(operand.expr) for operand in node.ops)]
-            tree: Tree | None = None
-            for index, operand in enumerate(node.ops):
-                pair: Tree = [_COMPARISONS[operand.op], terms[index], terms[index + 1]]
-                tree = pair if tree is None else ["and", tree, pair]
-            assert tree is not None
-            return tree
+            return _comparison(node, quoted)
         case nodes.Call(node=nodes.Name(name=name), kwargs=[], dyn_args=None, dyn_kwargs=None) if (
             name in _FUNCTIONS
         ):
@@ -177,6 +170,17 @@ def _tree(node: nodes.Node, quoted: str) -> Tree:
         f"expression {quoted}: {type(node).__name__} is not part of the language (integers, names, "
         "+ - * // %, comparisons, and, or, not, if-else, min, max, ceil_div)"
     )
+
+
+def _comparison(node: nodes.Compare, quoted: str) -> Tree:
+    """Each pair of neighbours compared."""
+    if any(operand.op not in _COMPARISONS for operand in node.ops):
+        raise WebnormError(f"expression {quoted}: only == != < <= > >= compare")
+    terms = [_tree(node.expr, quoted), *(_tree(operand.expr, quoted) for operand in node.ops)]
+    pairs: list[Tree] = [
+        [_COMPARISONS[operand.op], terms[index], terms[index + 1]] for index, operand in enumerate(node.ops)
+    ]
+    return reduce(lambda tree, pair: ["and", tree, pair], pairs)
 
 
 def names(tree: Tree) -> frozenset[str]:

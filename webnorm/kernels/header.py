@@ -181,27 +181,12 @@ class _Header(Checked):
         """The kernel for an op."""
         op = OPS[op_name]
         tune = {name: self.axis(name, values) for name, values in self.mapping(self.table, "tune").items()}
+        # What an expression may use grows from table to table.
         known = [*PROBLEM_NAMES, *ADAPTER_NAMES]
-        defaults = self.mapping(self.table, "default")
-        self.only(defaults, set(tune), "default")
-        default: dict[str, Tree] = {}
-        for axis in tune:
-            default[axis] = self.tree(axis, defaults.get(axis, tune[axis][0]), known)
-            known.append(axis)
-        derive: dict[str, Tree] = {}
-        for name, text in self.mapping(self.table, "derive").items():
-            self.free(name, known, "derived constant", str(text))
-            derive[name] = self.tree(name, text, known)
-            known.append(name)
-        features = {}
-        for name, text in self.mapping(self.table, "features").items():
-            if name not in KNOWN_FEATURES:
-                raise self.complaint(name, str(unknown("feature", name, KNOWN_FEATURES)))
-            features[name] = self.tree(name, text, known)
-        unstable = self.text("unstable") if "unstable" in self.table else None
-        rung = self.table.get("rung", 0)
-        if not isinstance(rung, int) or isinstance(rung, bool):
-            raise self.complaint("rung", f"rung is {quoted(rung)}; expected an integer")
+        default = self.defaults(tune, known)
+        derive = self.derived(known)
+        features = self.features(known)
+        rung = self.rung()
         scratch = tuple(self.scratch(known, op))
         kernel = Kernel(
             op=op,
@@ -213,7 +198,7 @@ class _Header(Checked):
             preference=self.tree(
                 "preference", self.table.get("preference", rung), (*PROBLEM_NAMES, *ADAPTER_NAMES)
             ),
-            unstable=unstable,
+            unstable=self.text("unstable") if "unstable" in self.table else None,
             features=features,
             tune=tune,
             default=default,
@@ -225,6 +210,39 @@ class _Header(Checked):
         )
         self.require_walkable(kernel)
         return kernel
+
+    def rung(self) -> int:
+        rung = self.table.get("rung", 0)
+        if not isinstance(rung, int) or isinstance(rung, bool):
+            raise self.complaint("rung", f"rung is {quoted(rung)}; expected an integer")
+        return rung
+
+    def defaults(self, tune: Mapping[str, Sequence[int]], known: list[str]) -> dict[str, Tree]:
+        """Of each axis, which is known from then on."""
+        given = self.mapping(self.table, "default")
+        self.only(given, set(tune), "default")
+        default: dict[str, Tree] = {}
+        for axis in tune:
+            default[axis] = self.tree(axis, given.get(axis, tune[axis][0]), known)
+            known.append(axis)
+        return default
+
+    def derived(self, known: list[str]) -> dict[str, Tree]:
+        """The derived constants, each of which is known from then on."""
+        derive: dict[str, Tree] = {}
+        for name, text in self.mapping(self.table, "derive").items():
+            self.free(name, known, "derived constant", str(text))
+            derive[name] = self.tree(name, text, known)
+            known.append(name)
+        return derive
+
+    def features(self, known: Sequence[str]) -> dict[str, Tree]:
+        features = {}
+        for name, text in self.mapping(self.table, "features").items():
+            if name not in KNOWN_FEATURES:
+                raise self.complaint(name, str(unknown("feature", name, KNOWN_FEATURES)))
+            features[name] = self.tree(name, text, known)
+        return features
 
     def require_walkable(self, kernel: Kernel) -> None:
         """Complain about axes that nobody can walk over."""

@@ -19,7 +19,7 @@ _FUNCTION = re.compile(r"fn (\w+)\((.*)\) -> \S+ \{")
 _RETURN = re.compile(r" +return (.*);")
 _LET = re.compile(r" +let (\w+) = [^(]*;(?: *//.*)?")
 # What needs no brackets wherever it stands.
-_ATOM = re.compile(r"[\w.]+(?:\[[^]]*\]|\([^()]*\))?")
+_ATOM = re.compile(r"[\w.]+(?:\([^()]*\)|\[[^][]*\]|\.\w+)*")
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _inlined(lines: list[str], library: Sequence[bool]) -> bool:
 
 
 def _with_argument(line: str, name: str, index: int) -> str | None:
-    """The line with one argument in the place of each call; None where a call does not end in it."""
+    """The line with one argument in the place of each call; None where that may mean something else."""
     while match := re.search(rf"\b{name}\(", line):
         depth, begin, arguments = 1, match.end(), []
         for at in range(match.end(), len(line)):
@@ -160,6 +160,8 @@ def _with_argument(line: str, name: str, index: int) -> str | None:
         else:
             return None
         before, after = line[: match.start()], line[at + 1 :]
+        if not re.search(r"[A-Za-z_]", arguments[index]):
+            return None  # a number, whose type the function decides
         alone = re.search(r"(?:[(,=]|return) ?$", before) and re.match(r"[),;]", after)
         argument = arguments[index]
         line = before + (argument if alone or _ATOM.fullmatch(argument) else f"({argument})") + after

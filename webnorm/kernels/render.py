@@ -8,14 +8,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from webnorm.errors import WebnormError, check_kind, shown, unknown
 from webnorm.files import resolved
 from webnorm.kernels import confined, expression, templates
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.header import home
-from webnorm.kernels.kernel import Per
+from webnorm.kernels.kernel import Kernel, Per, Scratch
 from webnorm.kernels.sources import Stamp, one_line, stamp, wgsl_root
 from webnorm.kernels.templates import Binding as Binding
 from webnorm.kernels.templates import Rendering, View
@@ -108,23 +108,9 @@ def _bindings(
 
     Where a pass would have more buffers than a page can count on, the parameters share one.
     """
-    kernel = variant.kernel
-    present = kernel.op.present(problem)
-    scratch = []
-    for one in kernel.scratch:
-        words = kernel.value(f"words of {one.name}", one.words, names, least=0)
-        if words > MOST_WORDS:
-            raise kernel.mistake(f"words of {one.name}", f"{words}; expected at most {MOST_WORDS}")
-        if words > 0:
-            scratch.append((one, words))
-    most = max(
-        sum(
-            step.bindings is None or name in step.bindings
-            for name in [*(t.name for t in present), *(s.name for s, _ in scratch)]
-        )
-        for step in kernel.passes
-    )
-    shared = [t for t in present if most > MOST_BUFFERS and t.kind == "parameter" and t.access == "read"]
+    present = variant.kernel.op.present(problem)
+    scratch = _scratch(variant.kernel, names)
+    shared = _sharing(variant.kernel, present, [one.name for one, _ in scratch])
     bindings: list[Binding] = []
     views: list[View] = []
 
@@ -153,19 +139,36 @@ def _bindings(
         elif tensor is shared[0]:
             add(_PARAMETERS, shared)
     for one, words in scratch:
+        index, float32 = len(bindings) + 1, ("float32", 4)
         bindings.append(
-            Binding(
-                len(bindings) + 1,
-                one.name,
-                "read_write",
-                one.per_row,
-                "float32",
-                4,
-                words,
-                records=one.records,
-            )
+            Binding(index, one.name, "read_write", one.per_row, *float32, words, records=one.records)
         )
     return tuple(bindings), tuple(views)
+
+
+def _scratch(kernel: Kernel, names: Mapping[str, int]) -> list[tuple[Scratch, int]]:
+    """The scratch buffers that a problem needs, with the words of a record."""
+    scratch = []
+    for one in kernel.scratch:
+        words = kernel.value(f"words of {one.name}", one.words, names, least=0)
+        if words > MOST_WORDS:
+            raise kernel.mistake(f"words of {one.name}", f"{words}; expected at most {MOST_WORDS}")
+        if words > 0:
+            scratch.append((one, words))
+    return scratch
+
+
+def _sharing(kernel: Kernel, present: Sequence[Tensor], scratch: Sequence[str]) -> list[Tensor]:
+    """The tensors that share a buffer, since a pass would bind more of them than a page can count on."""
+    names = [*(tensor.name for tensor in present), *scratch]
+    most = max(
+        sum(step.bindings is None or name in step.bindings for name in names) for step in kernel.passes
+    )
+    return [
+        tensor
+        for tensor in present
+        if most > MOST_BUFFERS and tensor.kind == "parameter" and tensor.access == "read"
+    ]
 
 
 def _steps(
@@ -220,16 +223,9 @@ def render_shader(
     """Render a variant for one problem and target.
 
     `roots` are folders of the user's whose `lib/` snippets go before webnorm's. `count_cost` renders
-    the helpers with counters (see webnorm.cost). Raises WebnormError with the template's file and line.
+    the helpers with counters (see lab.cost). Raises WebnormError with the template's file and line.
     """
-    check_kind("variant", variant, Variant)
-    check_kind("problem", problem, Problem)
-    check_kind("traits", traits, Traits)
-    if not isinstance(target, str) or target not in TARGETS:
-        raise unknown("target", shown(target), TARGETS)
-    check_kind("roots", roots, Sequence, "a sequence of folders")
-    for root in roots:
-        check_kind("one of roots", root, Path)
+    _check_arguments(variant, problem, target, traits, roots)
     kernel = variant.kernel
     kernel.op.check(problem)
     names = variant.names(problem, traits)
@@ -240,12 +236,8 @@ def render_shader(
     steps = tuple(_steps(variant, problem, names, bindings))
     if not steps:
         raise kernel.mistake("[[pass]]", f"every pass is left out for {problem}")
-    for step in steps:
-        if target == "browser" and len(step.bindings) > MOST_BUFFERS:
-            raise WebnormError(
-                f"{variant}: pass {step.entry_point} binds {len(step.bindings)} storage buffers; "
-                f"a page can count on {MOST_BUFFERS}"
-            )
+    if target == "browser":
+        _check_buffers(variant, steps)
     context: dict[str, Any] = {name: value for name, value in names.items() if name != "rows"}
     context.update(
         buffers=bindings,
@@ -272,6 +264,26 @@ def render_shader(
         features=features,
         workgroup_bytes=rendering.workgroup_bytes,
     )
+
+
+def _check_arguments(variant: object, problem: object, target: object, traits: object, roots: object) -> None:
+    check_kind("variant", variant, Variant)
+    check_kind("problem", problem, Problem)
+    check_kind("traits", traits, Traits)
+    if not isinstance(target, str) or target not in TARGETS:
+        raise unknown("target", shown(target), TARGETS)
+    check_kind("roots", roots, Sequence, "a sequence of folders")
+    for root in cast(Sequence[object], roots):
+        check_kind("one of roots", root, Path)
+
+
+def _check_buffers(variant: Variant, steps: Sequence[Step]) -> None:
+    for step in steps:
+        if len(step.bindings) > MOST_BUFFERS:
+            raise WebnormError(
+                f"{variant}: pass {step.entry_point} binds {len(step.bindings)} storage buffers; "
+                f"a page can count on {MOST_BUFFERS}"
+            )
 
 
 def _check_counts(variant: Variant, names: Mapping[str, int]) -> None:

@@ -251,22 +251,7 @@ def render(request: Request) -> Rendering:
         return WebnormError(f"{_template_line(error, request, loader)}: {one_line(message)}")
 
     try:
-        marked = _at_most(_MOST_MARKED, environment.get_template(request.kernel).generate(request.context))
-        text, origins = ("", []) if marked is None else _text_of(marked, loader)
-        if marked is None or len(text) > MOST_TEXT or len(origins) > MOST_LINES:
-            size = "" if marked is None else f": {len(text)} and {len(origins)}"
-            raise WebnormError(
-                f"{place}: renders to more than {MOST_TEXT} characters or {MOST_LINES} lines{size}"
-            )
-        found = FORBIDDEN.search(text)
-        if found:
-            file, line = origins[text.count("\n", 0, found.start())]
-            raise WebnormError(f"{file or place}:{line}: the rendered text holds {code_point(found[0])}")
-        found_deep = too_deep(text)
-        if found_deep:
-            line, what = found_deep
-            file, number = origins[line]
-            raise WebnormError(f"{file or place}:{number}: {what}")
+        text, origins = _checked_text(request, environment, loader)
         used = workgroup_bytes(text, request.entry_points)
     except WebnormError:
         raise
@@ -290,8 +275,39 @@ def render(request: Request) -> Rendering:
     return Rendering(text, tuple(origins), used, dict(loader.looked_at))
 
 
-def _text_of(marked: str, loader: _Loader) -> tuple[str, list[tuple[str, int]]]:
-    lines, origins = plain(*_strip_marks(marked, loader), lambda file: Path(file).parent.name == "lib")
+def _checked_text(
+    request: Request, environment: Environment, loader: _Loader
+) -> tuple[str, list[tuple[str, int]]]:
+    """The text and where its lines came from; raises WebnormError for what is too much for a compiler."""
+    place = display_path(request.kernel, request.own)
+    marked = _at_most(_MOST_MARKED, environment.get_template(request.kernel).generate(request.context))
+    text, origins = ("", []) if marked is None else _text_of(marked, loader, request.own)
+    if marked is None or len(text) > MOST_TEXT or len(origins) > MOST_LINES:
+        size = "" if marked is None else f": {len(text)} and {len(origins)}"
+        raise WebnormError(
+            f"{place}: renders to more than {MOST_TEXT} characters or {MOST_LINES} lines{size}"
+        )
+    found = FORBIDDEN.search(text)
+    if found:
+        file, line = origins[text.count("\n", 0, found.start())]
+        raise WebnormError(f"{file or place}:{line}: the rendered text holds {code_point(found[0])}")
+    found_deep = too_deep(text)
+    if found_deep:
+        line, what = found_deep
+        file, number = origins[line]
+        raise WebnormError(f"{file or place}:{number}: {what}")
+    return text, origins
+
+
+def _text_of(marked: str, loader: _Loader, own: str) -> tuple[str, list[tuple[str, int]]]:
+    """The text, plain in what webnorm's snippets gave, or a user's in their places."""
+    snippets = {path.name for path in (Path(own) / "lib").glob("*.wgsl")}
+
+    def is_library(file: str) -> bool:
+        path = Path(file)
+        return path.parent.name == "lib" and path.name in snippets
+
+    lines, origins = plain(*_strip_marks(marked, loader), is_library)
     return "\n".join(lines) + "\n", origins
 
 
