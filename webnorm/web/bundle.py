@@ -193,14 +193,6 @@ def _shader_entry(one: Carried) -> dict[str, Any]:
 
 def _entry(one: Carried, shader: Shader, kernel: Kernel) -> dict[str, Any]:
     known = {name: value for name, value in shader.names.items() if name != "rows"}
-    types = {match[1]: (match[2], match[3]) for match in _DECLARED.finditer(shader.text)}
-    for binding in shader.bindings:
-        if binding.name not in types:
-            raise WebnormError(
-                f"the text does not declare the buffer {binding.name} as lib/interface.wgsl does"
-            )
-    widest = max(step.workgroup_size for step in shader.steps)
-    rules = kernel.accuracy
     entry: dict[str, Any] = {
         "name": one.name,
         "file": f"shaders/{one.name}.wgsl",
@@ -211,24 +203,11 @@ def _entry(one: Carried, shader: Shader, kernel: Kernel) -> dict[str, Any]:
         "constants": dict(shader.variant.constants),
         "features": sorted(shader.features),
         "language_features": ["subgroup_id"] if "subgroups" in shader.features else [],
-        "limits": {
-            "maxComputeInvocationsPerWorkgroup": widest,
-            "maxComputeWorkgroupSizeX": widest,
-            "maxComputeWorkgroupStorageSize": shader.workgroup_bytes,
-            "maxStorageBuffersPerShaderStage": max(len(step.bindings) for step in shader.steps),
-        },
-        "bindings": [
-            {"binding": 0, "name": "params", "type": "uniform", "words": list(shader.params)},
-            *(_binding_entry(binding, known, *types[binding.name]) for binding in shader.bindings),
-        ],
+        "limits": _limits(shader),
+        "bindings": _binding_entries(shader, known),
         "overrides": {},
         "passes": [_pass_entry(step, known) for step in shader.steps],
-        "accuracy": {
-            "serial_terms": expression.simplify(rules.serial_terms, known),
-            "column_terms": expression.simplify(rules.column_terms, known),
-            "rounded_mean": expression.simplify(rules.rounded_mean, known),
-            "exact": kernel.op.exact,
-        },
+        "accuracy": _accuracy_entry(kernel, known),
         "summary": kernel.summary,
         "differs": kernel.differs,
         "rung": kernel.rung,
@@ -238,6 +217,42 @@ def _entry(one: Carried, shader: Shader, kernel: Kernel) -> dict[str, Any]:
     if kernel.unstable is not None:
         entry["unstable"] = kernel.unstable
     return entry
+
+
+def _limits(shader: Shader) -> dict[str, int]:
+    """What the shader asks of a device, in WebGPU's names."""
+    widest = max(step.workgroup_size for step in shader.steps)
+    return {
+        "maxComputeInvocationsPerWorkgroup": widest,
+        "maxComputeWorkgroupSizeX": widest,
+        "maxComputeWorkgroupStorageSize": shader.workgroup_bytes,
+        "maxStorageBuffersPerShaderStage": max(len(step.bindings) for step in shader.steps),
+    }
+
+
+def _accuracy_entry(kernel: Kernel, known: Mapping[str, int]) -> dict[str, Any]:
+    """What the tolerance follows from."""
+    rules = kernel.accuracy
+    return {
+        "serial_terms": expression.simplify(rules.serial_terms, known),
+        "column_terms": expression.simplify(rules.column_terms, known),
+        "rounded_mean": expression.simplify(rules.rounded_mean, known),
+        "exact": kernel.op.exact,
+    }
+
+
+def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str, Any]]:
+    types = {match[1]: (match[2], match[3]) for match in _DECLARED.finditer(shader.text)}
+    entries: list[dict[str, Any]] = [
+        {"binding": 0, "name": "params", "type": "uniform", "words": list(shader.params)}
+    ]
+    for binding in shader.bindings:
+        if binding.name not in types:
+            raise WebnormError(
+                f"the text does not declare the buffer {binding.name} as lib/interface.wgsl does"
+            )
+        entries.append(_binding_entry(binding, known, *types[binding.name]))
+    return entries
 
 
 def _binding_entry(binding: Binding, known: Mapping[str, int], wgsl: str, element: str) -> dict[str, Any]:

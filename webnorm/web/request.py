@@ -79,19 +79,51 @@ def request_for(
     `options` are as in Options.changed, `settings` maps --dtype, --eps, --scale, --name and --minify to what
     was given, None or False where nothing was. Raises WebnormError for what is unknown or missing.
     """
-    ops = [name for name, op in OPS.items() if not op.exact]
-    if op_name is None:
-        raise WebnormError(f"OP is missing; expected one of {', '.join(ops)}, or --lab")
-    if op_name not in ops:
-        raise unknown("op", op_name, ops)
+    op = _op(op_name)
     if not cols:
         raise WebnormError("--cols is missing; expected the columns of a row, such as --cols 768")
     for count in cols:
         if count > MOST_COLS:
             raise WebnormError(f"--cols is {count}; expected at most {MOST_COLS}")
-    op = OPS[op_name]
     kernels = discover(roots)
-    words = ["webnorm", "export", op_name]
+    # A page that trains has no statistics unless its forward pass was asked for them.
+    defaults = replace(op.defaults, saved_stats=False)
+    return Request(
+        op=op,
+        cols=tuple(dict.fromkeys(cols)),
+        kernels=tuple(one for one in kernels if one.op == op),
+        kernel=None if kernel == AUTO else select(kernels, kernel, op.name),
+        dtype="float32" if settings["--dtype"] is None else settings["--dtype"],
+        eps=settings["--eps"],
+        scale=1.0 if settings["--scale"] is None else settings["--scale"],
+        options=defaults.changed(options),
+        name=settings["--name"],
+        command=_command(op, cols, options, kernel, roots, settings),
+        roots=roots,
+        minify=settings["--minify"],
+        words=(op_name, cols, options, kernel, roots, settings),
+    )
+
+
+def _op(name: str | None) -> Op:
+    ops = [name for name, op in OPS.items() if not op.exact]
+    if name is None:
+        raise WebnormError(f"OP is missing; expected one of {', '.join(ops)}, or --lab")
+    if name not in ops:
+        raise unknown("op", name, ops)
+    return OPS[name]
+
+
+def _command(
+    op: Op,
+    cols: Sequence[int],
+    options: Sequence[str],
+    kernel: str,
+    roots: Sequence[Path],
+    settings: Mapping[str, Any],
+) -> str:
+    """The command that asks for the same."""
+    words = ["webnorm", "export", op.name]
     for root in roots:
         words += ["--wgsl", str(root)]
     for count in cols:
@@ -103,21 +135,4 @@ def request_for(
     for flag, value in settings.items():
         if value is not None and value is not False:
             words += [flag] if value is True else [flag, str(value)]
-    words += TO_A_FOLDER
-    # A page that trains has no statistics unless its forward pass was asked for them.
-    defaults = replace(op.defaults, saved_stats=False)
-    return Request(
-        op=op,
-        cols=tuple(dict.fromkeys(cols)),
-        kernels=tuple(one for one in kernels if one.op == op),
-        kernel=None if kernel == AUTO else select(kernels, kernel, op_name),
-        dtype="float32" if settings["--dtype"] is None else settings["--dtype"],
-        eps=settings["--eps"],
-        scale=1.0 if settings["--scale"] is None else settings["--scale"],
-        options=defaults.changed(options),
-        name=settings["--name"],
-        command=shlex.join(words),
-        roots=roots,
-        minify=settings["--minify"],
-        words=(op_name, cols, options, kernel, roots, settings),
-    )
+    return shlex.join([*words, *TO_A_FOLDER])
