@@ -55,7 +55,7 @@ for (const cols of manifest.cols) {
     for (const { name, file, rows } of whole.vectors.filter((one) => one.cols === cols)) {
       const arrays = inputsOf(`package/${file}`);
       const outputs = await norm.run(arrays);
-      const { reason } = verdictOn(norm, manifest, arrays, outputs, rows);
+      const { reason } = verdictOn(norm, whole, arrays, outputs, rows);
       const expected = otherAnswers(`package/${file}`, arrays, rows, cols, outputs);
       vectors.push({ on, name, reason, expected });
     }

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import webnorm
 from testbed import KERNELS, STABLE, compute, judge, kernel_named, option_problems, rows_of, widened
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
@@ -41,9 +39,9 @@ from webnorm.web.bundle import Bundle
 from webnorm.web.folder import write
 from webnorm.web.native import natively
 from webnorm.web.npm import bundle_of, package
+from webnorm.web.pages import page_files
 from webnorm.web.request import Request, request_for
 
-WEB = Path(webnorm.__file__).parent / "web" / "assets"
 DRIVERS = Path(__file__).parent
 # Software that Dawn takes, unlike Mesa's; Debian's chromium brings it.
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
@@ -68,8 +66,7 @@ class Engine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        shutil.copytree(WEB / "page", folder / "page")
-        shutil.copy(WEB / "runtime.js", folder)
+        write(page_files("verify"), folder)
         (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
         (folder / "kept").mkdir()
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-import webnorm
 from testbed import KERNELS, kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.kernels.kernel import Kernel
@@ -32,11 +31,12 @@ from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
 from webnorm.norms.reference import Answer, Answers, Float64Array
 from webnorm.web import vectors
 from webnorm.web.bundle import Bundle, Carried
+from webnorm.web.folder import write
+from webnorm.web.pages import page_files
 
 pytestmark = pytest.mark.skipif(
     shutil.which("node") is None, reason="node is not installed: install Node.js 20 or later"
 )
-WEB = Path(webnorm.__file__).parent / "web" / "assets"
 TIME_LIMIT_SECONDS = 120
 NARROW = tuple(name for name in DTYPES if name not in ("float32", "int8"))
 # Sums of some 1e5 float64 terms, in another order.
@@ -50,8 +50,7 @@ class Page:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        shutil.copytree(WEB / "page", folder / "page")
-        shutil.copy(WEB / "runtime.js", folder)
+        write(page_files("verify"), folder)
         (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
 
     def call(self, *calls: list[Any]) -> list[Any]:

@@ -88,6 +88,7 @@ class Bundle:
                 for key, value in self.problem.as_json().items()
                 if key in ("dtype", "eps", "scale", "options")
             },
+            "software_iterations": SOFTWARE_ITERATIONS,
             "tensors": [_tensor_entry(tensor, self.problem) for tensor in self.op.present(self.problem)],
             "shaders": [_shader_entry(one) for one in self.carried],
         }

@@ -22,8 +22,6 @@ from webnorm.web.request import Request, request_for
 from webnorm.web.vectors import TestVector, draw
 
 Update = Callable[[str, float], None]
-
-
 # The typed arrays that JavaScript sees, and what a 1 is in them.
 _ARRAYS = {
     "float32": ("Float32Array", "1"),
@@ -45,6 +43,7 @@ _FOR_PEOPLE = (
     "embedded_sha256",
     "wgsl",
     "native",
+    "accuracy",
 )
 
 
@@ -165,7 +164,7 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
     tensors = manifest["tensors"]
     return {
         "manifest": manifest,
-        "facts": json.dumps(facts),
+        "facts": json.dumps(facts, separators=(",", ":")),
         "texts": {
             name: text.replace("\\", "\\\\").replace("`", "\\`").replace("${", "\\${")
             for name, text in bundle.texts.items()

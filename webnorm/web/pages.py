@@ -15,6 +15,8 @@ from webnorm.web.folder import Files
 
 # A comment that has its lines to itself: index.d.ts describes the runtime to those who use it.
 _JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
+# What one of the runtime's modules takes from another.
+_JS_LINK = re.compile(r'^(?:import|export) \{[^}]*\} from "[^"]*";\n+', re.MULTILINE)
 
 
 def as_json(data: Any) -> bytes:
@@ -35,6 +37,13 @@ def rendered(template: str, context: Mapping[str, Any]) -> bytes:
     return environment.from_string(source).render(context).encode()
 
 
+def _runtime(root: Path) -> bytes:
+    """The runtime's modules as one, which is all that an app loads beside its shaders."""
+    paths = (root / "runtime.js", *sorted((root / "runtime").iterdir()))
+    text = "".join(path.read_text(encoding="utf-8") for path in paths)
+    return _JS_LINK.sub("", _JS_COMMENT.sub("", text)).encode()
+
+
 def page_files(page: str, index: str | None = None) -> Files:
     """The runtime, and a page with the modules that it shares."""
     root = _assets()
@@ -44,6 +53,6 @@ def page_files(page: str, index: str | None = None) -> Files:
         for path in sorted((root / "page").iterdir())
         if not path.name.startswith(other)
     }
-    files["runtime.js"] = _JS_COMMENT.sub("", (root / "runtime.js").read_text(encoding="utf-8")).encode()
+    files["runtime.js"] = _runtime(root)
     files[index or f"{page}.html"] = (root / f"{page}.html").read_bytes()
     return files

@@ -18,8 +18,6 @@ from webnorm.norms.problem import Options, Problem
 
 # Rows several times as long as any model's; the test vectors of such an export take 25 MB.
 MOST_COLS = 1 << 18
-
-
 # Options with a flag of their own.
 _FLAGS = {
     "residual": "--residual",
@@ -27,8 +25,6 @@ _FLAGS = {
     "weight=false": "--no-weight",
     "bias=false": "--no-bias",
 }
-
-
 # The folder in a package's own command: where it was written is nobody's business.
 TO_A_FOLDER = ("--out", "FOLDER")
 

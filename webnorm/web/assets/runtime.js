@@ -1,136 +1,16 @@
-// The host's side of an export: which shader fits a device, how rows are cut, what is bound where.
-// Everything that depends on the op, the kernel or the problem is data in the manifest.
+// The host's side of an export: compiles the shader that fits a device, and runs it on an app's data.
 
-const OPERATORS = {
-  "+": (a, b) => a + b,
-  "-": (a, b) => a - b,
-  "*": (a, b) => a * b,
-  "//": (a, b) => Math.floor(a / b),
-  "%": (a, b) => a - b * Math.floor(a / b),
-  "==": (a, b) => Number(a === b),
-  "!=": (a, b) => Number(a !== b),
-  "<": (a, b) => Number(a < b),
-  "<=": (a, b) => Number(a <= b),
-  ">": (a, b) => Number(a > b),
-  ">=": (a, b) => Number(a >= b),
-  min: Math.min,
-  max: Math.max,
-  ceil_div: (a, b) => Math.ceil(a / b),
-};
+import { choose, named, traitsOf } from "./runtime/choice.js";
+import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/plan.js";
 
-/** The value of an expression of the manifest: an integer, a name, or [operator, ...operands]. */
-export function evaluate(tree, names) {
-  if (typeof tree === "number") return tree;
-  if (typeof tree === "string") {
-    if (!Object.hasOwn(names, tree)) throw new Error(`unknown name ${tree} in an expression of the manifest`);
-    return names[tree];
-  }
-  const [operator, ...operands] = tree;
-  const value = (at) => evaluate(operands[at], names);
-  if (operator === "if") return value(value(0) ? 1 : 2);
-  if (operator === "and") return value(0) && value(1);
-  if (operator === "or") return value(0) || value(1);
-  return OPERATORS[operator](...operands.map((operand) => evaluate(operand, names)));
-}
+export { choose, descriptorFor, refusal, traitsOf } from "./runtime/choice.js";
+export { ARRAYS, evaluate, itemsize } from "./runtime/plan.js";
 
-// SwiftShader is Chrome's own; llvmpipe is Mesa's; Basic Render is Windows'.
-const SOFTWARE = /swiftshader|llvmpipe|basic render/i;
-
-/** What of a device decides which shader it gets. `info` is its GPUAdapterInfo, where that is known. */
-export function traitsOf(device, info = device.adapterInfo) {
-  const words = ["vendor", "architecture", "device", "description"].map((key) => info?.[key]);
-  const name = words.filter(Boolean).join(" ");
-  return {
-    features: device.features,
-    limits: device.limits,
-    // Only a page knows them; other hosts are taken to be recent.
-    languageFeatures: globalThis.navigator?.gpu?.wgslLanguageFeatures,
-    software: Boolean(info?.isFallbackAdapter) || SOFTWARE.test(name),
-    name,
-  };
-}
-
-/** Why a shader cannot run on a device; null when it can. */
-export function refusal(shader, traits) {
-  const missing = shader.features.find((feature) => !traits.features.has(feature));
-  if (missing) return `needs the feature ${missing}, which the device was created without`;
-  const unknown = shader.language_features.find((feature) => traits.languageFeatures?.has(feature) === false);
-  if (unknown) return `needs WGSL's ${unknown}, which this browser lacks`;
-  const small = Object.keys(shader.limits).find((limit) => shader.limits[limit] > traits.limits[limit]);
-  if (small) return `needs ${small} ${shader.limits[small]}; the device has ${traits.limits[small]}`;
-  return null;
-}
-
-/** The first of the manifest's shaders for so many columns that fits, why, and why not those before it. */
-export function choose(manifest, traits, cols) {
-  const candidates = manifest.shaders.filter((shader) => shader.cols === cols);
-  const because = ({ shader, why }) => `${shader.name} ${why}`;
-  const refused = [];
-  for (const shader of candidates) {
-    const why = shader.software && !traits.software ? "is for software adapters" : refusal(shader, traits);
-    if (why === null) {
-      const needs = [...shader.features, ...(shader.software ? ["a software adapter"] : [])];
-      const fits = `${shader.name} is the first that fits` + (needs.length ? ` (${needs.join(", ")})` : "");
-      return { shader, refused, reason: [fits, ...refused.map(because)].join("; ") };
-    }
-    refused.push({ shader, why });
-  }
-  const reasons = refused.map(because).join("; ");
-  throw new Error(`${manifest.op}: no shader for ${cols} columns fits this device: ${reasons}`);
-}
-
-// What every device has without asking (WebGPU, "Limits"), of the limits that shaders name.
-const DEFAULT_LIMITS = {
-  maxComputeInvocationsPerWorkgroup: 256,
-  maxComputeWorkgroupSizeX: 256,
-  maxComputeWorkgroupStorageSize: 16384,
-  maxStorageBuffersPerShaderStage: 8,
-};
-
-/**
- * A descriptor that asks for what the shaders can use and the adapter has. Buffers may be as large as the
- * adapter allows, which saves splitting rows.
- */
-export function descriptorFor(manifest, adapter) {
-  if (!adapter) throw new Error(`${manifest.op}: there is no adapter; requestAdapter() gave ${adapter}`);
-  const has = (shader) =>
-    shader.features.every((feature) => adapter.features.has(feature)) &&
-    Object.entries(shader.limits).every(([limit, value]) => value <= adapter.limits[limit]);
-  const fitting = manifest.shaders.filter(has);
-  const requiredLimits = {
-    maxBufferSize: adapter.limits.maxBufferSize,
-    maxStorageBufferBindingSize: adapter.limits.maxStorageBufferBindingSize,
-  };
-  for (const { limits } of fitting) {
-    for (const [limit, value] of Object.entries(limits)) {
-      if (value > DEFAULT_LIMITS[limit]) requiredLimits[limit] = Math.max(value, requiredLimits[limit] ?? 0);
-    }
-  }
-  return { requiredFeatures: [...new Set(fitting.flatMap((shader) => shader.features))], requiredLimits };
-}
-
-const ARRAYS = {
-  float32: Float32Array,
-  float16: Uint16Array,
-  bfloat16: Uint16Array,
-  int8: Int8Array,
-  float8_e4m3fn: Uint8Array,
-  float8_e5m2: Uint8Array,
-};
 const OPTIONS = ["cols", "eps", "scale", "shader", "adapterInfo", "label"];
 const told = (value) =>
   typeof value?.length === "number" && typeof value === "object"
     ? `${value.constructor.name} of ${value.length}`
     : String(value).slice(0, 40);
-const itemsize = (dtype) => ARRAYS[dtype].BYTES_PER_ELEMENT;
-const roundUp = (size, multiple) => Math.ceil(size / multiple) * multiple;
-
-// Whole vec4<f32>, the largest element that a shader's arrays have.
-const ACCESS_BYTES = 16;
-// Mesa's llvmpipe ends an invocation's loops after so many iterations, without an error.
-const SOFTWARE_ITERATIONS = 65535;
-// Slices begin on multiples of so many rows: rows of float16 that share words stay together.
-const ROWS_TOGETHER = 4;
 // Bind groups are kept for so many combinations of buffers and rows, the latest used ones.
 const CACHED_CALLS = 16;
 
@@ -167,22 +47,14 @@ export async function createNorm(device, manifest, texts, options) {
       throw new Error(`${op}: ${name} is ${value}; expected a finite number of 0 or more`);
     }
   }
-  return new Norm(device, manifest, chosen, traits, pipelines, { eps, scale, cols, label });
+  const { shader, reason } = chosen;
+  const mostIterations = traits.software ? manifest.software_iterations : Infinity;
+  const plan = new Plan({ op, device, shader, pipelines, cols, eps, scale, label, mostIterations });
+  return new Norm({ op, cols, tensors: manifest.tensors, shader, reason }, device, plan, label);
 }
 
 function lossText({ message, reason }) {
   return `the device was lost (${message || reason}); create it again on a new device`;
-}
-
-function named(manifest, traits, cols, name) {
-  const shader = manifest.shaders.find((one) => one.name === name && one.cols === cols);
-  if (!shader) {
-    const names = manifest.shaders.filter((one) => one.cols === cols).map((one) => one.name);
-    throw new Error(`${manifest.op}: shader is ${name}; for ${cols} columns there is ${names.join(", ")}`);
-  }
-  const why = refusal(shader, traits);
-  if (why !== null) throw new Error(`${manifest.op}: ${name} ${why}`);
-  return { shader, reason: `${name} was asked for` };
 }
 
 async function compile(device, shader, code, label) {
@@ -225,27 +97,19 @@ function dispatchAll(pass, call) {
 
 class Norm {
   #device;
-  #traits;
-  #pipelines;
-  #problem;
+  #plan;
+  #label;
   #lost = null;
   #destroyed = false;
   #bufferIds = new WeakMap();
   #lastId = 0;
   #calls = new Map();
-  #scratch = new Map();
-  #owned = new Set();
 
-  constructor(device, manifest, { shader, reason }, traits, pipelines, problem) {
+  constructor(facts, device, plan, label) {
+    Object.assign(this, facts);
     this.#device = device;
-    this.#traits = traits;
-    this.#pipelines = pipelines;
-    this.#problem = problem;
-    this.op = manifest.op;
-    this.cols = problem.cols;
-    this.tensors = manifest.tensors;
-    this.shader = shader;
-    this.reason = reason;
+    this.#plan = plan;
+    this.#label = label;
     device.lost.then((info) => {
       this.#lost = info;
     });
@@ -277,7 +141,7 @@ class Norm {
     this.#checkRows(rows);
     const bound = this.#bound(given, rows);
     const key = [rows, ...Object.values(bound).flatMap((one) => [this.#id(one.buffer), one.offset])].join();
-    const call = this.#calls.get(key) ?? this.#prepare(bound, rows);
+    const call = this.#calls.get(key) ?? this.#plan.dispatches(bound, rows);
     this.#calls.delete(key);
     this.#calls.set(key, call);
     if (this.#calls.size > CACHED_CALLS) this.#calls.delete(this.#calls.keys().next().value);
@@ -290,56 +154,26 @@ class Norm {
    */
   async run(arrays) {
     this.#check();
-    const device = this.#device;
     const inputs = this.tensors.filter((tensor) => tensor.access === "read");
-    const outputs = this.tensors.filter((tensor) => tensor.access === "write");
     this.#onlyThese(arrays, inputs);
     const rows = this.#rowsOf(arrays.x);
     for (const tensor of inputs) this.#checkArray(tensor, arrays[tensor.name], rows);
     const scopes = ["validation", "out-of-memory", "internal"];
-    for (const scope of scopes) device.pushErrorScope(scope);
+    for (const scope of scopes) this.#device.pushErrorScope(scope);
     const temporary = [];
-    const create = (name, size, usage) => {
-      const buffer = device.createBuffer({ label: `${this.#problem.label} ${name}`, size, usage });
-      temporary.push(buffer);
-      return buffer;
-    };
     let errors;
-    let mapped;
-    const staging = {};
+    let outputs;
     try {
-      const { STORAGE, COPY_DST, COPY_SRC, MAP_READ } = GPUBufferUsage;
-      const buffers = {};
-      for (const { name } of [...inputs, ...outputs]) {
-        buffers[name] = create(name, roundUp(this.byteLength(name, rows), 4), STORAGE | COPY_DST | COPY_SRC);
-      }
-      for (const { name } of inputs) this.#upload(buffers[name], arrays[name]);
-      const encoder = device.createCommandEncoder({ label: this.#problem.label });
-      const pass = encoder.beginComputePass({ label: this.#problem.label });
-      // Not through `encode`: these buffers are never seen again.
-      dispatchAll(pass, this.#prepare(this.#bound(buffers, rows), rows));
-      pass.end();
-      for (const { name } of outputs) {
-        const { size } = buffers[name];
-        staging[name] = create(`${name} staging`, size, COPY_DST | MAP_READ);
-        encoder.copyBufferToBuffer(buffers[name], 0, staging[name], 0, size);
-      }
-      device.queue.submit([encoder.finish()]);
-      mapped = Promise.all(Object.values(staging).map((buffer) => buffer.mapAsync(GPUMapMode.READ)));
-      mapped.catch(() => {});
+      outputs = this.#submit(arrays, rows, temporary);
+      outputs.catch(() => {});
     } finally {
-      errors = Promise.all(scopes.map(() => device.popErrorScope()));
-      if (!mapped) temporary.forEach((buffer) => buffer.destroy());
+      errors = Promise.all(scopes.map(() => this.#device.popErrorScope()));
+      if (!outputs) temporary.forEach((buffer) => buffer.destroy());
     }
     try {
       const error = (await errors).find(Boolean);
       if (error) this.#fail(error.message);
-      await mapped;
-      const read = (tensor) => {
-        const bytes = this.#dataBytes(tensor, rows);
-        return new ARRAYS[tensor.dtype](staging[tensor.name].getMappedRange().slice(0, bytes));
-      };
-      return Object.fromEntries(outputs.map((tensor) => [tensor.name, read(tensor)]));
+      return await outputs;
     } catch (error) {
       this.#check();
       throw error;
@@ -352,8 +186,7 @@ class Norm {
   destroy() {
     this.#destroyed = true;
     this.#calls.clear();
-    for (const buffer of this.#owned) buffer.destroy();
-    this.#owned.clear();
+    this.#plan.destroy();
   }
 
   #fail(what) {
@@ -404,15 +237,45 @@ class Norm {
   }
 
   #upload(buffer, array) {
-    const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
-    const whole = bytes.length - (bytes.length % 4);
-    this.#device.queue.writeBuffer(buffer, 0, bytes, 0, whole);
-    if (whole < bytes.length) {
-      // Writes are of whole words.
-      const word = new Uint8Array(4);
-      word.set(bytes.subarray(whole));
-      this.#device.queue.writeBuffer(buffer, whole, word);
+    // Writes are of whole words.
+    const words = new Uint8Array(roundUp(array.byteLength, 4));
+    words.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
+    this.#device.queue.writeBuffer(buffer, 0, words);
+  }
+
+  /** The outputs, as they come back; the buffers go to `temporary`. */
+  #submit(arrays, rows, temporary) {
+    const { STORAGE, COPY_DST, COPY_SRC, MAP_READ } = GPUBufferUsage;
+    const create = (name, size, usage) => {
+      const buffer = this.#device.createBuffer({ label: `${this.#label} ${name}`, size, usage });
+      temporary.push(buffer);
+      return buffer;
+    };
+    const buffers = {};
+    for (const { name } of this.tensors) {
+      buffers[name] = create(name, roundUp(this.byteLength(name, rows), 4), STORAGE | COPY_DST | COPY_SRC);
+      if (arrays[name]) this.#upload(buffers[name], arrays[name]);
     }
+    const encoder = this.#device.createCommandEncoder({ label: this.#label });
+    const pass = encoder.beginComputePass({ label: this.#label });
+    // Not through `encode`: these buffers are never seen again.
+    dispatchAll(pass, this.#plan.dispatches(this.#bound(buffers, rows), rows));
+    pass.end();
+    const copies = this.tensors
+      .filter((tensor) => tensor.access === "write")
+      .map((tensor) => {
+        const { size } = buffers[tensor.name];
+        const staging = create(`${tensor.name} staging`, size, COPY_DST | MAP_READ);
+        encoder.copyBufferToBuffer(buffers[tensor.name], 0, staging, 0, size);
+        return { tensor, staging };
+      });
+    this.#device.queue.submit([encoder.finish()]);
+    const read = async ({ tensor, staging }) => {
+      await staging.mapAsync(GPUMapMode.READ);
+      const bytes = staging.getMappedRange().slice(0, this.#dataBytes(tensor, rows));
+      return [tensor.name, new ARRAYS[tensor.dtype](bytes)];
+    };
+    return Promise.all(copies.map(read)).then(Object.fromEntries);
   }
 
   #id(buffer) {
@@ -425,170 +288,40 @@ class Norm {
     this.#onlyThese(given, this.tensors);
     const bound = {};
     for (const tensor of this.tensors) {
-      const { name } = tensor;
-      const { buffer = given[name], offset = 0 } = given[name];
-      if (typeof buffer?.size !== "number" || typeof buffer.usage !== "number") {
-        this.#fail(`${name} is ${told(given[name])}; expected a GPUBuffer or { buffer, offset, size }`);
-      }
-      const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
-      if (!Number.isInteger(offset) || offset < 0 || offset % alignment) {
-        this.#fail(`${name} has the offset ${offset}; expected a multiple of ${alignment}`);
-      }
-      const { size = buffer.size - offset } = given[name] === buffer ? {} : given[name];
-      const needed = rows === 0 && tensor.shape[0] === "rows" ? 0 : this.byteLength(name, rows);
-      const what = `${tensor.shape.join(" x ")} ${tensor.dtype} with rows ${rows}`;
-      if (!(size >= needed)) this.#fail(`${name} has ${size} bytes; expected ${needed} (${what})`);
-      if (offset + size > buffer.size) {
-        this.#fail(`${name} has ${size} bytes from ${offset} on; its buffer ends at ${buffer.size}`);
-      }
-      if (!(buffer.usage & GPUBufferUsage.STORAGE)) {
-        this.#fail(`${name} was created without GPUBufferUsage.STORAGE`);
-      }
-      const other = Object.keys(bound).find(
-        (one) => bound[one].buffer === buffer && (tensor.access === "write" || bound[one].access === "write"),
-      );
+      const own = this.#checkBuffer(tensor, given[tensor.name], rows);
+      const written = (name) => tensor.access === "write" || bound[name].access === "write";
+      const other = Object.keys(bound).find((name) => bound[name].buffer === own.buffer && written(name));
       if (other) {
-        this.#fail(`${other} and ${name} lie in one GPUBuffer; what is written needs a buffer of its own`);
+        const both = `${other} and ${tensor.name} lie in one GPUBuffer`;
+        this.#fail(`${both}; what is written needs a buffer of its own`);
       }
-      // A vector's own bytes: a buffer that holds many tensors may be larger than a binding.
-      const own = tensor.shape[0] === "rows" ? size : Math.min(size, roundUp(needed, 4));
-      bound[name] = { buffer, offset, size: own, access: tensor.access };
+      bound[tensor.name] = own;
     }
     return bound;
   }
 
-  /** The dispatches of a call: pipelines, bind groups and workgroup counts. */
-  #prepare(bound, rows) {
-    const slices = this.#slices(rows);
-    const most = Math.max(0, ...slices.map((slice) => slice.rows));
-    const buffers = { ...bound, ...this.#scratchFor(rows, most) };
-    const words = this.#uniforms([...slices, { first: 0, rows }], most);
-    const dispatch = ({ pass, layout, pipeline }, slice, at) => {
-      const resource = (binding) =>
-        binding === 0 ? words[at] : this.#window(this.shader.bindings[binding], buffers, slice);
-      const entries = pass.bindings.map((binding) => ({ binding, resource: resource(binding) }));
-      return {
-        pipeline,
-        group: this.#device.createBindGroup({ label: this.#problem.label, layout, entries }),
-        grid: this.#grid(this.#workgroups(pass, slice ? most : rows)),
-      };
-    };
-    return this.#pipelines.flatMap((one) =>
-      one.pass.per === "rows"
-        ? slices.map((slice, at) => dispatch(one, slice, at))
-        : [dispatch(one, null, slices.length)],
-    );
-  }
-
-  #workgroups(pass, rows) {
-    return evaluate(pass.workgroup_count, { rows });
-  }
-
-  #grid(count) {
-    const y = Math.ceil(count / this.#device.limits.maxComputeWorkgroupsPerDimension);
-    return [Math.ceil(count / Math.max(y, 1)), y];
-  }
-
-  /** Rows cut so that each slice fits the bindings and a dispatch. */
-  #slices(rows) {
-    const { limits } = this.#device;
-    const { maxStorageBufferBindingSize: limit, maxComputeWorkgroupsPerDimension: dimension } = limits;
-    let most = rows;
-    for (const binding of this.shader.bindings.filter((one) => one.per_row)) {
-      const rowBytes = this.#rowBytes(binding);
-      // A slice begins up to alignment - 1 bytes into its binding and ends with a whole access.
-      if (roundUp(rows * rowBytes, ACCESS_BYTES) > limit) {
-        most = Math.min(most, Math.floor((limit - this.#alignment() - ACCESS_BYTES) / rowBytes));
-      }
-      if (rows > 0 && most < 1) {
-        this.#fail(`a row of ${binding.name} takes ${rowBytes} bytes; this device binds ${limit} at most`);
-      }
+  #checkBuffer(tensor, given, rows) {
+    const { name, access } = tensor;
+    const { buffer = given, offset = 0 } = given;
+    if (typeof buffer?.size !== "number" || typeof buffer.usage !== "number") {
+      this.#fail(`${name} is ${told(given)}; expected a GPUBuffer or { buffer, offset, size }`);
     }
-    for (const pass of this.shader.passes) {
-      const tooMany = () =>
-        this.#workgroups(pass, most) > dimension * dimension ||
-        (this.#traits.software && evaluate(pass.iterations ?? 0, { rows: most }) > SOFTWARE_ITERATIONS);
-      while (most > 1 && tooMany()) most >>= 1;
+    const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
+    if (!Number.isInteger(offset) || offset < 0 || offset % alignment) {
+      this.#fail(`${name} has the offset ${offset}; expected a multiple of ${alignment}`);
     }
-    const together = most >= ROWS_TOGETHER && most < rows ? ROWS_TOGETHER : 1;
-    const units = Math.ceil(rows / together);
-    const count = rows && Math.ceil(units / Math.floor(most / together));
-    const edge = (at) => Math.min(Math.floor((units * at) / count) * together, rows);
-    return Array.from({ length: count }, (_, at) => ({ first: edge(at), rows: edge(at + 1) - edge(at) }));
-  }
-
-  #alignment() {
-    return Math.max(this.#device.limits.minStorageBufferOffsetAlignment, ACCESS_BYTES);
-  }
-
-  #rowBytes(binding) {
-    return evaluate(binding.shape.at(-1), { cols: this.cols }) * itemsize(binding.dtype);
-  }
-
-  /** Where a slice lies in a buffer: bindings begin at the alignment below its first row. */
-  #window(binding, buffers, slice) {
-    const { buffer, offset, size } = buffers[binding.name];
-    if (!binding.per_row || !slice) return { buffer, offset, size: size - (size % 4) };
-    const begin = slice.first * this.#rowBytes(binding);
-    const aligned = begin - (begin % this.#alignment());
-    const end = roundUp((slice.first + slice.rows) * this.#rowBytes(binding), ACCESS_BYTES);
-    return { buffer, offset: offset + aligned, size: Math.min(size - (size % 4), end) - aligned };
-  }
-
-  /** The scratch buffers, large enough; sizes double, so that a growing number of rows leaves few behind. */
-  #scratchFor(rows, most) {
-    const found = {};
-    for (const binding of this.shader.bindings.filter((one) => one.scratch)) {
-      const records = evaluate(binding.shape[0], { rows: binding.per_row ? rows : most });
-      const size = Math.max(ACCESS_BYTES, roundUp(records * this.#rowBytes(binding), ACCESS_BYTES));
-      const { maxBufferSize, maxStorageBufferBindingSize } = this.#device.limits;
-      if (size > maxBufferSize || (!binding.per_row && size > maxStorageBufferBindingSize)) {
-        this.#fail(`needs ${size} bytes for ${binding.name}, more than this device allows`);
-      }
-      if (!(this.#scratch.get(binding.name)?.size >= size)) {
-        const room = Math.min(maxBufferSize, 2 ** Math.ceil(Math.log2(size)));
-        const label = `${this.#problem.label} ${binding.name}`;
-        const buffer = this.#device.createBuffer({ label, size: room, usage: GPUBufferUsage.STORAGE });
-        this.#owned.add(buffer);
-        this.#scratch.set(binding.name, buffer);
-      }
-      found[binding.name] = { buffer: this.#scratch.get(binding.name), offset: 0, size };
+    const { size = buffer.size - offset } = given === buffer ? {} : given;
+    const needed = rows === 0 && tensor.shape[0] === "rows" ? 0 : this.byteLength(name, rows);
+    const what = `${tensor.shape.join(" x ")} ${tensor.dtype} with rows ${rows}`;
+    if (!(size >= needed)) this.#fail(`${name} has ${size} bytes; expected ${needed} (${what})`);
+    if (offset + size > buffer.size) {
+      this.#fail(`${name} has ${size} bytes from ${offset} on; its buffer ends at ${buffer.size}`);
     }
-    return found;
-  }
-
-  /** The uniform of each slice, and last that of the passes over the whole call. */
-  #uniforms(slices, most) {
-    const { words: names } = this.shader.bindings[0];
-    const size = roundUp(names.length * 4, ACCESS_BYTES);
-    const stride = roundUp(size, this.#device.limits.minUniformBufferOffsetAlignment);
-    const buffer = this.#device.createBuffer({
-      label: `${this.#problem.label} params`,
-      size: stride * slices.length,
-      usage: GPUBufferUsage.UNIFORM,
-      mappedAtCreation: true,
-    });
-    const data = buffer.getMappedRange();
-    slices.forEach((slice, at) => {
-      const integers = new Uint32Array(data, stride * at, names.length);
-      const floats = new Float32Array(data, stride * at, names.length);
-      const whole = at === slices.length - 1;
-      names.forEach((word, index) => {
-        if (word === "eps" || word === "scale") floats[index] = this.#problem[word];
-        else integers[index] = this.#word(word, slice, whole ? 0 : at, whole, most);
-      });
-    });
-    buffer.unmap();
-    return slices.map((_, at) => ({ buffer, offset: stride * at, size }));
-  }
-
-  #word(word, slice, at, whole, most) {
-    if (word === "rows") return slice.rows;
-    const [, name, what] = word.match(/^(.*)_(start|count|kept)$/);
-    const binding = this.shader.bindings.find((one) => one.name === name);
-    if (what === "count") return most && evaluate(binding.shape[0], { rows: most });
-    if (what === "kept") return Number(at > 0);
-    if (whole) return 0;
-    return ((slice.first * this.#rowBytes(binding)) % this.#alignment()) / itemsize(binding.dtype);
+    if (!(buffer.usage & GPUBufferUsage.STORAGE)) {
+      this.#fail(`${name} was created without GPUBufferUsage.STORAGE`);
+    }
+    // A vector's own bytes: a buffer that holds many tensors may be larger than a binding.
+    const bytes = tensor.shape[0] === "rows" ? size : Math.min(size, roundUp(needed, 4));
+    return { buffer, offset, size: bytes, access };
   }
 }

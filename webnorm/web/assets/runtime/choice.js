@@ -1,0 +1,86 @@
+// Which shader a device gets, and what a device has to be asked for.
+
+// SwiftShader is Chrome's own; llvmpipe is Mesa's; Basic Render is Windows'.
+const SOFTWARE = /swiftshader|llvmpipe|basic render/i;
+
+/** What of a device decides which shader it gets. `info` is its GPUAdapterInfo, where that is known. */
+export function traitsOf(device, info = device.adapterInfo) {
+  const words = ["vendor", "architecture", "device", "description"].map((key) => info?.[key]);
+  const name = words.filter(Boolean).join(" ");
+  return {
+    features: device.features,
+    limits: device.limits,
+    // Only a page knows them; other hosts are taken to be recent.
+    languageFeatures: globalThis.navigator?.gpu?.wgslLanguageFeatures,
+    software: Boolean(info?.isFallbackAdapter) || SOFTWARE.test(name),
+    name,
+  };
+}
+
+/** Why a shader cannot run on a device; null when it can. */
+export function refusal(shader, traits) {
+  const missing = shader.features.find((feature) => !traits.features.has(feature));
+  if (missing) return `needs the feature ${missing}, which the device was created without`;
+  const unknown = shader.language_features.find((feature) => traits.languageFeatures?.has(feature) === false);
+  if (unknown) return `needs WGSL's ${unknown}, which this browser lacks`;
+  const small = Object.keys(shader.limits).find((limit) => shader.limits[limit] > traits.limits[limit]);
+  if (small) return `needs ${small} ${shader.limits[small]}; the device has ${traits.limits[small]}`;
+  return null;
+}
+
+/** The first of the manifest's shaders for so many columns that fits, why, and why not those before it. */
+export function choose(manifest, traits, cols) {
+  const candidates = manifest.shaders.filter((shader) => shader.cols === cols);
+  const because = ({ shader, why }) => `${shader.name} ${why}`;
+  const refused = [];
+  for (const shader of candidates) {
+    const why = shader.software && !traits.software ? "is for software adapters" : refusal(shader, traits);
+    if (why === null) {
+      const needs = [...shader.features, ...(shader.software ? ["a software adapter"] : [])];
+      const fits = `${shader.name} is the first that fits` + (needs.length ? ` (${needs.join(", ")})` : "");
+      return { shader, refused, reason: [fits, ...refused.map(because)].join("; ") };
+    }
+    refused.push({ shader, why });
+  }
+  const reasons = refused.map(because).join("; ");
+  throw new Error(`${manifest.op}: no shader for ${cols} columns fits this device: ${reasons}`);
+}
+
+// What every device has without asking (WebGPU, "Limits"), of the limits that shaders name.
+const DEFAULT_LIMITS = {
+  maxComputeInvocationsPerWorkgroup: 256,
+  maxComputeWorkgroupSizeX: 256,
+  maxComputeWorkgroupStorageSize: 16384,
+  maxStorageBuffersPerShaderStage: 8,
+};
+
+/**
+ * A descriptor that asks for what the shaders can use and the adapter has. Buffers may be as large as the
+ * adapter allows, which saves splitting rows.
+ */
+export function descriptorFor(manifest, adapter) {
+  if (!adapter) throw new Error(`${manifest.op}: there is no adapter; requestAdapter() gave ${adapter}`);
+  const fitting = manifest.shaders.filter((shader) => refusal(shader, adapter) === null);
+  const requiredLimits = {
+    maxBufferSize: adapter.limits.maxBufferSize,
+    maxStorageBufferBindingSize: adapter.limits.maxStorageBufferBindingSize,
+  };
+  for (const { limits } of fitting) {
+    for (const [limit, value] of Object.entries(limits)) {
+      if (value > DEFAULT_LIMITS[limit]) requiredLimits[limit] = Math.max(value, requiredLimits[limit] ?? 0);
+    }
+  }
+  return { requiredFeatures: [...new Set(fitting.flatMap((shader) => shader.features))], requiredLimits };
+}
+
+/** A shader that is asked for by its name. */
+export function named(manifest, traits, cols, name) {
+  const shader = manifest.shaders.find((one) => one.name === name && one.cols === cols);
+  if (!shader) {
+    const names = manifest.shaders.filter((one) => one.cols === cols).map((one) => one.name);
+    throw new Error(`${manifest.op}: shader is ${name}; for ${cols} columns there is ${names.join(", ")}`);
+  }
+  const why = refusal(shader, traits);
+  if (why !== null) throw new Error(`${manifest.op}: ${name} ${why}`);
+  return { shader, reason: `${name} was asked for` };
+}

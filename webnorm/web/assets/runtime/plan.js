@@ -1,0 +1,208 @@
+// What a call dispatches: rows cut so that a device takes them, and what is bound where. The twin of
+// webnorm/gpu/plan.py; what depends on the op, the kernel or the problem is data in the manifest.
+
+const OPERATORS = {
+  "+": (a, b) => a + b,
+  "-": (a, b) => a - b,
+  "*": (a, b) => a * b,
+  "//": (a, b) => Math.floor(a / b),
+  "%": (a, b) => a - b * Math.floor(a / b),
+  "==": (a, b) => Number(a === b),
+  "!=": (a, b) => Number(a !== b),
+  "<": (a, b) => Number(a < b),
+  "<=": (a, b) => Number(a <= b),
+  ">": (a, b) => Number(a > b),
+  ">=": (a, b) => Number(a >= b),
+  min: Math.min,
+  max: Math.max,
+  ceil_div: (a, b) => Math.ceil(a / b),
+};
+
+/** The value of an expression of the manifest: an integer, a name, or [operator, ...operands]. */
+export function evaluate(tree, names) {
+  if (typeof tree === "number") return tree;
+  if (typeof tree === "string") {
+    if (!Object.hasOwn(names, tree)) throw new Error(`unknown name ${tree} in an expression of the manifest`);
+    return names[tree];
+  }
+  const [operator, ...operands] = tree;
+  const value = (at) => evaluate(operands[at], names);
+  if (operator === "if") return value(value(0) ? 1 : 2);
+  if (operator === "and") return value(0) && value(1);
+  if (operator === "or") return value(0) || value(1);
+  return OPERATORS[operator](...operands.map((operand) => evaluate(operand, names)));
+}
+
+/** The array in which each storage type travels: of a type that not every browser has, its bits. */
+export const ARRAYS = {
+  float32: Float32Array,
+  float16: Uint16Array,
+  bfloat16: Uint16Array,
+  int8: Int8Array,
+  float8_e4m3fn: Uint8Array,
+  float8_e5m2: Uint8Array,
+};
+export const itemsize = (dtype) => ARRAYS[dtype].BYTES_PER_ELEMENT;
+export const roundUp = (size, multiple) => Math.ceil(size / multiple) * multiple;
+
+// Whole vec4<f32>, the largest element that a shader's arrays have.
+const ACCESS_BYTES = 16;
+// Slices begin on multiples of so many rows: rows of float16 that share words stay together.
+const ROWS_TOGETHER = 4;
+
+/** What one shader's passes take on a device. Keeps the buffers that lie between them. */
+export class Plan {
+  #scratch = new Map();
+  #owned = new Set();
+
+  /**
+   * `setup` names the op, its cols, eps and scale, the shader with its pipelines, the device, a label, and
+   * `mostIterations` that a loop may take there.
+   */
+  constructor(setup) {
+    Object.assign(this, setup);
+  }
+
+  /** The dispatches of a call: pipelines, bind groups and workgroup counts. */
+  dispatches(bound, rows) {
+    const slices = this.#slices(rows);
+    const most = Math.max(0, ...slices.map((slice) => slice.rows));
+    const buffers = { ...bound, ...this.#scratchFor(rows, most) };
+    const words = this.#uniforms([...slices, { first: 0, rows }], most);
+    const dispatch = ({ pass, layout, pipeline }, slice, at) => {
+      const resource = (binding) =>
+        binding === 0 ? words[at] : this.#window(this.shader.bindings[binding], buffers, slice);
+      const entries = pass.bindings.map((binding) => ({ binding, resource: resource(binding) }));
+      return {
+        pipeline,
+        group: this.device.createBindGroup({ label: this.label, layout, entries }),
+        grid: this.#grid(this.#workgroups(pass, slice ? most : rows)),
+      };
+    };
+    return this.pipelines.flatMap((one) =>
+      one.pass.per === "rows"
+        ? slices.map((slice, at) => dispatch(one, slice, at))
+        : [dispatch(one, null, slices.length)],
+    );
+  }
+
+  /** Free the buffers. */
+  destroy() {
+    for (const buffer of this.#owned) buffer.destroy();
+    this.#owned.clear();
+  }
+
+  #fail(what) {
+    throw new Error(`${this.op}: ${what}`);
+  }
+
+  #workgroups(pass, rows) {
+    return evaluate(pass.workgroup_count, { rows });
+  }
+
+  #grid(count) {
+    const y = Math.ceil(count / this.device.limits.maxComputeWorkgroupsPerDimension);
+    return [Math.ceil(count / Math.max(y, 1)), y];
+  }
+
+  /** Rows cut so that each slice fits the bindings and a dispatch. */
+  #slices(rows) {
+    const { limits } = this.device;
+    const { maxStorageBufferBindingSize: limit, maxComputeWorkgroupsPerDimension: dimension } = limits;
+    let most = rows;
+    for (const binding of this.shader.bindings.filter((one) => one.per_row)) {
+      const rowBytes = this.#rowBytes(binding);
+      // A slice begins up to alignment - 1 bytes into its binding and ends with a whole access.
+      if (roundUp(rows * rowBytes, ACCESS_BYTES) > limit) {
+        most = Math.min(most, Math.floor((limit - this.#alignment() - ACCESS_BYTES) / rowBytes));
+      }
+      if (rows > 0 && most < 1) {
+        this.#fail(`a row of ${binding.name} takes ${rowBytes} bytes; this device binds ${limit} at most`);
+      }
+    }
+    for (const pass of this.shader.passes) {
+      const tooMany = () =>
+        this.#workgroups(pass, most) > dimension * dimension ||
+        evaluate(pass.iterations ?? 0, { rows: most }) > this.mostIterations;
+      while (most > 1 && tooMany()) most >>= 1;
+    }
+    const together = most >= ROWS_TOGETHER && most < rows ? ROWS_TOGETHER : 1;
+    const units = Math.ceil(rows / together);
+    const count = rows && Math.ceil(units / Math.floor(most / together));
+    const edge = (at) => Math.min(Math.floor((units * at) / count) * together, rows);
+    return Array.from({ length: count }, (_, at) => ({ first: edge(at), rows: edge(at + 1) - edge(at) }));
+  }
+
+  #alignment() {
+    return Math.max(this.device.limits.minStorageBufferOffsetAlignment, ACCESS_BYTES);
+  }
+
+  #rowBytes(binding) {
+    return evaluate(binding.shape.at(-1), { cols: this.cols }) * itemsize(binding.dtype);
+  }
+
+  /** Where a slice lies in a buffer: bindings begin at the alignment below its first row. */
+  #window(binding, buffers, slice) {
+    const { buffer, offset, size } = buffers[binding.name];
+    if (!binding.per_row || !slice) return { buffer, offset, size: size - (size % 4) };
+    const begin = slice.first * this.#rowBytes(binding);
+    const aligned = begin - (begin % this.#alignment());
+    const end = roundUp((slice.first + slice.rows) * this.#rowBytes(binding), ACCESS_BYTES);
+    return { buffer, offset: offset + aligned, size: Math.min(size - (size % 4), end) - aligned };
+  }
+
+  /** The scratch buffers, large enough; sizes double, so that a growing number of rows leaves few behind. */
+  #scratchFor(rows, most) {
+    const found = {};
+    for (const binding of this.shader.bindings.filter((one) => one.scratch)) {
+      const records = evaluate(binding.shape[0], { rows: binding.per_row ? rows : most });
+      const size = Math.max(ACCESS_BYTES, roundUp(records * this.#rowBytes(binding), ACCESS_BYTES));
+      const { maxBufferSize, maxStorageBufferBindingSize } = this.device.limits;
+      if (size > maxBufferSize || (!binding.per_row && size > maxStorageBufferBindingSize)) {
+        this.#fail(`needs ${size} bytes for ${binding.name}, more than this device allows`);
+      }
+      if (!(this.#scratch.get(binding.name)?.size >= size)) {
+        const room = Math.min(maxBufferSize, 2 ** Math.ceil(Math.log2(size)));
+        const label = `${this.label} ${binding.name}`;
+        const buffer = this.device.createBuffer({ label, size: room, usage: GPUBufferUsage.STORAGE });
+        this.#owned.add(buffer);
+        this.#scratch.set(binding.name, buffer);
+      }
+      found[binding.name] = { buffer: this.#scratch.get(binding.name), offset: 0, size };
+    }
+    return found;
+  }
+
+  /** The uniform of each slice, and last that of the passes over the whole call. */
+  #uniforms(slices, most) {
+    const { words: names } = this.shader.bindings[0];
+    const size = roundUp(names.length * 4, ACCESS_BYTES);
+    const stride = roundUp(size, this.device.limits.minUniformBufferOffsetAlignment);
+    const buffer = this.device.createBuffer({
+      label: `${this.label} params`,
+      size: stride * slices.length,
+      usage: GPUBufferUsage.UNIFORM,
+      mappedAtCreation: true,
+    });
+    const data = buffer.getMappedRange();
+    slices.forEach((slice, at) => {
+      const integers = new Uint32Array(data, stride * at, names.length);
+      const floats = new Float32Array(data, stride * at, names.length);
+      names.forEach((word, index) => {
+        if (word === "eps" || word === "scale") floats[index] = this[word];
+        else integers[index] = this.#word(word, slice, most);
+      });
+    });
+    buffer.unmap();
+    return slices.map((_, at) => ({ buffer, offset: stride * at, size }));
+  }
+
+  #word(word, slice, most) {
+    if (word === "rows") return slice.rows;
+    const [, name, what] = word.match(/^(.*)_(start|count|kept)$/);
+    const binding = this.shader.bindings.find((one) => one.name === name);
+    if (what === "count") return most && evaluate(binding.shape[0], { rows: most });
+    if (what === "kept") return Number(slice.first > 0);
+    return ((slice.first * this.#rowBytes(binding)) % this.#alignment()) / itemsize(binding.dtype);
+  }
+}
