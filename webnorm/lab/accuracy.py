@@ -29,25 +29,25 @@ ROUNDED_MEAN_FACTOR = 4.0
 # error of one, and the sums over rows are taken to be four standard deviations from their mean at most.
 GRADIENT_FACTOR = 4.0
 # h is a sum of two or three, each rounded once to float32; scale_inv is one division.
-_SUM_TOLERANCE = 2.0 * UNIT_ROUNDOFF
+SUM_TOLERANCE = 2.0 * UNIT_ROUNDOFF
 # The share of a rounded output's elements that must be the float64 answer, rounded: the others may be its
 # neighbours where the answer lies within the float32 tolerance of a rounding boundary.
 EQUAL_SHARE = 0.999
 # So many are no share of a small output: rows of narrow types hold the same value several times.
-_FEW = 8
+FEW = 8
 # An answer this near to a boundary, in units of its tolerance, is as good as on it: a constant row gives the
 # weights, of which a sixteenth lie half way between two values of float8_e4m3fn. These are no neighbours.
-_TIE = 0.05
+TIE = 0.05
 # Where more answers than this lie at boundaries, they are not spread over the type's steps: a few values of a
 # coarse x make up the row.
-_AMBIGUOUS_SHARE = 0.03
+AMBIGUOUS_SHARE = 0.03
 # Where an infinity comes in, the order of additions decides between it and NaN.
 _NOT_FINITE = ("stats", "dx", "dresidual_bias")
 # The second word of a mean is at most this share of the first and of the standard deviation: rounding leaves
 # 2^-24 of a sum's terms, many times over.
-_LOW_WORD = 2.0**-10
+LOW_WORD = 2.0**-10
 # Results this small are left to the adapter, which may flush denormals to zero.
-_DENORMAL = 2.0**-126
+DENORMAL = 2.0**-126
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ def assess(
 def _tolerance_of_h(dtype: str, has_bias: bool) -> Tolerance:
     """The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once."""
     if dtype == "float32" or has_bias:
-        return Tolerance(_SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
-    return Tolerance(_DENORMAL, 0.0, 0.0, 0.0, "one rounding")
+        return Tolerance(SUM_TOLERANCE, 0.0, 0.0, 0.0, "two additions in float32")
+    return Tolerance(DENORMAL, 0.0, 0.0, 0.0, "one rounding")
 
 
 def _joined_stats(stats: Array, has_mean: bool) -> Array:
@@ -170,7 +170,7 @@ def _joined_stats(stats: Array, has_mean: bool) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         mean = stats[:, 0].astype(np.float64) + stats[:, 1]
         high, low, rstd = np.abs(stats.astype(np.float64)).T
-        mean[low * rstd > _LOW_WORD * (high * rstd + 1.0)] = np.nan
+        mean[low * rstd > LOW_WORD * (high * rstd + 1.0)] = np.nan
     return np.stack([mean, stats[:, 2]], axis=1)
 
 
@@ -213,9 +213,9 @@ def _assess_output(
     elif not largest.ratio <= 1.0:
         reason = f"{worst} ({allowed.reason})"
     elif (
-        unequal > (1.0 - allowed.equal_share) * got.size + _FEW
+        unequal > (1.0 - allowed.equal_share) * got.size + FEW
         and sum(in_parts(lambda part: _ambiguous(cut(part), dtype, allowed), rows, cols))
-        <= _AMBIGUOUS_SHARE * got.size
+        <= AMBIGUOUS_SHARE * got.size
     ):
         reason = (
             f"{unequal} of {got.size} elements of {name} are a neighbour of the answer rounded to {dtype}"
@@ -289,7 +289,7 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
             ratio[unlike] = np.where(
                 inside, 0.0, _in_units(np.maximum(error[unlike], np.nextafter(tolerated, np.inf)), tolerated)
             )
-            tie = _TIE * margin
+            tie = TIE * margin
             unequal = int((rounded_to(near - tie, dtype) == rounded_to(near + tie, dtype)).sum())
         # Where the answer, rounded, is a number or lies beyond the type's range, NaN is none, nor infinity.
         missing = counted & ~np.isfinite(wide) & ~same
@@ -333,7 +333,7 @@ def _limit(answer: Answer, allowed: Tolerance) -> Array:
     if answer.summed is not None and allowed.adding > 0:
         limit = limit + allowed.adding * answer.summed
     if allowed.base > 0:
-        limit += _DENORMAL
+        limit += DENORMAL
     return limit
 
 

@@ -18,6 +18,8 @@ Float64Array = npt.NDArray[np.float64]
 # zeros has a scale.
 SMALLEST_ROW_MAXIMUM = 2.0**-100
 INT8_MAXIMUM = 127.0
+# The mean's own last bits.
+MEAN_DIGITS = 2.0**-22
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ def _stats_answer(rows: Normalised, has_mean: bool) -> Answer:
     columns = [(rows.rstd, rows.rstd, rows.condition * rows.rstd)]
     if has_mean:
         deviation = 1.0 / rows.rstd
-        columns.insert(0, (rows.mean, deviation + np.abs(rows.mean) * 2.0**-22, np.abs(rows.mean)))
+        columns.insert(0, (rows.mean, deviation + np.abs(rows.mean) * MEAN_DIGITS, np.abs(rows.mean)))
     return Answer(*(np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True)))
 
 
