@@ -2,8 +2,8 @@
 //
 // DIR/calls.json    [["module", "name", ...arguments]]. { at, bytes, dtype } among the arguments is an array
 //                   in DIR/calls.bin, decoded; its bytes where dtype is null, its ArrayBuffer for "buffer".
-// DIR/results.json  what each gave, { error } where it threw; what is no function is given as it is. An array
-//                   is { at, count } in DIR/results.bin, in float64; NaN and infinities are strings.
+// DIR/results.json  what each gave, { error } where it threw. An array is { at, count } in DIR/results.bin, in
+//                   float64; NaN and infinities are strings.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -11,7 +11,8 @@ import { pathToFileURL } from "node:url";
 
 const folder = resolve(process.argv[2]);
 const imported = (name) => import(pathToFileURL(join(folder, "page", `${name}.js`)).href);
-const modules = { storage: await imported("storage"), reference: await imported("reference") };
+const modules = {};
+for (const name of ["storage", "reference", "accuracy"]) modules[name] = await imported(name);
 
 const data = new Uint8Array(readFileSync(join(folder, "calls.bin")));
 const calls = JSON.parse(readFileSync(join(folder, "calls.json"), "utf8"), (_, value) => {
@@ -23,9 +24,8 @@ const calls = JSON.parse(readFileSync(join(folder, "calls.json"), "utf8"), (_, v
 });
 
 function called([module, name, ...given]) {
-  const found = modules[module][name];
   try {
-    return typeof found === "function" ? found(...given) : found;
+    return modules[module][name](...given);
   } catch (error) {
     return { error: error.message };
   }

@@ -19,6 +19,7 @@ Object.assign(globalThis, globals);
 
 export const runtime = await imported(join(folder, "runtime.js"));
 export const reference = await imported(join(folder, "page/reference.js"));
+const accuracy = await imported(join(folder, "page/accuracy.js"));
 export const storage = await imported(join(folder, "page/storage.js"));
 /** The modules of a whole package. */
 export const packageAt = (name) => imported(join(folder, name, "index.js"));
@@ -192,5 +193,5 @@ export function verdictOn(norm, manifest, arrays, outputs, rows, { eps, scale } 
   const answers = reference.answersOf("h" in got ? { ...inputs, h: got.h } : inputs, problem);
   // An app's manifest does not have all of it.
   const shader = manifest.shaders.find(({ name }) => name === norm.shader.name);
-  return reference.assess(got, answers, manifest, reference.tolerance(shader, manifest, rows));
+  return accuracy.assess(got, answers, manifest, accuracy.tolerance(shader, manifest, rows));
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device, adapters, open_device
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.ops import OPS
-from webnorm.norms.problem import FP8
+from webnorm.norms.problem import DTYPES, FP8
 from webnorm.web.bundle import Bundle, automatic, carry, named, opening_comment
 from webnorm.web.folder import MANIFEST, Files
 from webnorm.web.native import try_natively
@@ -22,15 +23,8 @@ from webnorm.web.request import Request, request_for
 from webnorm.web.vectors import TestVector, draw
 
 Update = Callable[[str, float], None]
-# The typed arrays that JavaScript sees, and what a 1 is in them.
-_ARRAYS = {
-    "float32": ("Float32Array", "1"),
-    "float16": ("Uint16Array", "0x3c00"),
-    "bfloat16": ("Uint16Array", "0x3f80"),
-    "int8": ("Int8Array", "1"),
-    "float8_e4m3fn": ("Uint8Array", "0x38"),
-    "float8_e5m2": ("Uint8Array", "0x3c"),
-}
+# Where every browser has a type of its own; of others the bits travel.
+_OWN_ARRAYS = {"float32": "Float32Array", "int8": "Int8Array"}
 # What only people read, or only verify.html, is left out of index.js.
 _FOR_PEOPLE = (
     "command",
@@ -162,6 +156,7 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
     facts = {key: value for key, value in manifest.items() if key not in (*_FOR_PEOPLE, "vectors")}
     facts["shaders"] = [_less(entry) for entry in manifest["shaders"]]
     tensors = manifest["tensors"]
+    arrays = {dtype: _array(dtype) for dtype in DTYPES}
     return {
         "manifest": manifest,
         "facts": json.dumps(facts, separators=(",", ":")),
@@ -174,15 +169,25 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "tensors": tensors,
         "inputs": [tensor for tensor in tensors if tensor["access"] == "read"],
         "outputs": [tensor for tensor in tensors if tensor["access"] == "write"],
-        "arrays": {dtype: array for dtype, (array, _) in _ARRAYS.items()},
-        "takes": {dtype: array for dtype, (array, _) in _ARRAYS.items()}
-        | {"float16": "Uint16Array | Float16ArrayLike"},
+        "arrays": arrays,
+        "takes": arrays | {"float16": "Uint16Array | Float16ArrayLike"},
         "dtypes": {tensor["dtype"] for tensor in tensors},
         "contents": _contents(bundle),
-        "ones": {dtype: one for dtype, (_, one) in _ARRAYS.items()},
+        "ones": {dtype: _one(dtype) for dtype in DTYPES},
         "has_scale": bundle.problem.out_dtype in FP8,
         "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
     }
+
+
+def _array(dtype: str) -> str:
+    """The typed array that JavaScript sees."""
+    return _OWN_ARRAYS.get(dtype, f"Uint{8 * DTYPES[dtype].itemsize}Array")
+
+
+def _one(dtype: str) -> str:
+    """A 1 in that array."""
+    bits = DTYPES[dtype].type(1).tobytes()
+    return "1" if dtype in _OWN_ARRAYS else hex(int.from_bytes(bits, sys.byteorder))
 
 
 def _contents(bundle: Bundle) -> dict[str, str]:

@@ -7,16 +7,42 @@ import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from webnorm.gpu import timing
+from webnorm.lab import accuracy, board, proof, result_files
+from webnorm.norms import reference
 from webnorm.web.folder import Files
 
 # A comment that has its lines to itself: index.d.ts describes the runtime to those who use it.
 _JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
 # What one of the runtime's modules takes from another.
 _JS_LINK = re.compile(r'^(?:import|export) \{[^}]*\} from "[^"]*";\n+', re.MULTILINE)
+# What the pages share with webnorm; the reasons stand where they are defined.
+_NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
+    reference: ("SMALLEST_ROW_MAXIMUM", "INT8_MAXIMUM", "MEAN_DIGITS"),
+    accuracy: (
+        "UNIT_ROUNDOFF",
+        "HI_LO_TOLERANCE",
+        "SERIAL_TERMS",
+        "ROUNDED_MEAN_FACTOR",
+        "GRADIENT_FACTOR",
+        "SUM_TOLERANCE",
+        "EQUAL_SHARE",
+        "FEW",
+        "TIE",
+        "AMBIGUOUS_SHARE",
+        "LOW_WORD",
+        "DENORMAL",
+    ),
+    timing: ("NOISY_SPREAD", "FEW_SAMPLES", "THROTTLED_RATIO"),
+    proof: ("SUSPICIOUS_PERCENT",),
+    board: ("LARGEST_CACHE",),
+    result_files: ("SCHEMA",),
+}
 
 
 def as_json(data: Any) -> bytes:
@@ -44,6 +70,15 @@ def _runtime(root: Path) -> bytes:
     return _JS_LINK.sub("", _JS_COMMENT.sub("", text)).encode()
 
 
+def _numbers() -> bytes:
+    """The module of a page with the numbers that are webnorm's."""
+    lines: list[str] = []
+    for module, names in _NUMBERS.items():
+        lines.append(f"// {module.__name__}")
+        lines += (f"export const {name} = {getattr(module, name)!r};" for name in names)
+    return "\n".join([*lines, ""]).encode()
+
+
 def page_files(page: str, index: str | None = None) -> Files:
     """The runtime, and a page with the modules that it shares."""
     root = _assets()
@@ -54,5 +89,6 @@ def page_files(page: str, index: str | None = None) -> Files:
         if not path.name.startswith(other)
     }
     files["runtime.js"] = _runtime(root)
+    files["page/numbers.js"] = _numbers()
     files[index or f"{page}.html"] = (root / f"{page}.html").read_bytes()
     return files

@@ -1,14 +1,14 @@
 // The buffers that shaders are timed on: so large that memory answers and not a cache, filled with real data.
 
+import { itemsize } from "../runtime.js";
 import { within } from "./gpu.js";
+import { LARGEST_CACHE } from "./numbers.js";
 
-// Twice the largest last-level cache of a GPU today (256 MB on AMD's MI300): what a dispatch reads has been
-// evicted since the last time. A handheld has neither such caches nor the memory.
-const COLD_BYTES = { desktop: 512 * 2 ** 20, handheld: 64 * 2 ** 20 };
+// What a dispatch reads has been evicted since the last time. A handheld has neither such caches nor the memory.
+const COLD_BYTES = { desktop: 2 * LARGEST_CACHE, handheld: 64 * 2 ** 20 };
 const MOST_SETS = 64;
 // All bits set are NaN in every storage type but int8, where they are -1: what was not written shows.
 const POISON = 0xff;
-const ITEM_BYTES = { float32: 4, float16: 2, bfloat16: 2, float8_e4m3fn: 1, float8_e5m2: 1, int8: 1 };
 
 /**
  * Bytes of a tensor's elements.
@@ -17,7 +17,7 @@ const ITEM_BYTES = { float32: 4, float16: 2, bfloat16: 2, float8_e4m3fn: 1, floa
  * @returns {number}
  */
 export function dataBytes(tensor, names) {
-  return tensor.shape.reduce((product, size) => product * (names[size] ?? size), ITEM_BYTES[tensor.dtype]);
+  return tensor.shape.reduce((product, size) => product * (names[size] ?? size), itemsize(tensor.dtype));
 }
 
 /**

@@ -1,12 +1,14 @@
 // One problem: every kernel of its ladder held against float64, then timed in turn with the copies.
 
 import { choose, createNorm } from "../runtime.js";
+import { assess, tolerance } from "./accuracy.js";
 import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
 import { breathe } from "./dom.js";
 import { drawInputs } from "./lab_draw.js";
 import { Complaint, guarded, handheld, within } from "./gpu.js";
 import { flags, measure, statistics, Stopwatch } from "./measure.js";
-import { answersOf, assess, problemOf, tolerance } from "./reference.js";
+import { SUSPICIOUS_PERCENT } from "./numbers.js";
+import { answersOf, problemOf } from "./reference.js";
 import { decode } from "./storage.js";
 
 // What is drawn and held against float64 row by row; the rows beyond repeat these.
@@ -14,8 +16,6 @@ const MOST_ROWS = 256;
 const MOST_ELEMENTS = 2 ** 21;
 const RULE = { least: 10, most: 50, spread: 0.01, budgetMs: 10000 };
 const SOFTWARE_RULE = { least: 5, most: 10, spread: 0.03, budgetMs: 3000 };
-// What reads and writes each byte once is faster than a copy by luck at most.
-const SUSPICIOUS_PERCENT = 105;
 
 /**
  * The kernels of a bundle in the order of their ladder, each with the shader for these traits, or why none.

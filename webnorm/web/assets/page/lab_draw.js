@@ -1,9 +1,7 @@
 // Inputs drawn from a seed: the distributions of webnorm/norms/problem.py, from another generator.
 
 import { answersOf } from "./reference.js";
-import { decode, encode } from "./storage.js";
-
-const LARGEST = { float16: 65504 };
+import { decode, encode, roundTo } from "./storage.js";
 
 /** Each draws x, row after row, and says how large it gets. */
 const DISTRIBUTIONS = {
@@ -34,8 +32,8 @@ function shifted(mean) {
  * @returns {string[]}
  */
 export function distributionsFor(dtype) {
-  const most = LARGEST[dtype] ?? Infinity;
-  return Object.keys(DISTRIBUTIONS).filter((name) => DISTRIBUTIONS[name].largest <= most);
+  const held = (name) => Number.isFinite(roundTo(DISTRIBUTIONS[name].largest, dtype));
+  return Object.keys(DISTRIBUTIONS).filter(held);
 }
 
 /** Uniform and normal numbers from a seed: sfc32 (Doty-Humphrey, "PractRand"), Box and Muller. */

@@ -1,8 +1,8 @@
 // The results file that webnorm/lab/results.py reads: `webnorm compare` takes it beside one from bench.
 
 import { adapterName, browserName } from "./gpu.js";
+import { SCHEMA } from "./numbers.js";
 
-const SCHEMA = 1;
 const LIMITS = [
   "maxBufferSize",
   "maxStorageBufferBindingSize",

@@ -1,15 +1,13 @@
 // Time on the GPU: samples of several candidates taken in turn until a rule says stop, as webnorm/gpu/timing.py.
 
 import { within } from "./gpu.js";
+import { FEW_SAMPLES, NOISY_SPREAD, THROTTLED_RATIO } from "./numbers.js";
 
 // Browsers round timestamps to 0.1 ms and clocks to 1 ms, so that their attackers see less: a sample is much
 // longer. On a software adapter, which computes slowly, a rough time is enough.
 const SAMPLE_MS = { timestamp: 10, "wall clock": 50 };
 const SOFTWARE_SAMPLE_MS = { timestamp: 2, "wall clock": 10 };
 const MOST_DISPATCHES = 1024;
-// Above it something else was running: see webnorm/gpu/timing.py.
-const NOISY_SPREAD = 0.2;
-const THROTTLED_RATIO = 1.15;
 
 /**
  * @typedef {(pass: GPUComputePassEncoder, index: number) => void} Encode  puts one dispatch into a pass
@@ -33,11 +31,12 @@ export function statistics(samples) {
 }
 
 /**
- * What is wrong with a run: "noisy", "throttled".
+ * What is wrong with a run: "few samples", or "noisy" and "throttled".
  * @param {number[]} samples
  * @returns {string[]}
  */
 export function flags(samples) {
+  if (samples.length < FEW_SAMPLES) return ["few samples"];
   const found = spread(samples) > NOISY_SPREAD ? ["noisy"] : [];
   const third = Math.floor(samples.length / 3);
   if (third >= 3) {

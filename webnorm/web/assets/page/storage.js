@@ -1,58 +1,14 @@
 // The storage types as numbers: what a buffer's bytes mean, how a number becomes them, the files they lie in.
 // For little-endian hosts, as WebGPU is; without Float16Array, which not every browser has.
 
-/**
- * How a narrow float is laid out: the binary `digits` of its fraction, the exponent of its `smallest` normal
- * number, its `largest` number and the code at the `end` of its numbers: infinity, or already a NaN. `nan` is
- * the one that is written. One that `saturates` gets its largest number where others get infinity.
- */
-const FLOATS = {
-  float16: {
-    Codes: Uint16Array,
-    digits: 10,
-    smallest: -14,
-    largest: 65504,
-    end: 0x7c00,
-    infinite: true,
-    nan: 0x7e00,
-    saturates: false,
-  },
-  bfloat16: {
-    Codes: Uint16Array,
-    digits: 7,
-    smallest: -126,
-    largest: (2 - 2 ** -7) * 2 ** 127,
-    end: 0x7f80,
-    infinite: true,
-    nan: 0x7fc0,
-    saturates: false,
-  },
-  float8_e4m3fn: {
-    Codes: Uint8Array,
-    digits: 3,
-    smallest: -6,
-    largest: 448,
-    end: 0x7f,
-    infinite: false,
-    nan: 0x7f,
-    saturates: true,
-  },
-  float8_e5m2: {
-    Codes: Uint8Array,
-    digits: 2,
-    smallest: -14,
-    largest: 57344,
-    end: 0x7c,
-    infinite: true,
-    nan: 0x7e,
-    saturates: true,
-  },
-};
-const CODES = {
-  float32: Float32Array,
-  int8: Int8Array,
-  ...Object.fromEntries(Object.entries(FLOATS).map(([dtype, format]) => [dtype, format.Codes])),
-};
+import { ARRAYS, itemsize } from "../runtime.js";
+import { INT8_MAXIMUM } from "./numbers.js";
+
+// Binary digits of the fraction of each narrow float; the rest of its layout follows.
+const DIGITS = { float16: 10, bfloat16: 7, float8_e4m3fn: 3, float8_e5m2: 2 };
+const FLOATS = Object.fromEntries(
+  Object.entries(DIGITS).map(([dtype, digits]) => [dtype, layout(dtype, digits)]),
+);
 const SAFETENSORS = {
   F32: "float32",
   F16: "float16",
@@ -61,7 +17,6 @@ const SAFETENSORS = {
   F8_E5M2: "float8_e5m2",
   I8: "int8",
 };
-const INT8_LARGEST = 127;
 // A float64 of this size has no digits after the point: adding it rounds to a whole number, ties to even. The
 // factor leaves room for negative numbers.
 const WHOLE = 1.5 * 2 ** 52;
@@ -71,17 +26,33 @@ const EXPONENT_BIAS = 1023;
 const bits = new Float64Array(1);
 const upper = new Uint32Array(bits.buffer, 4, 1);
 
+/**
+ * The exponent of the `smallest` normal number, the `largest` number and the code at the `end` of the numbers:
+ * infinity, or already a NaN. `nan` is the one that is written. One that `saturates` gets its largest number
+ * where others get infinity.
+ */
+function layout(dtype, digits) {
+  const size = itemsize(dtype);
+  const exponents = 2 ** (8 * size - 1 - digits);
+  const infinite = !dtype.endsWith("fn");
+  const end = infinite ? (exponents - 1) << digits : (exponents << digits) - 1;
+  const nan = end | (1 << (digits - 1));
+  const saturates = dtype.startsWith("float8");
+  const format = { size, digits, smallest: 2 - exponents / 2, end, infinite, nan, saturates };
+  return { ...format, largest: valueOf(end - 1, format) };
+}
+
 function codesOf(dtype) {
-  if (!Object.hasOwn(CODES, dtype)) {
-    throw new Error(`dtype is ${JSON.stringify(dtype)}; expected one of ${Object.keys(CODES).join(", ")}`);
+  if (!Object.hasOwn(ARRAYS, dtype)) {
+    throw new Error(`dtype is ${JSON.stringify(dtype)}; expected one of ${Object.keys(ARRAYS).join(", ")}`);
   }
-  return CODES[dtype];
+  return ARRAYS[dtype];
 }
 
 /** `value` rounded to a storage type, to nearest even, in one step; int8 and float8 saturate. */
 export function roundTo(value, dtype) {
   if (dtype === "float32") return Math.fround(value);
-  if (dtype === "int8") return Math.max(-INT8_LARGEST, Math.min(INT8_LARGEST, value)) + WHOLE - WHOLE;
+  if (dtype === "int8") return Math.max(-INT8_MAXIMUM, Math.min(INT8_MAXIMUM, value)) + WHOLE - WHOLE;
   return roundToFloat(value, FLOATS[dtype]);
 }
 
@@ -106,7 +77,7 @@ function codeOf(value, format) {
   const rounded = roundToFloat(value, format);
   if (Number.isNaN(rounded)) return format.nan;
   bits[0] = rounded;
-  const sign = (upper[0] >>> 31) << (8 * format.Codes.BYTES_PER_ELEMENT - 1);
+  const sign = (upper[0] >>> 31) << (8 * format.size - 1);
   const magnitude = Math.abs(rounded);
   if (magnitude === Infinity) return sign | format.end;
   if (magnitude < 2 ** format.smallest) return sign | (magnitude / 2 ** (format.smallest - format.digits));
@@ -115,7 +86,7 @@ function codeOf(value, format) {
 }
 
 function valueOf(code, format) {
-  const signBit = 1 << (8 * format.Codes.BYTES_PER_ELEMENT - 1);
+  const signBit = 1 << (8 * format.size - 1);
   const magnitude = code & (signBit - 1);
   const sign = code & signBit ? -1 : 1;
   if (magnitude >= format.end) return format.infinite && magnitude === format.end ? sign * Infinity : NaN;
@@ -129,7 +100,7 @@ const tables = {};
 /** Every code's number. */
 function tableOf(dtype) {
   const format = FLOATS[dtype];
-  const codes = 2 ** (8 * format.Codes.BYTES_PER_ELEMENT);
+  const codes = 2 ** (8 * format.size);
   tables[dtype] ??= Float64Array.from({ length: codes }, (_, code) => valueOf(code, format));
   return tables[dtype];
 }
@@ -214,7 +185,7 @@ function tensorOf(name, entry, data, damaged) {
     throw damaged(`${name} has no shape or no place`);
   }
   const dtype = SAFETENSORS[code];
-  const bytes = shape.reduce((product, size) => product * size, CODES[dtype].BYTES_PER_ELEMENT);
+  const bytes = shape.reduce((product, size) => product * size, itemsize(dtype));
   const [start, end] = offsets;
   if (end - start !== bytes || end > data.byteLength) {
     throw damaged(`${name} needs ${bytes} bytes; it lies in ${start}..${end} of ${data.byteLength}`);

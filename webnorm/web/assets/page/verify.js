@@ -1,11 +1,12 @@
 // The page that comes with a package: are its shaders right on this device, and how fast are they?
 
-import { choose, refusal, traitsOf } from "../runtime.js";
+import { ARRAYS, choose, itemsize, refusal, traitsOf } from "../runtime.js";
+import { assess, tolerance } from "./accuracy.js";
 import { BufferSets, copyShader, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
 import { breathe, byId, copyText, download } from "./dom.js";
 import { adapterFacts, Complaint, findAdapter, guarded, handheld, openDevice, within } from "./gpu.js";
 import { measure, statistics, Stopwatch } from "./measure.js";
-import { answersOf, assess, problemOf, tolerance } from "./reference.js";
+import { answersOf, problemOf } from "./reference.js";
 import { decode, readSafetensors } from "./storage.js";
 import { View } from "./verify_view.js";
 
@@ -258,9 +259,7 @@ async function checkVector(norm, failure, vector, shader, manifest, device) {
 }
 
 function typedArray(bytes, dtype) {
-  const kinds = { float32: Float32Array, float16: Uint16Array, bfloat16: Uint16Array, int8: Int8Array };
-  const Kind = kinds[dtype] ?? Uint8Array;
-  return new Kind(bytes.buffer, bytes.byteOffset, bytes.byteLength / Kind.BYTES_PER_ELEMENT);
+  return new ARRAYS[dtype](bytes.buffer, bytes.byteOffset, bytes.byteLength / itemsize(dtype));
 }
 
 async function timeAll(report, manifest, device, traits, norms, vectors) {

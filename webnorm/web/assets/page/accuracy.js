@@ -1,0 +1,203 @@
+// The verdict on what a GPU gave: the twin of webnorm/lab/accuracy.py, which derives what is only computed here.
+//
+// What a page does, with `arrays` the inputs as storage.js decodes them:
+//   const got = ...the outputs, decoded;
+//   const problem = problemOf(manifest, rows, cols);
+//   const answers = answersOf("h" in got ? { ...arrays, h: got.h } : arrays, problem);
+//   const { ok, reason } = assess(got, answers, manifest, tolerance(shader, manifest, rows));
+
+import { evaluate } from "../runtime.js";
+import {
+  AMBIGUOUS_SHARE,
+  DENORMAL,
+  EQUAL_SHARE,
+  FEW,
+  GRADIENT_FACTOR,
+  HI_LO_TOLERANCE,
+  LOW_WORD,
+  ROUNDED_MEAN_FACTOR,
+  SERIAL_TERMS,
+  SUM_TOLERANCE,
+  TIE,
+  UNIT_ROUNDOFF,
+} from "./numbers.js";
+import { isGradient } from "./reference.js";
+import { roundTo } from "./storage.js";
+
+// The smallest normal float64.
+const TINY = 2 ** -1022;
+
+/**
+ * Allowed error of an element: base * unit + slope * shaky + adding * summed. `equal_share` of a rounded
+ * output's elements must be equal to the rounded answer. `reason` says where the numbers come from.
+ * @typedef {{ base: number, slope: number, adding: number, equal_share: number, reason: string }} Tolerance
+ */
+
+/**
+ * The tolerance that a kernel's header and the problem's size give.
+ * @param {{ accuracy: Object }} shader an entry of the manifest's shaders
+ * @param {{ op: string }} manifest
+ * @param {number} rows
+ * @returns {Tolerance}
+ */
+export function tolerance(shader, manifest, rows) {
+  if (manifest.op === "copy") {
+    return { base: 0, slope: 0, adding: 0, equal_share: 1, reason: "a copy is exact" };
+  }
+  const rules = shader.accuracy;
+  const terms = Math.max(1, evaluate(rules.serial_terms, { rows }));
+  const columns = Math.max(1, evaluate(rules.column_terms, { rows }));
+  const rounded = Boolean(evaluate(rules.rounded_mean, { rows }));
+  const gradient = isGradient(manifest);
+  const factor = gradient ? GRADIENT_FACTOR : 1;
+  const base = factor * HI_LO_TOLERANCE * Math.max(1, terms / SERIAL_TERMS);
+  const slope = rounded ? factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * Math.sqrt(terms) : 0;
+  const adding = gradient ? UNIT_ROUNDOFF * Math.sqrt(columns) : 0;
+  let reason = `${terms} terms per accumulator`;
+  if (rounded) reason += `, mean rounded to float32: + ${slope.toExponential(1)}*|mean|/sd`;
+  if (gradient) reason += `, ${columns} rows per accumulator: + ${adding.toExponential(1)}*sum of sizes`;
+  const exact = !rounded && terms <= SERIAL_TERMS && !gradient;
+  return { base, slope, adding, equal_share: exact ? EQUAL_SHARE : 0, reason };
+}
+
+/**
+ * Hold every output against its answer, element by element.
+ *
+ * A float32 output may be off by the tolerance. One of a narrower type has to be the answer rounded to that
+ * type, or a neighbour where the answer is as near to the rounding boundary as the tolerance.
+ *
+ * The errors and `worst` are those of the op's main output, unless another one is wrong; they are against the
+ * answer before it is rounded. `non_finite` counts NaN and Inf where a number was expected; elements whose
+ * answer is not finite are left out.
+ * @param {Object<string, Float64Array>} outputs decoded, by tensor name; stats with the mean in two words
+ * @param {Object<string, Answer>} answers
+ * @param {Object} manifest
+ * @param {Tolerance} allowed
+ * @returns {{ ok: boolean, max_abs_error: number, max_rel_error: number, non_finite: number,
+ *   reason: string | null, worst: Object | null }}
+ */
+export function assess(outputs, answers, manifest, allowed) {
+  const written = manifest.tensors.filter((tensor) => tensor.access === "write");
+  const found = written.map(({ name, dtype }) => {
+    const joined = name === "stats" && manifest.has_mean ? joinedStats(outputs.stats) : outputs[name];
+    const own = name === "h" ? toleranceOfH(dtype, manifest.problem.options.residual_bias) : allowed;
+    return assessOutput(name, joined, answers[name], dtype, own);
+  });
+  // The main output speaks for the op unless another one is wrong and it is not.
+  return found.find((verdict) => !verdict.ok) ?? found[0];
+}
+
+/** The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once. */
+function toleranceOfH(dtype, hasBias) {
+  const plain = { slope: 0, adding: 0, equal_share: 0 };
+  if (dtype === "float32" || hasBias) {
+    return { ...plain, base: SUM_TOLERANCE, reason: "two additions in float32" };
+  }
+  return { ...plain, base: DENORMAL, reason: "one rounding" };
+}
+
+/**
+ * (rows, 2) of the rows of (rows, 3): the mean's two words added up, and rstd. NaN where the second word is no
+ * correction of the first.
+ */
+function joinedStats(stats) {
+  const joined = new Float64Array((stats.length / 3) * 2);
+  for (let row = 0; row < stats.length / 3; row++) {
+    const [mean, low, rstd] = stats.subarray(3 * row);
+    const large = Math.abs(low) * rstd > LOW_WORD * (Math.abs(mean) * rstd + 1);
+    joined[2 * row] = large ? NaN : mean + low;
+    joined[2 * row + 1] = rstd;
+  }
+  return joined;
+}
+
+function assessOutput(name, got, answer, dtype, allowed) {
+  const size = answer.value.length;
+  if (got?.length !== size) throw new Error(`${name} has ${got?.length ?? "no"} elements; expected ${size}`);
+  let [maxAbsError, maxRelError, nonFinite, unequal, ambiguous] = [0, 0, 0, 0, 0];
+  // The largest error in units of its tolerance; among right elements the largest error.
+  let largest = { key: -1, ratio: 0, i: -1, error: 0, tolerated: 0 };
+  for (let i = 0; i < size; i++) {
+    const value = answer.value[i];
+    const limit = limitOf(answer, i, allowed);
+    let [tolerated, inside] = [limit, false];
+    if (!Number.isFinite(value)) continue;
+    if (dtype !== "float32") {
+      const below = roundTo(value - limit, dtype);
+      const above = roundTo(value + limit, dtype);
+      // An answer beyond the type's range has no rounding that anyone agrees on.
+      if (!Number.isFinite(below) || !Number.isFinite(above)) continue;
+      tolerated = Math.max(Math.abs(below - value), Math.abs(above - value));
+      inside = got[i] >= below && got[i] <= above;
+      if (below !== above) ambiguous++;
+      if (got[i] !== roundTo(value, dtype) && !tied(value, TIE * limit, dtype)) unequal++;
+    }
+    const missing = !Number.isFinite(got[i]);
+    if (missing) nonFinite++;
+    const error = missing ? Infinity : Math.abs(got[i] - value);
+    const ratio = inside ? 0 : ratioOf(error, tolerated, dtype);
+    maxAbsError = Math.max(maxAbsError, error);
+    maxRelError = Math.max(maxRelError, error / Math.max(1, Math.abs(value)));
+    const key = ratio > 0 ? ratio : error * 1e-300;
+    if (key > largest.key) largest = { key, ratio, i, error, tolerated };
+  }
+  const worst = largest.i < 0 ? null : worstOf(name, got, answer, largest);
+  const reason = reasonFor(name, dtype, { size, nonFinite, unequal, ambiguous, largest, worst }, allowed);
+  return {
+    ok: reason === null,
+    max_abs_error: maxAbsError,
+    max_rel_error: maxRelError,
+    non_finite: nonFinite,
+    reason,
+    worst,
+  };
+}
+
+/** What is wrong with an output, in words; null where nothing is. */
+function reasonFor(name, dtype, { size, nonFinite, unequal, ambiguous, largest, worst }, allowed) {
+  if (nonFinite > 0) {
+    const what = `${nonFinite} of ${size} elements of ${name}`;
+    return `${what} are NaN or Inf or were never written, first ${text(worst)}`;
+  }
+  if (largest.ratio > 1) return `${text(worst)} (${allowed.reason})`;
+  if (ambiguous <= AMBIGUOUS_SHARE * size && unequal > (1 - allowed.equal_share) * size + FEW) {
+    return `${unequal} of ${size} elements of ${name} are a neighbour of the answer rounded to ${dtype}`;
+  }
+  return null;
+}
+
+/** Whether a value is as good as half way between two of its type. */
+function tied(value, margin, dtype) {
+  return roundTo(value - margin, dtype) !== roundTo(value + margin, dtype);
+}
+
+/** A size that is not finite counts only where the tolerance looks at it. */
+function limitOf(answer, i, { base, slope, adding }) {
+  let limit = 0;
+  if (base > 0) limit += base * answer.unit[i] + DENORMAL;
+  if (slope > 0) limit += slope * answer.shaky[i];
+  if (adding > 0 && answer.summed) limit += adding * answer.summed[i];
+  return limit;
+}
+
+/** The error in units of what is tolerated: above 1 outside a rounded type's interval. NaN is no excuse. */
+function ratioOf(error, tolerated, dtype) {
+  // A tolerance of nothing is met by an error of nothing.
+  if (error === 0 && dtype === "float32") return 0;
+  const ratio = error / Math.max(tolerated, TINY);
+  if (Number.isNaN(ratio)) return Infinity;
+  return dtype === "float32" ? ratio : Math.max(ratio, 1 + Number.EPSILON);
+}
+
+function worstOf(name, got, { shape, value }, { i, error, tolerated }) {
+  const index = shape.length === 1 ? [i] : [Math.floor(i / shape[1]), i % shape[1]];
+  return { output: name, index, got: got[i], expected: value[i], error, tolerance: tolerated };
+}
+
+function text({ output, index, got, expected, error, tolerance }) {
+  const digits = (value, count) => String(Number(value.toPrecision(count)));
+  return (
+    `${output}[${index.join(", ")}] is ${digits(got, 9)}, expected ${digits(expected, 9)}: ` +
+    `off by ${digits(error, 3)}, allowed ${digits(tolerance, 3)}`
+  );
+}
