@@ -28,8 +28,7 @@ from webnorm.lab.board import Board
 from webnorm.lab.proof import yardstick
 from webnorm.norms.ops import OPS, Op, make_inputs
 from webnorm.norms.problem import Problem
-from webnorm.web import npm
-from webnorm.web.bundle import CLASSES
+from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.native import natively
 from webnorm.web.request import Request
 
@@ -62,7 +61,7 @@ def candidates(board: Board, op: Op, cols: int, dtype: str) -> Iterator[tuple[st
         variant, _ = best_variant(kernels, board.problem, traits)
         if variant is not None:
             yield label, board.prepare(variant)
-    for one in npm.bundle_of(request(op, cols, dtype)).carried:
+    for one in bundle_of(request(op, cols, dtype)).carried:
         if not CLASSES[one.adapter_class].software:
             yield (
                 f"browser, {one.adapter_class}",

@@ -106,7 +106,7 @@ def test_every_class_gets_a_shader_within_its_limits(op: str, cols: int) -> None
     for options in ((), ("residual_bias",) if "backward" in op else ("residual",)):
         for dtype in ("float32", "bfloat16"):
             asked = request(op, (cols,), options, dtype=dtype)
-            found = npm.bundle_of(asked)
+            found = bundle.bundle_of(asked)
             entries = {shader["name"]: shader for shader in found.manifest()["shaders"]}
             for one in found.carried:
                 traits, entry = bundle.CLASSES[one.adapter_class], entries[one.name]
@@ -122,7 +122,7 @@ def test_every_class_gets_a_shader_within_its_limits(op: str, cols: int) -> None
 
 
 def test_long_rows_have_a_shader_for_adapters_that_grant_more() -> None:
-    names = [one.name for one in npm.bundle_of(request(cols=(4096,))).carried]
+    names = [one.name for one in bundle.bundle_of(request(cols=(4096,))).carried]
     assert names == [
         "4096-software",
         "4096-subgroups-1024",
@@ -133,7 +133,7 @@ def test_long_rows_have_a_shader_for_adapters_that_grant_more() -> None:
 
 
 def test_names_of_an_expression_are_worked_out_but_for_the_rows() -> None:
-    shaders = npm.bundle_of(request("layer_norm_backward", (1000,))).manifest()["shaders"]
+    shaders = bundle.bundle_of(request("layer_norm_backward", (1000,))).manifest()["shaders"]
     words = set(re.findall(r'"(\w+)"', json.dumps([shader["passes"] for shader in shaders])))
     known = {"entry_point", "workgroup_size", "workgroup_count", "per", "bindings", "iterations", "call"}
     entry_points = {step["entry_point"] for shader in shaders for step in shader["passes"]}
@@ -146,14 +146,14 @@ def test_the_same_request_gives_the_same_bytes(package: folder.Files) -> None:
 
 @pytest.mark.parametrize("op", NORMS)
 def test_minified_texts_have_the_same_tokens(op: str) -> None:
-    for one in npm.bundle_of(request(op, (61,), dtype="float16")).carried:
+    for one in bundle.bundle_of(request(op, (61,), dtype="float16")).carried:
         plain = re.sub(r"//[^\n]*", "", one.text)
         assert re.sub(r"\s", "", one.embedded) == re.sub(r"\s", "", plain)
         assert re.findall(r"\w+", one.embedded) == re.findall(r"\w+", plain)
         assert len(one.embedded) < 0.75 * len(one.text)
     (small,) = (
         one
-        for one in npm.bundle_of(request(op, (61,), minify=True)).carried
+        for one in bundle.bundle_of(request(op, (61,), minify=True)).carried
         if one.adapter_class == "portable"
     )
     assert small.text.startswith("// ") and small.text.endswith(small.embedded)
@@ -194,7 +194,7 @@ def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
     own = tmp_path / "rms_norm" / "mine.wgsl"
     own.parent.mkdir()
     own.write_text(source.read_text())
-    found = npm.bundle_of(request("rms_norm", (96,), kernel=str(own)))
+    found = bundle.bundle_of(request("rms_norm", (96,), kernel=str(own)))
     assert {one.shader.variant.kernel.name for one in found.carried} == {"mine"}
 
 
@@ -203,9 +203,9 @@ def test_a_kernel_that_takes_all_rows_at_once_is_not_exported() -> None:
     with pytest.raises(
         WebnormError, match="one_dispatch takes all rows in one dispatch; an export takes any"
     ):
-        npm.bundle_of(asked)
+        bundle.bundle_of(asked)
     # Few enough elements for it, but other problems of the same page have more.
-    found = npm.bundle_of(request("rms_norm_backward", (4,), ("saved_stats",)))
+    found = bundle.bundle_of(request("rms_norm_backward", (4,), ("saved_stats",)))
     assert "registers" in {one.shader.variant.kernel.name for one in found.carried}
     assert "one_dispatch" not in {one.shader.variant.kernel.name for one in found.carried}
 
@@ -216,7 +216,7 @@ def test_an_own_kernel_that_compiles_rows_in_is_not_exported(tmp_path: Path) -> 
     own.parent.mkdir()
     own.write_text(source.read_text().replace("// [derive]", '// [derive]\n// all = "rows * cols"'))
     with pytest.raises(WebnormError, match="mine compiles the number of rows in; an export takes any number"):
-        npm.bundle_of(request("rms_norm", (96,), kernel=str(own)))
+        bundle.bundle_of(request("rms_norm", (96,), kernel=str(own)))
 
 
 def test_an_own_kernel_that_kills_the_compiler_costs_no_more_than_its_export(
@@ -245,14 +245,14 @@ def test_the_code_of_an_op_stays_small() -> None:
 
 
 def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(npm, "adapters", lambda: [])
+    monkeypatch.setattr(native, "adapters", lambda: [])
     (entry, *_) = manifest_of(npm.package(request()))["shaders"]
     assert entry["native"] == {"reason": "no WebGPU adapter where this was exported"}
 
 
 def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
     asked = request(cols=(64,))
-    one = next(one for one in npm.bundle_of(asked).carried if one.adapter_class == "portable")
+    one = next(one for one in bundle.bundle_of(asked).carried if one.adapter_class == "portable")
     drawn = list(vectors.draw(OPS["layer_norm"], asked.problem(64)))
     assert native.try_natively(device, one, drawn)["verdict"] == "pass"
     text = one.shader.text.replace("inverseSqrt(", "0.99 * inverseSqrt(")
@@ -435,7 +435,7 @@ def test_too_many_buffers_are_refused() -> None:
     with pytest.raises(
         WebnormError, match=r"has more than 8 buffers in a pass, all that a page can count on"
     ):
-        npm.bundle_of(request(options=everything))
+        bundle.bundle_of(request(options=everything))
 
 
 def test_the_command_says_what_was_written(tmp_path: Path, device: Device) -> None:

@@ -35,10 +35,10 @@ from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
 from webnorm.norms.reference import Answer
 from webnorm.web import tint, vectors
-from webnorm.web.bundle import Bundle
+from webnorm.web.bundle import Bundle, bundle_of
 from webnorm.web.folder import write
 from webnorm.web.native import natively
-from webnorm.web.npm import bundle_of, package
+from webnorm.web.npm import package
 from webnorm.web.pages import page_files
 from webnorm.web.request import Request, request_for
 

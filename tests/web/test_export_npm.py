@@ -21,8 +21,7 @@ from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array
 from webnorm.web import browser as browsing
 from webnorm.web import tint, verify
-from webnorm.web.bundle import CLASSES
-from webnorm.web.npm import bundle_of
+from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.package import Package
 
 APP = Path(__file__).parent / "vite"

@@ -1295,8 +1295,8 @@ def export_command(
         if lies_in(path, out) and any(same_place(path, out / one) for one in files):
             raise WebnormError(f"--out {out}: {path} is read, and would be written; expected another folder")
     folder.write(files, out)
-    say(folder.farewell(files, out))
-    wrong = folder.wrong(files)
+    say(npm.farewell(files, out))
+    wrong = npm.wrong(files)
     for line in wrong:
         complain(line)
     raise typer.Exit(WRONG if wrong else OK)

@@ -19,6 +19,7 @@ from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant, format_constants
 from webnorm.norms.ops import Op, Tensor
 from webnorm.norms.problem import Problem
+from webnorm.web.request import Request
 
 SCHEMA = 1
 _WIDE = replace(BROWSER, max_invocations=1024, workgroup_storage=32768)
@@ -168,6 +169,35 @@ def _refuse_unfit(shader: Shader, traits: Traits) -> None:
                 f"{shader.variant} with these options has more than {MOST_BUFFERS} buffers in a pass, all "
                 f"that a page can count on; leave options out ({', '.join(binding.tensors)} would share one)"
             )
+
+
+def bundle_of(request: Request) -> Bundle:
+    """The shaders and the manifest; raises WebnormError for what cannot be exported."""
+    if request.op.exact:
+        raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
+    kernel = request.kernel
+    if kernel is not None and kernel.unstable is not None:
+        raise WebnormError(f"kernel {kernel.name} is not exported: it is unstable ({kernel.unstable})")
+    if kernel is not None and kernel.op != request.op:
+        raise WebnormError(
+            f"kernel {kernel.name} computes {kernel.op.name}; expected one of {request.op.name}"
+        )
+    chooser = automatic(request.kernels) if kernel is None else named(kernel)
+    opening = opening_comment(request.command)
+    return Bundle(
+        name=request.package_name,
+        op=request.op,
+        problem=request.problem(request.cols[0]),
+        cols=request.cols,
+        command=request.command,
+        carried=tuple(
+            one
+            for cols in request.cols
+            for one in carry(
+                request.problem(cols), chooser, opening, roots=request.roots, minify=request.minify
+            )
+        ),
+    )
 
 
 def _tensor_entry(tensor: Tensor, problem: Problem) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -115,25 +113,3 @@ def _staging(parent: Path) -> Iterator[Path]:
         yield staging
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def farewell(files: Files, folder: Path) -> str:
-    """What was written, and what to do with it."""
-    size = sum(len(content) for content in files.values())
-    what = f"{folder}: {len(files)} files, {size // 1000} kB"
-    if MANIFEST not in files:
-        return f"{what}; serve it and open index.html"
-    shaders = json.loads(files[MANIFEST])["shaders"]
-    names = ", ".join(shader["name"] for shader in shaders)
-    return f"{what}; shaders {names}\nProve it in a browser: webnorm verify {shlex.quote(str(folder))}"
-
-
-def wrong(files: Files) -> list[str]:
-    """A line for each shader of a package that was wrong natively."""
-    found = []
-    for shader in json.loads(files[MANIFEST])["shaders"] if MANIFEST in files else ():
-        reasons = [vector.get("reason") for vector in shader["native"].get("vectors", {}).values()]
-        reason = next(filter(None, reasons), None)
-        if reason:
-            found.append(f"{shader['name']} is wrong natively: {reason}")
-    return found

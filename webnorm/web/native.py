@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +11,17 @@ import wgpu
 
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import Inputs, Outputs
-from webnorm.gpu.device import Device
+from webnorm.gpu.device import Device, adapters, open_device
 from webnorm.gpu.pipelines import Pipeline, compile_shader
 from webnorm.gpu.plan import Plan
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.render import Shader
 from webnorm.lab.accuracy import Accuracy, assess
+from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.ops import Op
-from webnorm.web.bundle import Carried
-from webnorm.web.vectors import TestVector
+from webnorm.web.bundle import Bundle, Carried, bundle_of
+from webnorm.web.request import Request, request_for
+from webnorm.web.vectors import TestVector, vectors_of
 
 # naga has subgroups and their ids without asking, and refuses the directives.
 _REFUSED_DIRECTIVES = ("enable subgroups;\n", "requires subgroup_id;\n")
@@ -31,6 +33,34 @@ def natively(shader: Shader) -> Shader:
     for directive in _REFUSED_DIRECTIVES:
         text = text.replace(directive, "")
     return replace(shader, text=text)
+
+
+def native_entries(
+    request: Request, bundle: Bundle, vectors: Sequence[TestVector]
+) -> Iterator[dict[str, Any]]:
+    """What each shader does natively; in a process of its own where a text may be foreign."""
+    if not adapters():
+        yield from ({"reason": "no WebGPU adapter where this was exported"} for _ in bundle.carried)
+    elif request.foreign:
+        try:
+            with Worker() as worker:
+                yield from worker.stream(try_in_worker, request.words)
+        except (WorkerDied, TaskFailed) as death:
+            raise WebnormError(f"{bundle.name}: running it natively failed: {death}") from death
+    else:
+        yield from _try_all(open_device(), bundle, vectors)
+
+
+def try_in_worker(device: Device, words: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+    """The worker's side: the request is made anew there."""
+    request = request_for(*words)
+    yield from _try_all(device, bundle_of(request), vectors_of(request))
+
+
+def _try_all(device: Device, bundle: Bundle, vectors: Sequence[TestVector]) -> Iterator[dict[str, Any]]:
+    for one in bundle.carried:
+        own = [vector for vector in vectors if vector.problem.cols == one.shader.problem.cols]
+        yield try_natively(device, one, own)
 
 
 def try_natively(device: Device, one: Carried, vectors: Sequence[TestVector]) -> dict[str, Any]:

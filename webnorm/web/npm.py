@@ -1,28 +1,25 @@
-"""Exports: the npm package of an op, and the lab as a static site."""
+"""The npm package of an op: its files, and what is said of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from webnorm._version import __version__
-from webnorm.errors import WebnormError
-from webnorm.gpu.device import Device, adapters, open_device
-from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, FP8
-from webnorm.web.bundle import Bundle, automatic, carry, named, opening_comment
+from webnorm.web.bundle import Bundle, bundle_of
 from webnorm.web.folder import MANIFEST, Files
-from webnorm.web.native import try_natively
+from webnorm.web.native import native_entries
 from webnorm.web.pages import as_json, page_files, rendered
-from webnorm.web.request import Request, request_for
-from webnorm.web.vectors import TestVector, draw
+from webnorm.web.request import Request, Update, silent
+from webnorm.web.vectors import TestVector, vectors_of
 
-Update = Callable[[str, float], None]
 # Where every browser has a type of its own; of others the bits travel.
 _OWN_ARRAYS = {"float32": "Float32Array", "int8": "Int8Array"}
 # What only people read, or only verify.html, is left out of index.js.
@@ -41,47 +38,14 @@ _FOR_PEOPLE = (
 )
 
 
-def silent(doing: str, share: float) -> None:
-    """Tell nobody what is done."""
-
-
-def bundle_of(request: Request) -> Bundle:
-    """The shaders and the manifest; raises WebnormError for what cannot be exported."""
-    if request.op.exact:
-        raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
-    kernel = request.kernel
-    if kernel is not None and kernel.unstable is not None:
-        raise WebnormError(f"kernel {kernel.name} is not exported: it is unstable ({kernel.unstable})")
-    if kernel is not None and kernel.op != request.op:
-        raise WebnormError(
-            f"kernel {kernel.name} computes {kernel.op.name}; expected one of {request.op.name}"
-        )
-    chooser = automatic(request.kernels) if kernel is None else named(kernel)
-    opening = opening_comment(request.command)
-    return Bundle(
-        name=_package_name(request),
-        op=request.op,
-        problem=request.problem(request.cols[0]),
-        cols=request.cols,
-        command=request.command,
-        carried=tuple(
-            one
-            for cols in request.cols
-            for one in carry(
-                request.problem(cols), chooser, opening, roots=request.roots, minify=request.minify
-            )
-        ),
-    )
-
-
 def package(request: Request, update: Update = silent) -> Files:
     """The files of the package by their path in it. `update` hears what is done, and which share of it is."""
     update("shaders", 0.0)
     bundle = bundle_of(request)
-    vectors = _vectors(request)
+    vectors = vectors_of(request)
     manifest = bundle.manifest()
     for at, (entry, found) in enumerate(
-        zip(manifest["shaders"], _native_entries(request, bundle, vectors), strict=True)
+        zip(manifest["shaders"], native_entries(request, bundle, vectors), strict=True)
     ):
         update(f"{entry['name']}, natively", 0.3 + 0.7 * at / len(bundle.carried))
         entry["native"] = found
@@ -95,49 +59,6 @@ def package(request: Request, update: Update = silent) -> Files:
     manifest["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     files[MANIFEST] = as_json(manifest)
     return files
-
-
-def _package_name(request: Request) -> str:
-    name = f"webnorm-{request.op.name.replace('_', '-')}" if request.name is None else request.name
-    # npm's rules for names ("package.json", name).
-    if len(name) > 214 or not re.fullmatch(r"(?:@[a-z0-9-~][a-z0-9-._~]*/)?[a-z0-9-~][a-z0-9-._~]*", name):
-        raise WebnormError(
-            f"--name is {name!r}; expected a name that npm takes: lower-case letters, digits, - . _ ~, "
-            "such as my-norm or @scope/my-norm"
-        )
-    return name
-
-
-def _vectors(request: Request) -> list[TestVector]:
-    return [vector for cols in request.cols for vector in draw(request.op, request.problem(cols))]
-
-
-def _native_entries(
-    request: Request, bundle: Bundle, vectors: Sequence[TestVector]
-) -> Iterator[dict[str, Any]]:
-    """What each shader does natively; in a process of its own where a text may be foreign."""
-    if not adapters():
-        yield from ({"reason": "no WebGPU adapter where this was exported"} for _ in bundle.carried)
-    elif request.foreign:
-        try:
-            with Worker() as worker:
-                yield from worker.stream(try_in_worker, request.words)
-        except (WorkerDied, TaskFailed) as death:
-            raise WebnormError(f"{bundle.name}: running it natively failed: {death}") from death
-    else:
-        yield from _try_all(open_device(), bundle, vectors)
-
-
-def try_in_worker(device: Device, words: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
-    """The worker's side: the request is made anew there."""
-    request = request_for(*words)
-    yield from _try_all(device, bundle_of(request), _vectors(request))
-
-
-def _try_all(device: Device, bundle: Bundle, vectors: Sequence[TestVector]) -> Iterator[dict[str, Any]]:
-    for one in bundle.carried:
-        own = [vector for vector in vectors if vector.problem.cols == one.shader.problem.cols]
-        yield try_natively(device, one, own)
 
 
 def _vector_entry(vector: TestVector, encoded: bytes) -> dict[str, Any]:
@@ -236,3 +157,25 @@ def _package_json(manifest: Mapping[str, Any]) -> bytes:
             "keywords": ["webgpu", "wgsl", op.name.replace("_", "-")],
         }
     )
+
+
+def farewell(files: Files, folder: Path) -> str:
+    """What was written, and what to do with it."""
+    size = sum(len(content) for content in files.values())
+    what = f"{folder}: {len(files)} files, {size // 1000} kB"
+    if MANIFEST not in files:
+        return f"{what}; serve it and open index.html"
+    shaders = json.loads(files[MANIFEST])["shaders"]
+    names = ", ".join(shader["name"] for shader in shaders)
+    return f"{what}; shaders {names}\nProve it in a browser: webnorm verify {shlex.quote(str(folder))}"
+
+
+def wrong(files: Files) -> list[str]:
+    """A line for each shader of a package that was wrong natively."""
+    found = []
+    for shader in json.loads(files[MANIFEST])["shaders"] if MANIFEST in files else ():
+        reasons = [vector.get("reason") for vector in shader["native"].get("vectors", {}).values()]
+        reason = next(filter(None, reasons), None)
+        if reason:
+            found.append(f"{shader['name']} is wrong natively: {reason}")
+    return found

@@ -1,9 +1,10 @@
-"""What to export, in the words of the command line."""
+"""What to export, in the words of the command line, and who hears how far it is."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ from webnorm.norms.problem import Options, Problem
 
 # Rows several times as long as any model's; the test vectors of such an export take 25 MB.
 MOST_COLS = 1 << 18
+# Hears what is being done, and which share of it is.
+Update = Callable[[str, float], None]
+# npm's rules for names ("package.json", name), but for their length.
+_NAME = re.compile(r"(?:@[a-z0-9-~][a-z0-9-._~]*/)?[a-z0-9-~][a-z0-9-._~]*")
 # Options with a flag of their own.
 _FLAGS = {
     "residual": "--residual",
@@ -27,6 +32,10 @@ _FLAGS = {
 }
 # The folder in a package's own command: where it was written is nobody's business.
 TO_A_FOLDER = ("--out", "FOLDER")
+
+
+def silent(doing: str, share: float) -> None:
+    """Tell nobody what is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +65,17 @@ class Request:
         own = wgsl_root()
         paths = [*self.roots, *(one.path for one in (*self.kernels, self.kernel) if one)]
         return not all(lies_in(path, own) for path in paths)
+
+    @property
+    def package_name(self) -> str:
+        """The name of the package; raises WebnormError for one that npm does not take."""
+        name = f"webnorm-{self.op.name.replace('_', '-')}" if self.name is None else self.name
+        if len(name) > 214 or not _NAME.fullmatch(name):
+            raise WebnormError(
+                f"--name is {name!r}; expected a name that npm takes: lower-case letters, digits, - . _ ~, "
+                "such as my-norm or @scope/my-norm"
+            )
+        return name
 
     def problem(self, cols: int) -> Problem:
         """The problem for a number of columns."""

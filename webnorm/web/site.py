@@ -16,9 +16,8 @@ from webnorm.kernels.library import discover
 from webnorm.norms.ops import OPS, Op
 from webnorm.web.bundle import LAB_CLASSES, SCHEMA, Bundle, carry, named, opening_comment
 from webnorm.web.folder import LAB_INDEX, Files
-from webnorm.web.npm import Update, silent
 from webnorm.web.pages import as_json, page_files
-from webnorm.web.request import TO_A_FOLDER
+from webnorm.web.request import TO_A_FOLDER, Update, silent
 
 # What the lab's page offers: short, middling and long rows, wide and narrow elements.
 _LAB_COLS = (256, 1024, 4096)

@@ -11,6 +11,7 @@ from safetensors.numpy import save
 from webnorm.norms.ops import Op, complete_inputs
 from webnorm.norms.problem import DISTRIBUTIONS, DTYPES, Array, Problem
 from webnorm.norms.reference import Answers
+from webnorm.web.request import Request
 
 # Elements of x in a vector, about: a package is downloaded.
 _ELEMENTS = 24_000
@@ -41,6 +42,11 @@ class TestVector:
         # One entry: the library writes several in any order, and equal exports have equal bytes.
         metadata = {"what": self.what}
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
+
+
+def vectors_of(request: Request) -> list[TestVector]:
+    """The vectors of an export, those of each number of columns."""
+    return [vector for cols in request.cols for vector in draw(request.op, request.problem(cols))]
 
 
 def draw(op: Op, problem: Problem) -> Iterator[TestVector]:
