@@ -47,11 +47,12 @@ export function tolerance(shader, manifest, rows) {
   const rules = shader.accuracy;
   const terms = Math.max(1, evaluate(rules.serial_terms, { rows }));
   const columns = Math.max(1, evaluate(rules.column_terms, { rows }));
-  const rounded = Boolean(evaluate(rules.rounded_mean, { rows }));
+  const rounded = Number(evaluate(rules.rounded_mean, { rows }));
   const gradient = isGradient(manifest);
   const factor = gradient ? GRADIENT_FACTOR : 1;
   const base = factor * HI_LO_TOLERANCE * Math.max(1, terms / SERIAL_TERMS);
-  const slope = rounded ? factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * Math.sqrt(terms) : 0;
+  const roundings = rounded ? Math.max(rounded, Math.sqrt(terms)) : 0;
+  const slope = factor * ROUNDED_MEAN_FACTOR * UNIT_ROUNDOFF * roundings;
   const adding = gradient ? UNIT_ROUNDOFF * Math.sqrt(columns) : 0;
   let reason = `${terms} terms per accumulator`;
   if (rounded) reason += `, mean rounded to float32: + ${slope.toExponential(1)}*|mean|/sd`;
