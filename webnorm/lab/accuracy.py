@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -181,58 +182,42 @@ def _finite_or_nan(array: Array) -> Array:
 def _assess_output(
     name: str, got: Array, answer: Answer, dtype: str, allowed: Tolerance, guard_intact: bool
 ) -> Accuracy:
-    rows = len(answer.value)
+    rows, size = len(answer.value), got.size
     cols = answer.value.size // max(rows, 1)
-
-    def cut(part: slice) -> Answer:
-        return Answer(
-            *(
-                None if array is None else np.broadcast_to(array, answer.value.shape)[part]
-                for array in (answer.value, answer.unit, answer.shaky, answer.summed)
-            )  # type: ignore[arg-type]
+    errors = _together(
+        in_parts(
+            lambda part: _compare_part(name, part.start, got[part], _cut(answer, part), dtype, allowed),
+            rows,
+            cols,
         )
-
-    parts = in_parts(
-        lambda part: _compare_part(name, part.start, got[part], cut(part), dtype, allowed), rows, cols
     )
-    non_finite = sum(part.non_finite for part in parts)
-    stray = sum(part.stray for part in parts)
-    unequal = sum(part.unequal for part in parts)
-    largest = max(parts, key=lambda part: part.ratio, default=_Part(0.0, 0.0, 0.0, 0, 0, 0, None))
-    worst = largest.worst
-    reason = None
-    if not guard_intact:
-        reason = f"wrote past the end of {name}: the guard words behind it have changed"
-    elif non_finite:
-        what = f"{non_finite} of {got.size} elements of {name}"
-        reason = f"{what} are NaN or Inf or were never written, first {worst}"
-    elif stray:
-        reason = (
-            f"{stray} of {got.size} elements of {name} are unlike an answer that is not finite, first {worst}"
-        )
-    elif not largest.ratio <= 1.0:
-        reason = f"{worst} ({allowed.reason})"
-    elif (
-        unequal > (1.0 - allowed.equal_share) * got.size + FEW
-        and sum(in_parts(lambda part: _ambiguous(cut(part), dtype, allowed), rows, cols))
-        <= AMBIGUOUS_SHARE * got.size
-    ):
-        reason = (
-            f"{unequal} of {got.size} elements of {name} are a neighbour of the answer rounded to {dtype}"
-        )
+    reason = _objection(name, errors, size, allowed, guard_intact)
+    if reason is None and errors.unequal > (1.0 - allowed.equal_share) * size + FEW:
+        at_boundaries = in_parts(lambda part: _ambiguous(_cut(answer, part), dtype, allowed), rows, cols)
+        if sum(at_boundaries) <= AMBIGUOUS_SHARE * size:
+            neighbours = f"{errors.unequal} of {size} elements of {name}"
+            reason = f"{neighbours} are a neighbour of the answer rounded to {dtype}"
     return Accuracy(
         ok=reason is None,
-        max_abs_error=max((part.max_abs_error for part in parts), default=0.0),
-        max_rel_error=max((part.max_rel_error for part in parts), default=0.0),
-        tolerance=worst.tolerance if worst else allowed.base,
-        non_finite=non_finite,
-        worst=worst,
+        max_abs_error=errors.max_abs_error,
+        max_rel_error=errors.max_rel_error,
+        tolerance=errors.worst.tolerance if errors.worst else allowed.base,
+        non_finite=errors.non_finite,
+        worst=errors.worst,
         reason=reason,
     )
 
 
+def _cut(answer: Answer, part: slice) -> Answer:
+    """The answer for some rows, every array of it as large as the value."""
+    arrays = (answer.value, answer.unit, answer.shaky, answer.summed)
+    return Answer(
+        *(None if array is None else np.broadcast_to(array, answer.value.shape)[part] for array in arrays)  # type: ignore[arg-type]
+    )
+
+
 @dataclass(frozen=True)
-class _Part:
+class _Errors:
     """Errors of some rows; `ratio` is the largest error in units of its tolerance, at `worst`. `stray` counts
     what should not have been finite, or of the other sign.
     """
@@ -244,6 +229,32 @@ class _Part:
     stray: int
     unequal: int
     worst: Worst | None
+
+
+def _together(parts: Sequence[_Errors]) -> _Errors:
+    """The errors of all rows."""
+    largest = max(parts, key=lambda part: part.ratio, default=_Errors(0.0, 0.0, 0.0, 0, 0, 0, None))
+    return _Errors(
+        ratio=largest.ratio,
+        max_abs_error=max((part.max_abs_error for part in parts), default=0.0),
+        max_rel_error=max((part.max_rel_error for part in parts), default=0.0),
+        non_finite=sum(part.non_finite for part in parts),
+        stray=sum(part.stray for part in parts),
+        unequal=sum(part.unequal for part in parts),
+        worst=largest.worst,
+    )
+
+
+def _objection(name: str, errors: _Errors, size: int, allowed: Tolerance, guard_intact: bool) -> str | None:
+    """What is wrong with an output; None where every element is within its tolerance."""
+    of_all, first = f"of {size} elements of {name}", f"first {errors.worst}"
+    if not guard_intact:
+        return f"wrote past the end of {name}: the guard words behind it have changed"
+    if errors.non_finite:
+        return f"{errors.non_finite} {of_all} are NaN or Inf or were never written, {first}"
+    if errors.stray:
+        return f"{errors.stray} {of_all} are unlike an answer that is not finite, {first}"
+    return None if errors.ratio <= 1.0 else f"{errors.worst} ({allowed.reason})"
 
 
 def rounded_to(value: Float64Array, dtype: str) -> Float64Array:
@@ -258,7 +269,9 @@ def rounded_to(value: Float64Array, dtype: str) -> Float64Array:
     return value.astype(DTYPES[dtype]).astype(np.float64)
 
 
-def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str, allowed: Tolerance) -> _Part:
+def _compare_part(
+    name: str, first: int, got: Array, answer: Answer, dtype: str, allowed: Tolerance
+) -> _Errors:
     """`_assess_output` for the rows from `first` on."""
     value = answer.value
     wide = got.astype(np.float64)
@@ -268,7 +281,6 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
     # What is no number in float64 has to be none here, and infinity has its sign; int8 has neither.
     counted = np.isfinite(value)
     known = counted if dtype == "int8" else np.ones(value.shape, dtype=bool)
-    unequal = 0
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(wide - value)
         error[wide == value] = 0.0
@@ -276,21 +288,9 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
         nearest = rounded_to(value, dtype)
         same = (wide == nearest) | (np.isnan(wide) & np.isnan(nearest))
         if dtype == "float32":
-            ratio = np.where(same & ~np.isfinite(nearest), 0.0, _in_units(error, limit))
+            ratio, unequal = np.where(same & ~np.isfinite(nearest), 0.0, _in_units(error, limit)), 0
         else:
-            # What is the answer rounded is right whatever the tolerance, and that is nearly everything.
-            unlike = np.nonzero(known & ~same)
-            near, margin = value[unlike], limit[unlike]
-            below, above = rounded_to(near - margin, dtype), rounded_to(near + margin, dtype)
-            inside = (wide[unlike] >= below) & (wide[unlike] <= above)
-            tolerated = _reach(near, below, above)
-            ratio = np.zeros(value.shape)
-            # The size of an error inside the interval is that of the rounding.
-            ratio[unlike] = np.where(
-                inside, 0.0, _in_units(np.maximum(error[unlike], np.nextafter(tolerated, np.inf)), tolerated)
-            )
-            tie = TIE * margin
-            unequal = int((rounded_to(near - tie, dtype) == rounded_to(near + tie, dtype)).sum())
+            ratio, unequal = _compare_narrow(known & ~same, wide, value, error, limit, dtype)
         # Where the answer, rounded, is a number or lies beyond the type's range, NaN is none, nor infinity.
         missing = counted & ~np.isfinite(wide) & ~same
         stray = known & ~counted & ~same
@@ -301,19 +301,9 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
         error[~(counted | stray) | (same & ~np.isfinite(nearest))] = 0.0
         relative = error / np.maximum(1.0, np.abs(value))
         at = np.unravel_index(int(np.argmax(np.where(ratio > 0, ratio, error * 1e-300))), ratio.shape)
-        worst_limit = limit[at]
-        if dtype != "float32":
-            ends = (rounded_to(np.asarray(value[at] + offset), dtype) for offset in (-limit[at], limit[at]))
-            worst_limit = _reach(value[at], *ends)
-    worst = Worst(
-        name,
-        (first + int(at[0]), *(int(i) for i in at[1:])),
-        float(wide[at]),
-        float(value[at]),
-        float(error[at]),
-        float(worst_limit),
-    )
-    return _Part(
+        index = (first + int(at[0]), *(int(i) for i in at[1:]))
+        worst = _worst(name, index, wide[at], value[at], error[at], limit[at], dtype)
+    return _Errors(
         ratio=float(ratio[at]),
         max_abs_error=float(error.max(initial=0.0)),
         max_rel_error=float(relative[counted].max(initial=0.0)),
@@ -322,6 +312,33 @@ def _compare_part(name: str, first: int, got: Array, answer: Answer, dtype: str,
         unequal=unequal,
         worst=worst if counted[at] or stray[at] else None,
     )
+
+
+def _compare_narrow(
+    unlike: Array, wide: Float64Array, value: Float64Array, error: Float64Array, limit: Array, dtype: str
+) -> tuple[Float64Array, int]:
+    """Errors in units of what is tolerated of a narrow type, and how many elements no tie excuses.
+
+    What is the answer rounded, and not `unlike` it, is right whatever the tolerance, and that is nearly
+    everything.
+    """
+    at = np.nonzero(unlike)
+    got, near, margin = wide[at], value[at], limit[at]
+    below, above = _ends(near, margin, dtype)
+    tolerated = _reach(near, below, above)
+    # The size of an error inside the interval is that of the rounding.
+    beyond = _in_units(np.maximum(error[at], np.nextafter(tolerated, np.inf)), tolerated)
+    ratio = np.zeros(value.shape)
+    ratio[at] = np.where((got >= below) & (got <= above), 0.0, beyond)
+    low, high = _ends(near, TIE * margin, dtype)
+    return ratio, int((low == high).sum())
+
+
+def _worst(
+    name: str, index: tuple[int, ...], got: float, expected: Any, error: float, limit: Any, dtype: str
+) -> Worst:
+    tolerated = limit if dtype == "float32" else _reach(expected, *_ends(expected, limit, dtype))
+    return Worst(name, index, float(got), float(expected), float(error), float(tolerated))
 
 
 def _limit(answer: Answer, allowed: Tolerance) -> Array:
@@ -342,6 +359,11 @@ def _in_units(error: Float64Array, limit: Array) -> Float64Array:
     return np.where(error == 0.0, 0.0, error / np.maximum(limit, np.finfo(np.float64).tiny))
 
 
+def _ends(value: Float64Array, limit: Array, dtype: str) -> tuple[Float64Array, Float64Array]:
+    """What is tolerated at least and at most of a narrow type."""
+    return rounded_to(np.asarray(value - limit), dtype), rounded_to(np.asarray(value + limit), dtype)
+
+
 def _reach(value: Float64Array, below: Float64Array, above: Float64Array) -> Float64Array:
     """How far the ends of an interval are from a value inside it, at most."""
     return np.maximum(np.abs(below - value), np.abs(above - value))
@@ -351,5 +373,5 @@ def _ambiguous(answer: Answer, dtype: str, allowed: Tolerance) -> int:
     """How many answers lie as near to a rounding boundary of the type as the tolerance."""
     with np.errstate(invalid="ignore", over="ignore"):
         limit = _limit(answer, allowed)
-        below, above = rounded_to(answer.value - limit, dtype), rounded_to(answer.value + limit, dtype)
+        below, above = _ends(answer.value, limit, dtype)
         return int(((below != above) & np.isfinite(below) & np.isfinite(above)).sum())

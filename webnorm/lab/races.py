@@ -41,30 +41,19 @@ def race(
     Raises Unwatchable where that cannot be told, and WebnormError where the variant, or its watched text,
     cannot run.
     """
-    rows = max(1, min(problem.rows, _ROWS, _ELEMENTS // problem.cols))
-    while True:
-        shader = render_shader(variant, replace(problem, rows=rows), "native", device.traits, roots=roots)
-        watched = Watched(shader.text)
-        if not watched.memory:
-            return None
-        workgroups = _most_workgroups(device, shader)
-        entry_points = {step.entry_point: step.workgroup_size for step in shader.steps}
-        if len(entry_points) < len(shader.steps):
-            # Notes of one dispatch would be taken for those of another.
-            raise Unwatchable("two passes have the same entry point")
-        size = 4 * watched.words(len(entry_points), workgroups)
-        if size <= min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"]):
-            break
-        if rows == 1:
-            raise Unwatchable(f"notes of {workgroups} workgroups take {size} bytes")
-        rows = max(1, rows // 2)
-    if (
-        max(len(step.bindings) for step in shader.steps)
-        >= device.limits["max-storage-buffers-per-shader-stage"]
-    ):
+    fitting = _fitting(device, variant, problem, roots)
+    if fitting is None:
+        return None
+    shader, watched, size = fitting
+    entry_points = {step.entry_point: step.workgroup_size for step in shader.steps}
+    if len(entry_points) < len(shader.steps):
+        # Notes of one dispatch would be taken for those of another.
+        raise Unwatchable("two passes have the same entry point")
+    bound = max(len(step.bindings) for step in shader.steps)
+    if bound >= device.limits["max-storage-buffers-per-shader-stage"]:
         raise Unwatchable("the kernel binds as many buffers as this device has")
     shader = replace(shader, text=watched.text(entry_points, len(shader.bindings) + 1))
-    op = variant.kernel.op
+    op, rows = variant.kernel.op, shader.problem.rows
     by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
     given = {name: array[:rows] if name in by_rows else array for name, array in arrays.items()}
     notes = device.create_buffer(math.ceil(size / 16) * 16)
@@ -76,24 +65,47 @@ def race(
     for _ in _states(device, plan, outputs):
         write(device, notes, np.zeros(size, np.uint8))
         plan.run()
-        seen, line, element, uneven = np.frombuffer(
-            device.handle.queue.read_buffer(notes, 0, 4 * HEAD), np.uint32
-        )
+        head = np.frombuffer(device.handle.queue.read_buffer(notes, 0, 4 * HEAD), np.uint32)
+        seen = _told(head.tolist(), shader, watched)
         if seen:
-            name, index = next(
-                (one.name, int(element) - one.first)
-                for one in reversed(watched.memory)
-                if one.first <= element
-            )
-            file, number = shader.origins[int(line) - 1]
-            return (
-                f"{file}:{number}: a race: {name}[{index}] is used by two invocations with no barrier "
-                "between, and one of them writes it"
-            )
-        if uneven:
-            raise Unwatchable(
-                "a barrier that not all invocations of a workgroup come to, or too many barriers"
-            )
+            return seen
+    return None
+
+
+def _fitting(
+    device: Device, variant: Variant, problem: Problem, roots: Sequence[Path]
+) -> tuple[Shader, Watched, int] | None:
+    """The shader for as many of the first rows as there is room for notes on, and the bytes of the notes;
+    None without workgroup memory.
+    """
+    rows = max(1, min(problem.rows, _ROWS, _ELEMENTS // problem.cols))
+    most = min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"])
+    while True:
+        shader = render_shader(variant, replace(problem, rows=rows), "native", device.traits, roots=roots)
+        watched = Watched(shader.text)
+        if not watched.memory:
+            return None
+        workgroups = max(shader.workgroup_count(step, rows) for step in shader.steps)
+        size = 4 * watched.words(len(shader.steps), workgroups)
+        if size <= most:
+            return shader, watched, size
+        if rows == 1:
+            raise Unwatchable(f"notes of {workgroups} workgroups take {size} bytes")
+        rows = max(1, rows // 2)
+
+
+def _told(head: Sequence[int], shader: Shader, watched: Watched) -> str | None:
+    """The race that the first words of the notes tell of."""
+    races, line, element, uneven = head
+    if races:
+        memory = next(one for one in reversed(watched.memory) if one.first <= element)
+        file, number = shader.origins[line - 1]
+        return (
+            f"{file}:{number}: a race: {memory.name}[{element - memory.first}] is used by two invocations "
+            "with no barrier between, and one of them writes it"
+        )
+    if uneven:
+        raise Unwatchable("a barrier that not all invocations of a workgroup come to, or too many barriers")
     return None
 
 
@@ -103,14 +115,9 @@ def _states(device: Device, plan: Plan, outputs: Outputs) -> Iterator[None]:
     """
     yield
     yield
-    found = [*of_outputs(outputs, 0), *of_scratch(plan)]
-    for one in found:
-        write(device, one.buffer, np.zeros(one.data_bytes, np.uint8))
+    remembered = [*of_outputs(outputs, 0), *of_scratch(plan)]
+    for buffer, data_bytes, _ in remembered:
+        write(device, buffer, np.zeros(data_bytes, np.uint8))
     yield
-    device.run_pass(spoiler_of(device).over(found).encode)
+    device.run_pass(spoiler_of(device).over(remembered).encode)
     yield
-
-
-def _most_workgroups(device: Device, shader: Shader) -> int:
-    """Workgroups of the pass that has most."""
-    return max(shader.workgroup_count(step, shader.problem.rows) for step in shader.steps)

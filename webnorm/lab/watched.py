@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from webnorm.kernels.tokens import Code, Unwatchable
 
@@ -33,6 +34,7 @@ _KNOWN = (
     ("workgroup_id", "vec3<u32>"),
     ("num_workgroups", "vec3<u32>"),
 )
+_FUNCTIONS = Path(__file__).with_name("watch.wgsl").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -269,67 +271,16 @@ class Watched:
 
 
 def _library(binding: int, passes: int, elements: int) -> str:
-    """The functions that note an access. Every element has the largest and the smallest number of the
-    invocations that wrote and read it, each under the number of barriers that the last of them had passed.
-
-    Barriers that not all come to order nothing: whoever has passed one finds that all have come to as many.
-    """
-    last = (1 << _PLACES) - 1
-    own = passes + _NOTES_OF_ELEMENT * elements
-    return f"""
-@group(0) @binding({binding}) var<storage, read_write> watch_notes: array<atomic<u32>>;
-var<private> watch_place: u32;
-var<private> watch_group: u32;
-var<private> watch_barriers: u32;
-var<private> watch_passed: u32;
-var<private> watch_pass: u32;
-var<private> watch_size: u32;
-
-fn watch_barrier() {{
-    let at = {HEAD}u + watch_group * {own}u + watch_pass;
-    atomicAdd(&watch_notes[at], 1u);
-    storageBarrier();
-    workgroupBarrier();
-    watch_barriers += 1u;
-    watch_passed += watch_size;
-    let too_many = (watch_barriers & {(1 << _BARRIERS) - 1}u) == 0u;
-    if (too_many || atomicLoad(&watch_notes[at]) < watch_passed) {{ atomicStore(&watch_notes[3], 1u); }}
-}}
-
-fn watch_leave(at: u32) {{
-    atomicMax(&watch_notes[at], watch_barriers << {_PLACES}u | watch_place);
-    atomicMax(&watch_notes[at + 1u], watch_barriers << {_PLACES}u | ({last}u - watch_place));
-}}
-
-fn watch_others(at: u32) -> bool {{
-    let largest = atomicLoad(&watch_notes[at]);
-    let smallest = atomicLoad(&watch_notes[at + 1u]);
-    return largest >> {_PLACES}u == watch_barriers && (largest & {last}u) != watch_place
-        || smallest >> {_PLACES}u == watch_barriers && {last}u - (smallest & {last}u) != watch_place;
-}}
-
-fn watch_tell(element: u32, line: u32) {{
-    atomicAdd(&watch_notes[0], 1u);
-    atomicStore(&watch_notes[1], line);
-    atomicStore(&watch_notes[2], element);
-}}
-
-fn watch_notes_of(element: u32) -> u32 {{
-    return {HEAD + passes}u + watch_group * {own}u + {_NOTES_OF_ELEMENT}u * element;
-}}
-
-fn watch_read(first: u32, last: u32, index: u32, line: u32) -> u32 {{
-    let element = first + min(index, last);
-    let at = watch_notes_of(element);
-    watch_leave(at + 2u);
-    if (watch_others(at)) {{ watch_tell(element, line); }}
-    return index;
-}}
-
-fn watch_write(first: u32, last: u32, index: u32, line: u32) {{
-    let element = first + min(index, last);
-    let at = watch_notes_of(element);
-    watch_leave(at);
-    if (watch_others(at) || watch_others(at + 2u)) {{ watch_tell(element, line); }}
-}}
-"""
+    """The functions that note an access, and the numbers that they go by."""
+    numbers = {
+        "head": HEAD,
+        "passes": passes,
+        "of_element": _NOTES_OF_ELEMENT,
+        "of_workgroup": passes + _NOTES_OF_ELEMENT * elements,
+        "places": _PLACES,
+        "last_place": (1 << _PLACES) - 1,
+        "last_barrier": (1 << _BARRIERS) - 1,
+    }
+    declared = "".join(f"const {_PREFIX}{name} = {number}u;\n" for name, number in numbers.items())
+    notes = f"var<storage, read_write> {_PREFIX}notes: array<atomic<u32>>;"
+    return f"\n@group(0) @binding({binding}) {notes}\n{declared}{_FUNCTIONS}"
