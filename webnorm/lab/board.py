@@ -23,7 +23,7 @@ from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy, assess
 from webnorm.lab.results import Calls
 from webnorm.lab.sameness import Sameness
-from webnorm.lab.spoil import Remembered, Spoil, Spoiler, of_outputs, of_scratch, spoiler_of
+from webnorm.lab.spoil import Spoil, Spoiler, of_outputs, of_scratch, spoiler_of
 from webnorm.norms.case import Narrow
 from webnorm.norms.ops import OPS, plain
 from webnorm.norms.parts import in_parts
@@ -244,11 +244,11 @@ class Board:
         variant = plan.shader.variant
         op = variant.kernel.op.name
         if op not in self._spoils:
-            found = self.outputs(variant)
+            written = self.outputs(variant)
             self._spoils[op] = tuple(
-                self._spoiler.over(of_outputs(found, at), memory=False) for at in range(self.sets)
+                self._spoiler.over(of_outputs(written, at), memory=False) for at in range(self.sets)
             )
-        outputs, own = self._spoils[op], self._spoiler.over(self._own(plan))
+        outputs, own = self._spoils[op], self._spoiler.over(of_scratch(plan, self._shared))
 
         def of(dispatches: range) -> Spoil:
             return Spoil.of([*(outputs[index % self.sets] for index in dispatches[: self.sets]), own])
@@ -257,11 +257,7 @@ class Board:
 
     def spoil_scratch(self, plan: Plan) -> Spoil:
         """What changes scratch alone, which is little beside a dispatch."""
-        return self._spoiler.over(self._own(plan), memory=False)
-
-    def _own(self, plan: Plan) -> list[Remembered]:
-        """What no other plan writes, and what calls share that wait for each other."""
-        return [*of_scratch(plan), *(Remembered(buffer, buffer.size, "float32") for buffer in self._shared)]
+        return self._spoiler.over(of_scratch(plan, self._shared), memory=False)
 
     @property
     def _spoiler(self) -> Spoiler:

@@ -76,9 +76,9 @@ def of_outputs(outputs: Outputs, at: int) -> list[Remembered]:
     ]
 
 
-def of_scratch(plan: Plan) -> list[Remembered]:
-    """A plan's scratch."""
-    return [Remembered(buffer, buffer.size, "float32") for buffer in plan.scratch.values()]
+def of_scratch(plan: Plan, shared: Iterable[Any] = ()) -> list[Remembered]:
+    """What no other plan writes: its scratch, and the buffers that its dispatches have in common."""
+    return [Remembered(buffer, buffer.size, "float32") for buffer in (*plan.scratch.values(), *shared)]
 
 
 class Spoiler:
