@@ -43,7 +43,7 @@ from webnorm.gpu.device import AdapterInfo, Device, adapters, find_adapter, open
 from webnorm.kernels.library import discover
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
-from webnorm.lab import bench, lab
+from webnorm.lab import bench, jobs
 from webnorm.lab.origin import origin_of
 from webnorm.lab.result_files import read, to_json
 from webnorm.lab.results import Calls, Report, Result
@@ -160,7 +160,7 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
         for library in (() if alone else libraries(task, board.arrays, sets, traits.software))
         for contender in library.contenders
     ]
-    specs = [lab.VariantSpec.of(variant) for variant in own]
+    specs = [jobs.VariantSpec.of(variant) for variant in own]
     rule = timing.Rule(least=rounds, most=rounds, budget_s=600)
     results: dict[int, Result] = {}
     # What is recorded as webnorm's choice, and what it is held against, is checked on all rows.
@@ -171,8 +171,8 @@ def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> lis
             if rival.sampler is not None:
                 rival.samples.append(rival.sampler.sample())
 
-    for event in lab.time_side_by_side(board, specs, rule, board.block, whole, sample_rivals):
-        if isinstance(event, lab.Found):
+    for event in jobs.time_side_by_side(board, specs, rule, board.block, whole, sample_rivals):
+        if isinstance(event, jobs.Found):
             results[event.index] = event.result
     at = own.index(auto.variant)
     results[at] = replace(results[at], auto=auto.source)

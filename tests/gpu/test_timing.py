@@ -22,7 +22,7 @@ from webnorm.gpu.stopwatch import Dispatches, Stopwatch
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
-from webnorm.lab import lab
+from webnorm.lab import jobs
 from webnorm.lab.bench import against_copy, sets_for
 from webnorm.lab.board import Board
 from webnorm.lab.proof import SUSPICIOUS_PERCENT, Running
@@ -121,10 +121,10 @@ def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> Non
     assert not plain.timestamps
     problem = Problem(rows=64, cols=256)
     variant = default_variant(kernel_named("two_pass"), problem, plain.traits)
-    job = lab.TimingJob(
-        problem, (lab.VariantSpec.of(variant),), (), sets=2, rule=timing.Rule(least=2, most=2)
+    job = jobs.TimingJob(
+        problem, (jobs.VariantSpec.of(variant),), (), sets=2, rule=timing.Rule(least=2, most=2)
     )
-    (found,) = [event for event in lab.time_variants(plain, job) if isinstance(event, lab.Found)]
+    (found,) = [event for event in jobs.time_variants(plain, job) if isinstance(event, jobs.Found)]
     assert found.result.timing_method == "wall clock"
     assert found.result.median_ns and found.result.median_ns > 0
     assert found.result.cache == "warm" and (found.result.dispatches_per_sample or 0) >= 1
@@ -146,10 +146,10 @@ def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pyt
         return honest(self, Plan(device, shader, x, y, compile_shader(device, shader)), dispatches)
 
     monkeypatch.setattr(Stopwatch, "submit", dishonest)
-    job = lab.TimingJob(
-        problem, (lab.VariantSpec.of(variant),), (), sets=1, rule=timing.Rule(least=1, most=1)
+    job = jobs.TimingJob(
+        problem, (jobs.VariantSpec.of(variant),), (), sets=1, rule=timing.Rule(least=1, most=1)
     )
-    (found,) = [event for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+    (found,) = [event for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
     assert found.result.status == "fail" and found.result.deterministic is False
     assert found.result.median_ns is None
 
@@ -356,10 +356,10 @@ def test_calls_one_by_one_are_as_right(device: Device) -> None:
     """The buffer that they share is bound behind the shader's own."""
     problem = Problem(rows=8, cols=64)
     variant = default_variant(kernel_named("registers", "layer_norm_backward"), problem, device.traits)
-    spec = lab.VariantSpec.of(variant)
+    spec = jobs.VariantSpec.of(variant)
     for calls in ("one by one", "at once"):
-        job = lab.TimingJob(problem, (spec,), (), 3, timing.Rule(least=2, most=2, settle_s=0), calls)
-        (found,) = [event for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+        job = jobs.TimingJob(problem, (spec,), (), 3, timing.Rule(least=2, most=2, settle_s=0), calls)
+        (found,) = [event for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
         assert (found.result.status, found.result.calls) == ("pass", calls)
 
 
@@ -393,7 +393,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
     """A device that becomes faster in the middle of a run: it had not come to rest."""
     problem = Problem(rows=8, cols=64)
     specs = tuple(
-        lab.VariantSpec.of(default_variant(kernel_named(name, op), plain(problem), device.traits))
+        jobs.VariantSpec.of(default_variant(kernel_named(name, op), plain(problem), device.traits))
         for name, op in (("copy", "copy"), ("naive", "layer_norm"))
     )
     taken = itertools.count()
@@ -403,10 +403,10 @@ def test_figures_beside_copies_that_drifted_are_flagged(
         return lambda: took
 
     monkeypatch.setattr(Stopwatch, "submit", moving)
-    monkeypatch.setattr(lab, "proved", lambda board, stopwatch, pace, one, *usual: one.result)
-    monkeypatch.setattr(lab, "usual_extra", lambda *_: 0.0)
-    job = lab.TimingJob(problem, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
-    found = [event.result for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+    monkeypatch.setattr(jobs, "proved", lambda board, stopwatch, pace, one, *usual: one.result)
+    monkeypatch.setattr(jobs, "usual_extra", lambda *_: 0.0)
+    job = jobs.TimingJob(problem, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
+    found = [event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
     assert [("drifting" in one.flags) for one in found] == [flagged] * 2
     (shown,) = drift_remarks(found)
     assert shown.startswith(f"copy at the end of the run: {100 * (after / 1e5 - 1):+.1f} % ")
@@ -439,10 +439,10 @@ def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
         return found
 
     monkeypatch.setattr(Stopwatch, "submit", sampled)
-    monkeypatch.setattr(lab, "usual_extra", lambda *_: 0.0)
+    monkeypatch.setattr(jobs, "usual_extra", lambda *_: 0.0)
     for kind in seen:
-        monkeypatch.setattr(lab, kind, proof(kind))
-    specs = tuple(map(lab.VariantSpec.of, [*copies, naive]))
-    job = lab.TimingJob(problem, specs, (), 1, timing.Rule(least=3, most=3, settle_s=0))
-    assert sum(isinstance(event, lab.Found) for event in lab.time_variants(device, job)) == len(specs)
+        monkeypatch.setattr(jobs, kind, proof(kind))
+    specs = tuple(map(jobs.VariantSpec.of, [*copies, naive]))
+    job = jobs.TimingJob(problem, specs, (), 1, timing.Rule(least=3, most=3, settle_s=0))
+    assert sum(isinstance(event, jobs.Found) for event in jobs.time_variants(device, job)) == len(specs)
     assert seen == {"proved": proofs, "ends": rest}

@@ -22,7 +22,7 @@ from webnorm.gpu.stopwatch import SAMPLE_NS, WARM_UP_RUNS, Stopwatch
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.sources import wgsl_root
-from webnorm.lab import check, lab, proof
+from webnorm.lab import check, jobs, proof
 from webnorm.lab.board import Board
 from webnorm.lab.results import Result
 from webnorm.lab.trial import blank_result
@@ -46,15 +46,15 @@ class Here:
 
 
 def timed(device: Device, paths: list[Path], problem: Problem, sets: int, calls: str) -> dict[str, Result]:
-    specs = tuple(lab.VariantSpec.of(default_variant(load(path), problem, device.traits)) for path in paths)
+    specs = tuple(jobs.VariantSpec.of(default_variant(load(path), problem, device.traits)) for path in paths)
     rule = timing.Rule(least=5, most=10, settle_s=0.05)
-    job = lab.TimingJob(problem, specs, (), sets, rule, calls)  # type: ignore[arg-type]
-    found = [event.result for event in lab.time_variants(device, job) if isinstance(event, lab.Found)]
+    job = jobs.TimingJob(problem, specs, (), sets, rule, calls)  # type: ignore[arg-type]
+    found = [event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
     return {result.kernel: result for result in found}
 
 
 def checked(device: Device, kernel: Kernel, cases: tuple[Case, ...], whole: bool = False) -> list[Result]:
-    request = check.Request((kernel,), cases, whole=whole)
+    request = check.CheckRequest((kernel,), cases, whole=whole)
     return list(check.run(request, Here(device), device.traits))  # type: ignore[arg-type]
 
 
@@ -193,16 +193,16 @@ def test_a_kernel_that_ends_the_process_is_left_alone_after_a_while() -> None:
     asked = []
 
     class Ending:
-        def stream(self, task: Any, job: lab.CheckJob) -> Iterator[Any]:
+        def stream(self, task: Any, job: jobs.CheckJob) -> Iterator[Any]:
             for index, spec in enumerate(job.variants):
-                yield lab.Began(index)
+                yield jobs.Began(index)
                 if "naive" in str(spec.path):
                     asked.append(job.case)
                     raise WorkerDied("no sign of life")
-                yield lab.Found(index, blank_result(spec.variant(), job.problem, job.case))
+                yield jobs.Found(index, blank_result(spec.variant(), job.problem, job.case))
 
     kernels = (kernel_named("naive"), kernel_named("two_pass"))
-    request = check.Request(kernels, CASES[:9])
+    request = check.CheckRequest(kernels, CASES[:9])
     found = list(check.run(request, Ending(), SOFTWARE))  # type: ignore[arg-type]
     assert len(asked) == 3
     assert [sum(one.kernel == kernel.name for one in found) for kernel in kernels] == [9, 9]

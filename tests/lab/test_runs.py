@@ -152,7 +152,7 @@ def test_each_run_has_a_process_and_passes_over_all_problems(monkeypatch: pytest
         yield [result([float(worker.processes)] * 4, problem=task.problem)]
 
     monkeypatch.setattr(bench, "_run_task", measured)
-    request = bench.Request(tasks, (), (), timing.QUICK, runs=3)
+    request = bench.BenchRequest(tasks, (), (), timing.QUICK, runs=3)
     events = list(bench.run(request, worker, CPU))  # type: ignore[arg-type]
     progress = [(event.task.problem.rows, event.run) for event in events if isinstance(event, bench.Progress)]
     assert progress == [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3)]

@@ -24,7 +24,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant, all_variants
-from webnorm.lab import lab, search, tune
+from webnorm.lab import jobs, search, tune
 from webnorm.lab.results import Result
 from webnorm.lab.worker import Worker
 from webnorm.norms.ops import OPS
@@ -175,7 +175,7 @@ def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.Monkey
         return load(path, op)
 
     monkeypatch.setattr(search, "load", counted)
-    specs = tuple(lab.VariantSpec.of(variant) for variant in variants)
+    specs = tuple(jobs.VariantSpec.of(variant) for variant in variants)
     found = list(search.search_variants(device, search.SearchJob(task.problem, specs, (), 1, 0.01)))
     assert isinstance(found[-1], search.Finalists) and len(variants) > 1
     assert len(read) == 1
@@ -275,7 +275,7 @@ def test_wrong_and_deadly_kernels_are_dropped_with_a_word(tmp_path: Path, device
     kernels = discover([broken.write(tmp_path, "wrong", "unparsable", deadly)])
     (task,) = tasks("layer_norm", [(16, 48)])
     with Worker(time_limit_s=60) as worker:
-        request = tune.Request((task,), tuple(kernels), 2.0, (tmp_path,))
+        request = tune.TuneRequest((task,), tuple(kernels), 2.0, (tmp_path,))
         events = list(tune.run(request, worker, device.traits))
     tuned = events[-1]
     assert isinstance(tuned, tune.Tuned) and tuned.choice is not None

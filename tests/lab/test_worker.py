@@ -43,7 +43,7 @@ def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Devi
     kernels = tuple(select(known, name) for name in ("naive", *broken.REPLACED))
     case = next(case for case in CASES if case.name == "rows-1")
     with Worker(time_limit_s=60.0) as worker:
-        results = list(check.run(check.Request(kernels, (case,), roots=(root,)), worker, device.traits))
+        results = list(check.run(check.CheckRequest(kernels, (case,), roots=(root,)), worker, device.traits))
     found = {result.kernel: result for result in results}
     assert found["naive"].status == "pass" and found["naive"].deterministic
     assert found["wrong"].status == "fail" and "expected" in (found["wrong"].reason or "")
@@ -63,7 +63,7 @@ def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> N
     found = discover([root])
     kernels = tuple(select(found, name) for name in (deadly, "wrong", "naive"))
     copies = (select(found, "copy"),)
-    request = bench.Request(tasks("layer_norm", ((8, 32),)), kernels, copies, RULE, (root,))
+    request = bench.BenchRequest(tasks("layer_norm", ((8, 32),)), kernels, copies, RULE, (root,))
     results: dict[str, Result] = {}
     with Worker(time_limit_s=20.0) as worker:
         for event in bench.run(request, worker, device.traits):
@@ -230,7 +230,7 @@ def test_who_leaves_off_meets_no_old_events(shared: Worker) -> None:
 
 SCRIPT = """
 import sys
-from webnorm.lab import lab
+from webnorm.lab import jobs
 from webnorm.lab.worker import Worker
 
 def own(device, job):
@@ -238,7 +238,7 @@ def own(device, job):
 
 def run():
     with Worker() as worker:
-        task, job = (lab.describe, None) if "lab" in sys.argv else (own, 5)
+        task, job = (jobs.describe, None) if "lab" in sys.argv else (own, 5)
         print(len(list(worker.stream(task, job))))
 
 {guard}

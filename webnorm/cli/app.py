@@ -665,7 +665,7 @@ def _show_cost(
 ) -> None:
     from webnorm.cli import overview
     from webnorm.lab.cost import CostJob, count_costs
-    from webnorm.lab.lab import VariantSpec
+    from webnorm.lab.jobs import VariantSpec
     from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 
     job = CostJob(tuple((shader.problem, VariantSpec.of(shader.variant)) for shader in shaders), tuple(roots))
@@ -755,7 +755,7 @@ def check(
     chosen_cases = tuple(by_name[name] for name in case) if case else corpus
     if input is not None:
         chosen_cases = (checking.own_case(input),)
-    request = checking.Request(
+    request = checking.CheckRequest(
         tuple(kernels),
         chosen_cases,
         checking.dtypes_named(dtype) if input is None else (chosen_cases[0].given or "",),
@@ -972,7 +972,7 @@ def bench_command(
             update(None, None)
             console.print(overview.device_line(description))
             tasks = asked(traits, quick)
-            request = bench.Request(
+            request = bench.BenchRequest(
                 tasks,
                 tuple(kernels),
                 tuple(copies),
@@ -1153,7 +1153,7 @@ def tune_command(
     if not left:
         return
     tuning.prepare(path)
-    request = tune.Request(left, tuple(discover()), budget or (6.0 if quick else 20.0))
+    request = tune.TuneRequest(left, tuple(discover()), budget or (6.0 if quick else 20.0))
     number = 0
     interrupted = False
     unsaved: list[tuning.Choice] = []
@@ -1168,7 +1168,7 @@ def tune_command(
             update(None, None)
             console.print(overview.device_line(description))
             for event in tune.run(request, worker, traits):
-                if isinstance(event, tune.Progress):
+                if not isinstance(event, tune.Tuned):
                     update(f"{number + 1} of {len(left)}: {event.task}: {event.doing}", number / len(left))
                     continue
                 number += 1

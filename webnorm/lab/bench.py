@@ -20,7 +20,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import Broken
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
-from webnorm.lab import lab, runs
+from webnorm.lab import jobs, runs
 from webnorm.lab.board import LARGEST_CACHE
 from webnorm.lab.proof import SUSPICIOUS_PERCENT
 from webnorm.lab.ranking import best
@@ -39,7 +39,7 @@ MOST_SETS = 1024
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchRequest:
     """What to run: each task's problem with the kernels of its op.
 
     `chosen` picks values of tune axes, `every` takes all admitted constants. What auto chooses from `ladder`
@@ -64,7 +64,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a benchmark stands: the task, what is being done to which variant or how many rounds are done,
+    """Where a run stands: the task, what is being done to which variant or how many rounds are done,
     and the number of the run.
     """
 
@@ -91,7 +91,7 @@ def copies_of(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> li
 
 
 def variants(
-    request: Request, task: Task, traits: Traits, chosen: auto.Chosen | None
+    request: BenchRequest, task: Task, traits: Traits, chosen: auto.Chosen | None
 ) -> tuple[list[Variant], list[Broken]]:
     """The variants that a task is run with: the copies, the kernels asked for, and what auto chose; and the
     kernels of its op that are broken.
@@ -104,7 +104,7 @@ def variants(
     return found, [*broken, *(one for one in request.broken if one.op is task.op)]
 
 
-def auto_choice(request: Request, task: Task, traits: Traits) -> auto.Chosen | None:
+def auto_choice(request: BenchRequest, task: Task, traits: Traits) -> auto.Chosen | None:
     """What auto chooses for a task; None for a copy, and where nothing can run it but kernels are named."""
     if task.op.exact or not request.ladder:
         return None
@@ -116,7 +116,7 @@ def auto_choice(request: Request, task: Task, traits: Traits) -> auto.Chosen | N
         return None
 
 
-def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
+def run(request: BenchRequest, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
     """Yield progress, and a problem's results as soon as they are whole; with several runs, what all runs so
     far have found, so that the last of a problem's lists is the one that counts.
 
@@ -137,7 +137,7 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress |
 
 
 def _run_task(
-    request: Request, task: Task, worker: Worker, traits: Traits
+    request: BenchRequest, task: Task, worker: Worker, traits: Traits
 ) -> Iterator[Progress | list[Result]]:
     """One task; a mistake in it is told of each of its kernels, and raised where there is no other task."""
     try:
@@ -153,7 +153,7 @@ def _run_task(
 
 
 def _run_sound_task(
-    request: Request, task: Task, worker: Worker, traits: Traits
+    request: BenchRequest, task: Task, worker: Worker, traits: Traits
 ) -> Iterator[Progress | list[Result]]:
     chosen = auto_choice(request, task, traits)
     asked, broken = variants(request, task, traits, chosen)
@@ -180,9 +180,9 @@ def measure(
     results: dict[int, Result] = {}
     while len(results) < len(asked):
         left = [index for index in range(len(asked)) if index not in results]
-        job = lab.TimingJob(
+        job = jobs.TimingJob(
             problem,
-            tuple(lab.VariantSpec.of(asked[index]) for index in left),
+            tuple(jobs.VariantSpec.of(asked[index]) for index in left),
             roots,
             sets_for(task.op, problem, traits),
             rule,
@@ -191,15 +191,15 @@ def measure(
         at = left[0]
         rounds = 0
         try:
-            for event in worker.stream(lab.time_variants, job):
+            for event in worker.stream(jobs.time_variants, job):
                 match event:
-                    case lab.Began(index):
+                    case jobs.Began(index):
                         at = left[index]
                         if not rounds:
                             yield Progress(task, f"checking {asked[at]}")
                     case timing.Round(rounds):
                         yield Progress(task, f"timing, round {rounds}")
-                    case lab.Found(index, result):
+                    case jobs.Found(index, result):
                         results[left[index]] = declared(result, asked[left[index]].kernel)
         except (WorkerDied, TaskFailed) as failure:
             # The others are tried again without the culprit.
@@ -281,5 +281,5 @@ def ran(results: Sequence[Result]) -> bool:
 
 def device_of(worker: Worker) -> tuple[dict[str, Any], Traits]:
     """The description and the traits of the worker's device."""
-    ((description, traits),) = worker.stream(lab.describe, None)
+    ((description, traits),) = worker.stream(jobs.describe, None)
     return description, traits

@@ -16,7 +16,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import Broken
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
-from webnorm.lab import lab
+from webnorm.lab import jobs
 from webnorm.lab.npy import read_rows
 from webnorm.lab.results import Result
 from webnorm.lab.trial import blank_result, declared, unreadable
@@ -46,7 +46,7 @@ def dtypes_named(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Request:
+class CheckRequest:
     """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'.
 
     What auto chooses from `ladder` and `tunings` is checked too; an empty ladder leaves it out. The cases are
@@ -115,7 +115,7 @@ def own_case(path: Path) -> Case:
     )
 
 
-def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
+def run(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Result]:
     """Yield a result for each kernel, constants and case; behind them one for each kernel that has refused
     most of a whole corpus.
     """
@@ -144,7 +144,7 @@ def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Result]:
 
 
 def _given(
-    request: Request, op: Op, problem: Problem, variants: list[Variant], traits: Traits
+    request: CheckRequest, op: Op, problem: Problem, variants: list[Variant], traits: Traits
 ) -> Iterator[tuple[Problem, list[Variant]]]:
     """The problem with the variants it is checked with; those that refuse a gradient without saved statistics
     get it with them.
@@ -174,7 +174,7 @@ def _mostly_refused(kernel: Kernel, taken: int, refused: int) -> Result:
 
 
 def _check(
-    request: Request,
+    request: CheckRequest,
     case: Case,
     problem: Problem,
     op: Op,
@@ -194,16 +194,16 @@ def _check(
     next_index = 0
     while next_index < len(variants):
         left = variants[next_index:]
-        specs = tuple(lab.VariantSpec.of(variant) for variant in left)
+        specs = tuple(jobs.VariantSpec.of(variant) for variant in left)
         watch = case.name in WATCHED or not request.whole
-        job = lab.CheckJob(case.name, problem, arrays, specs, request.roots, case.narrow, watch)
+        job = jobs.CheckJob(case.name, problem, arrays, specs, request.roots, case.narrow, watch)
         first, at = next_index, next_index
         try:
-            for event in worker.stream(lab.check_variants, job):
+            for event in worker.stream(jobs.check_variants, job):
                 match event:
-                    case lab.Began(index):
+                    case jobs.Began(index):
                         at = first + index
-                    case lab.Found(index, result):
+                    case jobs.Found(index, result):
                         next_index = first + index + 1
                         yield judged(result, left[index].kernel, case), left[index].kernel
         except (WorkerDied, TaskFailed) as failure:

@@ -15,7 +15,7 @@ from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.plan import Plan
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.variants import Variant
-from webnorm.lab.lab import VariantSpec
+from webnorm.lab.jobs import VariantSpec
 from webnorm.norms.ops import make_inputs, plain
 from webnorm.norms.problem import Problem
 

@@ -1,8 +1,8 @@
-"""What the worker process does with variants: hold them against float64, time them side by side."""
+"""What the worker process is asked for: to hold variants against float64, to time them side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,9 +57,6 @@ class Found:
     result: Result
 
 
-# --- tasks: what the parent process asks for -------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TimingJob:
     """Variants to try and time side by side on one problem. `sets` > 1 keeps a cache from helping."""
@@ -95,26 +92,9 @@ def time_side_by_side(
     float64 on the board itself, before and after; the others on the sieve. `between` is called after each
     round, for what is sampled beside the variants.
     """
-    right: list[tuple[int, Result, Plan, Golden | None]] = []
-    for index, spec in enumerate(variants):
-        yield Began(index)
-        golden: Golden | None
-        try:
-            variant = spec.variant()
-        except Exception as error:
-            yield Found(index, _unreadable(spec, board.problem, error))
-            continue
-        if sieve is None or index in whole:
-            result, plan, golden = try_variant(board, variant, watch=sieve is None)
-        else:
-            result, plan, golden = *_sieved(board, variant, sieve), None
-        if plan is None:
-            yield Found(index, result)
-        else:
-            right.append((index, result, plan, golden))
+    right = yield from _right_ones(board, variants, sieve, whole)
     if not right:
         return
-
     stopwatch = Stopwatch(board.device)
     copying, pace = yardstick(board, stopwatch, rule.settle_s)
     running = []
@@ -126,11 +106,46 @@ def time_side_by_side(
     samplers, samples = [one.sampler for one in running], [one.samples for one in running]
     for event in timing.take_turns(samplers, samples, rule, pace, between):
         yield Began(running[event.index].index) if isinstance(event, timing.Turn) else event
+    yield from _verdicts(board, stopwatch, pace, copying, running)
 
-    # What the copies went through, everything did.
+
+def _right_ones(
+    board: Board, variants: Sequence[VariantSpec], sieve: Board | None, whole: Collection[int]
+) -> Generator[Began | Found, None, list[tuple[int, Result, Plan, Golden | None]]]:
+    """Try each variant, on the board or on the sieve; of those that are right number, result and plan, and
+    the bits of their outputs where no sieve vouches for them.
+    """
+    right: list[tuple[int, Result, Plan, Golden | None]] = []
+    for index, spec in enumerate(variants):
+        yield Began(index)
+        plan: Plan | None
+        golden: Golden | None
+        variant = _read(spec, board.problem)
+        if isinstance(variant, Result):
+            result, plan, golden = variant, None, None
+        elif sieve is None or index in whole:
+            result, plan, golden = try_variant(board, variant, watch=sieve is None)
+        else:
+            result, plan, golden = *_sieved(board, variant, sieve), None
+        if plan is None:
+            yield Found(index, result)
+        else:
+            right.append((index, result, plan, golden))
+    return right
+
+
+def _verdicts(
+    board: Board,
+    stopwatch: Stopwatch,
+    pace: timing.Pace,
+    copying: tuple[Plan, int],
+    running: Sequence[Running],
+) -> Iterator[Began | Found]:
+    """Hold those that have their samples against what shows that they did the work, copies first."""
     others = [one for one in running if not one.result.roofline]
     copies = [one for one in running if one.result.roofline]
     copies.sort(key=lambda one: timing.statistics(one.samples).median)
+    # What the copies went through, everything did.
     drifted = bool(copies) and timing.drifting(copies[0].samples)
     usual_ns = usual_extra(board, stopwatch, pace, *copying)
     too_fast = faster_than_copying(board, stopwatch, running)
@@ -152,9 +167,12 @@ def time_side_by_side(
         yield Found(one.index, result)
 
 
-def _unreadable(spec: VariantSpec, problem: Problem, error: Exception) -> Result:
-    """The result of a kernel whose file could be read before, and no longer can."""
-    return unreadable(Broken(OPS[spec.op], spec.path.stem, spec.path, told(error)), problem)
+def _read(spec: VariantSpec, problem: Problem) -> Variant | Result:
+    """The variant; or the result of one whose kernel could be read before, and no longer can."""
+    try:
+        return spec.variant()
+    except Exception as error:
+        return unreadable(Broken(OPS[spec.op], spec.path.stem, spec.path, told(error)), problem)
 
 
 def _sieved(board: Board, variant: Variant, sieve: Board) -> tuple[Result, Plan | None]:
@@ -206,12 +224,11 @@ def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
     board = Board(device, job.problem, job.arrays, job.roots, narrow=job.narrow)
     for index, spec in enumerate(job.variants):
         yield Began(index)
-        try:
-            variant = spec.variant()
-        except Exception as error:
-            yield Found(index, _unreadable(spec, job.problem, error))
-            continue
-        yield Found(index, try_variant(board, variant, job.case, job.watch)[0])
+        variant = _read(spec, job.problem)
+        if isinstance(variant, Variant):
+            yield Found(index, try_variant(board, variant, job.case, job.watch)[0])
+        else:
+            yield Found(index, variant)
 
 
 def describe(device: Device, job: None) -> Iterator[Any]:

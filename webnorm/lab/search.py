@@ -24,7 +24,7 @@ from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.header import load
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.variants import Variant
-from webnorm.lab import lab
+from webnorm.lab import jobs
 from webnorm.lab.board import Board
 from webnorm.lab.proof import yardstick
 from webnorm.lab.trial import try_variant
@@ -74,7 +74,7 @@ class Finalists:
     tried: int
 
 
-Event = lab.Began | Tried | Racing | Dropped | Finalists
+Event = jobs.Began | Tried | Racing | Dropped | Finalists
 
 
 class Trials(Protocol):
@@ -155,7 +155,7 @@ class _Search:
     def attempt(self, index: int, check: bool = False) -> Iterator[Event]:
         """Time a candidate for the first time, unless one that was tried runs the same text."""
         self.untried.remove(index)
-        yield lab.Began(index)
+        yield jobs.Began(index)
         try:
             fingerprint = self.trials.fingerprint(index)
             if fingerprint in self.seen:
@@ -202,7 +202,7 @@ class _Search:
             leader = self.ranking()[0]
             if leader in self.right:
                 break
-            yield lab.Began(leader)
+            yield jobs.Began(leader)
             reason = self.trials.fault(leader)
             if reason is None:
                 self.right.add(leader)
@@ -220,7 +220,7 @@ class _Search:
     def round(self) -> Iterator[Event]:
         """One more sample of everything in the race, in turn."""
         for index in [i for i in self.ratios if i != self.reference]:
-            yield lab.Began(index)
+            yield jobs.Began(index)
             try:
                 self.ratios[index].append(self.pair(index))
             except WebnormError as error:
@@ -243,7 +243,7 @@ class SearchJob:
     """The candidates for one problem, the one to set others against first; `sets` is as for a TimingJob."""
 
     problem: Problem
-    candidates: tuple[lab.VariantSpec, ...]
+    candidates: tuple[jobs.VariantSpec, ...]
     roots: tuple[Path, ...]
     sets: int
     budget_s: float
@@ -257,8 +257,8 @@ def search_variants(device: Device, job: SearchJob) -> Iterator[Any]:
     op = OPS[job.candidates[0].op]
     check_memory(job.problem, op, device, job.sets)
     check_reference(job.problem)
-    bench = Board(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
-    yield from explore(candidates, _OnDevice(bench, candidates), _Budget(job.budget_s))
+    board = Board(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
+    yield from explore(candidates, _OnDevice(board, candidates), _Budget(job.budget_s))
 
 
 class _Budget:
@@ -276,18 +276,18 @@ class _Budget:
 
 
 class _OnDevice:
-    """Trials with a Bench's buffers."""
+    """Trials with a Board's buffers."""
 
-    def __init__(self, bench: Board, candidates: Sequence[Variant]) -> None:
-        self.bench, self.candidates = bench, candidates
-        self.stopwatch = Stopwatch(bench.device)
-        _, self.pace = yardstick(bench, self.stopwatch, timing.Rule().settle_s)
+    def __init__(self, board: Board, candidates: Sequence[Variant]) -> None:
+        self.board, self.candidates = board, candidates
+        self.stopwatch = Stopwatch(board.device)
+        _, self.pace = yardstick(board, self.stopwatch, timing.Rule().settle_s)
         self.samplers: dict[int, timing.Sampler] = {}
 
     def fingerprint(self, index: int) -> Hashable:
-        problem = self.bench.problem
+        problem = self.board.problem
         shader = render_shader(
-            self.candidates[index], problem, "native", self.bench.device.traits, roots=self.bench.roots
+            self.candidates[index], problem, "native", self.board.device.traits, roots=self.board.roots
         )
         counts = tuple(shader.workgroup_count(step, problem.rows) for step in shader.steps)
         records = tuple(
@@ -299,20 +299,20 @@ class _OnDevice:
         try:
             for index in indices:
                 if index not in self.samplers:
-                    plan = self.bench.prepare(self.candidates[index])
+                    plan = self.board.prepare(self.candidates[index])
                     self.pace.ready()
                     self.samplers[index], _ = self.stopwatch.sampler(plan)
                     self.pace.worked()
             self.pace.ready()
             readings = [self.samplers[index]() for index in indices]
-            found = [reading() for reading in readings]
+            times = [reading() for reading in readings]
             self.pace.worked()
-            return found
+            return times
         except wgpu.GPUError as error:
             raise WebnormError(f"wgpu refused to run it: {read_report(str(error))[1]}") from error
 
     def fault(self, index: int) -> str | None:
-        result, plan, _ = try_variant(self.bench, self.candidates[index])
+        result, plan, _ = try_variant(self.board, self.candidates[index])
         return None if plan is not None else result.reason or "it is wrong"
 
     def release(self, index: int) -> None:

@@ -15,7 +15,8 @@ from webnorm.kernels import expression
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant, runnable_variants
-from webnorm.lab import bench, lab, runs, search
+from webnorm.lab import bench, jobs, runs, search
+from webnorm.lab.bench import Progress
 from webnorm.lab.ranking import best
 from webnorm.lab.results import Result
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
@@ -38,7 +39,7 @@ MEASURING = 0.25
 
 
 @dataclass(frozen=True)
-class Request:
+class TuneRequest:
     """The tasks to tune, the kernels to choose from, and the seconds that each task may take, at most.
 
     Making the inputs, probing each kernel and checking what is left come on top.
@@ -48,14 +49,6 @@ class Request:
     kernels: tuple[Kernel, ...]
     budget_s: float
     roots: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands: the task and what is being done."""
-
-    task: Task
-    doing: str
 
 
 @dataclass(frozen=True)
@@ -137,13 +130,13 @@ def _rounds_mean(variant: Variant, task: Task, traits: Traits) -> bool:
     return bool(expression.evaluate(variant.kernel.accuracy.rounded_mean, names))
 
 
-def run(request: Request, worker: Worker, traits: Traits) -> Iterator[Progress | Tuned]:
+def run(request: TuneRequest, worker: Worker, traits: Traits) -> Iterator[Progress | Tuned]:
     """Yield progress, and what came of each task as soon as it is known."""
     for task in request.tasks:
         yield from _tune(request, task, worker, traits)
 
 
-def _tune(request: Request, task: Task, worker: Worker, traits: Traits) -> Iterator[Progress | Tuned]:
+def _tune(request: TuneRequest, task: Task, worker: Worker, traits: Traits) -> Iterator[Progress | Tuned]:
     rules = auto.choose(request.kernels, task.op, task.problem, traits).variant
     asked = candidates(request.kernels, task, traits, rules)
     dropped: dict[int, str] = {}
@@ -156,8 +149,8 @@ def _tune(request: Request, task: Task, worker: Worker, traits: Traits) -> Itera
     last = [asked[index] for index in (0, *(index for index in indices if index))]
     rule = replace(timing.Rule(), budget_s=request.budget_s * MEASURING)
     for measured in bench.measure(task, [*copies, *last], rule, request.roots, worker, traits):
-        if isinstance(measured, bench.Progress):
-            yield Progress(task, f"the best: {measured.doing}")
+        if isinstance(measured, Progress):
+            yield replace(measured, doing=f"the best: {measured.doing}")
             continue
         results = measured[len(copies) :]
         faults = [(asked[index], reason) for index, reason in dropped.items()]
@@ -170,7 +163,7 @@ def _tune(request: Request, task: Task, worker: Worker, traits: Traits) -> Itera
 
 
 def _search(
-    request: Request,
+    request: TuneRequest,
     task: Task,
     asked: Sequence[Variant],
     dropped: dict[int, str],
@@ -184,7 +177,7 @@ def _search(
     left = [index for index in range(len(asked)) if index not in dropped]
     job = search.SearchJob(
         task.problem,
-        tuple(lab.VariantSpec.of(asked[index]) for index in left),
+        tuple(jobs.VariantSpec.of(asked[index]) for index in left),
         request.roots,
         bench.sets_for(task.op, task.problem, traits),
         request.budget_s * (1 - MEASURING),
@@ -195,7 +188,7 @@ def _search(
     try:
         for event in worker.stream(search.search_variants, job):
             match event:
-                case lab.Began(index):
+                case jobs.Began(index):
                     at = left[index]
                 case search.Tried(done, more):
                     yield Progress(task, f"{done} variants tried, {more} left")
