@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from webnorm._version import __version__
 from webnorm.choice.tuning import Choice, Platform, Tuning
 from webnorm.lab.origin import Origin
 from webnorm.lab.results import Report, Result
@@ -63,7 +64,9 @@ ORIGIN = Origin(
 )
 
 
-PLATFORM = Platform(adapter="Some GPU (x/y)", backend="Vulkan", driver="1.2", wgpu="0.32.0")
+PLATFORM = Platform(
+    adapter="Some GPU (x/y)", backend="Vulkan", driver="1.2", wgpu="0.32.0", webnorm=__version__
+)
 TUNED_PROBLEM = Problem(rows=1000, cols=64)
 
 

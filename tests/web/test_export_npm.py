@@ -223,7 +223,7 @@ def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export)
     wide = {one.name for one in bundle.carried if CLASSES[one.adapter_class].max_invocations > 256}
     for texts in ({one.name: one.text for one in bundle.carried}, bundle.texts):
         assert not [name for name, text in texts.items() if "diagnostic(" in text]
-        package = Package(Path(), bundle.manifest(), texts)
+        package = Package(Path(), bundle.manifest(), texts)  # type: ignore[arg-type]
         sources = [
             source if source.name in wide else replace(source, limits={})
             for source in verify._sources(package)

@@ -11,15 +11,17 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import NoneType
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from webnorm import files
+from msgspec import Meta, Struct
+
+from webnorm import files, forms
 from webnorm._version import __version__
-from webnorm.errors import WebnormError, shortened, unknown
+from webnorm.errors import WebnormError, unknown
 from webnorm.files import cache_folder
+from webnorm.forms import Name, Size
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.problem import DTYPES, Problem
 
@@ -27,29 +29,28 @@ SCHEMA = 1
 PACKAGED = Path(__file__).parent / "tunings"
 # Some thousands of choices; a call from Python reads it.
 _MOST_BYTES = 8 << 20
-_MOST_NAME = 1_000
-# Rows and columns that float64 does not count have no device.
-_MOST_SIZE = 1 << 53
 # What a choice for other rows is worth: within a factor of 2 there are as many rows per workgroup, give or
 # take one; and an x of this size keeps any device busy, so that more rows change nothing but the time.
 ROWS_FACTOR = 2.0
 LARGE_BYTES = 64 << 20
+_Ratio = Annotated[float, Meta(gt=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Platform:
     """What a tuning holds for: the device by its name and backend, and the software that drove it."""
 
-    adapter: str
-    backend: str
-    driver: str
-    wgpu: str
-    webnorm: str = __version__
+    adapter: Name
+    backend: Name
+    driver: Name
+    wgpu: Name
+    webnorm: Name
 
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> Platform:
         """The platform of an adapter's or a device's description."""
-        return cls(**{name: str(description[name]) for name in ("adapter", "backend", "driver", "wgpu")})
+        given = {name: str(description[name]) for name in ("adapter", "backend", "driver", "wgpu")}
+        return cls(**given, webnorm=__version__)
 
     @property
     def device(self) -> tuple[str, str]:
@@ -71,13 +72,13 @@ class Choice:
     where that was not timed), `tried` how many variants were timed.
     """
 
-    op: str
+    op: Name
     problem: Problem
-    kernel: str
+    kernel: Name
     constants: Mapping[str, int]
-    speedup: float | None
-    percent_of_copy: float | None
-    tried: int
+    speedup: _Ratio | None
+    percent_of_copy: _Ratio | None
+    tried: Size
 
     def serves(self, problem: Problem) -> bool:
         """Whether this is for such a problem: all but the rows is the same, and the rows are alike."""
@@ -243,15 +244,18 @@ def _today() -> str:
 # --- files
 
 
+class _Head(Struct):
+    schema: Literal[1]
+    platform: Platform
+    date: Name
+    choices: list[Any]
+
+
 def read(path: Path) -> Tuning:
     """The tuning in a file; raises WebnormError that says what is wrong with it and how to remove it."""
     try:
-        data = _object(files.read_json(path, _MOST_BYTES), "the file")
-        if data.get("schema") != SCHEMA:
-            raise ValueError(f"schema is {data.get('schema')!r}; expected {SCHEMA}")
-        described = _object(data.get("platform"), "platform")
-        platform = Platform(**{one.name: _value(described, one.name, str) for one in fields(Platform)})
-        return Tuning(platform=platform, date=_value(data, "date", str), choices=_choices(data, platform))
+        head = forms.read(files.read_json(path, _MOST_BYTES), _Head)
+        return Tuning(platform=head.platform, date=head.date, choices=_choices(head.choices, head.platform))
     except OSError as error:
         raise WebnormError(f"cannot read the tuning {path}: {error.strerror or error}") from error
     except (ValueError, WebnormError) as error:
@@ -315,72 +319,23 @@ def _removable(path: Path) -> bool:
     return isinstance(data, dict) and {"schema", "platform", "choices"} <= set(data)
 
 
-def _object(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is {_shown(value)}; expected an object")
-    return value
-
-
-def _value(data: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    if name not in data:
-        raise ValueError(f"{name} is missing; expected {kinds[0].__name__}")
-    value = data[name]
-    if type(value) not in kinds:
-        raise ValueError(f"{name} is {_shown(value)}; expected {kinds[0].__name__}")
-    if isinstance(value, str) and len(value) > _MOST_NAME:
-        raise ValueError(f"{name} has {len(value)} characters; expected {_MOST_NAME} at most")
-    return value
-
-
-def _shown(value: object) -> str:
-    return shortened(repr(value), 200)
-
-
-def _size(name: str, value: int) -> None:
-    if not 0 <= value <= _MOST_SIZE:
-        raise ValueError(f"{name} is {value}; expected 0 to 2^53")
-
-
-def _ratio(data: Mapping[str, Any], name: str) -> float | None:
-    value: float | None = _value(data, name, float, int, NoneType)
-    if value is not None and not 0 < value < math.inf:
-        raise ValueError(f"{name} is {value}; expected a finite number above 0")
-    return value
-
-
-def _choices(data: Mapping[str, Any], platform: Platform) -> tuple[Choice, ...]:
-    choices = data.get("choices")
+def _choices(entries: list[Any], platform: Platform) -> tuple[Choice, ...]:
     try:
-        if not isinstance(choices, list):
-            raise ValueError(f"choices is {_shown(choices)}; expected a list")
-        return tuple(_choice(_object(one, f"choices[{at}]")) for at, one in enumerate(choices))
-    except (ValueError, WebnormError):
+        return tuple(_choice(entry, f"choices[{index}]") for index, entry in enumerate(entries))
+    except WebnormError:
         # Another version may have other options: then this is stale, not broken.
         if platform.webnorm == __version__:
             raise
         return ()
 
 
-def _choice(data: Mapping[str, Any]) -> Choice:
-    given = _object(data.get("problem"), "problem")
-    try:
-        problem = Problem.from_json(given)
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"a problem is not understood: {shortened(str(error), 200)}") from error
-    for name, size in (("rows", problem.rows), ("cols", problem.cols)):
-        _size(name, size)
-    constants = _object(data.get("constants"), "constants")
-    op = _value(data, "op", str)
-    if op not in OPS:
-        raise unknown("op", op, OPS)
-    tried = _value(data, "tried", int)
-    _size("tried", tried)
-    return Choice(
-        op=op,
-        problem=problem,
-        kernel=_value(data, "kernel", str),
-        constants={name: _value(constants, name, int) for name in constants},
-        speedup=_ratio(data, "speedup"),
-        percent_of_copy=_ratio(data, "percent_of_copy"),
-        tried=tried,
-    )
+def _choice(entry: Any, place: str) -> Choice:
+    data = forms.read(entry, dict[str, Any], place)
+    if "problem" in data:
+        with forms.at(f"{place}.problem"):
+            data = {**data, "problem": Problem.from_json(data["problem"])}
+    choice = forms.read(data, Choice, place)
+    if choice.op not in OPS:
+        with forms.at(place):
+            raise unknown("op", choice.op, OPS)
+    return choice

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from webnorm.forms import Text
+
 SOURCE = Path(__file__).parents[2]
 
 
@@ -20,11 +22,11 @@ class Origin:
     is no git checkout.
     """
 
-    run: str
-    time: str
-    command: str
-    host: str
-    commit: str | None = None
+    run: Text
+    time: Text
+    command: Text
+    host: Text
+    commit: Text | None = None
 
 
 def origin_of(command: str) -> Origin:

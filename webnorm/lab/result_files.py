@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal
 
-from webnorm import files
+from msgspec import Struct
+
+from webnorm import files, forms
 from webnorm.errors import WebnormError, shortened
-from webnorm.gpu.timing import Method
+from webnorm.forms import MOST_TEXT, Name
 from webnorm.lab.origin import Origin
-from webnorm.lab.results import Cache, Calls, Report, Result, Source, Status
+from webnorm.lab.results import Report, Result
 from webnorm.norms.problem import Problem
 
 SCHEMA = 1
-# Rows and columns beyond this float64 does not count, and no device has.
-_MOST_SIZE = 1 << 53
-# Characters of a name, and of a reason or a command.
-_MOST_NAME, _MOST_TEXT = 1_000, 50_000
+PROBLEM_KEYS = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
+# What may be "inf", "-inf" or "nan".
+_NUMBERS = {field.name for field in fields(Result) if "float" in str(field.type)}
 
 
 def to_json(report: Report) -> str:
@@ -43,22 +44,36 @@ def read(path: Path) -> Report:
         raise WebnormError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise WebnormError(f"{path} is not JSON: {error}") from error
-    _need(data, ("schema",), f"{path}")
-    if data["schema"] != SCHEMA:
-        raise WebnormError(f"schema is {data['schema']!r}; this webnorm reads {SCHEMA}: {path}")
-    _need(data, ("webnorm", "device", "results"), f"{path}")
-    if not isinstance(data["device"], dict) or not isinstance(data["results"], list):
-        raise WebnormError(f"device is not an object or results is not a list: {path}")
-    for key in _SHOWN_OF_DEVICE:
-        _known(data["device"], key, _name, f"device of {path}")
-    results = (_from_json(entry, f"results[{at}] of {path}") for at, entry in enumerate(data["results"]))
-    return Report(
-        device=data["device"],
-        results=tuple(results),
-        webnorm=_known(data, "webnorm", _name, f"{path}"),
-        complete=_known(data, "complete", _flag, f"{path}"),
-        origin=_origin(data, f"{path}"),
-    )
+    with forms.at(f"{path}"):
+        head = forms.read(data, _Head)
+        _refuse_null(data)
+        forms.read(head.device, _Shown, "device")
+        return Report(
+            device=head.device,
+            results=tuple(_result(entry, f"results[{at}]") for at, entry in enumerate(head.results)),
+            webnorm=head.webnorm,
+            complete=head.complete,
+            origin=forms.read(data, Origin) if "run" in data else None,
+        )
+
+
+class _Head(Struct):
+    schema: Literal[1]
+    webnorm: Name
+    device: dict[str, Any]
+    results: list[dict[str, Any]]
+    complete: bool | None = None
+
+
+class _Shown(Struct):
+    """What is shown of a device, where the file has it."""
+
+    adapter: Name = ""
+    vendor: Name = ""
+    backend: Name = ""
+    type: Name = ""
+    driver: Name = ""
+    wgpu: Name = ""
 
 
 def _as_json(result: Result) -> dict[str, Any]:
@@ -73,7 +88,7 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, str):
-        return shortened(value, _MOST_TEXT)
+        return shortened(value, MOST_TEXT)
     if isinstance(value, Mapping):
         return {name: _strict(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -81,139 +96,36 @@ def _strict(value: Any) -> Any:
     return value
 
 
-def _need(data: Any, keys: Sequence[str], where: str) -> None:
-    if not isinstance(data, dict):
-        raise WebnormError(f"expected an object: {where}")
-    for key in keys:
-        if key not in data:
-            raise WebnormError(f"key {key!r} is missing: {where}")
-
-
-def _from_json(data: Any, where: str) -> Result:
-    _need(data, _REQUIRED, where)
-    _need(data["problem"], PROBLEM_KEYS, f"problem in {where}")
-    # Keys that are not known here are passed over: a later webnorm may add some without a new schema.
-    values = {name: _known(data, name, convert, where) for name, convert in _CONVERT.items() if name in data}
-    result = Result(**values)
+def _result(entry: dict[str, Any], place: str) -> Result:
+    """A result. Keys that are not known here are passed over: a later webnorm may add some without a new
+    schema.
+    """
+    _refuse_null(entry, place)
+    values = {name: _number(value) if name in _NUMBERS else value for name, value in entry.items()}
+    if "problem" in entry:
+        values["problem"] = _problem(entry["problem"], f"{place}.problem")
+    result = forms.read(values, Result, place)
     if result.runs is not None and sum(result.runs) != len(result.samples_ns or ()):
-        raise WebnormError(f"runs is not understood: they are not as many as samples_ns: {where}")
+        raise WebnormError(f"{place}.runs is {result.runs}; expected them to add up to samples_ns")
     return result
 
 
-def _known(data: Mapping[str, Any], name: str, convert: Callable[[Any], Any], where: str) -> Any:
-    """The value of a key, None where the file does not have it."""
-    try:
-        return convert(data[name]) if name in data else None
-    except (TypeError, ValueError, AttributeError, KeyError, OverflowError, WebnormError) as error:
-        raise WebnormError(f"{name} is not understood: {shortened(str(error), 500)}: {where}") from error
+def _refuse_null(data: Mapping[str, Any], place: str = "") -> None:
+    for name, value in data.items():
+        if value is None:
+            raise WebnormError(f"{place}.{name} is null; expected a value, or no such key".removeprefix("."))
 
 
-def _origin(data: Mapping[str, Any], where: str) -> Origin | None:
-    if "run" not in data:
-        return None
-    _need(data, ("time", "command", "host"), where)
-    return Origin(**{field.name: _known(data, field.name, _text, where) for field in fields(Origin)})
+def _number(value: Any) -> Any:
+    """A number, or several, as it was before it was written."""
+    if isinstance(value, list):
+        return [_number(one) for one in value]
+    return float(value) if value in ("inf", "-inf", "nan") else value
 
 
-def _exactly(kind: type) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        # bool is a subclass of int, but true is no count.
-        if type(value) is not kind:
-            raise TypeError(f"{value!r}; expected {kind.__name__}")
-        return value
-
-    return convert
-
-
-def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
-    def convert(value: Any) -> str:
-        if value not in choices:
-            raise ValueError(f"{value!r}; expected one of {', '.join(choices)}")
-        return str(value)
-
-    return convert
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or (isinstance(value, str) and value not in ("inf", "-inf", "nan")):
-        raise TypeError(f"{value!r}; expected a number")
-    return float(value)
-
-
-def _count(value: Any) -> int:
-    if _integer(value) < 1:
-        raise ValueError(f"{value}; expected 1 or more")
-    return int(value)
-
-
-def _size(value: Any) -> int:
-    if not 0 <= _integer(value) <= _MOST_SIZE:
-        raise ValueError(f"{value}; expected 0 to 2^53")
-    return int(value)
-
-
-def _problem(value: Any) -> Problem:
-    problem = Problem.from_json(value)
-    _size(problem.rows)
-    _size(problem.cols)
-    _size(problem.options.max_workgroups)
-    return problem
-
-
-def _no_longer_than(most: int) -> Callable[[Any], str]:
-    def convert(value: Any) -> str:
-        if len(_string(value)) > most:
-            raise ValueError(f"{len(value)} characters; expected {most} at most")
-        return str(value)
-
-    return convert
-
-
-_string, _integer, _flag = _exactly(str), _exactly(int), _exactly(bool)
-# Files written before shortened texts had their length have a few words more.
-_name, _text = _no_longer_than(_MOST_NAME), _no_longer_than(_MOST_TEXT + 100)
-_SHOWN_OF_DEVICE = ("adapter", "vendor", "backend", "type", "driver", "wgpu")
-_REQUIRED = ("op", "kernel", "constants", "problem", "status")
-PROBLEM_KEYS = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
-
-
-_CONVERT: Mapping[str, Callable[[Any], Any]] = {
-    "op": _name,
-    "kernel": _name,
-    "constants": lambda value: {_name(name): _integer(constant) for name, constant in value.items()},
-    "problem": _problem,
-    "status": _one_of(get_args(Status)),
-    "reason": _text,
-    "expected": _flag,
-    "case": _name,
-    "max_abs_error": _number,
-    "max_rel_error": _number,
-    "tolerance": _number,
-    "worst": _text,
-    "non_finite": _size,
-    "deterministic": _flag,
-    "watched": _flag,
-    "median_ns": _number,
-    "p20_ns": _number,
-    "p80_ns": _number,
-    "samples_ns": lambda value: tuple(map(_number, value)),
-    "runs": lambda value: tuple(map(_count, value)),
-    "dispatches_per_sample": _size,
-    "timing_method": _one_of(get_args(Method)),
-    "cache": _one_of(get_args(Cache)),
-    "calls": _one_of(get_args(Calls)),
-    "bytes": _size,
-    "gbps": _number,
-    "percent_of_copy": _number,
-    "flags": lambda value: tuple(map(_name, value)),
-    "auto": _one_of(get_args(Source)),
-    "render_ns": _number,
-    "compile_ns": _number,
-    "pipeline_ns": _number,
-    "upload_ns": _number,
-    "download_ns": _number,
-    "upload_bytes": _size,
-    "download_bytes": _size,
-    "call_ns": _number,
-    "resident_call_ns": _number,
-}
+def _problem(data: Any, place: str) -> Problem:
+    for key in PROBLEM_KEYS:
+        if key not in forms.read(data, dict[str, Any], place):
+            raise WebnormError(f"{place}.{key} is missing")
+    with forms.at(place):
+        return Problem.from_json(data)

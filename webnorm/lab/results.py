@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from webnorm._version import __version__
+from webnorm.forms import Name, Size, Text
 from webnorm.gpu.timing import Method
 from webnorm.lab import runs
 from webnorm.lab.origin import Origin
@@ -46,42 +49,42 @@ class Result:
     GpuArrays.
     """
 
-    op: str
-    kernel: str
-    constants: Mapping[str, int]
+    op: Name
+    kernel: Name
+    constants: Mapping[Name, int]
     problem: Problem
     status: Status
-    reason: str | None = None
+    reason: Text | None = None
     expected: bool | None = None
-    case: str | None = None
+    case: Name | None = None
     max_abs_error: float | None = None
     max_rel_error: float | None = None
     tolerance: float | None = None
-    worst: str | None = None
-    non_finite: int | None = None
+    worst: Text | None = None
+    non_finite: Size | None = None
     deterministic: bool | None = None
     watched: bool | None = None
     median_ns: float | None = None
     p20_ns: float | None = None
     p80_ns: float | None = None
     samples_ns: tuple[float, ...] | None = None
-    runs: tuple[int, ...] | None = None
-    dispatches_per_sample: int | None = None
+    runs: tuple[Annotated[int, Meta(ge=1)], ...] | None = None
+    dispatches_per_sample: Size | None = None
     timing_method: Method | None = None
     cache: Cache | None = None
     calls: Calls | None = None
-    bytes: int | None = None
+    bytes: Size | None = None
     gbps: float | None = None
     percent_of_copy: float | None = None
-    flags: tuple[str, ...] = ()
+    flags: tuple[Name, ...] = ()
     auto: Source | None = None
     render_ns: float | None = None
     compile_ns: float | None = None
     pipeline_ns: float | None = None
     upload_ns: float | None = None
     download_ns: float | None = None
-    upload_bytes: int | None = None
-    download_bytes: int | None = None
+    upload_bytes: Size | None = None
+    download_bytes: Size | None = None
     call_ns: float | None = None
     resident_call_ns: float | None = None
 

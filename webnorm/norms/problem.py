@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from webnorm.errors import WebnormError, check_kind, shown, unknown
+from webnorm.errors import WebnormError, check_kind, shortened, shown, unknown
 from webnorm.norms.parts import converted, standard_normal
 
 Array = npt.NDArray[Any]
@@ -23,6 +23,8 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
 }
 DTYPE_NAMES: Mapping[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
+# Rows and columns beyond this float64 does not count.
+_MOST_SIZE = 1 << 53
 # More than any count here takes; Python refuses to read some thousands of them.
 _MOST_DIGITS = 15
 # Below it a float32 has an inverse that is one too, and no denormal.
@@ -209,23 +211,20 @@ class Problem:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Problem:
-        """The inverse of `as_json`; raises TypeError, KeyError or WebnormError for foreign data."""
-        options = data["options"]
-        _check_types(cls, data)
-        _check_types(Options, options)
-        return cls(**{**data, "options": Options(**options)})
+        """The inverse of `as_json`; raises WebnormError for foreign data, sizes of no device included."""
+        try:
+            problem = cls(**{**data, "options": Options(**data["options"])})
+        except (TypeError, KeyError) as error:
+            raise WebnormError(f"a problem is not understood: {shortened(str(error), 500)}") from error
+        sizes = {"rows": problem.rows, "cols": problem.cols, "max_workgroups": problem.options.max_workgroups}
+        for name, size in sizes.items():
+            if size > _MOST_SIZE:
+                raise WebnormError(f"{name} is {shown(size)}; expected 0 to 2^53")
+        return problem
 
     def __str__(self) -> str:
         options = str(self.options)
         return f"{self.rows}x{self.cols} {self.dtype}" + (f", {options}" if options else "")
-
-
-def _check_types(of: type[Options] | type[Problem], data: Mapping[str, Any]) -> None:
-    """Raise TypeError for a value that is not of its field's type; true is no number."""
-    for field in fields(of):
-        kinds = _KINDS.get(str(field.type))
-        if kinds and field.name in data and type(data[field.name]) not in kinds:
-            raise TypeError(f"{field.name} is {data[field.name]!r}; expected {field.type}")
 
 
 def _shifted(mean: float) -> Callable[[np.random.Generator, int, int], Array]:

@@ -14,23 +14,8 @@ from typing import Any
 from webnorm.errors import WebnormError
 from webnorm.web import tint
 from webnorm.web.browser import PAGE, Browser, Visit
-from webnorm.web.package import NUMBER, TEXT, Package, check_form, read_package
-
-_REPORT = {
-    "adapter": dict,
-    "features": [str],
-    "chosen": dict,
-    "reasons": dict,
-    "shaders": [
-        {
-            "name": str,
-            "skipped": TEXT,
-            "max_abs_error": NUMBER,
-            "vectors": [{"name": str, "verdict": str, "reason": TEXT}],
-            "timing": (dict, type(None)),
-        }
-    ],
-}
+from webnorm.web.manifest import Native, Report, ReportedShader, Shader, checked
+from webnorm.web.package import Package, read_package
 
 
 @dataclass(frozen=True)
@@ -149,18 +134,15 @@ def judged(package: Package, visit: Visit) -> Seen:
 
     Raises WebnormError for a page that could not check.
     """
-    report = visit.report
-    if isinstance(report, dict) and report.get("error"):
-        raise WebnormError(f"{PAGE} could not check: {report['error']}")
-    check_form(report, _REPORT, f"the report of {PAGE}")
-    for cols, name in report["chosen"].items():
-        check_form(name, TEXT, f"the report of {PAGE}", f"chosen.{cols}")
+    if isinstance(visit.report, dict) and visit.report.get("error"):
+        raise WebnormError(f"{PAGE} could not check: {visit.report['error']}")
+    report = checked(visit.report, Report, f"the report of {PAGE}")
     reported = {one["name"]: one for one in report["shaders"]}
     names = {
         cols: [one["name"] for one in package.manifest["vectors"] if one["cols"] == cols]
         for cols in package.manifest["cols"]
     }
-    chosen: Mapping[str, str | None] = report["chosen"]
+    chosen = report["chosen"]
     lines = tuple(
         _line(one, reported.get(one["name"]), names.get(one["cols"], []), chosen) for one in package.shaders
     )
@@ -186,8 +168,8 @@ def judged(package: Package, visit: Visit) -> Seen:
 
 
 def _line(
-    entry: Mapping[str, Any],
-    reported: Mapping[str, Any] | None,
+    entry: Shader,
+    reported: ReportedShader | None,
     vectors: Sequence[str],
     chosen: Mapping[str, str | None],
 ) -> Line:
@@ -222,7 +204,7 @@ def _line(
     )
 
 
-def _native(entry: Mapping[str, Any]) -> tuple[Side, dict[str, str]]:
+def _native(entry: Native) -> tuple[Side, dict[str, str]]:
     """The manifest's native result, and the verdict on each vector."""
     if "verdict" not in entry:
         return Side("skip", reason=entry.get("reason")), {}
