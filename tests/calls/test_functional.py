@@ -406,7 +406,7 @@ def test_a_kernel_that_compiles_rows_in(device: Device, tmp_path: Path) -> None:
     own.parent.mkdir()
     text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
     for old, new in (
-        ("// [derive]\n", '// [derive]\n// factor = "rows"\n'),
+        ("// [accuracy]\n", '// [derive]\n// factor = "rows"\n// [accuracy]\n'),
         (") * rstd{%", ") * rstd * {{ factor }}{%"),
     ):
         assert old in text

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from webnorm.calls.recent import Recent
 from webnorm.choice import auto, tuning
 from webnorm.choice.defaults import fitting_variant
-from webnorm.errors import WebnormError, one_line, shown
-from webnorm.files import absolute
+from webnorm.errors import WebnormError, shown
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device, open_device, opening
 from webnorm.gpu.pipelines import Pipeline, compile_shader
@@ -24,7 +23,7 @@ from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import AUTO, discover, select
-from webnorm.kernels.render import Shader, render_shader, revision
+from webnorm.kernels.render import Shader, identity, render_shader
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import Op
@@ -227,13 +226,7 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
     name = str(kernel)
     if not name.endswith(".wgsl"):
         return name, None
-    try:
-        path = absolute(Path(name))
-        path.stat()
-        return str(path), revision(path)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise WebnormError(f"{one_line(name)}: cannot read the kernel: {why}") from error
+    return identity(Path(name))
 
 
 def _named(op: Op, name: str, problem: Problem, traits: Traits) -> Variant:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from webnorm.errors import WebnormError, check_kind, shown, unknown
-from webnorm.files import resolved
+from webnorm.files import absolute, resolved
 from webnorm.kernels import confined, expression, templates
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.header import home
@@ -346,3 +346,14 @@ def revision(path: Path) -> int:
         while len(_made_of) > _MOST_FOLLOWED:
             _made_of.popitem(last=False)
     return number
+
+
+def identity(path: Path) -> tuple[str, int]:
+    """Where a kernel's file lies, links as they are, and its revision; WebnormError where there is none."""
+    try:
+        place = absolute(path)
+        place.stat()
+        return str(place), revision(place)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise WebnormError(f"{one_line(str(path))}: cannot read the kernel: {why}") from error
