@@ -48,7 +48,10 @@ class Mutant:
     most_lanes: int | None = None
 
 
-REDUCE, ROW, WELFORD = "lib/reduce.wgsl", "lib/row.wgsl", "lib/welford.wgsl"
+REDUCE, ROW, MOMENTS = "lib/reduce.wgsl", "lib/row.wgsl", "lib/moments.wgsl"
+TWO_PASS, WELFORD, SHUFFLED = (
+    f"layer_norm/{name}.wgsl" for name in ("two_pass", "welford", "welford_subgroup")
+)
 GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
 GRADIENT, COLUMNS = "lib/gradient.wgsl", "lib/columns.wgsl"
@@ -56,15 +59,15 @@ GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_
 ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
 MUTANTS = (
-    Mutant("N - 1 for N in the mean", "lib/moments.wgsl", "sum_x(total(sum) * PER_COLUMN", "sum_x(total(sum) / f32(COLS - 1u)", equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
-    Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "total(sum) / f32(COLS)", "total(sum) / f32(COLS - 1u)", ("naive",), equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
+    Mutant("N - 1 for N in the mean", MOMENTS, "sum_x(total(sum) * PER_COLUMN", "sum_x(total(sum) / f32(COLS - 1u)", equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
+    Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "total(sum) * PER_COLUMN", "total(sum) / f32(COLS - 1u)", ("naive",)),
     Mutant("N - 1 for N in the variance", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)"),
     Mutant("eps outside the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (sqrt(variance) + params.eps)"),
     Mutant("no eps", "lib/statistics.wgsl", "variance + params.eps", "variance"),
     Mutant("rstd without the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (variance + params.eps)"),
     Mutant("the low word added to the variance", "lib/statistics.wgsl", "spread - low * low", "spread + 100.0 * low * low", ("registers", "naive")),
-    Mutant("the low word forgotten", "layer_norm/registers.wgsl", "let offset = -low * rstd;", "let offset = 0.0 * rstd;"),
-    Mutant("the low word with the wrong sign", "layer_norm/two_pass.wgsl", "- mean - low", "- mean + low", ("two_pass",)),
+    Mutant("the low word forgotten", MOMENTS, "let offset = -low * rstd;", "let offset = 0.0 * rstd;"),
+    Mutant("the low word with the wrong sign", TWO_PASS, '" - low"', '" + low"', ("two_pass",)),
     Mutant("no tail mask", GEOMETRY, 'select(otherwise, value, live(j, thread))', "value", ("registers", "two_pass", "welford")),
     Mutant("a tail one short", GEOMETRY, "return access(j, thread) < ACCESSES;", "return access(j, thread) + 1u < ACCESSES;", ("two_pass",)),
     Mutant("a tail one short, shifted", GEOMETRY, "columns(j, thread) < vec{{ lanes }}(COLS);", "columns(j, thread) < vec{{ lanes }}(COLS - 1u);"),
@@ -80,29 +83,36 @@ MUTANTS = (
     Mutant("the wrong row's partials", REDUCE, "let first = place / THREADS * count;", "let first = 0u;"),
     Mutant("one partial too few", REDUCE, "let count = THREADS / subgroup_size;", "let count = max(THREADS / subgroup_size / 2u, 1u);"),
     Mutant("partials beyond a subgroup forgotten", REDUCE, "i < count; i += subgroup_size", "i < subgroup_size; i += subgroup_size", most_lanes=16),
-    Mutant("no barrier across subgroups", REDUCE, "        {{ barrier() }}\n        let count", "        let count", race=True),
+    Mutant("no barrier across subgroups", REDUCE, "        workgroupBarrier();\n        let count", "        let count", race=True),
     Mutant("two invocations that park in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]"),
-    Mutant("parked steps left out of the variance", "lib/moments.wgsl", "        spreads += d * d;\n    }\n{% endfor %}", "    }\n{% endfor %}"),
-    Mutant("parked steps written as they are", "lib/moments.wgsl", "else distance(again(j))", "else again(j)"),
+    Mutant("parked steps left out of the variance", MOMENTS, "        spreads += d * d;\n    }\n{% endfor %}", "    }\n{% endfor %}"),
+    Mutant("parked steps written as they are", MOMENTS, "else distance(again(j))", "else again(j)"),
     Mutant("the first partial alone of an uneven row", REDUCE, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;"),
-    Mutant("no barrier across the subgroups of an uneven row", REDUCE, "        {{ barrier() }}\n        value = {{ type }}();", "        value = {{ type }}();", race=True),
+    Mutant("no barrier across the subgroups of an uneven row", REDUCE, "        workgroupBarrier();\n        value = {{ type }}();", "        value = {{ type }}();", race=True),
     Mutant("an uneven row's partials not joined across lanes", REDUCE, "        }\n        value = {{ across }}(value);", "        }"),
-    Mutant("no barrier in the tree", REDUCE, "[{{ set }}place] = value;\n    {{ barrier() }}\n{% for level", "[{{ set }}place] = value;\n{% for level", ("two_pass", "welford"), race=True),
-    Mutant("no barrier between levels", REDUCE, "[{{ set }}place] = value;\n    }\n    {{ barrier() }}", "[{{ set }}place] = value;\n    }", ("two_pass", "welford"), race=True),
-    Mutant("the tree's last level one short", REDUCE, "for k in range(1, levels", "for k in range(2, levels", ("two_pass",)),
-    Mutant("the tree reads one partial twice", REDUCE, "for k in range(1, 8)", "for k in range(0, 7)", ("two_pass",)),
-    Mutant("Chan without the count", WELFORD, "let share = b.z / max(count, 1.0);", "let share = 0.5;", ("welford", "welford_subgroup")),
-    Mutant("Chan without the distance", WELFORD, "a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share))", "a.y + b.y", ("welford", "welford_subgroup")),
-    Mutant("Welford counts tail columns", WELFORD, "count += where_live(Vec(1.0), Vec(), j, thread);", "count += Vec(1.0);", ("welford", "welford_subgroup")),
+    Mutant("no barrier in the tree", REDUCE, "[{{ set }}place] = value;\n    workgroupBarrier();\n{% for level", "[{{ set }}place] = value;\n{% for level", ("registers_plain", "streaming_plain"), race=True),
+    Mutant("no barrier between levels", REDUCE, "[{{ set }}place] = value;\n    }\n    workgroupBarrier();", "[{{ set }}place] = value;\n    }", ("registers_plain", "streaming_plain"), race=True),
+    Mutant("no barrier in a lesson's tree", TWO_PASS, "        workgroupBarrier();\n        if (thread < left)", "        if (thread < left)", ("two_pass",), race=True),
+    Mutant("no barrier before a lesson's next sums", TWO_PASS, "    workgroupBarrier();  // before the next ones are written\n", "", ("two_pass",), race=True),
+    Mutant("no barrier before Welford's moments are read", WELFORD, "    workgroupBarrier();\n    let moments", "    let moments", ("welford",), race=True),
+    Mutant("no barrier before the subgroups' moments are read", SHUFFLED, "        workgroupBarrier();\n        let count", "        let count", ("welford_subgroup",), race=True),
+    Mutant("the tree's last level one short", REDUCE, "for k in range(1, levels", "for k in range(2, levels", ("registers_plain",)),
+    Mutant("the tree reads one partial twice", REDUCE, "for k in range(1, 8)", "for k in range(0, 7)", ("streaming_plain", "registers_plain")),
+    Mutant("Chan without the count", WELFORD, "let share = b.z / max(count, 1.0);", "let share = 0.5;", ("welford",)),
+    Mutant("Chan without the count, in subgroups", SHUFFLED, "let share = b.z / max(count, 1.0);", "let share = 0.5;", ("welford_subgroup",)),
+    Mutant("Chan without the distance", WELFORD, "a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share))", "a.y + b.y", ("welford",)),
+    Mutant("Chan without the distance, in subgroups", SHUFFLED, "a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share))", "a.y + b.y", ("welford_subgroup",)),
+    Mutant("Welford counts tail columns", WELFORD, "count += where_live(Vec(1.0), Vec(), j, thread);", "count += Vec(1.0);", ("welford",)),
+    Mutant("Welford counts tail columns, in subgroups", SHUFFLED, "count += where_live(Vec(1.0), Vec(), j, thread);", "count += Vec(1.0);", ("welford_subgroup",)),
     Mutant("Welford divides by j", WELFORD, "delta / (count + Vec(1.0))", "delta / (count + Vec(2.0))", ("welford",)),
-    Mutant("Welford's lanes out of order", REDUCE, '"select(value, other, upper)"', '"value"', ("welford_subgroup",)),
+    Mutant("the same lane again and again", SHUFFLED, "subgroupShuffleXor(value, distance)", "subgroupShuffleXor(value, 1u)", ("welford_subgroup",)),
     Mutant("the sum of the sums instead of the columns", ROW, "(value.x + value.y) + (value.z + value.w)", "(value.x + value.y) + (value.z + value.z)"),
     Mutant("rows not clamped", "lib/locate.wgsl", "let row = min(row_index, params.rows - 1u);", "let row = row_index;", equivalent="bounds checks and the guarded store make reads past the end harmless; browsers have both"),
     Mutant("stores not guarded by the row", "lib/locate.wgsl", "let row_exists = row_index < params.rows;", "let row_exists = true;"),
     Mutant("threads of a row counted wrong", "lib/locate.wgsl", "let thread = place % THREADS;", "let thread = place;"),
-    Mutant("a pivot from the first row", ROW, "let first = load_input(row, 0u, 0u);", "let first = load_input(0u, 0u, 0u);", ("naive", "two_pass")),
-    Mutant("no pivot in registers", "lib/moments.wgsl", "let pivot = {{ pivot }};", "let pivot = 0.0;"),
-    Mutant("no pivot in the gradient's registers", "lib/moments.wgsl", "let pivot = {{ pivot }};", "let pivot = 0.0;", ("layer_norm_backward/registers",), hard="backward"),
+    Mutant("a pivot from the first row", ROW, "let first = load_input(row, 0u, 0u);", "let first = load_input(0u, 0u, 0u);", ("two_pass", "streaming")),
+    Mutant("no pivot in registers", MOMENTS, "let pivot = {{ pivot }};", "let pivot = 0.0;"),
+    Mutant("no pivot in the gradient's registers", MOMENTS, "let pivot = {{ pivot }};", "let pivot = 0.0;", ("layer_norm_backward/registers",), hard="backward"),
     Mutant("no pivot in the parts of a row", "lib/split.wgsl", "let pivot = pivot_of(row);", "let pivot = 0.0;", ("split_row",)),
     Mutant("the next row's pivot", GRADIENT_REGISTERS, "let row_pivot = next_pivot;", "let row_pivot = pivot_of(next);", ("layer_norm_backward/registers",), hard="backward"),
     Mutant("lanes beyond the partials joined in", REDUCE, "let lanes = min(count, subgroup_size);", "let lanes = subgroup_size;"),
@@ -119,7 +129,7 @@ MUTANTS = (
         ("small h rounded as if it were large", ENCODE, "select(bitcast<{{ vec }}<f32>>(normal), small", "select(bitcast<{{ vec }}<f32>>(normal), bitcast<{{ vec }}<f32>>(normal)"),
         ("h given back without the residual", WRITE, "thread, {{ name ~ j ~ factor }}", 'thread, {{ "load_x(row, " ~ step(j) ~ ", thread)" if name == "h" else name ~ j ~ factor }}'),
         ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, j, thread, h);", "", ("naive",)),
-        ("the words of the mean the other way round", WRITE, "row] = mean;\n        stats[params.stats_start + 3u * row + 1u] = low;", "row] = low;\n        stats[params.stats_start + 3u * row + 1u] = mean;"),
+        ("the words of the mean the other way round", WRITE, "row] = mean;\n        stats[params.stats_start + 3u * row + 1u] = {{ low }};", "row] = low;\n        stats[params.stats_start + 3u * row + 1u] = mean;"),
         ("amax after scaling", WRITE, "greatest(y{{ j }}, {{ step(j) }}", "greatest(y{{ j }}{{ scaling }}, {{ step(j) }}"),
         ("amax after scaling, by sweeps", WRITE, "greatest(y_value, j", "greatest(y_value{{ scaling }}, j", ("naive",)),
         ("the largest y of columns that do not exist", OUTPUT, "where_live(abs(y), Vec(), j, thread)", "abs(y)", ("naive",)),
@@ -139,7 +149,7 @@ MUTANTS = (
         ("int8 cut off instead of rounded", ENCODE, "clamp(round(value)", "clamp(trunc(value)"),
         ("bfloat16 cut off instead of rounded", ENCODE, "let even = bits + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));", "let even = bits;"),
         ("halves in the wrong order", ENCODE, "vec2(0.0, value.y)", "vec2(0.0, value.x)"),
-        ("the saved mean's second word lost", WRITE, "+ 1u] = low;", "+ 1u] = 0.0;"),
+        ("the saved mean's second word lost", WRITE, "+ 1u] = {{ low }};", "+ 1u] = 0.0;"),
         ("the saved rstd in the wrong place", WRITE, "+ 2u] = rstd;", "+ 1u] = rstd;"),
         ("bits of a shared word not cleared", STORES, "        atomicAnd(&{{ tensor.buffer }}[at], ~mask);\n", ""),
         ("a shared word written whole", STORES, "bits & mask);", "bits);", ("naive",)),
@@ -180,7 +190,7 @@ MUTANTS = (
         ("rstd and the mean of g * xhat swapped", "lib/row_sums.wgsl", "row_sums[at + 1u] = means.x;", "row_sums[at + 1u] = rstd;", BACKWARD[2:]),
     )),
     Mutant("N - 1 for N in RMSNorm", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)", ("rms_norm/registers",)),
-    Mutant("RMSNorm without the root", "lib/moments.wgsl", "inverseSqrt(sum_squares", "1.0 / (sum_squares", ("rms_norm/workgroup",)),
+    Mutant("RMSNorm without the root", MOMENTS, "inverseSqrt(sum_squares", "1.0 / (sum_squares", ("rms_norm/streaming",)),
     Mutant("RMSNorm without eps", "rms_norm/naive.wgsl", "total(squares) + params.eps", "total(squares)", ("rms_norm/naive",)),
     Mutant("slices that overwrite each other's sums", GRADIENT, "if (params.partials_kept != 0u)", "if (false)", BACKWARD[:1], equivalent="one slice has nothing to add to; test_plan's narrow devices catch it", hard="backward"),
 )  # fmt: skip
@@ -300,12 +310,14 @@ def unbroken_text(
     return render_shader(Variant(UNBROKEN[label], dict(constants)), problem, "native", traits).text
 
 
-def caught(kernel_path: Path, device: Device, chosen: dict[str, int], which: str, watch: bool) -> bool:
+def caught(
+    kernel_path: Path, op: str, device: Device, chosen: dict[str, int], which: str, watch: bool
+) -> bool:
     """Whether the harness refuses the kernel on any of the hard problems, or sees a race; its text must have
     changed.
     """
     changed = False
-    kernel = load(kernel_path)
+    kernel = load(kernel_path, op)
     for problem, arrays, layout in hard_problems(kernel.label, which):
         variant = variant_of(kernel, problem, device, {**layout, **chosen})
         if variant is None:
@@ -342,24 +354,24 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
     for kernel in mutant.kernels:
         spoil_workgroup_memory(device)
         constants = {"subgroups": 0} if kernel.endswith("_plain") else {}
-        outcomes.append(
-            caught(tree / f"{place_of(kernel)}.wgsl", device, constants, mutant.hard, mutant.race)
-        )
+        own = UNBROKEN[label_of(kernel)]
+        path = tree / own.path.relative_to(wgsl_root())
+        outcomes.append(caught(path, own.op.name, device, constants, mutant.hard, mutant.race))
         if outcomes[-1]:
             break
     assert any(outcomes) == (mutant.equivalent is None), mutant.equivalent or "survived"
 
 
-def place_of(name: str) -> str:
-    """The file of a kernel that a mutant names; "registers_plain" is registers without subgroups."""
+def label_of(name: str) -> str:
+    """The kernel that a mutant names; "registers_plain" is registers without subgroups."""
     name = name.removesuffix("_plain")
-    return name if "/" in name else f"{'copy' if name == 'copy' else 'layer_norm'}/{name}"
+    return name if "/" in name or name == "copy" else f"layer_norm/{name}"
 
 
-@pytest.mark.parametrize("place", sorted({place_of(name) for mutant in MUTANTS for name in mutant.kernels}))
-def test_the_unbroken_kernels_pass_the_hard_problems(place: str, device: Device) -> None:
+@pytest.mark.parametrize("label", sorted({label_of(name) for mutant in MUTANTS for name in mutant.kernels}))
+def test_the_unbroken_kernels_pass_the_hard_problems(label: str, device: Device) -> None:
     """Those of options are test_corpus's own."""
-    kernel = load(wgsl_root() / f"{place}.wgsl")
+    kernel = UNBROKEN[label]
     for problem, arrays, layout in hard_problems(kernel.label, "backward" if kernel.op.backward else "plain"):
         variant = variant_of(kernel, problem, device, layout)
         if variant is not None:

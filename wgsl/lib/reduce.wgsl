@@ -11,18 +11,13 @@
 {% macro merged(merge, first, second) -%}
 {{ first ~ " + " ~ second if merge == "sum" else merge ~ "(" ~ first ~ ", " ~ second ~ ")" }}
 {%- endmacro %}
-{#- A butterfly over runs of `lanes` lanes. Sums do not care for order; other merges get the lower lane's value first. -#}
+{#- A butterfly over runs of `lanes` lanes. -#}
 {% macro across_lanes(merge, lanes, limit) %}
 {% for power in range(7) if 2 ** power < limit %}
 {% set offset = 2 ** power %}
     if ({{ offset }}u < {{ lanes }}) {
         let other = subgroupShuffleXor(value, {{ offset }}u);
-{% if merge == "sum" %}
-        value += other;
-{% else %}
-        let upper = (lane & {{ offset }}u) != 0u;
-        value = {{ merged(merge, "select(value, other, upper)", "select(other, value, upper)") }};
-{% endif %}
+        value = {{ merged(merge, "value", "other") }};
     }
 {% endfor %}
 {% endmacro %}
@@ -41,7 +36,8 @@
         value = {{ across }}(value);
     }
 {% endmacro %}
-{#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a function of two values. -#}
+{#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a function of two values that does not
+    care for their order. -#}
 {% macro row_reduction(name, type, merge="sum") %}
 {% set partials = name ~ "_partials" %}
 {% set size = workgroup_size // smallest_subgroup %}

@@ -186,31 +186,31 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_x_partials[turn * 64u + place / subgroup_size] = value; }
@@ -224,23 +224,23 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
     }
     return value;
@@ -252,31 +252,31 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_deviations_partials[turn * 64u + place / subgroup_size] = value; }
@@ -290,23 +290,23 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
     }
     return value;
@@ -318,31 +318,31 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[turn * 64u + place / subgroup_size] = value; }
@@ -356,23 +356,23 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
     }
     return value;

@@ -88,31 +88,31 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_squares_partials[place / subgroup_size] = value; }
@@ -126,27 +126,27 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
         if (32u < lanes) {
             let other = subgroupShuffleXor(value, 32u);
-            value += other;
+            value = value + other;
         }
     }
     return value;
@@ -158,31 +158,31 @@ fn sum_spreads(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_spreads_partials[place / subgroup_size] = value; }
@@ -196,27 +196,27 @@ fn sum_spreads(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
         if (32u < lanes) {
             let other = subgroupShuffleXor(value, 32u);
-            value += other;
+            value = value + other;
         }
     }
     return value;

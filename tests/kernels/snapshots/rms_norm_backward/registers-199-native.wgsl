@@ -102,23 +102,23 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_squares_partials[turn * 8u + place / subgroup_size] = value; }
@@ -132,15 +132,15 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
     }
     return value;
@@ -152,23 +152,23 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[turn * 8u + place / subgroup_size] = value; }
@@ -182,15 +182,15 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
     }
     return value;

@@ -170,31 +170,31 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_squares_partials[turn * 64u + place / subgroup_size] = value; }
@@ -208,23 +208,23 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
     }
     return value;
@@ -236,31 +236,31 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[turn * 64u + place / subgroup_size] = value; }
@@ -274,23 +274,23 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
     }
     return value;

@@ -162,31 +162,31 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_squares_partials[place / subgroup_size] = value; }
@@ -200,27 +200,27 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
         if (32u < lanes) {
             let other = subgroupShuffleXor(value, 32u);
-            value += other;
+            value = value + other;
         }
     }
     return value;
@@ -232,31 +232,31 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[place / subgroup_size] = value; }
@@ -270,27 +270,27 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
         if (32u < lanes) {
             let other = subgroupShuffleXor(value, 32u);
-            value += other;
+            value = value + other;
         }
     }
     return value;
@@ -339,31 +339,31 @@ fn sum_spreads(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_spreads_partials[place / subgroup_size] = value; }
@@ -377,27 +377,27 @@ fn sum_spreads(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
         if (32u < lanes) {
             let other = subgroupShuffleXor(value, 32u);
-            value += other;
+            value = value + other;
         }
     }
     return value;
@@ -409,31 +409,31 @@ fn join_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
-        value += other;
+        value = value + other;
     }
     if (2u < subgroup_size) {
         let other = subgroupShuffleXor(value, 2u);
-        value += other;
+        value = value + other;
     }
     if (4u < subgroup_size) {
         let other = subgroupShuffleXor(value, 4u);
-        value += other;
+        value = value + other;
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value += other;
+        value = value + other;
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value += other;
+        value = value + other;
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
-        value += other;
+        value = value + other;
     }
     if (64u < subgroup_size) {
         let other = subgroupShuffleXor(value, 64u);
-        value += other;
+        value = value + other;
     }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { join_gradients_partials[place / subgroup_size] = value; }
@@ -447,27 +447,27 @@ fn join_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
             let other = subgroupShuffleXor(value, 1u);
-            value += other;
+            value = value + other;
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value += other;
+            value = value + other;
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value += other;
+            value = value + other;
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value += other;
+            value = value + other;
         }
         if (16u < lanes) {
             let other = subgroupShuffleXor(value, 16u);
-            value += other;
+            value = value + other;
         }
         if (32u < lanes) {
             let other = subgroupShuffleXor(value, 32u);
-            value += other;
+            value = value + other;
         }
     }
     return value;
