@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import commands
-from webnorm.cli import app as cli
+from webnorm.cli.status import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
 
@@ -72,7 +72,7 @@ def mistake(tmp_path: Path) -> Callable[[list[str]], str]:
 
     def told(arguments: list[str]) -> str:
         done = commands.webnorm(arguments, tmp_path)
-        assert done.returncode == cli.BAD_USAGE, done.stderr
+        assert done.returncode == BAD_USAGE, done.stderr
         assert done.stderr.count("\n") == 1 and done.stderr.startswith("webnorm: ")
         return done.stderr
 

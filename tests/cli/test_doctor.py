@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from webnorm import system
-from webnorm.cli import app as cli
+from webnorm.cli import doctor as verb
+from webnorm.cli.app import run as run_command
+from webnorm.cli.status import BAD_USAGE, OK
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters
 from webnorm.system import Mend
 from webnorm.web import browser, tint
@@ -33,7 +35,7 @@ def doctor(
 ) -> Callable[..., Said]:
     """Run the command in this process, on a system that lacks what it is given."""
     monkeypatch.delenv(ADAPTER_VARIABLE, raising=False)
-    monkeypatch.setattr(cli, "_look_again", lambda: print("looked again"))
+    monkeypatch.setattr(verb, "_look_again", lambda: print("looked again"))
 
     def run(*arguments: str, driver: Mend | None = None, others: tuple[Mend, ...] = ()) -> Said:
         monkeypatch.setattr(system, "adapter_mend", lambda preferred: driver)
@@ -41,7 +43,7 @@ def doctor(
         monkeypatch.setattr(browser, "mends", lambda: list(others))
         monkeypatch.setattr(sys, "argv", ["webnorm", "doctor", *arguments])
         with pytest.raises(SystemExit) as exited:
-            cli.run()
+            run_command()
         return Said(exited.value.code, *capfd.readouterr())
 
     return run
@@ -49,7 +51,7 @@ def doctor(
 
 def test_what_could_be_better_is_told_beside_the_adapters(doctor: Callable[..., Said]) -> None:
     said = doctor(driver=BETTER)
-    assert said.status == cli.OK
+    assert said.status == OK
     first, command, hint, *rest = said.out.splitlines()
     assert first == BETTER.missing and command.split()[0] == sys.executable and "--mend" in hint
     assert any(line.startswith("used") for line in rest)
@@ -57,7 +59,7 @@ def test_what_could_be_better_is_told_beside_the_adapters(doctor: Callable[..., 
 
 def test_a_better_driver_is_installed_and_looked_for(doctor: Callable[..., Said]) -> None:
     said = doctor("--mend", driver=BETTER)
-    assert said.status == cli.OK
+    assert said.status == OK
     sentence, command, *output, last = said.out.splitlines()
     assert (sentence, output, last) == (BETTER.missing, ["installed"], "looked again")
     assert command.startswith("+ ")
@@ -73,7 +75,7 @@ def test_a_better_driver_is_installed_and_looked_for(doctor: Callable[..., Said]
 )
 def test_without_the_better_driver_it_goes_on(doctor: Callable[..., Said], driver: Mend, reason: str) -> None:
     said = doctor("--mend", driver=driver)
-    assert (said.status, said.error) == (cli.OK, "")
+    assert (said.status, said.error) == (OK, "")
     *_, told, last = said.out.splitlines()
     assert told.endswith(reason)
     assert last == f"going on with {adapters()[0]}"
@@ -82,9 +84,9 @@ def test_without_the_better_driver_it_goes_on(doctor: Callable[..., Said], drive
 
 def test_what_is_needed_and_cannot_be_installed_is_a_mistake(doctor: Callable[..., Said]) -> None:
     said = doctor("--mend", "--browser", others=(replace(FAILING, optional=False),))
-    assert said.status == cli.BAD_USAGE
+    assert said.status == BAD_USAGE
     assert said.error.startswith("webnorm: `") and said.error.count("\n") == 1
-    assert doctor("--browser", others=(replace(BETTER, optional=False),)).status == cli.BAD_USAGE
+    assert doctor("--browser", others=(replace(BETTER, optional=False),)).status == BAD_USAGE
 
 
 def test_one_that_fails_does_not_keep_the_others_from_being_installed(doctor: Callable[..., Said]) -> None:
@@ -92,7 +94,7 @@ def test_one_that_fails_does_not_keep_the_others_from_being_installed(doctor: Ca
     said = doctor(
         "--mend", "--browser", others=(Mend("No commands."), replace(FAILING, optional=False), needed)
     )
-    assert said.status == cli.BAD_USAGE
+    assert said.status == BAD_USAGE
     assert "installed" in said.out.splitlines()
     assert "No commands. `" in said.error
 

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samples import BARE, FULL, ORIGIN, PROBLEM, REPORT, timed
-from webnorm.cli import app as cli
+from webnorm.cli.outputs import command_line
 from webnorm.errors import WebnormError
 from webnorm.lab import ranking, result_files, tables
 from webnorm.lab.origin import Origin, commit_of, origin_of
@@ -76,7 +76,7 @@ def test_an_origin_is_whole_or_absent(tmp_path: Path) -> None:
 def test_each_run_has_an_origin_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     monkeypatch.setattr(sys, "argv", ["/bin/webnorm", "bench", "--json", "a b"])
-    one, other = (origin_of(cli._command_line()) for _ in range(2))
+    one, other = (origin_of(command_line()) for _ in range(2))
     assert one.run != other.run and len(one.run) == 32
     assert one.command == "webnorm bench --json 'a b'"
     began = datetime.strptime(one.time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

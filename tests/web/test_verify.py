@@ -26,6 +26,7 @@ import pytest
 from commands import webnorm_process as webnorm
 from webnorm import system
 from webnorm.cli import app as cli
+from webnorm.cli.status import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.web import browser as browsing
@@ -729,7 +730,7 @@ def test_without_a_browser_the_files_and_the_shaders_are_checked(
     monkeypatch.setattr(sys, "argv", ["webnorm", "verify", str(folder)])
     with pytest.raises(SystemExit) as exited:
         cli.run()
-    assert exited.value.code == cli.BAD_USAGE
+    assert exited.value.code == BAD_USAGE
     said = capsys.readouterr()
     assert [line[: line.index(":")] for line in said.out.splitlines()] == [
         "pass  files",

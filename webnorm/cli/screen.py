@@ -1,11 +1,13 @@
-"""The console of the command, and text for it that nobody's names can turn into anything else."""
+"""The console of the command, text for it that nobody's names can turn into anything else, and progress."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.text import Text
 
@@ -30,7 +32,7 @@ class Screen(Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=False)
-        # $COLUMNS of 0 would leave nothing of what is told.
+        # $COLUMNS of 0 would leave nothing to read.
         if self.width < _LEAST_WIDTH:
             self.width = _LEAST_WIDTH
 
@@ -46,3 +48,33 @@ class Screen(Console):
     def on_broken_pipe(self) -> NoReturn:
         """Leave it to the command that nobody reads on; rich would end the process."""
         raise BrokenPipeError
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]:
+    """A progress bar on stderr, where that is a terminal: called with the work at hand and the share done.
+
+    None for the work takes the bar away until the next call, so that a line can be printed in its place.
+    """
+    console = Screen(stderr=True)
+    with Progress(
+        SpinnerColumn(),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task(doing, total=1.0)
+
+        def update(text: str | None, share: float | None) -> None:
+            if progress.disable:
+                return
+            if text is None:
+                progress.stop()
+            else:
+                progress.update(task, description=one_line(text), completed=share)
+                progress.start()
+
+        yield update

@@ -1,0 +1,69 @@
+"""`webnorm compare`: two sets of results held against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from webnorm.cli.status import OK, WRONG
+from webnorm.errors import WebnormError
+
+if TYPE_CHECKING:
+    pass
+
+
+# A slowdown that no clock tells from a run that hangs.
+_MOST_PERCENT = 1e9
+
+
+def compare(
+    old: Annotated[Path, typer.Argument(help="Results of `webnorm bench --json`.")],
+    new: Annotated[Path, typer.Argument(help="Results to hold against them.")],
+    fail_slower: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-slower",
+            help="Exit 1 if anything is slower by more than so many percent, broken or missing, if a run was "
+            "interrupted, or if nothing could be compared.",
+            min=0.0,
+            max=_MOST_PERCENT,
+        ),
+    ] = None,
+    fail_unclear: Annotated[
+        bool, typer.Option("--fail-unclear", help="With --fail-slower: exit 1 if anything is UNCLEAR, too.")
+    ] = False,
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing",
+            help="With --fail-slower: results missing in NEW, and interrupted runs, are no failure.",
+        ),
+    ] = False,
+    any_device: Annotated[
+        bool, typer.Option("--any-device", help="Compare results of different devices all the same.")
+    ] = False,
+) -> None:
+    """SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, from the samples of several runs.
+
+    Times are compared as multiples of the copy's, and held against what moves between runs: take both with
+    webnorm bench --runs 5, or more on a busy machine.
+    """
+    from webnorm.cli.report import compare_table
+    from webnorm.cli.screen import Screen
+    from webnorm.lab import result_files
+    from webnorm.lab.compare import compare, objections
+
+    if fail_slower is None and (fail_unclear or allow_missing):
+        raise WebnormError("--fail-unclear and --allow-missing go with --fail-slower PERCENT")
+    verdicts = compare(result_files.read(old), result_files.read(new), any_device=any_device)
+    console = Screen()
+    console.print(compare_table(verdicts))
+    if fail_slower is None:
+        return
+    against = objections(verdicts, fail_slower, allow_missing=allow_missing, fail_unclear=fail_unclear)
+    for line in against or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
+        console.print(f"webnorm: {line}", soft_wrap=True)
+    console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear")
+    raise typer.Exit(WRONG if against else OK)

@@ -1,0 +1,118 @@
+"""`webnorm export`: an npm package, or the lab as a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from webnorm.cli.arguments import integers, kernel_files, option_pairs
+from webnorm.cli.options import (
+    DtypeOption,
+    EpsOption,
+    NoBiasOption,
+    NoWeightOption,
+    OptionOption,
+    ScaleOption,
+    WgslOption,
+)
+from webnorm.cli.status import OK, WRONG
+from webnorm.cli.streams import complain, say
+from webnorm.errors import WebnormError
+
+
+def export(
+    op: Annotated[
+        str | None,
+        typer.Argument(help="layer_norm, rms_norm, layer_norm_backward or rms_norm_backward."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
+    cols: Annotated[
+        list[str] | None,
+        typer.Option("--cols", help="Columns of a row; repeatable, or a list like 768,1024."),
+    ] = None,
+    dtype: DtypeOption = None,
+    residual: Annotated[
+        bool, typer.Option("--residual", help="Normalise h = x + residual, and give h too.")
+    ] = False,
+    no_weight: NoWeightOption = False,
+    no_bias: NoBiasOption = False,
+    zero_centered_weight: Annotated[
+        bool, typer.Option("--zero-centered-weight", help="Scale by 1 + weight.")
+    ] = False,
+    option: OptionOption = None,
+    eps: EpsOption = None,
+    scale: ScaleOption = 1.0,
+    kernel: Annotated[
+        str,
+        typer.Option(
+            "--kernel", "-k", help="A kernel's name or a .wgsl file; auto: the best for each device."
+        ),
+    ] = "auto",
+    name: Annotated[
+        str | None, typer.Option("--name", help="The npm package's name. Default: webnorm-OP.")
+    ] = None,
+    minify: Annotated[
+        bool, typer.Option("--minify", help="Shaders without comments and white space.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into a folder that holds something else, too.")
+    ] = False,
+    lab: Annotated[
+        bool,
+        typer.Option("--lab", help="In place of OP: a static site that checks and times every kernel."),
+    ] = False,
+    wgsl: WgslOption = None,
+) -> None:
+    """Write an npm package without dependencies: shaders for each class of adapters, host code, types, tests.
+
+    Example: webnorm export layer_norm --cols 768 --dtype float16 --out dist/ln, then webnorm verify dist/ln.
+    """
+    from webnorm.cli.screen import progress
+    from webnorm.files import lies_in, same_place
+    from webnorm.web import folder, npm, site
+    from webnorm.web.request import request_for
+
+    if out is None:
+        raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
+    folder.check_folder(out, force, lab=lab)
+    asked = [
+        *(option or ()),
+        *(["residual"] if residual else []),
+        *(["zero_centered_weight"] if zero_centered_weight else []),
+    ]
+    settings = {
+        "--dtype": dtype,
+        "--eps": eps,
+        "--scale": None if scale == 1.0 else scale,
+        "--name": name,
+        "--minify": minify,
+    }
+    given = [value is not None and value is not False for value in settings.values()]
+    if lab and (op or cols or asked or no_weight or no_bias or kernel != "auto" or any(given)):
+        raise WebnormError(
+            "--lab carries every op and kernel; expected no more than --out, --wgsl and --force"
+        )
+    with progress("reading kernels") as update:
+        if lab:
+            files = site.lab(tuple(wgsl or ()), update)
+        else:
+            request = request_for(
+                op,
+                tuple(n for text in cols or () for n in integers(text, "--cols") or ()),
+                option_pairs(asked, no_weight, no_bias),
+                kernel,
+                tuple(wgsl or ()),
+                settings,
+            )
+            files = npm.package(request, update)
+    for path in kernel_files([kernel], wgsl):
+        if lies_in(path, out) and any(same_place(path, out / one) for one in files):
+            raise WebnormError(f"--out {out}: {path} is read, and would be written; expected another folder")
+    folder.write(files, out)
+    say(npm.farewell(files, out))
+    wrong = npm.wrong(files)
+    for line in wrong:
+        complain(line)
+    raise typer.Exit(WRONG if wrong else OK)

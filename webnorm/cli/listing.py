@@ -1,0 +1,37 @@
+"""`webnorm list`: the ops and kernels."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from webnorm.cli.arguments import adapter_or_none, complain_of
+from webnorm.cli.options import AdapterOption, DtypeOption, OptionOption, WgslOption
+from webnorm.errors import unknown
+
+
+def list_kernels(
+    op: Annotated[str | None, typer.Option("--op", help="Only this operation's kernels.")] = None,
+    dtype: DtypeOption = None,
+    option: OptionOption = None,
+    wgsl: WgslOption = None,
+    adapter: AdapterOption = None,
+) -> None:
+    """Ops and kernels: summary, what each changes, features needed, whether this adapter runs it.
+
+    Asked with --dtype and --option it says so for such a problem, and leaves out the ops that have none.
+    """
+    from webnorm.cli.overview import kernel_table
+    from webnorm.cli.screen import Screen
+    from webnorm.kernels.library import survey
+    from webnorm.norms.ops import OPS
+
+    if op is not None and op not in OPS:
+        raise unknown("op", op, OPS)
+    found, broken = survey(wgsl or ())
+    kernels = [kernel for kernel in found if op in (None, kernel.op.name)]
+    info = adapter_or_none(adapter)
+    traits = None if info is None else info.traits
+    Screen().print(kernel_table(kernels, traits, dtype or "float32", option or ()))
+    complain_of(one for one in broken if op in (None, one.op.name))

@@ -1,0 +1,95 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# The longest time that may be waited for: the clocks of operating systems take it, and nobody means more.
+MOST_SECONDS = 1e6
+OpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--op",
+        help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward.",
+    ),
+]
+AdapterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--adapter",
+        help="Index or part of the name, as `webnorm doctor` lists them. "
+        "Default: $WEBNORM_ADAPTER, or the first.",
+    ),
+]
+KernelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kernel",
+        "-k",
+        help="A kernel's name, a .wgsl file, or auto, the one that is chosen for the problem; repeatable. "
+        "Default: all.",
+    ),
+]
+WgslOption = Annotated[
+    list[Path] | None,
+    typer.Option("--wgsl", help="A folder of your own kernels, DIR/<op>/<kernel>.wgsl; repeatable."),
+]
+ConstantOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constant",
+        "-c",
+        help="NAME=VALUE[,VALUE...]: values of a tune axis instead of the default; repeatable.",
+    ),
+]
+AllConstantsOption = Annotated[
+    bool, typer.Option("--all-constants", help="Every admitted point of every kernel's tune axes.")
+]
+EpsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--eps", help="Added to the variance. Default: 1e-5; for rms_norm float32's machine epsilon."
+    ),
+]
+DtypeOption = Annotated[
+    str | None, typer.Option("--dtype", help="Storage type: float32 (the default), float16 or bfloat16.")
+]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        help="NAME[=VALUE]: zero_centered_weight, residual, residual_bias, return_stats, "
+        "out_dtype=float8_e4m3fn|float8_e5m2|int8, weight_dtype=float32, max_workgroups=N; for gradients "
+        "saved_stats and dh; repeatable.",
+    ),
+]
+ScaleOption = Annotated[
+    float, typer.Option("--scale", help="What y is multiplied by before it is rounded to a float8 type.")
+]
+NoWeightOption = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
+NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
+AllowSkippedOption = Annotated[
+    bool, typer.Option("--allow-skipped", help="Exit 0 even where everything was skipped.")
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        help="Repeats the draws of a run that printed it. Default: others each time.",
+        min=0,
+        max=2**64 - 1,
+    ),
+]
+TimeLimitOption = Annotated[
+    float,
+    typer.Option(
+        "--time-limit",
+        help="Seconds that a kernel or its compiler may be silent before it is given up.",
+        min=0.1,
+        max=MOST_SECONDS,
+    ),
+]

@@ -1,0 +1,100 @@
+"""Where results go: files that cost no other file, and what - asks for."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from webnorm.cli.streams import emit
+from webnorm.errors import WebnormError
+
+if TYPE_CHECKING:
+    from webnorm.lab.results import Report
+
+
+# Options for which - is standard output.
+_TO_STDOUT = ("--json", "--csv", "--markdown")
+
+
+def command_line() -> str:
+    """The command as a shell would take it."""
+    return shlex.join(["webnorm", *sys.argv[1:]])
+
+
+def check_outputs(given: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
+    """Complain before the work begins about an output that cannot be written, or would cost another file.
+
+    `given` has them by their options; - is standard output.
+    """
+    from webnorm.files import check_writable, same_place
+
+    checked: dict[str, Path] = {}
+    kept = list(inputs)
+    for flag, path in given.items():
+        if path is None:
+            continue
+        if str(path) != "-":
+            _refuse_stream(flag, path)
+            check_writable(path)
+        for other, earlier in checked.items():
+            named = "-" not in (str(path), str(earlier))
+            if path == earlier or (named and same_place(path, earlier)):
+                raise WebnormError(f"{flag} is {path}, and so is {other}; expected a place for each")
+        if str(path) != "-" and any(one.exists() and same_place(path, one) for one in kept):
+            raise WebnormError(f"{flag} is {path}, which is read; expected another file")
+        checked[flag] = path
+
+
+def _refuse_stream(flag: str, path: Path) -> None:
+    """Complain about an output that standard output or standard error goes to: one would lose the other's."""
+    for stream, name in ((sys.stdout, "standard output"), (sys.stderr, "standard error")):
+        try:
+            same = os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+        except (OSError, ValueError):
+            continue
+        if same and (stream.isatty() or not path.is_char_device()):
+            hint = ", or - for standard output" if flag in _TO_STDOUT else ""
+            raise WebnormError(f"{flag} is {path}, which is {name}; expected another file{hint}")
+
+
+def writing(
+    report: Report, json: Path | None, csv: Path | None = None, markdown: Path | None = None
+) -> tuple[list[Callable[[], object]], list[Callable[[], object]]]:
+    """The steps that write the files asked for, and those that print what - asks for."""
+    from webnorm.lab import result_files, tables
+
+    files: list[Callable[[], object]] = []
+    printed: list[Callable[[], object]] = []
+    for path, text in ((json, result_files.to_json), (csv, tables.to_csv), (markdown, tables.to_markdown)):
+        if path is not None and str(path) == "-":
+            printed.append(partial(_emit_report, report, text))
+        elif path is not None:
+            files.append(partial(_save_report, report, text, path))
+    return files, printed
+
+
+def _emit_report(report: Report, text: Callable[[Report], str]) -> None:
+    emit(text(report))
+
+
+def _save_report(report: Report, text: Callable[[Report], str], path: Path) -> None:
+    from webnorm import files
+
+    files.write_text(path, text(report))
+
+
+def take_each(*steps: Callable[[], object]) -> None:
+    """Take every step; then WebnormError, of one line, for those that failed."""
+    failed = []
+    for step in steps:
+        try:
+            step()
+        except WebnormError as error:
+            failed.append(str(error))
+    if failed:
+        raise WebnormError("; ".join(dict.fromkeys(failed)))

@@ -1,0 +1,125 @@
+"""`webnorm show`: a kernel's text, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from webnorm.cli.arguments import (
+    adapter_or_none,
+    but_auto,
+    complain_of,
+    constants,
+    op_named,
+    option_pairs,
+    recorded_tunings,
+)
+from webnorm.cli.options import (
+    AdapterOption,
+    ConstantOption,
+    DtypeOption,
+    NoBiasOption,
+    NoWeightOption,
+    OpOption,
+    OptionOption,
+    WgslOption,
+)
+from webnorm.cli.streams import emit
+from webnorm.errors import WebnormError, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from webnorm.kernels.render import Shader
+
+
+def show(
+    kernel: Annotated[
+        str, typer.Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")
+    ],
+    op: OpOption = None,
+    rows: Annotated[int, typer.Option(help="Rows of the problem.")] = 1024,
+    cols: Annotated[int, typer.Option(help="Columns of the problem.")] = 1024,
+    dtype: DtypeOption = None,
+    option: OptionOption = None,
+    target: Annotated[
+        str, typer.Option(help="native (naga, through wgpu) or browser (Tint and others).")
+    ] = "native",
+    constant: ConstantOption = None,
+    no_weight: NoWeightOption = False,
+    no_bias: NoBiasOption = False,
+    diff: Annotated[
+        str | None, typer.Option("--diff", help="Show what differs from this other kernel.")
+    ] = None,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Count accesses, barriers and subgroup operations by running it.")
+    ] = False,
+    wgsl: WgslOption = None,
+    adapter: AdapterOption = None,
+) -> None:
+    """The rendered WGSL of a kernel, for a problem, a target and constants."""
+    from webnorm.choice.auto import choose
+    from webnorm.choice.defaults import chosen_variants
+    from webnorm.cli import overview
+    from webnorm.cli.screen import Screen
+    from webnorm.kernels.library import AUTO, select, survey
+    from webnorm.kernels.render import TARGETS, render_shader
+    from webnorm.kernels.traits import BROWSER
+
+    if target not in TARGETS:
+        raise unknown("target", target, TARGETS)
+    found, broken = survey(wgsl or ())
+    home = op_named(op)
+    names = [name for name in (kernel, diff) if name is not None]
+    named = but_auto(names, constant) or ()
+    asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
+    complain_of(broken)
+    info = adapter_or_none(adapter) if target == "native" else None
+    traits = BROWSER if info is None else info.traits
+    # A page runs on other adapters than this one, of which no tuning tells.
+    tunings = recorded_tunings(info.description()) if info is not None and AUTO in names else ()
+    chosen = constants(constant, list(asked.values()))
+    shaders: list[Shader] = []
+    for name in names:
+        op_shown = asked[name].op if name in asked else home
+        options = op_shown.defaults.changed(option_pairs(option, no_weight, no_bias))
+        problem = op_shown.problem(rows, cols, dtype, options=options)
+        if name in asked:
+            variant = chosen_variants(asked[name], problem, traits, chosen)[0]
+        else:
+            variant = choose(found, home, problem, traits, tunings).variant
+        refusal = variant.refusal(problem, traits)
+        if refusal:
+            raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
+        shaders.append(render_shader(variant, problem, target, traits, roots=wgsl or ()))
+    console = Screen()
+    if cost:
+        _show_cost(console, shaders, wgsl or (), adapter)
+        return
+    text = overview.shader_diff(*shaders) if diff else overview.shader_text(shaders[0])
+    if console.is_terminal:
+        console.print(overview.highlighted(text, "diff" if diff else "wgsl"))
+    else:
+        emit(text)
+
+
+def _show_cost(
+    console: Console, shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | None
+) -> None:
+    from webnorm.cli import overview
+    from webnorm.lab.cost import CostJob, count_costs
+    from webnorm.lab.jobs import VariantSpec
+    from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+
+    job = CostJob(tuple((shader.problem, VariantSpec.of(shader.variant)) for shader in shaders), tuple(roots))
+    try:
+        with Worker(adapter) as worker:
+            costs = list(worker.stream(count_costs, job))
+    except (WorkerDied, TaskFailed) as death:
+        raise WebnormError(f"counting failed: {death}") from death
+    console.print(
+        overview.cost_table(dict(zip((str(shader.variant) for shader in shaders), costs, strict=True)))
+    )

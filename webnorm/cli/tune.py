@@ -1,0 +1,172 @@
+"""`webnorm tune`: the fastest kernel for each problem, recorded."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from webnorm.cli.arguments import integers, option_pairs
+from webnorm.cli.options import (
+    MOST_SECONDS,
+    AdapterOption,
+    NoBiasOption,
+    NoWeightOption,
+    OptionOption,
+    TimeLimitOption,
+)
+from webnorm.cli.running import opened
+from webnorm.cli.status import Interrupted
+from webnorm.cli.streams import complain, say
+from webnorm.errors import WebnormError, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from webnorm.choice.tuning import Platform
+
+
+def tune(
+    op: Annotated[str | None, typer.Option("--op", help="Only this operation. Default: all four.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", help="float32, float16, bfloat16, a list, or all. Default: the first two."),
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Rows, a list. Default: as many as make x 64 MiB; few on software.")
+    ] = None,
+    cols: Annotated[str | None, typer.Option(help="Columns, a list. Default: 256, 512, ... 16384.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The tasks of a named workload instead; `help` lists them.")
+    ] = None,
+    option: OptionOption = None,
+    no_weight: NoWeightOption = False,
+    no_bias: NoBiasOption = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="One small float32 problem of each op, or a few of the preset; some seconds each.",
+        ),
+    ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
+            min=0.1,
+            max=MOST_SECONDS,
+        ),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Tune what is recorded already, too.")] = False,
+    show_recorded: Annotated[bool, typer.Option("--list", help="Show what is recorded, and stop.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Remove what is recorded, and stop.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The tuning file. Default: one in the user's cache folder.")
+    ] = None,
+    adapter: AdapterOption = None,
+    time_limit: TimeLimitOption = 60.0,
+) -> None:
+    """Find the fastest kernel and constants for problems on this adapter, and record them for kernel="auto".
+
+    What is recorded is not tuned again: a run that was interrupted goes on where it stopped.
+    """
+    from webnorm.choice import tuning
+    from webnorm.cli import overview
+    from webnorm.cli.screen import Screen, progress
+    from webnorm.gpu.device import find_adapter
+    from webnorm.kernels.library import discover
+    from webnorm.lab import check, tune
+    from webnorm.lab.worker import Worker
+    from webnorm.norms import presets
+
+    console = Screen()
+    if op is not None and op not in tune.OPS:
+        raise unknown("op", op, tune.OPS)
+    if preset == "help":
+        console.print(overview.preset_table())
+        return
+    if preset is not None and (rows or cols or op):
+        raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
+    if show_recorded and forget:
+        raise WebnormError("--list shows what --forget removes; expected one of them")
+    info = find_adapter(adapter)
+    platform = tuning.Platform.of(info.description())
+    path = out or tuning.path_of(platform)
+    if forget:
+        say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
+        return
+    if show_recorded:
+        _show_tuning(console, path, platform)
+        return
+    recorded, note = tuning.resume(path, platform)
+    if note is not None:
+        complain(note)
+
+    options = option_pairs(option, no_weight, no_bias)
+    dtypes = check.dtypes_named(dtype) if dtype else ()
+    software = info.traits.software
+    if preset is not None:
+        tasks = tune.of_preset(presets.preset_named(preset), dtypes, options, software, quick)
+    else:
+        shapes = integers(rows, "--rows"), integers(cols, "--cols")
+        tasks = tune.grid(op, dtypes, shapes, options, software, quick)
+    left = tuple(task for task in tasks if again or not recorded.has(task.op, task.problem))
+    if len(left) < len(tasks):
+        console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")
+    if not left:
+        return
+    tuning.prepare(path)
+    request = tune.TuneRequest(left, tuple(discover()), budget or (6.0 if quick else 20.0))
+    number = 0
+    interrupted = False
+    unsaved: list[tuning.Choice] = []
+
+    def waiting() -> None:
+        update(None, None)
+        complain(f"waiting for another process that is writing {path}")
+
+    with Worker(adapter, time_limit) as worker, progress("opening the adapter") as update:
+        try:
+            description, traits = opened(worker)
+            update(None, None)
+            console.print(overview.device_line(description))
+            for event in tune.run(request, worker, traits):
+                if not isinstance(event, tune.Tuned):
+                    update(f"{number + 1} of {len(left)}: {event.task}: {event.doing}", number / len(left))
+                    continue
+                number += 1
+                if event.choice is not None:
+                    unsaved.append(event.choice)
+                    # Where this fails the choice is shown all the same, and the next attempt tells.
+                    with suppress(WebnormError):
+                        recorded = tuning.record(unsaved, path, platform, waiting)
+                        unsaved.clear()
+                update(None, None)
+                console.print(overview.tuned_lines(event), soft_wrap=True)
+        except KeyboardInterrupt:
+            interrupted = True
+    if unsaved:
+        recorded = tuning.record(unsaved, path, platform, waiting)
+    if recorded.choices:
+        count = len(recorded.choices)
+        console.print(f"{count} {'choice is' if count == 1 else 'choices are'} in {path}", soft_wrap=True)
+    if interrupted:
+        raise Interrupted
+
+
+def _show_tuning(console: Console, path: Path, platform: Platform) -> None:
+    """What is in a tuning file, whether it holds here or not."""
+    from webnorm.choice import tuning
+    from webnorm.cli import overview
+
+    if not path.exists():
+        console.print(f"nothing is recorded: there is no {path}", soft_wrap=True)
+        return
+    recorded = tuning.read(path)
+    objection = recorded.objection(platform)
+    if objection is not None:
+        complain(f"the tuning {path} does not hold here: {objection}")
+    console.print(overview.tuning_table(recorded))
