@@ -154,8 +154,12 @@ def test_each_run_has_a_process_and_passes_over_all_problems(monkeypatch: pytest
     monkeypatch.setattr(bench, "_run_task", measured)
     request = bench.BenchRequest(tasks, (), (), timing.QUICK, runs=3)
     events = list(bench.run(request, worker, CPU))  # type: ignore[arg-type]
-    progress = [(event.task.problem.rows, event.run) for event in events if isinstance(event, bench.Progress)]
-    assert progress == [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3)]
+    progress = [event for event in events if isinstance(event, bench.Progress)]
+    assert [(event.place, event.task.problem.rows) for event in progress] == [
+        (f"run {run} of 3", rows) for run in (1, 2, 3) for rows in (1, 2)
+    ]
+    assert [event.share for event in progress] == pytest.approx([number / 6 for number in range(6)])
+    assert str(progress[0]) == f"run 1 of 3: {tasks[0]}: timing"
     lists = [event for event in events if isinstance(event, list)]
     assert [one[0].runs for one in lists] == [None, None, (4, 4), (4, 4), (4, 4, 4), (4, 4, 4)]
     assert [run[0] for run in lists[-1][0].samples_by_run] == [1.0, 2.0, 3.0]

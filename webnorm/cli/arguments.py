@@ -53,6 +53,12 @@ def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) ->
     return [*(pairs or ()), *left_out]
 
 
+def refuse_beside_preset(preset: str | None, *given: str | None) -> None:
+    """Complain about an op or a shape beside a preset, which has its own."""
+    if preset is not None and any(given):
+        raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
+
+
 def constants(pairs: Sequence[str] | None, kernels: Sequence[Kernel]) -> dict[str, tuple[int, ...]]:
     """The values of --constant by the names of the kernels' tune axes."""
     chosen: dict[str, tuple[int, ...]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +19,10 @@ from webnorm.cli.arguments import (
     op_named,
     option_pairs,
     recorded_tunings,
+    refuse_beside_preset,
     seed_or_any,
 )
+from webnorm.cli.measuring import Measuring
 from webnorm.cli.options import (
     MOST_SECONDS,
     AdapterOption,
@@ -39,16 +41,18 @@ from webnorm.cli.options import (
     TimeLimitOption,
     WgslOption,
 )
-from webnorm.cli.outputs import check_outputs, command_line, take_each, writing
-from webnorm.cli.running import opened, status_of
-from webnorm.cli.status import Interrupted
+from webnorm.cli.outputs import check_outputs, report_steps, take_each
+from webnorm.cli.running import Opened, run
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
+    from webnorm.gpu.timing import Rule
     from webnorm.kernels.traits import Traits
-    from webnorm.lab.results import Report, Result
+    from webnorm.lab.bench import BenchRequest
+    from webnorm.lab.results import Result
     from webnorm.norms.ops import Op
     from webnorm.norms.presets import Task
+    from webnorm.norms.problem import Problem
 
 
 def bench(
@@ -121,133 +125,44 @@ def bench(
 
     Without --rows, --cols or --preset the shapes suit the adapter: large for a GPU, small for software.
     """
-    from dataclasses import replace as changed
-
-    from webnorm.calls.transfers import TransferJob, time_transfers
-    from webnorm.cli import overview
-    from webnorm.cli import plot as plotting
-    from webnorm.cli import report as show_report
-    from webnorm.cli.screen import Screen, progress
-    from webnorm.gpu import timing
-    from webnorm.kernels.library import AUTO, survey
-    from webnorm.lab import bench
-    from webnorm.lab.origin import origin_of
-    from webnorm.lab.profile import profiled
-    from webnorm.lab.results import Report
-    from webnorm.lab.worker import Worker
+    from webnorm.cli.overview import preset_table
+    from webnorm.cli.plot import file_format
+    from webnorm.cli.screen import Screen
 
     if preset == "help":
-        Screen().print(overview.preset_table())
+        Screen().print(preset_table())
         return
-    console = Screen(stderr=any(str(path) == "-" for path in (json, csv, markdown)))
+    outputs = {"--json": json, "--csv": csv, "--markdown": markdown, "--plot": plot}
     if plot is not None:
-        plotting.file_format(plot)
-    check_outputs(
-        {"--json": json, "--csv": csv, "--markdown": markdown, "--plot": plot}, kernel_files(kernel, wgsl)
-    )
-    if preset is not None and (rows or cols or op):
-        raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
-    home = op_named(op)
-    seed = seed_or_any(seed)
-    changes = {"dtype": dtype, "eps": eps, "distribution": distribution, "seed": seed, "scale": scale}
-    asked = _tasks(
+        file_format(plot)
+    check_outputs(outputs, kernel_files(kernel, wgsl))
+    refuse_beside_preset(preset, rows, cols, op)
+    home, seed = op_named(op), seed_or_any(seed)
+    tasks = _tasks(
         home,
         (integers(rows, "--rows"), integers(cols, "--cols")),
         preset,
-        changes,
+        {"dtype": dtype, "eps": eps, "distribution": distribution, "seed": seed, "scale": scale},
         option_pairs(option, no_weight, no_bias),
+        quick,
     )
-    ops = (
-        (home.name,) if preset is None else tuple(dict.fromkeys(task.op.name for task in asked(None, quick)))
+    ops = (home.name,) if preset is None else tuple(dict.fromkeys(task.op.name for task in tasks(None)))
+    job = _Bench(
+        outputs=outputs,
+        console=Screen(stderr="-" in map(str, (json, csv, markdown))),
+        seed=seed,
+        allow_skipped=allow_skipped,
+        wanted="timed",
+        request=replace(
+            _request(kernel, ops, wgsl, constant, all_constants),
+            rule=_rule(quick, budget),
+            runs=runs,
+            calls="at once" if at_once else "one by one",
+        ),
+        tasks=tasks,
+        profile=profile,
     )
-    kernels, copies, broken = kernels_asked(but_auto(kernel, constant, all_constants), ops, wgsl)
-    rule = timing.QUICK if quick else timing.Rule()
-    if budget is not None:
-        rule = changed(rule, budget_s=budget)
-    origin = origin_of(command_line())
-    finished: dict[int, list[Result]] = {}
-    description: dict[str, Any] = {}
-
-    def report(complete: bool = False) -> Report:
-        found = tuple(result for results in finished.values() for result in results)
-        return Report(device=description, results=found, complete=complete, origin=origin)
-
-    def save() -> None:
-        # A full disk may have room again; the last attempt tells.
-        with suppress(WebnormError):
-            take_each(*writing(report(), json, csv, markdown)[0])
-
-    def show(number: int) -> None:
-        console.print()
-        console.print(show_report.bench_table(finished[number], str(tasks[number])))
-        console.print(show_report.bar_chart(finished[number]))
-
-    tasks: tuple[Task, ...] = ()
-    shown = 0
-    interrupted = False
-    with Worker(adapter, time_limit) as worker, progress("opening the adapter") as update:
-        try:
-            description, traits = opened(worker)
-            update(None, None)
-            console.print(overview.device_line(description))
-            tasks = asked(traits, quick)
-            request = bench.BenchRequest(
-                tasks,
-                tuple(kernels),
-                tuple(copies),
-                rule,
-                tuple(wgsl or ()),
-                constants(constant, [*kernels, *copies]),
-                all_constants,
-                ladder=tuple(survey(wgsl or ())[0]),
-                tunings=recorded_tunings(description),
-                with_auto=not kernel or AUTO in kernel,
-                runs=runs,
-                calls="at once" if at_once else "one by one",
-                broken=tuple(broken),
-            )
-            done = 0
-            for event in bench.run(request, worker, traits):
-                if isinstance(event, bench.Progress):
-                    run = f"run {event.run} of {runs}: " if runs > 1 else ""
-                    update(f"{run}{event.task}: {event.doing}", done / (runs * len(tasks)))
-                    continue
-                number = done % len(tasks)
-                done += 1
-                finished[number] = event
-                save()
-                if done <= (runs - 1) * len(tasks):
-                    continue
-                update(None, None)
-                show(number)
-                shown = number + 1
-                if profile:
-                    finished[number] = profiled(
-                        event,
-                        lambda op, problem, called: worker.stream(
-                            time_transfers, TransferJob(op, problem, called, rule)
-                        ),
-                    )
-                    save()
-                    console.print()
-                    console.print(show_report.profile_table(finished[number], traits.software))
-        except KeyboardInterrupt:
-            interrupted = True
-
-    def show_rest() -> None:
-        for number in sorted(finished)[shown:]:
-            show(number)
-        console.print()
-        software = description.get("type") == "CPU"
-        console.print(show_report.race_line(report().results, software), soft_wrap=True)
-        console.print(f"drawn with --seed {seed}", soft_wrap=True)
-
-    drawn = [partial(plotting.plot, report(), plot)] if plot is not None and finished else []
-    saved, printed = writing(report(not interrupted), json, csv, markdown)
-    take_each(*saved, *drawn, show_rest, *printed)
-    if interrupted:
-        raise Interrupted
-    raise typer.Exit(status_of(report().results, allow_skipped, "timed"))
+    run(job, adapter, time_limit)
 
 
 def _tasks(
@@ -256,7 +171,8 @@ def _tasks(
     preset: str | None,
     changes: dict[str, Any],
     options: Sequence[str],
-) -> Callable[[Traits | None, bool], tuple[Task, ...]]:
+    quick: bool,
+) -> Callable[[Traits | None], tuple[Task, ...]]:
     """The tasks asked for; shapes that nobody named depend on the adapter. Mistakes are found at once."""
     from webnorm.norms import presets
 
@@ -264,18 +180,117 @@ def _tasks(
         named = presets.preset_named(preset).changed(
             options, changes["dtype"], changes["eps"], changes["seed"]
         )
-        return lambda traits, quick: (
+        return lambda traits: (
             presets.quick_tasks(named, traits is not None and traits.software) if quick else named.tasks
         )
     rows, cols = shapes
     presets.check_rows(rows)
 
-    def tasks(traits: Traits | None, quick: bool) -> tuple[Task, ...]:
+    def tasks(traits: Traits | None) -> tuple[Task, ...]:
         if rows or cols or traits is None:
             pairs = tuple((m, n) for m in rows or (1024,) for n in cols or (1024,))
         else:
             pairs = presets.default_shapes(traits.software, quick)
         return presets.tasks(op.name, pairs, op.defaults.changed(options), **changes)
 
-    tasks(None, False)
+    tasks(None)
     return tasks
+
+
+def _rule(quick: bool, budget: float | None) -> Rule:
+    from webnorm.gpu import timing
+
+    rule = timing.QUICK if quick else timing.Rule()
+    return rule if budget is None else replace(rule, budget_s=budget)
+
+
+def _request(
+    names: Sequence[str] | None,
+    ops: Sequence[str],
+    roots: Sequence[Path] | None,
+    constant: Sequence[str] | None,
+    all_constants: bool,
+) -> BenchRequest:
+    """The kernels to run; what else there is to ask depends on other options, or on the adapter."""
+    from webnorm.gpu.timing import Rule
+    from webnorm.kernels.library import AUTO, survey
+    from webnorm.lab.bench import BenchRequest
+
+    kernels, copies, broken = kernels_asked(but_auto(names, constant, all_constants), ops, roots)
+    return BenchRequest(
+        (),
+        tuple(kernels),
+        tuple(copies),
+        Rule(),
+        tuple(roots or ()),
+        constants(constant, [*kernels, *copies]),
+        all_constants,
+        ladder=tuple(survey(roots or ())[0]),
+        with_auto=not names or AUTO in names,
+        broken=tuple(broken),
+    )
+
+
+@dataclass(kw_only=True)
+class _Bench(Measuring):
+    """`finished` has the results of each task that has any; of the first `shown` tasks they are printed."""
+
+    request: BenchRequest
+    tasks: Callable[[Traits], tuple[Task, ...]]
+    profile: bool
+    finished: dict[int, list[Result]] = field(default_factory=dict)
+    shown: int = 0
+
+    def work(self, opened: Opened) -> None:
+        from webnorm.cli.overview import device_line
+        from webnorm.lab import bench
+
+        opened.hide()
+        self.console.print(device_line(self.device))
+        tasks = self.tasks(opened.traits)
+        self.request = replace(self.request, tasks=tasks, tunings=recorded_tunings(self.device))
+        before_last_run = (self.request.runs - 1) * len(tasks)
+        events = bench.run(self.request, opened.worker, opened.traits)
+        for done, results in enumerate(opened.found(events)):
+            number = done % len(tasks)
+            self._keep(number, results)
+            if done < before_last_run:
+                continue
+            self._show_task(number)
+            self.shown = number + 1
+            if self.profile:
+                self._profile(number, opened)
+
+    def _keep(self, number: int, results: list[Result]) -> None:
+        self.finished[number] = results
+        # A full disk may have room again; the last attempt tells.
+        with suppress(WebnormError):
+            take_each(*report_steps(self.report(), self.outputs)[0])
+
+    def _show_task(self, number: int) -> None:
+        from webnorm.cli import report
+
+        self.console.print()
+        self.console.print(report.bench_table(self.finished[number], str(self.request.tasks[number])))
+        self.console.print(report.bar_chart(self.finished[number]))
+
+    def _profile(self, number: int, opened: Opened) -> None:
+        from webnorm.calls.transfers import TransferJob, time_transfers
+        from webnorm.cli.report import profile_table
+        from webnorm.lab.profile import profiled
+
+        def measure(op: str, problem: Problem, kernel: str | None) -> Iterator[Any]:
+            job = TransferJob(op, problem, kernel, self.request.rule)
+            return opened.worker.stream(time_transfers, job)
+
+        self._keep(number, profiled(self.finished[number], measure))
+        self.console.print()
+        self.console.print(profile_table(self.finished[number], opened.traits.software))
+
+    def results(self) -> Sequence[Result]:
+        return [result for results in self.finished.values() for result in results]
+
+    def show_results(self) -> None:
+        for number in sorted(self.finished)[self.shown :]:
+            self._show_task(number)
+        self.console.print()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +18,7 @@ from webnorm.cli.arguments import (
     recorded_tunings,
     seed_or_any,
 )
+from webnorm.cli.measuring import Measuring
 from webnorm.cli.options import (
     AdapterOption,
     AllConstantsOption,
@@ -28,13 +31,14 @@ from webnorm.cli.options import (
     TimeLimitOption,
     WgslOption,
 )
-from webnorm.cli.outputs import check_outputs, command_line, take_each, writing
-from webnorm.cli.running import opened, status_of
-from webnorm.cli.status import Interrupted
+from webnorm.cli.outputs import check_outputs
+from webnorm.cli.running import Opened, run
 from webnorm.errors import WebnormError, unknown
 
 if TYPE_CHECKING:
+    from webnorm.lab.check import CheckRequest
     from webnorm.lab.results import Result
+    from webnorm.norms.case import Case
 
 
 def check(
@@ -79,15 +83,9 @@ def check(
     --eps and --scale for the same values. Numbers are drawn anew in every run, and so are some shapes and
     options: the seed that is printed repeats them.
     """
-    from dataclasses import replace as changed
-
-    from webnorm.cli import overview, report
-    from webnorm.cli.screen import Screen, progress
-    from webnorm.kernels.library import AUTO
-    from webnorm.lab import check as checking
-    from webnorm.lab.origin import origin_of
-    from webnorm.lab.results import Report
-    from webnorm.lab.worker import Worker
+    from webnorm.cli.overview import corpus_table
+    from webnorm.cli.screen import Screen
+    from webnorm.lab.check import dtypes_named
     from webnorm.norms.case import Changes
     from webnorm.norms.corpus import whole_corpus
 
@@ -95,66 +93,95 @@ def check(
     seed = seed_or_any(seed)
     corpus = whole_corpus(seed)
     if cases:
-        console.print(overview.corpus_table(corpus))
+        console.print(corpus_table(corpus))
         return
-    read = [] if input is None else [input]
-    check_outputs({"--json": json}, [*read, *kernel_files(kernel, wgsl)])
-    home = op_named(None if op == "all" else op)
-    ops = checking.NORMS if op == "all" else (home.name,)
-    named = but_auto(kernel, constant, all_constants)
-    kernels, copies, broken = kernels_asked(named, ops, wgsl)
-    if not kernels and (named or home.exact):
-        kernels = copies
-    ladder = kernels_asked(None, ops, wgsl)[0] if kernel and AUTO in kernel else []
-    by_name = {one.name: one for one in corpus}
-    for name in case or ():
-        if name not in by_name:
-            raise unknown("case", name, by_name)
-    chosen_cases = tuple(by_name[name] for name in case) if case else corpus
-    if input is not None:
-        chosen_cases = (checking.own_case(input),)
-    request = checking.CheckRequest(
-        tuple(kernels),
-        chosen_cases,
-        checking.dtypes_named(dtype) if input is None else (chosen_cases[0].given or "",),
-        Changes(None if option is None else tuple(option), eps, scale),
-        tuple(wgsl or ()),
-        constants(constant, kernels),
-        all_constants,
-        tuple(ladder),
+    outputs = {"--json": json}
+    check_outputs(outputs, [*([] if input is None else [input]), *kernel_files(kernel, wgsl)])
+    asked = _request(kernel, op, wgsl, constant, all_constants)
+    chosen = _chosen(case, corpus, input)
+    request = replace(
+        asked,
+        cases=chosen,
+        dtypes=dtypes_named(dtype) if input is None else (chosen[0].given or "",),
+        changes=Changes(None if option is None else tuple(option), eps, scale),
         whole=not case and input is None and option is None,
-        broken=tuple(broken),
     )
-    expected = request.count()
-    if not expected:
+    if not request.count():
         request.refuse_options()
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")
-    origin = origin_of(command_line())
-    results: list[Result] = []
-    description: dict[str, Any] = {}
-    interrupted = False
-    with Worker(adapter, time_limit) as worker, progress("opening the adapter") as update:
-        try:
-            description, traits = opened(worker)
-            if ladder:
-                request = changed(request, tunings=recorded_tunings(description))
-            for result in checking.run(request, worker, traits):
-                results.append(result)
-                share = min(1.0, len(results) / expected)
-                update(f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}", share)
-        except KeyboardInterrupt:
-            interrupted = True
+    job = _Check(
+        outputs=outputs,
+        console=console,
+        seed=seed if input is None else None,
+        allow_skipped=allow_skipped,
+        wanted="verified",
+        request=request,
+    )
+    run(job, adapter, time_limit)
 
-    def show() -> None:
-        console.print(overview.device_line(description))
-        console.print(report.check_table(results))
-        console.print(report.race_line(results, description.get("type") == "CPU"), soft_wrap=True)
-        if input is None:
-            console.print(f"drawn with --seed {seed}", soft_wrap=True)
 
-    found = Report(device=description, results=tuple(results), complete=not interrupted, origin=origin)
-    saved, printed = writing(found, json)
-    take_each(*saved, show, *printed)
-    if interrupted:
-        raise Interrupted
-    raise typer.Exit(status_of(results, allow_skipped, "verified"))
+def _request(
+    names: Sequence[str] | None,
+    op: str | None,
+    roots: Sequence[Path] | None,
+    constant: Sequence[str] | None,
+    all_constants: bool,
+) -> CheckRequest:
+    """The kernels to check; with what, other options say."""
+    from webnorm.kernels.library import AUTO
+    from webnorm.lab.check import NORMS, CheckRequest
+
+    home = op_named(None if op == "all" else op)
+    ops = NORMS if op == "all" else (home.name,)
+    named = but_auto(names, constant, all_constants)
+    kernels, copies, broken = kernels_asked(named, ops, roots)
+    if not kernels and (named or home.exact):
+        kernels = copies
+    return CheckRequest(
+        tuple(kernels),
+        roots=tuple(roots or ()),
+        chosen=constants(constant, kernels),
+        every=all_constants,
+        ladder=tuple(kernels_asked(None, ops, roots)[0] if names and AUTO in names else ()),
+        broken=tuple(broken),
+    )
+
+
+def _chosen(names: Sequence[str] | None, corpus: tuple[Case, ...], path: Path | None) -> tuple[Case, ...]:
+    """The cases of these names, all of the corpus where there are none, or a user's own array alone."""
+    from webnorm.lab.check import own_case
+
+    by_name = {one.name: one for one in corpus}
+    for name in names or ():
+        if name not in by_name:
+            raise unknown("case", name, by_name)
+    if path is not None:
+        return (own_case(path),)
+    return tuple(by_name[name] for name in names) if names else corpus
+
+
+@dataclass(kw_only=True)
+class _Check(Measuring):
+    request: CheckRequest
+    found: list[Result] = field(default_factory=list)
+
+    def work(self, opened: Opened) -> None:
+        from webnorm.lab import check
+
+        request = self.request
+        expected = request.count()
+        if request.ladder:
+            request = replace(request, tunings=recorded_tunings(self.device))
+        for result in check.run(request, opened.worker, opened.traits):
+            self.found.append(result)
+            share = min(1.0, len(self.found) / expected)
+            opened.update(f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}", share)
+
+    def results(self) -> Sequence[Result]:
+        return self.found
+
+    def show_results(self) -> None:
+        from webnorm.cli import overview, report
+
+        self.console.print(overview.device_line(self.device))
+        self.console.print(report.check_table(self.found))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Options for which - is standard output.
 _TO_STDOUT = ("--json", "--csv", "--markdown")
+Step = Callable[[], object]
 
 
 def command_line() -> str:
@@ -62,15 +63,15 @@ def _refuse_stream(flag: str, path: Path) -> None:
             raise WebnormError(f"{flag} is {path}, which is {name}; expected another file{hint}")
 
 
-def writing(
-    report: Report, json: Path | None, csv: Path | None = None, markdown: Path | None = None
-) -> tuple[list[Callable[[], object]], list[Callable[[], object]]]:
-    """The steps that write the files asked for, and those that print what - asks for."""
+def report_steps(report: Report, outputs: Mapping[str, Path | None]) -> tuple[list[Step], list[Step]]:
+    """The steps that write a report into the files asked for, and those that print what - asks for."""
     from webnorm.lab import result_files, tables
 
-    files: list[Callable[[], object]] = []
-    printed: list[Callable[[], object]] = []
-    for path, text in ((json, result_files.to_json), (csv, tables.to_csv), (markdown, tables.to_markdown)):
+    files: list[Step] = []
+    printed: list[Step] = []
+    texts = (result_files.to_json, tables.to_csv, tables.to_markdown)
+    for flag, text in zip(_TO_STDOUT, texts, strict=True):
+        path = outputs.get(flag)
         if path is not None and str(path) == "-":
             printed.append(partial(_emit_report, report, text))
         elif path is not None:
@@ -88,7 +89,7 @@ def _save_report(report: Report, text: Callable[[Report], str], path: Path) -> N
     files.write_text(path, text(report))
 
 
-def take_each(*steps: Callable[[], object]) -> None:
+def take_each(*steps: Step) -> None:
     """Take every step; then WebnormError, of one line, for those that failed."""
     failed = []
     for step in steps:

@@ -1,21 +1,90 @@
-"""Work in a worker process."""
+"""Work in a worker process: progress while it runs, Ctrl-C, and what is left to do at its end."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from webnorm.cli.status import OK, WRONG
-from webnorm.cli.streams import complain
+import typer
+
+from webnorm.cli.status import OK, Interrupted
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from webnorm.kernels.traits import Traits
-    from webnorm.lab.results import Result
+    from webnorm.lab.bench import Progress
+    from webnorm.lab.worker import Worker
+
+Found = TypeVar("Found")
 
 
-def opened(worker: Any) -> tuple[dict[str, Any], Traits]:
-    """The description and the traits of the worker's device."""
+@dataclass(frozen=True)
+class Opened:
+    """A worker whose adapter is open, and the bar on which its progress is shown."""
+
+    worker: Worker
+    traits: Traits
+    update: Callable[[str | None, float | None], None]
+
+    def hide(self) -> None:
+        """Take the bar away until there is more progress, so that something can be printed."""
+        self.update(None, None)
+
+    def found(self, events: Iterable[Progress | Found]) -> Iterator[Found]:
+        """What is found among events, each while the bar is away; progress goes to the bar."""
+        from webnorm.lab.bench import Progress
+
+        for event in events:
+            if isinstance(event, Progress):
+                self.update(str(event), event.share)
+            else:
+                self.hide()
+                yield event
+
+
+@dataclass(kw_only=True)
+class Job(ABC):
+    """What a verb does in a worker. `device` describes its adapter, and is empty until that is open."""
+
+    device: Mapping[str, Any] = field(default_factory=dict, init=False)
+
+    @abstractmethod
+    def work(self, opened: Opened) -> None:
+        """Do it, and save and show what is finished; Ctrl-C ends this at any moment."""
+
+    @abstractmethod
+    def finish(self, complete: bool) -> None:
+        """Save and show what has not been; not `complete` after Ctrl-C."""
+
+    def status(self) -> int:
+        """The exit status of a job that came to its end."""
+        return OK
+
+
+def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
+    """Do a job in a worker on an adapter, finish it after Ctrl-C too, and end the command with its status."""
+    from webnorm.cli.screen import progress
+    from webnorm.lab.worker import Worker
+
+    complete = False
+    with (
+        Worker(adapter, time_limit_s) as worker,
+        progress("opening the adapter") as update,
+        suppress(KeyboardInterrupt),
+    ):
+        job.device, traits = _opened(worker)
+        job.work(Opened(worker, traits, update))
+        complete = True
+    job.finish(complete)
+    if not complete:
+        raise Interrupted
+    raise typer.Exit(job.status())
+
+
+def _opened(worker: Worker) -> tuple[dict[str, Any], Traits]:
     from webnorm.lab.bench import device_of
     from webnorm.lab.worker import TaskFailed, WorkerDied
 
@@ -23,13 +92,3 @@ def opened(worker: Any) -> tuple[dict[str, Any], Traits]:
         return device_of(worker)
     except (WorkerDied, TaskFailed) as death:
         raise WebnormError(f"opening the adapter failed: {death}; `webnorm doctor` lists them") from death
-
-
-def status_of(results: Sequence[Result], allow_skipped: bool, done: str) -> int:
-    """The exit status for results, where something has to be `done`; a line on stderr where nothing was."""
-    from webnorm.lab import bench
-
-    if not allow_skipped and not bench.ran(results):
-        complain(f"nothing was {done}: everything was skipped (--allow-skipped admits that)")
-        return WRONG
-    return WRONG if bench.failed(results) else OK

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webnorm.cli.arguments import integers, option_pairs
+from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
 from webnorm.cli.options import (
     MOST_SECONDS,
     AdapterOption,
@@ -17,15 +19,16 @@ from webnorm.cli.options import (
     OptionOption,
     TimeLimitOption,
 )
-from webnorm.cli.running import opened
-from webnorm.cli.status import Interrupted
+from webnorm.cli.running import Job, Opened, run
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from webnorm.choice.tuning import Platform
+    from webnorm.choice.tuning import Choice, Platform, Tuning
+    from webnorm.lab.tune import TuneRequest
+    from webnorm.norms.presets import Task
 
 
 def tune(
@@ -74,22 +77,19 @@ def tune(
     What is recorded is not tuned again: a run that was interrupted goes on where it stopped.
     """
     from webnorm.choice import tuning
-    from webnorm.cli import overview
-    from webnorm.cli.screen import Screen, progress
+    from webnorm.cli.overview import preset_table
+    from webnorm.cli.screen import Screen
     from webnorm.gpu.device import find_adapter
     from webnorm.kernels.library import discover
-    from webnorm.lab import check, tune
-    from webnorm.lab.worker import Worker
-    from webnorm.norms import presets
+    from webnorm.lab import tune
 
     console = Screen()
     if op is not None and op not in tune.OPS:
         raise unknown("op", op, tune.OPS)
     if preset == "help":
-        console.print(overview.preset_table())
+        console.print(preset_table())
         return
-    if preset is not None and (rows or cols or op):
-        raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
+    refuse_beside_preset(preset, rows, cols, op)
     if show_recorded and forget:
         raise WebnormError("--list shows what --forget removes; expected one of them")
     info = find_adapter(adapter)
@@ -104,15 +104,8 @@ def tune(
     recorded, note = tuning.resume(path, platform)
     if note is not None:
         complain(note)
-
     options = option_pairs(option, no_weight, no_bias)
-    dtypes = check.dtypes_named(dtype) if dtype else ()
-    software = info.traits.software
-    if preset is not None:
-        tasks = tune.of_preset(presets.preset_named(preset), dtypes, options, software, quick)
-    else:
-        shapes = integers(rows, "--rows"), integers(cols, "--cols")
-        tasks = tune.grid(op, dtypes, shapes, options, software, quick)
+    tasks = _tasks(op, dtype, (rows, cols), preset, options, info.traits.software, quick)
     left = tuple(task for task in tasks if again or not recorded.has(task.op, task.problem))
     if len(left) < len(tasks):
         console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")
@@ -120,41 +113,71 @@ def tune(
         return
     tuning.prepare(path)
     request = tune.TuneRequest(left, tuple(discover()), budget or (6.0 if quick else 20.0))
-    number = 0
-    interrupted = False
-    unsaved: list[tuning.Choice] = []
+    job = _Tune(request=request, console=console, path=path, platform=platform, recorded=recorded)
+    run(job, adapter, time_limit)
 
-    def waiting() -> None:
-        update(None, None)
-        complain(f"waiting for another process that is writing {path}")
 
-    with Worker(adapter, time_limit) as worker, progress("opening the adapter") as update:
-        try:
-            description, traits = opened(worker)
-            update(None, None)
-            console.print(overview.device_line(description))
-            for event in tune.run(request, worker, traits):
-                if not isinstance(event, tune.Tuned):
-                    update(f"{number + 1} of {len(left)}: {event.task}: {event.doing}", number / len(left))
-                    continue
-                number += 1
-                if event.choice is not None:
-                    unsaved.append(event.choice)
-                    # Where this fails the choice is shown all the same, and the next attempt tells.
-                    with suppress(WebnormError):
-                        recorded = tuning.record(unsaved, path, platform, waiting)
-                        unsaved.clear()
-                update(None, None)
-                console.print(overview.tuned_lines(event), soft_wrap=True)
-        except KeyboardInterrupt:
-            interrupted = True
-    if unsaved:
-        recorded = tuning.record(unsaved, path, platform, waiting)
-    if recorded.choices:
-        count = len(recorded.choices)
-        console.print(f"{count} {'choice is' if count == 1 else 'choices are'} in {path}", soft_wrap=True)
-    if interrupted:
-        raise Interrupted
+def _tasks(
+    op: str | None,
+    dtype: str | None,
+    shapes: tuple[str | None, str | None],
+    preset: str | None,
+    options: Sequence[str],
+    software: bool,
+    quick: bool,
+) -> tuple[Task, ...]:
+    from webnorm.lab import check, tune
+    from webnorm.norms.presets import preset_named
+
+    dtypes = check.dtypes_named(dtype) if dtype else ()
+    if preset is not None:
+        return tune.of_preset(preset_named(preset), dtypes, options, software, quick)
+    rows, cols = shapes
+    pairs = integers(rows, "--rows"), integers(cols, "--cols")
+    return tune.grid(op, dtypes, pairs, options, software, quick)
+
+
+@dataclass(kw_only=True)
+class _Tune(Job):
+    """What is `unsaved` has not yet got into the file."""
+
+    request: TuneRequest
+    console: Console
+    path: Path
+    platform: Platform
+    recorded: Tuning
+    unsaved: list[Choice] = field(default_factory=list)
+
+    def work(self, opened: Opened) -> None:
+        from webnorm.cli.overview import device_line, tuned_lines
+        from webnorm.lab import tune
+
+        opened.hide()
+        self.console.print(device_line(self.device))
+        for tuned in opened.found(tune.run(self.request, opened.worker, opened.traits)):
+            if tuned.choice is not None:
+                self.unsaved.append(tuned.choice)
+                # Where this fails the choice is shown all the same, and the next attempt tells.
+                with suppress(WebnormError):
+                    self._save()
+            self.console.print(tuned_lines(tuned), soft_wrap=True)
+
+    def _save(self) -> None:
+        from webnorm.choice import tuning
+
+        if self.unsaved:
+            self.recorded = tuning.record(self.unsaved, self.path, self.platform, self._say_it_waits)
+            self.unsaved.clear()
+
+    def _say_it_waits(self) -> None:
+        complain(f"waiting for another process that is writing {self.path}")
+
+    def finish(self, complete: bool) -> None:
+        self._save()
+        count = len(self.recorded.choices)
+        if count:
+            choices = "choice is" if count == 1 else "choices are"
+            self.console.print(f"{count} {choices} in {self.path}", soft_wrap=True)
 
 
 def _show_tuning(console: Console, path: Path, platform: Platform) -> None:

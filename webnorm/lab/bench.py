@@ -64,13 +64,18 @@ class BenchRequest:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: the task, what is being done to which variant or how many rounds are done,
-    and the number of the run.
+    """Where work on a list of tasks stands: the task, what is being done, and the share of all that is done.
+
+    `place` says where several runs or tasks stand, such as "run 2 of 3".
     """
 
     task: Task
     doing: str
-    run: int = 1
+    place: str = ""
+    share: float = 0.0
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.place, str(self.task), self.doing)))
 
 
 def sets_for(op: Op, problem: Problem, traits: Traits) -> int:
@@ -124,13 +129,15 @@ def run(request: BenchRequest, worker: Worker, traits: Traits) -> Iterator[Progr
     """
     found: list[list[list[Result]]] = [[] for _ in request.tasks]
     for number in range(request.runs):
+        place = f"run {number + 1} of {request.runs}" if request.runs > 1 else ""
         if number:
             # What moves between runs is a process's memory and moment, too.
             worker.stop()
-        for task, so_far in zip(request.tasks, found, strict=True):
+        for at, (task, so_far) in enumerate(zip(request.tasks, found, strict=True)):
+            share = (number + at / len(request.tasks)) / request.runs
             for event in _run_task(request, task, worker, traits):
                 if isinstance(event, Progress):
-                    yield replace(event, run=number + 1)
+                    yield replace(event, place=place, share=share)
                 else:
                     so_far.append(event)
                     yield merged(so_far)
@@ -139,7 +146,7 @@ def run(request: BenchRequest, worker: Worker, traits: Traits) -> Iterator[Progr
 def _run_task(
     request: BenchRequest, task: Task, worker: Worker, traits: Traits
 ) -> Iterator[Progress | list[Result]]:
-    """One task; a mistake in it is told of each of its kernels, and raised where there is no other task."""
+    """One task; a mistake in it is a result for each kernel, and raised where there is no other task."""
     try:
         yield from _run_sound_task(request, task, worker, traits)
     except WebnormError as error:

@@ -132,8 +132,12 @@ def _rounds_mean(variant: Variant, task: Task, traits: Traits) -> bool:
 
 def run(request: TuneRequest, worker: Worker, traits: Traits) -> Iterator[Progress | Tuned]:
     """Yield progress, and what came of each task as soon as it is known."""
-    for task in request.tasks:
-        yield from _tune(request, task, worker, traits)
+    count = len(request.tasks)
+    for at, task in enumerate(request.tasks):
+        for event in _tune(request, task, worker, traits):
+            if isinstance(event, Progress):
+                event = replace(event, place=f"{at + 1} of {count}", share=at / count)
+            yield event
 
 
 def _tune(request: TuneRequest, task: Task, worker: Worker, traits: Traits) -> Iterator[Progress | Tuned]:
@@ -159,7 +163,7 @@ def _tune(request: TuneRequest, task: Task, worker: Worker, traits: Traits) -> I
             for variant, result in zip(last, results, strict=True)
             if not result.timed and all(variant is not asked[index] for index in dropped)
         ]
-        yield Tuned(task, _choice(task, results, tried), rules, tuple(_told(faults)))
+        yield Tuned(task, _choice(task, results, tried), rules, tuple(_reasons(faults)))
 
 
 def _search(
@@ -209,7 +213,7 @@ def _search(
     return finalists
 
 
-def _told(faults: Sequence[tuple[Variant, str]]) -> Iterator[str]:
+def _reasons(faults: Sequence[tuple[Variant, str]]) -> Iterator[str]:
     """Why variants were dropped, a line for each kernel and reason."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant, reason in faults:
