@@ -406,9 +406,10 @@ def test_limits_and_features_of_the_manifest_are_granted(tmp_path: Path) -> None
 
 
 def test_a_package_that_tint_refuses_is_not_opened(tmp_path: Path, browser: Browser) -> None:
-    found = verify.verify(write(tmp_path / "package", shader="fn main("), browser)
-    assert found.seen is None and not found.passed
-    assert [refused.name for refused in found.refused] == ["first"]
+    package = read_package(write(tmp_path / "package", shader="fn main("))
+    files, shaders = verify.verify(package, browser.path, update=lambda *_: None)
+    assert files.passed and not shaders.passed
+    assert [refused.name for refused in shaders.refused] == ["first"]
 
 
 # --- The page

@@ -1,7 +1,4 @@
-"""Is an exported package right: its files, its shaders in Chrome's compiler, its answers in a browser.
-
-Each step is a function of its own, so that the command can show what it found before the next begins.
-"""
+"""Is an exported package right: its files, its shaders in Chrome's compiler, its answers in a browser."""
 
 from __future__ import annotations
 
@@ -9,13 +6,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webnorm.errors import WebnormError
+from webnorm.files import replacing
+from webnorm.web import browser as browsing
 from webnorm.web import tint
 from webnorm.web.browser import PAGE, Browser, Visit
 from webnorm.web.manifest import Native, Report, ReportedShader, Shader, checked
-from webnorm.web.package import Package, read_package
+from webnorm.web.package import Package
+
+if TYPE_CHECKING:
+    from webnorm.web.request import Update
 
 
 @dataclass(frozen=True)
@@ -60,40 +62,55 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Verification:
-    """All that was found; a package that Tint refuses is not opened in a browser."""
+class Step:
+    """One step of a verification: whether it `passed`, None if it could not be taken, and what it looked at.
 
-    package: Package
-    refused: tuple[tint.Verdict, ...]
-    seen: Seen | None
+    With them come the shaders that Tint refused, and what a browser saw.
+    """
 
-    @property
-    def passed(self) -> bool:
-        """Whether every step was taken and found nothing wrong."""
-        return not self.refused and self.seen is not None and not self.seen.complaints
+    passed: bool | None
+    text: str
+    refused: tuple[tint.Verdict, ...] = ()
+    seen: Seen | None = None
 
 
 def verify(
-    folder: Path,
-    browser: Browser | None = None,
+    package: Package,
+    browser: Path | None = None,
     *,
+    update: Update,
+    time_limit_s: float = browsing.TIME_LIMIT_S,
     without: Sequence[str] = (),
     quick: bool = False,
-) -> Verification:
-    """All steps, in a browser that is open already or in one opened for this.
+    screenshot: Path | None = None,
+) -> Iterator[Step]:
+    """Yield each step before the next begins: the files, which are read, the shaders, the answers.
 
-    `without` names features that the page is not to ask for; `quick` leaves the timing out.
-    Raises WebnormError for a damaged package and where a step cannot be taken.
+    A package that Tint refuses is not opened in the browser, the first installed unless one is named. There
+    `without` names features that the page is not to ask for, `quick` leaves the timing out, and `screenshot`
+    is where a picture of the page goes. `update` hears what is done, and which share of it is. Raises
+    WebnormError where a step ends in the middle.
     """
-    package = read_package(folder)
-    refused = refused_by_tint(package)
-    if refused:
-        return Verification(package, refused, None)
-    query = page_query(without, quick)
-    if browser is not None:
-        return Verification(package, (), judged(package, browser.visit(folder, query)))
-    with Browser() as own:
-        return Verification(package, (), judged(package, own.visit(folder, query)))
+    no_tint, no_browser = tint.mend(), browsing.mends(browser)
+    shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
+    yield Step(True, f"files: {shaders} shaders and {vectors} vectors are as exported")
+    refused: tuple[tint.Verdict, ...] = ()
+    if no_tint is not None:
+        yield Step(None, f"Tint: {no_tint.missing}")
+    else:
+        update("compiling the shaders", 0.1)
+        refused = refused_by_tint(package)
+        found = f"{len(refused)} of {shaders} shaders refused"
+        right = f"{shaders} shaders compile, and so do their pipelines"
+        yield Step(not refused, f"Tint: {found if refused else right}", refused=refused)
+    yield from (Step(None, f"browser: {one.missing}") for one in no_browser)
+    if not refused and not no_browser:
+        with Browser(browser, time_limit_s) as opened:
+            update(f"running {opened.path.name}", 0.5)
+            seen = answers(package, opened, without=without, quick=quick, screenshot=screenshot)
+        verdicts = [line.browser.verdict for line in seen.lines]
+        ran = f"{len(verdicts) - verdicts.count('skip')} of {shaders} shaders run here"
+        yield Step(not seen.complaints, f"browser: {ran}, {verdicts.count('pass')} of them right", seen=seen)
 
 
 # --- The shaders
@@ -127,6 +144,23 @@ def page_query(without: Sequence[str] = (), quick: bool = False) -> str:
     """The query that tells the page which features not to ask for, and to leave the timing out."""
     parts = ([f"without={','.join(without)}"] if without else []) + (["quick"] if quick else [])
     return f"?{'&'.join(parts)}" if parts else ""
+
+
+def answers(
+    package: Package,
+    browser: Browser,
+    *,
+    without: Sequence[str] = (),
+    quick: bool = False,
+    screenshot: Path | None = None,
+) -> Seen:
+    """What a browser makes of a package; see verify. Raises WebnormError where its page could not check."""
+    query = page_query(without, quick)
+    visit = browser.visit(package.folder, query, screenshot=screenshot is not None)
+    if screenshot is not None and visit.screenshot is not None:
+        with replacing(screenshot) as beside:
+            beside.write_bytes(visit.screenshot)
+    return judged(package, visit)
 
 
 def judged(package: Package, visit: Visit) -> Seen:
