@@ -8,7 +8,8 @@ import pytest
 
 from samples import MIXED, MIXED_PROBLEM, result
 from shown import line_of, text
-from webnorm.cli.report import bar_chart, bench_table, check_table, compare_table
+from webnorm.cli.bars import bar_chart
+from webnorm.cli.report import bench_table, check_table, compare_table
 from webnorm.lab.compare import Comparison, Drift, Verdicts
 from webnorm.norms.problem import Problem
 

@@ -268,11 +268,12 @@ class _Bench(Measuring):
             take_each(*report_steps(self.report(), self.outputs)[0])
 
     def _show_task(self, number: int) -> None:
-        from webnorm.cli import report
+        from webnorm.cli.bars import bar_chart
+        from webnorm.cli.report import bench_table
 
         self.console.print()
-        self.console.print(report.bench_table(self.finished[number], str(self.request.tasks[number])))
-        self.console.print(report.bar_chart(self.finished[number]))
+        self.console.print(bench_table(self.finished[number], str(self.request.tasks[number])))
+        self.console.print(bar_chart(self.finished[number]))
 
     def _profile(self, number: int, opened: Opened) -> None:
         from webnorm.calls.transfers import TransferJob, time_transfers

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +21,9 @@ from webnorm.cli.options import (
 from webnorm.cli.status import OK, WRONG
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError
+
+if TYPE_CHECKING:
+    from webnorm.web.folder import Files
 
 
 def export(
@@ -70,18 +74,15 @@ def export(
     Example: webnorm export layer_norm --cols 768 --dtype float16 --out dist/ln, then webnorm verify dist/ln.
     """
     from webnorm.cli.screen import progress
-    from webnorm.files import lies_in, same_place
-    from webnorm.web import folder, npm, site
+    from webnorm.web import npm, site
+    from webnorm.web.folder import check_folder
     from webnorm.web.request import request_for
 
     if out is None:
         raise WebnormError("--out is missing; expected the folder to write, such as --out dist/norm")
-    folder.check_folder(out, force, lab=lab)
-    asked = [
-        *(option or ()),
-        *(["residual"] if residual else []),
-        *(["zero_centered_weight"] if zero_centered_weight else []),
-    ]
+    check_folder(out, force, lab=lab)
+    flags = {"residual": residual, "zero_centered_weight": zero_centered_weight}
+    asked = [*(option or ()), *(flag for flag, given in flags.items() if given)]
     settings = {
         "--dtype": dtype,
         "--eps": eps,
@@ -107,12 +108,20 @@ def export(
                 settings,
             )
             files = npm.package(request, update)
-    for path in kernel_files([kernel], wgsl):
+    raise typer.Exit(_write(files, out, kernel_files([kernel], wgsl)))
+
+
+def _write(files: Files, out: Path, read: Sequence[Path]) -> int:
+    """Write a folder, and give the exit status; WebnormError where that would cost a file that was `read`."""
+    from webnorm.files import lies_in, same_place
+    from webnorm.web import folder, npm
+
+    for path in read:
         if lies_in(path, out) and any(same_place(path, out / one) for one in files):
             raise WebnormError(f"--out {out}: {path} is read, and would be written; expected another folder")
     folder.write(files, out)
-    say(npm.farewell(files, out))
+    say(npm.summary(files, out))
     wrong = npm.wrong(files)
     for line in wrong:
         complain(line)
-    raise typer.Exit(WRONG if wrong else OK)
+    return WRONG if wrong else OK

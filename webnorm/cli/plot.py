@@ -21,6 +21,7 @@ from webnorm.norms.problem import Problem
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, told apart by the colour-blind (https://jfly.uni-koeln.de/color/), without black,
 # which is the roofline's, and without yellow, which is too faint for a line on white.
@@ -82,16 +83,10 @@ def plot(report: Report, path: Path) -> None:
     """
     form = file_format(path)
     import matplotlib
-    from matplotlib.figure import Figure
 
     panels = _panels(report.results)
     if not panels:
         raise WebnormError(f"cannot draw {path}: no result in the report is both right and timed")
-    styles = _styles(panels)
-    # Four are a square rather than three and one.
-    across = 2 if len(panels) == 4 else min(len(panels), _PANELS_ACROSS)
-    down = math.ceil(len(panels) / across)
-    legend_lines = math.ceil((len(styles) + 1) / (3 * across))
     # Text stays text (searchable, small), and equal reports give equal files.
     # A name is no formula, whatever its dollar signs enclose.
     with (
@@ -100,36 +95,48 @@ def plot(report: Report, path: Path) -> None:
     ):
         # Of glyphs that its font lacks, in names of any script.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        figure = Figure(
-            figsize=(max(7.0, 4.6 * across), 3.8 * down + 0.7 + 0.25 * legend_lines), layout="constrained"
-        )
-        grid = figure.subplots(down, across, squeeze=False)
-        axes = list(grid.flat)
-        handles: dict[str, Artist] = {}
-        for panel, ax in zip(panels, axes, strict=False):
-            if len(panel.cols) > 1:
-                handles |= _draw_lines(ax, panel, styles)
-            else:
-                _draw_bars(ax, panel)
-            ax.set_title(_panel_title(panel), fontsize=10)
-            ax.spines[["top", "right"]].set_visible(False)
-        for ax in axes[len(panels) :]:
-            ax.set_visible(False)
-        # Bars carry their names themselves.
-        if handles:
-            figure.legend(
-                list(handles.values()),
-                list(handles),
-                loc="outside lower center",
-                ncols=min(len(handles), 3 * across),
-                frameon=False,
-                fontsize=9,
-            )
+        figure = _figure(panels)
         figure.suptitle(_title(report, panels), fontsize=11)
         with replacing(path) as beside:
-            # An SVG carries the date of its making unless told not to.
+            # An SVG has the date of its making unless told not to.
             metadata = {"Date": None} if form == "svg" else {}
             figure.savefig(beside, format=form, dpi=150, metadata=metadata, facecolor="white")
+
+
+def _figure(panels: Sequence[_Panel]) -> Figure:
+    """The panels in a grid, above a legend of the kernels that are lines."""
+    from matplotlib.figure import Figure
+
+    styles = _styles(panels)
+    # Four are a square rather than three and one.
+    across = 2 if len(panels) == 4 else min(len(panels), _PANELS_ACROSS)
+    down = math.ceil(len(panels) / across)
+    legend_lines = math.ceil((len(styles) + 1) / (3 * across))
+    figure = Figure(
+        figsize=(max(7.0, 4.6 * across), 3.8 * down + 0.7 + 0.25 * legend_lines), layout="constrained"
+    )
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
+    handles: dict[str, Artist] = {}
+    for panel, ax in zip(panels, axes, strict=False):
+        if len(panel.cols) > 1:
+            handles |= _draw_lines(ax, panel, styles)
+        else:
+            _draw_bars(ax, panel)
+        ax.set_title(_panel_title(panel), fontsize=10)
+        ax.spines[["top", "right"]].set_visible(False)
+    for ax in axes[len(panels) :]:
+        ax.set_visible(False)
+    # Bars have their names beside them.
+    if handles:
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=min(len(handles), 3 * across),
+            frameon=False,
+            fontsize=9,
+        )
+    return figure
 
 
 def _panels(results: Sequence[Result]) -> list[_Panel]:

@@ -31,9 +31,10 @@ from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError, unknown
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from webnorm.kernels.render import Shader
+    from webnorm.kernels.render import Shader, Target
+    from webnorm.kernels.traits import Traits
+    from webnorm.kernels.variants import Variant
+    from webnorm.norms.problem import Problem
 
 
 def show(
@@ -63,10 +64,8 @@ def show(
     """The rendered WGSL of a kernel, for a problem, a target and constants."""
     from webnorm.choice.auto import choose
     from webnorm.choice.defaults import chosen_variants
-    from webnorm.cli import overview
-    from webnorm.cli.screen import Screen
     from webnorm.kernels.library import AUTO, select, survey
-    from webnorm.kernels.render import TARGETS, render_shader
+    from webnorm.kernels.render import TARGETS
     from webnorm.kernels.traits import BROWSER
 
     if target not in TARGETS:
@@ -84,32 +83,49 @@ def show(
     chosen = constants(constant, list(asked.values()))
     shaders: list[Shader] = []
     for name in names:
-        op_shown = asked[name].op if name in asked else home
-        options = op_shown.defaults.changed(option_pairs(option, no_weight, no_bias))
-        problem = op_shown.problem(rows, cols, dtype, options=options)
-        if name in asked:
-            variant = chosen_variants(asked[name], problem, traits, chosen)[0]
-        else:
+        own = asked.get(name)
+        its_op = home if own is None else own.op
+        options = its_op.defaults.changed(option_pairs(option, no_weight, no_bias))
+        problem = its_op.problem(rows, cols, dtype, options=options)
+        if own is None:
             variant = choose(found, home, problem, traits, tunings).variant
-        refusal = variant.refusal(problem, traits)
-        if refusal:
-            raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
-        shaders.append(render_shader(variant, problem, target, traits, roots=wgsl or ()))
-    console = Screen()
+        else:
+            variant = chosen_variants(own, problem, traits, chosen)[0]
+        shaders.append(_rendered(variant, problem, target, traits, wgsl or ()))
     if cost:
-        _show_cost(console, shaders, wgsl or (), adapter)
-        return
-    text = overview.shader_diff(*shaders) if diff else overview.shader_text(shaders[0])
+        _show_cost(shaders, wgsl or (), adapter)
+    else:
+        _show_text(shaders)
+
+
+def _rendered(
+    variant: Variant, problem: Problem, target: Target, traits: Traits, roots: Sequence[Path]
+) -> Shader:
+    from webnorm.kernels.render import render_shader
+
+    refusal = variant.refusal(problem, traits)
+    if refusal:
+        raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
+    return render_shader(variant, problem, target, traits, roots=roots)
+
+
+def _show_text(shaders: Sequence[Shader]) -> None:
+    """A shader, or what differs between two; pipes get it without colours and broken lines."""
+    from webnorm.cli import overview
+    from webnorm.cli.screen import Screen
+
+    two = len(shaders) == 2
+    text = overview.shader_diff(*shaders) if two else overview.shader_text(shaders[0])
+    console = Screen()
     if console.is_terminal:
-        console.print(overview.highlighted(text, "diff" if diff else "wgsl"))
+        console.print(overview.highlighted(text, "diff" if two else "wgsl"))
     else:
         emit(text)
 
 
-def _show_cost(
-    console: Console, shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | None
-) -> None:
+def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | None) -> None:
     from webnorm.cli import overview
+    from webnorm.cli.screen import Screen
     from webnorm.lab.cost import CostJob, count_costs
     from webnorm.lab.jobs import VariantSpec
     from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
@@ -120,6 +136,6 @@ def _show_cost(
             costs = list(worker.stream(count_costs, job))
     except (WorkerDied, TaskFailed) as death:
         raise WebnormError(f"counting failed: {death}") from death
-    console.print(
+    Screen().print(
         overview.cost_table(dict(zip((str(shader.variant) for shader in shaders), costs, strict=True)))
     )

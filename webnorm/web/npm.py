@@ -159,7 +159,7 @@ def _package_json(manifest: Mapping[str, Any]) -> bytes:
     )
 
 
-def farewell(files: Files, folder: Path) -> str:
+def summary(files: Files, folder: Path) -> str:
     """What was written, and what to do with it."""
     size = sum(len(content) for content in files.values())
     what = f"{folder}: {len(files)} files, {size // 1000} kB"
