@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from webnorm.cli import options
 from webnorm.cli.arguments import (
     but_auto,
     constants,
@@ -23,24 +24,6 @@ from webnorm.cli.arguments import (
     seed_or_any,
 )
 from webnorm.cli.measuring import Measuring
-from webnorm.cli.options import (
-    MOST_SECONDS,
-    AdapterOption,
-    AllConstantsOption,
-    AllowSkippedOption,
-    ConstantOption,
-    DtypeOption,
-    EpsOption,
-    KernelOption,
-    NoBiasOption,
-    NoWeightOption,
-    OpOption,
-    OptionOption,
-    ScaleOption,
-    SeedOption,
-    TimeLimitOption,
-    WgslOption,
-)
 from webnorm.cli.outputs import check_outputs, report_steps, take_each
 from webnorm.cli.running import Opened, run
 from webnorm.errors import WebnormError
@@ -56,30 +39,33 @@ if TYPE_CHECKING:
 
 
 def bench(
-    kernel: KernelOption = None,
-    op: OpOption = None,
+    kernel: options.Kernel = None,
+    op: options.Op = None,
     rows: Annotated[str | None, typer.Option(help="Rows, a list like 1024,4096.")] = None,
     cols: Annotated[str | None, typer.Option(help="Columns, a list like 768,1024.")] = None,
     preset: Annotated[
         str | None, typer.Option(help="A named workload in place of --rows and --cols; `help` lists them.")
     ] = None,
-    dtype: DtypeOption = None,
-    option: OptionOption = None,
-    scale: ScaleOption = 1.0,
+    dtype: options.Dtype = None,
+    option: options.Option = None,
+    scale: options.Scale = 1.0,
     distribution: Annotated[str, typer.Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
-    eps: EpsOption = None,
-    seed: SeedOption = None,
-    no_weight: NoWeightOption = False,
-    no_bias: NoBiasOption = False,
-    constant: ConstantOption = None,
-    all_constants: AllConstantsOption = False,
+    eps: options.Eps = None,
+    seed: options.Seed = None,
+    no_weight: options.NoWeight = False,
+    no_bias: options.NoBias = False,
+    constant: options.Constant = None,
+    all_constants: options.AllConstants = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="One small shape, few samples: does it work?")
     ] = False,
     budget: Annotated[
         float | None,
         typer.Option(
-            "--budget", help="Seconds of timing per shape and run, at most.", min=0.01, max=MOST_SECONDS
+            "--budget",
+            help="Seconds of timing per shape and run, at most.",
+            min=0.01,
+            max=options.MOST_SECONDS,
         ),
     ] = None,
     runs: Annotated[
@@ -98,10 +84,10 @@ def bench(
             "call waits for the one before, as a caller's do.",
         ),
     ] = False,
-    wgsl: WgslOption = None,
-    adapter: AdapterOption = None,
-    time_limit: TimeLimitOption = 60.0,
-    allow_skipped: AllowSkippedOption = False,
+    wgsl: options.Wgsl = None,
+    adapter: options.Adapter = None,
+    time_limit: options.TimeLimit = 60.0,
+    allow_skipped: options.AllowSkipped = False,
     json: Annotated[
         Path | None, typer.Option("--json", help="Write results as JSON, - for standard output.")
     ] = None,

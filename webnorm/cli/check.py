@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from webnorm.cli import options
 from webnorm.cli.arguments import (
     but_auto,
     constants,
@@ -19,18 +20,6 @@ from webnorm.cli.arguments import (
     seed_or_any,
 )
 from webnorm.cli.measuring import Measuring
-from webnorm.cli.options import (
-    AdapterOption,
-    AllConstantsOption,
-    AllowSkippedOption,
-    ConstantOption,
-    EpsOption,
-    KernelOption,
-    OptionOption,
-    SeedOption,
-    TimeLimitOption,
-    WgslOption,
-)
 from webnorm.cli.outputs import check_outputs
 from webnorm.cli.running import Opened, run
 from webnorm.errors import WebnormError, unknown
@@ -42,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    kernel: KernelOption = None,
+    kernel: options.Kernel = None,
     op: Annotated[
         str | None,
         typer.Option(
@@ -53,23 +42,23 @@ def check(
     dtype: Annotated[
         str, typer.Option("--dtype", help="float32, float16, bfloat16, a list of them, or all.")
     ] = "float32",
-    option: OptionOption = None,
+    option: options.Option = None,
     case: Annotated[list[str] | None, typer.Option("--case", help="Only this case; repeatable.")] = None,
-    seed: SeedOption = None,
+    seed: options.Seed = None,
     input: Annotated[
         Path | None,
         typer.Option("--input", help="Check your own array, an .npy file, in place of the corpus."),
     ] = None,
-    eps: EpsOption = None,
+    eps: options.Eps = None,
     scale: Annotated[
         float | None, typer.Option("--scale", help="What y is multiplied by before it is rounded to float8.")
     ] = None,
-    constant: ConstantOption = None,
-    all_constants: AllConstantsOption = False,
-    wgsl: WgslOption = None,
-    adapter: AdapterOption = None,
-    time_limit: TimeLimitOption = 60.0,
-    allow_skipped: AllowSkippedOption = False,
+    constant: options.Constant = None,
+    all_constants: options.AllConstants = False,
+    wgsl: options.Wgsl = None,
+    adapter: options.Adapter = None,
+    time_limit: options.TimeLimit = 60.0,
+    allow_skipped: options.AllowSkipped = False,
     json: Annotated[
         Path | None, typer.Option("--json", help="Write the results, - for standard output.")
     ] = None,

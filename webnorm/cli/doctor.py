@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webnorm.cli.options import AdapterOption
+from webnorm.cli import options
 from webnorm.cli.status import BAD_USAGE, OK
 from webnorm.errors import WebnormError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    adapter: AdapterOption = None,
+    adapter: options.Adapter = None,
     mend: Annotated[
         bool, typer.Option("--mend", help="Install what is missing; each command is printed before it runs.")
     ] = False,

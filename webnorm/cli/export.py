@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from webnorm.cli import options
 from webnorm.cli.arguments import integers, kernel_files, option_pairs
-from webnorm.cli.options import (
-    DtypeOption,
-    EpsOption,
-    NoBiasOption,
-    NoWeightOption,
-    OptionOption,
-    ScaleOption,
-    WgslOption,
-)
 from webnorm.cli.status import OK, WRONG
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError
@@ -36,18 +28,18 @@ def export(
         list[str] | None,
         typer.Option("--cols", help="Columns of a row; repeatable, or a list like 768,1024."),
     ] = None,
-    dtype: DtypeOption = None,
+    dtype: options.Dtype = None,
     residual: Annotated[
         bool, typer.Option("--residual", help="Normalise h = x + residual, and give h too.")
     ] = False,
-    no_weight: NoWeightOption = False,
-    no_bias: NoBiasOption = False,
+    no_weight: options.NoWeight = False,
+    no_bias: options.NoBias = False,
     zero_centered_weight: Annotated[
         bool, typer.Option("--zero-centered-weight", help="Scale by 1 + weight.")
     ] = False,
-    option: OptionOption = None,
-    eps: EpsOption = None,
-    scale: ScaleOption = 1.0,
+    option: options.Option = None,
+    eps: options.Eps = None,
+    scale: options.Scale = 1.0,
     kernel: Annotated[
         str,
         typer.Option(
@@ -67,7 +59,7 @@ def export(
         bool,
         typer.Option("--lab", help="In place of OP: a static site that checks and times every kernel."),
     ] = False,
-    wgsl: WgslOption = None,
+    wgsl: options.Wgsl = None,
 ) -> None:
     """Write an npm package without dependencies: shaders for each class of adapters, host code, types, tests.
 

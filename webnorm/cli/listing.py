@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
+from webnorm.cli import options
 from webnorm.cli.arguments import adapter_or_none, complain_of
-from webnorm.cli.options import AdapterOption, DtypeOption, OptionOption, WgslOption
 from webnorm.errors import unknown
 
 
 def list_kernels(
     op: Annotated[str | None, typer.Option("--op", help="Only this operation's kernels.")] = None,
-    dtype: DtypeOption = None,
-    option: OptionOption = None,
-    wgsl: WgslOption = None,
-    adapter: AdapterOption = None,
+    dtype: options.Dtype = None,
+    option: options.Option = None,
+    wgsl: options.Wgsl = None,
+    adapter: options.Adapter = None,
 ) -> None:
     """Ops and kernels: summary, what each changes, features needed, whether this adapter runs it.
 

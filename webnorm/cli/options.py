@@ -9,14 +9,14 @@ import typer
 
 # The longest time that may be waited for: the clocks of operating systems take it, and nobody means more.
 MOST_SECONDS = 1e6
-OpOption = Annotated[
+Op = Annotated[
     str | None,
     typer.Option(
         "--op",
         help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward.",
     ),
 ]
-AdapterOption = Annotated[
+Adapter = Annotated[
     str | None,
     typer.Option(
         "--adapter",
@@ -24,7 +24,7 @@ AdapterOption = Annotated[
         "Default: $WEBNORM_ADAPTER, or the first.",
     ),
 ]
-KernelOption = Annotated[
+Kernel = Annotated[
     list[str] | None,
     typer.Option(
         "--kernel",
@@ -33,11 +33,11 @@ KernelOption = Annotated[
         "Default: all.",
     ),
 ]
-WgslOption = Annotated[
+Wgsl = Annotated[
     list[Path] | None,
     typer.Option("--wgsl", help="A folder of your own kernels, DIR/<op>/<kernel>.wgsl; repeatable."),
 ]
-ConstantOption = Annotated[
+Constant = Annotated[
     list[str] | None,
     typer.Option(
         "--constant",
@@ -45,19 +45,19 @@ ConstantOption = Annotated[
         help="NAME=VALUE[,VALUE...]: values of a tune axis instead of the default; repeatable.",
     ),
 ]
-AllConstantsOption = Annotated[
+AllConstants = Annotated[
     bool, typer.Option("--all-constants", help="Every admitted point of every kernel's tune axes.")
 ]
-EpsOption = Annotated[
+Eps = Annotated[
     float | None,
     typer.Option(
         "--eps", help="Added to the variance. Default: 1e-5; for rms_norm float32's machine epsilon."
     ),
 ]
-DtypeOption = Annotated[
+Dtype = Annotated[
     str | None, typer.Option("--dtype", help="Storage type: float32 (the default), float16 or bfloat16.")
 ]
-OptionOption = Annotated[
+Option = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
@@ -67,15 +67,15 @@ OptionOption = Annotated[
         "saved_stats and dh; repeatable.",
     ),
 ]
-ScaleOption = Annotated[
+Scale = Annotated[
     float, typer.Option("--scale", help="What y is multiplied by before it is rounded to a float8 type.")
 ]
-NoWeightOption = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
-NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
-AllowSkippedOption = Annotated[
+NoWeight = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
+NoBias = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
+AllowSkipped = Annotated[
     bool, typer.Option("--allow-skipped", help="Exit 0 even where everything was skipped.")
 ]
-SeedOption = Annotated[
+Seed = Annotated[
     int | None,
     typer.Option(
         "--seed",
@@ -84,7 +84,7 @@ SeedOption = Annotated[
         max=2**64 - 1,
     ),
 ]
-TimeLimitOption = Annotated[
+TimeLimit = Annotated[
     float,
     typer.Option(
         "--time-limit",

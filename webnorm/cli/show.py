@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from webnorm.cli import options
 from webnorm.cli.arguments import (
     adapter_or_none,
     but_auto,
@@ -16,16 +17,6 @@ from webnorm.cli.arguments import (
     op_named,
     option_pairs,
     recorded_tunings,
-)
-from webnorm.cli.options import (
-    AdapterOption,
-    ConstantOption,
-    DtypeOption,
-    NoBiasOption,
-    NoWeightOption,
-    OpOption,
-    OptionOption,
-    WgslOption,
 )
 from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError, unknown
@@ -41,25 +32,25 @@ def show(
     kernel: Annotated[
         str, typer.Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")
     ],
-    op: OpOption = None,
+    op: options.Op = None,
     rows: Annotated[int, typer.Option(help="Rows of the problem.")] = 1024,
     cols: Annotated[int, typer.Option(help="Columns of the problem.")] = 1024,
-    dtype: DtypeOption = None,
-    option: OptionOption = None,
+    dtype: options.Dtype = None,
+    option: options.Option = None,
     target: Annotated[
         str, typer.Option(help="native (naga, through wgpu) or browser (Tint and others).")
     ] = "native",
-    constant: ConstantOption = None,
-    no_weight: NoWeightOption = False,
-    no_bias: NoBiasOption = False,
+    constant: options.Constant = None,
+    no_weight: options.NoWeight = False,
+    no_bias: options.NoBias = False,
     diff: Annotated[
         str | None, typer.Option("--diff", help="Show what differs from this other kernel.")
     ] = None,
     cost: Annotated[
         bool, typer.Option("--cost", help="Count accesses, barriers and subgroup operations by running it.")
     ] = False,
-    wgsl: WgslOption = None,
-    adapter: AdapterOption = None,
+    wgsl: options.Wgsl = None,
+    adapter: options.Adapter = None,
 ) -> None:
     """The rendered WGSL of a kernel, for a problem, a target and constants."""
     from webnorm.choice.auto import choose

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from webnorm.cli import options
 from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
-from webnorm.cli.options import (
-    MOST_SECONDS,
-    AdapterOption,
-    NoBiasOption,
-    NoWeightOption,
-    OptionOption,
-    TimeLimitOption,
-)
 from webnorm.cli.running import Job, Opened, run
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError, unknown
@@ -44,9 +37,9 @@ def tune(
     preset: Annotated[
         str | None, typer.Option(help="The tasks of a named workload instead; `help` lists them.")
     ] = None,
-    option: OptionOption = None,
-    no_weight: NoWeightOption = False,
-    no_bias: NoBiasOption = False,
+    option: options.Option = None,
+    no_weight: options.NoWeight = False,
+    no_bias: options.NoBias = False,
     quick: Annotated[
         bool,
         typer.Option(
@@ -60,7 +53,7 @@ def tune(
             "--budget",
             help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
             min=0.1,
-            max=MOST_SECONDS,
+            max=options.MOST_SECONDS,
         ),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Tune what is recorded already, too.")] = False,
@@ -69,8 +62,8 @@ def tune(
     out: Annotated[
         Path | None, typer.Option("--out", help="The tuning file. Default: one in the user's cache folder.")
     ] = None,
-    adapter: AdapterOption = None,
-    time_limit: TimeLimitOption = 60.0,
+    adapter: options.Adapter = None,
+    time_limit: options.TimeLimit = 60.0,
 ) -> None:
     """Find the fastest kernel and constants for problems on this adapter, and record them for kernel="auto".
 
@@ -104,8 +97,8 @@ def tune(
     recorded, note = tuning.resume(path, platform)
     if note is not None:
         complain(note)
-    options = option_pairs(option, no_weight, no_bias)
-    tasks = _tasks(op, dtype, (rows, cols), preset, options, info.traits.software, quick)
+    asked = option_pairs(option, no_weight, no_bias)
+    tasks = _tasks(op, dtype, (rows, cols), preset, asked, info.traits.software, quick)
     left = tuple(task for task in tasks if again or not recorded.has(task.op, task.problem))
     if len(left) < len(tasks):
         console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webnorm.cli.options import MOST_SECONDS
+from webnorm.cli import options
 from webnorm.cli.outputs import check_outputs
 from webnorm.cli.status import WRONG, Interrupted
 from webnorm.errors import WebnormError
@@ -38,7 +38,7 @@ def verify(
             "--time-limit",
             help="Seconds the browser has for starting, and for the page.",
             min=0.1,
-            max=MOST_SECONDS,
+            max=options.MOST_SECONDS,
         ),
     ] = 120.0,
 ) -> None:
