@@ -140,8 +140,7 @@ def bench(
         allow_skipped=allow_skipped,
         wanted="timed",
         request=replace(
-            _request(kernel, ops, wgsl, constant, all_constants),
-            rule=_rule(quick, budget),
+            _request(kernel, ops, wgsl, constant, all_constants, _rule(quick, budget)),
             runs=runs,
             calls="at once" if at_once else "one by one",
         ),
@@ -196,9 +195,9 @@ def _request(
     roots: Sequence[Path] | None,
     constant: Sequence[str] | None,
     all_constants: bool,
+    rule: Rule,
 ) -> BenchRequest:
-    """The kernels to run; what else there is to ask depends on other options, or on the adapter."""
-    from webnorm.gpu.timing import Rule
+    """The kernels to run; on which tasks, once and one by one or not, the adapter and other options say."""
     from webnorm.kernels.library import AUTO, survey
     from webnorm.lab.bench import BenchRequest
 
@@ -207,7 +206,7 @@ def _request(
         (),
         tuple(kernels),
         tuple(copies),
-        Rule(),
+        rule,
         tuple(roots or ()),
         constants(constant, [*kernels, *copies]),
         all_constants,
