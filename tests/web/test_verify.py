@@ -406,8 +406,8 @@ def test_limits_and_features_of_the_manifest_are_granted(tmp_path: Path) -> None
 
 
 def test_a_package_that_tint_refuses_is_not_opened(tmp_path: Path, browser: Browser) -> None:
-    package = read_package(write(tmp_path / "package", shader="fn main("))
-    files, shaders = verify.verify(package, browser.path, update=lambda *_: None)
+    folder = write(tmp_path / "package", shader="fn main(")
+    files, shaders = verify.verify(folder, browser.path, update=lambda *_: None)
     assert files.passed and not shaders.passed
     assert [refused.name for refused in shaders.refused] == ["first"]
 

@@ -13,7 +13,6 @@ from webnorm.cli.status import WRONG, Interrupted
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
-    from webnorm.web.package import Package
     from webnorm.web.verify import Step
 
 
@@ -51,7 +50,6 @@ def verify(
 
     from webnorm.cli.screen import progress
     from webnorm.web import verify
-    from webnorm.web.package import read_package
 
     # Ctrl-C ends Playwright's own process too, and asyncio would tell of the broken connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
@@ -59,13 +57,11 @@ def verify(
         raise WebnormError(f"--screenshot is {screenshot}; expected a .png file")
     outputs = {"--screenshot": screenshot}
     check_outputs(outputs)
-    verdicts = []
+    verdicts: list[bool | None] = []
     try:
         with progress("reading the files") as update:
-            package = read_package(folder)
-            check_outputs(outputs, package.paths)
             for step in verify.verify(
-                package,
+                folder,
                 browser,
                 time_limit_s=time_limit,
                 without=("subgroups",) if without_subgroups else (),
@@ -73,8 +69,10 @@ def verify(
                 screenshot=screenshot,
                 update=update,
             ):
+                if not verdicts:
+                    check_outputs(outputs, step.package.paths)
                 update(None, None)
-                _show(package, step)
+                _show(step)
                 verdicts.append(step.passed)
     except KeyboardInterrupt:
         raise Interrupted from None
@@ -86,7 +84,7 @@ def verify(
         )
 
 
-def _show(package: Package, step: Step) -> None:
+def _show(step: Step) -> None:
     from webnorm.cli import report
     from webnorm.cli.screen import Screen
 
@@ -94,7 +92,7 @@ def _show(package: Package, step: Step) -> None:
     # What is missing may name commands, which a broken line would break.
     console.print(report.step_line(step.passed, step.text), soft_wrap=step.passed is None)
     if step.refused:
-        console.print(report.refusal_lines(package, step.refused), soft_wrap=True)
+        console.print(report.refusal_lines(step.package, step.refused), soft_wrap=True)
     if step.seen is not None:
         console.print()
         console.print(report.verify_table(step.seen))

@@ -14,7 +14,7 @@ from webnorm.web import browser as browsing
 from webnorm.web import tint
 from webnorm.web.browser import PAGE, Browser, Visit
 from webnorm.web.manifest import Native, Report, ReportedShader, Shader, checked
-from webnorm.web.package import Package
+from webnorm.web.package import Package, read_package
 
 if TYPE_CHECKING:
     from webnorm.web.request import Update
@@ -63,11 +63,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a verification: whether it `passed`, None if it could not be taken, and what it looked at.
-
-    With them come the shaders that Tint refused, and what a browser saw.
+    """One step of a package's verification: whether it `passed`, None if it could not be taken, and what it
+    looked at; with that the shaders that Tint refused, and what a browser saw.
     """
 
+    package: Package
     passed: bool | None
     text: str
     refused: tuple[tint.Verdict, ...] = ()
@@ -75,7 +75,7 @@ class Step:
 
 
 def verify(
-    package: Package,
+    folder: Path,
     browser: Path | None = None,
     *,
     update: Update,
@@ -89,28 +89,31 @@ def verify(
     A package that Tint refuses is not opened in the browser, the first installed unless one is named. There
     `without` names features that the page is not to ask for, `quick` leaves the timing out, and `screenshot`
     is where a picture of the page goes. `update` hears what is done, and which share of it is. Raises
-    WebnormError where a step ends in the middle.
+    WebnormError for a damaged package, and where a step ends in the middle.
     """
     no_tint, no_browser = tint.mend(), browsing.mends(browser)
+    package = read_package(folder)
     shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
-    yield Step(True, f"files: {shaders} shaders and {vectors} vectors are as exported")
+    yield Step(package, True, f"files: {shaders} shaders and {vectors} vectors are as exported")
     refused: tuple[tint.Verdict, ...] = ()
     if no_tint is not None:
-        yield Step(None, f"Tint: {no_tint.missing}")
+        yield Step(package, None, f"Tint: {no_tint.missing}")
     else:
         update("compiling the shaders", 0.1)
         refused = refused_by_tint(package)
         found = f"{len(refused)} of {shaders} shaders refused"
         right = f"{shaders} shaders compile, and so do their pipelines"
-        yield Step(not refused, f"Tint: {found if refused else right}", refused=refused)
-    yield from (Step(None, f"browser: {one.missing}") for one in no_browser)
+        yield Step(package, not refused, f"Tint: {found if refused else right}", refused=refused)
+    yield from (Step(package, None, f"browser: {one.missing}") for one in no_browser)
     if not refused and not no_browser:
         with Browser(browser, time_limit_s) as opened:
             update(f"running {opened.path.name}", 0.5)
             seen = answers(package, opened, without=without, quick=quick, screenshot=screenshot)
         verdicts = [line.browser.verdict for line in seen.lines]
         ran = f"{len(verdicts) - verdicts.count('skip')} of {shaders} shaders run here"
-        yield Step(not seen.complaints, f"browser: {ran}, {verdicts.count('pass')} of them right", seen=seen)
+        yield Step(
+            package, not seen.complaints, f"browser: {ran}, {verdicts.count('pass')} of them right", seen=seen
+        )
 
 
 # --- The shaders
