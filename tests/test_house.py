@@ -1,0 +1,112 @@
+"""The rooms that docs/architecture.md draws, held against the imports that there are."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import webnorm
+
+ROOT = Path(webnorm.__file__).parents[1]
+# From the street to the ground. Rooms of one floor do not know each other.
+FLOORS = (
+    ("bench", "webnorm.__main__"),
+    ("webnorm.cli",),
+    ("webnorm.web", "webnorm"),
+    ("webnorm.calls", "webnorm.lab"),
+    ("webnorm.choice", "webnorm.gpu"),
+    ("webnorm.kernels",),
+    ("webnorm.norms", "webnorm.files", "webnorm.forms", "webnorm.system"),
+    ("webnorm.errors", "webnorm._version"),
+)
+MOST_FLOORS = 9
+MOST_ARROWS = 70
+MOST_LINES = 400
+MOST_IN_A_BODY = 40
+FILES = sorted(
+    path.relative_to(ROOT) for house in ("webnorm", "bench") for path in (ROOT / house).rglob("*.py")
+)
+# Page modules and the library of snippets are read by people, too.
+READ = (*FILES, *(path.relative_to(ROOT) for path in sorted((ROOT / "webnorm").rglob("*.js"))))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+def room_of(name: str) -> str:
+    """The room of a module, or of a name that is imported from one: a package, or a module beside them."""
+    house, *inside = name.split(".")
+    if house == "bench" or not inside:
+        return house
+    room = f"{house}.{inside[0]}"
+    return room if any(room in floor for floor in FLOORS) else house
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """What a file imports from these houses, inside functions and for types only, too."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}:{node.lineno}: webnorm imports by whole names"
+            names = [f"{node.module}.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        else:
+            continue
+        yield from (name for name in names if name.split(".")[0] in ("webnorm", "bench"))
+
+
+def arrows() -> dict[tuple[str, str], list[str]]:
+    """Who imports whom among the rooms, and the lines that do."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in FILES:
+        here = room_of(module_of(path))
+        for name in imported(path):
+            if (there := room_of(name)) != here:
+                found.setdefault((here, there), []).append(f"{path}: {name}")
+    return found
+
+
+def floor_of(room: str) -> int:
+    """0 is the highest."""
+    return next(index for index, floor in enumerate(FLOORS) if room in floor)
+
+
+def too_long() -> Iterator[str]:
+    """Bodies begin behind the docstring."""
+    for path in READ:
+        lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
+        if lines > MOST_LINES:
+            yield f"{path} has {lines} lines"
+    for path in FILES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[ast.get_docstring(node) is not None :] or node.body
+                lines = (node.end_lineno or 0) - body[0].lineno + 1
+                if lines > MOST_IN_A_BODY:
+                    yield f"{path}:{node.lineno}: {node.name} has {lines} lines"
+
+
+def test_imports_run_down() -> None:
+    climbing = {arrow: lines for arrow, lines in arrows().items() if floor_of(arrow[0]) >= floor_of(arrow[1])}
+    assert not climbing
+
+
+def test_few_rooms_know_each_other() -> None:
+    assert len(FLOORS) <= MOST_FLOORS and len(arrows()) <= MOST_ARROWS
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    for path in FILES:
+        if path.name == "__init__.py":
+            said = ast.get_docstring(parsed(path))
+            assert said and said.endswith("."), path
+
+
+def test_files_and_functions_are_read_at_once() -> None:
+    assert list(too_long()) == []
