@@ -1,6 +1,7 @@
 """The rooms that docs/architecture.md draws, held against the imports that there are."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -110,3 +111,11 @@ def test_every_package_says_what_it_is_for() -> None:
 
 def test_files_and_functions_are_read_at_once() -> None:
     assert list(too_long()) == []
+
+
+def test_the_drawing_is_the_house() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = text.split("```")[1].strip().splitlines()
+    for line, floor in zip(drawn, FLOORS, strict=True):
+        rooms = {room.removeprefix("webnorm.") for room in floor} - {"__main__"}
+        assert rooms <= set(re.findall(r"\w+", line)), line

@@ -119,10 +119,3 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
-
-
-def test_the_architecture_names_every_module() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    for path in (ROOT / "webnorm").glob("*.py"):
-        if not path.stem.startswith("_"):
-            assert f"`{path.stem}`" in text, path.stem
