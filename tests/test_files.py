@@ -222,7 +222,7 @@ def test_one_path_for_two_files(
     (tmp_path / "xlink").symlink_to("x.npy")
     np.save(tmp_path / "x.npy", np.ones((2, 8), np.float32))
     (tmp_path / "layer_norm").mkdir()
-    (tmp_path / "layer_norm" / "mine.wgsl").write_text(broken.NAIVE)
+    (tmp_path / "layer_norm" / "mine.wgsl").write_text(broken.HONEST)
     monkeypatch.setattr(npm, "package", lambda *_: {"layer_norm/mine.wgsl": b""})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     said = mistake(line.split())

@@ -359,7 +359,8 @@ def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     assert (
         two_pass["reads of rows per element"] == "3.06"
     )  # three sweeps, and each invocation reads the pivot
-    assert two_pass["barriers per row"] == "4"
+    # Two trees of five levels, and what is read behind each before it is written again.
+    assert two_pass["barriers per row"] == "14"
     assert two_pass["subgroup operations per row"] == "0"
     assert cost_of(["naive", "--no-weight", "--no-bias"], tmp_path)["reads of parameters per element"] == "0"
 
@@ -373,10 +374,10 @@ def test_the_cost_of_a_gradient(tmp_path: Path, device: Device) -> None:
 
 
 def test_raw_access_is_not_counted(tmp_path: Path, device: Device) -> None:
-    text = broken.NAIVE.replace(
+    text = broken.HONEST.replace(
         "let d = where_live(load_input(row, j, thread) - mean", "let d = where_live(x[row * COLS + j] - mean"
     )
-    assert text != broken.NAIVE
+    assert text != broken.HONEST
     (tmp_path / "layer_norm").mkdir()
     (tmp_path / "layer_norm" / "raw.wgsl").write_text(text)
     cost = cost_of(["layer_norm/raw.wgsl"], tmp_path)

@@ -145,7 +145,7 @@ def mine(tmp_path: Path) -> Path:
     """A folder with a kernel that is right, of hostile name and words."""
     folder = tmp_path / "my[/] kernels"
     (folder / "layer_norm").mkdir(parents=True)
-    lines = broken.NAIVE.splitlines()
+    lines = broken.HONEST.splitlines()
     text = "\n".join(
         f"// {line.split()[1]} = {WORDS}" if line.startswith(("// summary", "// differs")) else line
         for line in lines

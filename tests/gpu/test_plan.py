@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broken import HONEST
 from testbed import GPU, NORMS, STABLE, compute, kernel_named, named_alike, needs, run, run_shader, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
@@ -20,7 +21,6 @@ from webnorm.gpu.slices import grid, slices, window
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader, render_shader
-from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.trial import try_variant
@@ -311,8 +311,7 @@ def test_slices_without_end(small: Device, tmp_path: Path) -> None:
     """A header's count may ask for one slice a row."""
     path = tmp_path / "layer_norm" / "naive.wgsl"
     path.parent.mkdir()
-    own = (wgsl_root() / "layer_norm/naive.wgsl").read_text()
-    path.write_text(re.sub(r'(?<=workgroup_count = ").*(?=")', "16 * rows", own))
+    path.write_text(re.sub(r'(?<=workgroup_count = ").*(?=")', "16 * rows", HONEST))
     problem = Problem(rows=5000, cols=8)
     variant = default_variant(load(path), problem, small.traits)
     with pytest.raises(WebnormError, match=r"in 5000 slices on this device; expected at most 4096"):

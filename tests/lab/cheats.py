@@ -1,14 +1,13 @@
-"""Kernels that try to look right or fast and are not, each made from `naive` by a few changes of its text."""
+"""Kernels that try to look right or fast and are not, each made from an honest one by a few changes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from webnorm.kernels.sources import wgsl_root
+from broken import HONEST
 from webnorm.norms.corpus import CASES, PROMISES
 
-NAIVE = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
 STATISTICS = '{% include "lib/statistics.wgsl" %}'
 FIXED = (*CASES, *PROMISES)
 # Before a row is worked on; no barrier follows, so that an invocation may leave.
@@ -31,7 +30,7 @@ class Cheat:
 
     def text(self) -> str:
         """The kernel's file. Rows are read by vec4 on every adapter."""
-        text = NAIVE.replace('"4 if packed or software else 1"', "4")
+        text = HONEST.replace('"4 if packed or software else 1"', "4")
         if self.words:
             scratch = f'// [[scratch]]\n// name = "memory"\n// words = {self.words}\n'
             text = text.replace(PASS, scratch + PASS)

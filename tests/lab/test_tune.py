@@ -192,7 +192,11 @@ def test_candidates_can_run_and_are_as_exact_as_the_rules_choice(op: str, traits
     rules = choose(KERNELS, task.op, task.problem, traits).variant
     found = tune.candidates(KERNELS, task, traits, rules)
     assert found[0] == rules and len({str(variant) for variant in found}) == len(found) > 20
-    assert {variant.kernel.name for variant in found} >= {"naive", "registers"}
+    # What rounds the mean is none.
+    assert {variant.kernel.name for variant in found} >= {
+        "naive" if op != "layer_norm" else "streaming",
+        "registers",
+    }
     for variant in found:
         assert variant.refusal(task.problem, traits) is None
         assert variant.kernel.unstable is None

@@ -214,7 +214,9 @@ def test_an_own_kernel_that_compiles_rows_in_is_not_exported(tmp_path: Path) -> 
     source = next(kernel for kernel in KERNELS if kernel.label == "rms_norm/workgroup").path
     own = tmp_path / "rms_norm" / "mine.wgsl"
     own.parent.mkdir()
-    own.write_text(source.read_text().replace("// [derive]", '// [derive]\n// all = "rows * cols"'))
+    own.write_text(
+        source.read_text().replace("// [accuracy]", '// [derive]\n// all = "rows * cols"\n// [accuracy]')
+    )
     with pytest.raises(WebnormError, match="mine compiles the number of rows in; an export takes any number"):
         bundle.bundle_of(request("rms_norm", (96,), kernel=str(own)))
 
