@@ -6,7 +6,7 @@
 // layout = "row_per_workgroup"
 // [accuracy]
 // serial_terms = "steps"
-// rounded_mean = "ceil_div(steps, 4)"
+// rounded_mean = true
 // ///
 
 // Kept because so much code in the field does this: it is fast, it passes on benign inputs, and
