@@ -109,12 +109,14 @@ OPTIONS = {
         *("--distribution", "--eps", "--constant", "--budget", "--runs", "--time-limit", "--json", "--csv"),
         *("--markdown", "--plot", "--wgsl"),
     ),
+    # Not --out, which is where it writes.
+    "new": ("--op", "--from"),
     "verify": ("--browser", "--screenshot", "--time-limit"),
     "export": ("--cols", "--dtype", "--kernel", "--name", "--eps", "--scale", "--option", "--wgsl"),
     "doctor": ("--adapter",),
     "nonsense": (),
 }
-ARGUMENTS = {"show": 1, "compare": 2, "verify": 1, "export": 1}
+ARGUMENTS = {"new": 1, "show": 1, "compare": 2, "verify": 1, "export": 1}
 
 
 @st.composite

@@ -20,6 +20,7 @@ from webnorm.cli.compare import compare
 from webnorm.cli.doctor import doctor
 from webnorm.cli.export import export
 from webnorm.cli.listing import list_kernels
+from webnorm.cli.new import new
 from webnorm.cli.show import show
 from webnorm.cli.status import BAD_USAGE, INTERRUPTED, OK, Interrupted
 from webnorm.cli.streams import complain, say
@@ -130,6 +131,7 @@ def _main(
 app.command("doctor")(doctor)
 app.command("list")(list_kernels)
 app.command("show")(show)
+app.command("new")(new)
 app.command("check")(check)
 app.command("bench")(bench)
 app.command("tune")(tune)

@@ -1,0 +1,182 @@
+"""`webnorm new`: what it writes is the kernel that was copied, passes, and takes the place of no file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commands import webnorm
+from testbed import GPU, KERNELS, kernel_named, needs, suited
+from webnorm.choice.defaults import default_variant
+from webnorm.gpu.device import Device
+from webnorm.kernels.drafts import draft
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.render import render_shader
+from webnorm.kernels.sources import wgsl_root
+from webnorm.kernels.variants import Variant
+from webnorm.norms.problem import Problem
+
+BACKWARD = ["--case", "everything-backward-61"]
+FORWARD = ["--case", "normal", "--case", "everything-int8-61"]
+LESSONS = {"layer_norm": "two_pass", "rms_norm": "workgroup"}
+
+
+def drafted(kernel: Kernel, folder: Path) -> Kernel:
+    path = folder / kernel.op.name / "mine.wgsl"
+    path.parent.mkdir()
+    path.write_text(draft(kernel, [folder, wgsl_root()]))
+    return load(path)
+
+
+def code(variant: Variant, problem: Problem, *roots: Path) -> list[str]:
+    """The lines of a rendered text that are no comments."""
+    text = render_shader(variant, problem, "native", GPU, roots=roots).text
+    return [line for line in (re.sub("//.*", "", line).strip() for line in text.splitlines()) if line]
+
+
+@pytest.mark.parametrize(
+    "kernel", [kernel for kernel in KERNELS if not kernel.op.exact], ids=lambda kernel: kernel.label
+)
+def test_a_draft_renders_as_what_it_was_copied_from(kernel: Kernel, tmp_path: Path) -> None:
+    mine = drafted(kernel, tmp_path)
+    assert (mine.op, mine.tune, mine.passes) == (kernel.op, kernel.tune, kernel.passes)
+    assert mine.summary == f"A copy of {kernel.label}." and mine.differs == "Nothing yet."
+    text = mine.path.read_text()
+    assert "ops =" not in text and "To be changed. First: " in text
+    assert {step.entry_point for step in mine.passes} <= set(re.findall(r"^fn (\w+)\(", text, re.M))
+    for problem in (Problem(rows=64, cols=768), Problem(rows=16, cols=199, dtype="float16")):
+        suits = suited(kernel, Problem(**{**vars(problem), "options": kernel.op.defaults}))
+        variant = default_variant(kernel, suits, GPU)
+        source, copy = code(variant, suits), code(Variant(mine, variant.constants), suits, tmp_path)
+        # A function that stands in the file itself is there where a problem does not call it, too.
+        left = iter(copy)
+        assert all(line in left for line in source) and len(copy) <= len(source) + 3
+
+
+@pytest.mark.parametrize(
+    ("op", "source"),
+    [
+        ("layer_norm", None),
+        ("layer_norm", "naive"),
+        ("layer_norm", "one_pass"),
+        ("layer_norm", "welford_subgroup"),
+        ("layer_norm", "registers"),
+        ("rms_norm", None),
+        ("rms_norm", "split_row"),
+        ("layer_norm_backward", None),
+        ("layer_norm_backward", "registers"),
+        ("rms_norm_backward", None),
+        ("rms_norm_backward", "tiles"),
+    ],
+)
+def test_it_passes_and_so_do_the_commands_it_prints(
+    op: str, source: str | None, tmp_path: Path, device: Device
+) -> None:
+    asked = ["--op", op, *(["--from", source] if source else [])]
+    done = webnorm(["new", "mine", *asked], tmp_path)
+    assert done.returncode == 0, done.stderr
+    wrote, *lines = done.stdout.splitlines()
+    kernel = source or LESSONS.get(op, "naive")
+    needs(device, (name for name, tree in kernel_named(kernel, op).features.items() if tree == 1))
+    assert wrote == f"wrote kernels/{op}/mine.wgsl, a copy of {op}/{kernel}. Change it, then:"
+    show, check, bench = ([*shlex.split(line)[1:]] for line in lines)
+    cases = BACKWARD if op.endswith("backward") else FORWARD
+    bench += ["--rows", "8", "--cols", "64", "--budget", "0.1"]
+    check += cases
+    for words in (check,) if source else (show, check, bench):
+        done = webnorm(words, tmp_path)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward"])
+def test_what_it_says_to_change_first_can_be_changed(op: str, tmp_path: Path, device: Device) -> None:
+    assert webnorm(["new", "mine", "--op", op], tmp_path).returncode == 0
+    path = tmp_path / "kernels" / op / "mine.wgsl"
+    text = path.read_text()
+    assert "First: `vector_width = 4` in the table [derive]" in text
+    header = text.split("// ///\n")[0]
+    if "vector_width" in header:
+        text = re.sub("// vector_width = .*", "// vector_width = 4", text)
+    else:
+        text = text.replace("// [accuracy]", "// [derive]\n// vector_width = 4\n// [accuracy]")
+    path.write_text(text)
+    cases = BACKWARD if op.endswith("backward") else FORWARD
+    done = webnorm(["check", "--kernel", "mine", "--op", op, "--wgsl", "kernels", *cases], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_kernel_of_ones_own_can_be_copied(tmp_path: Path) -> None:
+    first = webnorm(["new", "first", "--out", "own", "--from", "welford"], tmp_path)
+    second = webnorm(["new", "second", "--out", "own", "--from", "first"], tmp_path)
+    assert (first.returncode, second.returncode) == (0, 0)
+    path = tmp_path / "own" / "layer_norm" / "second.wgsl"
+    assert 'summary = "A copy of layer_norm/first."' in path.read_text()
+    assert "--kernel second --kernel first --wgsl own" in second.stdout
+
+
+def test_values_of_several_lines_are_one(tmp_path: Path) -> None:
+    path = tmp_path / "own" / "layer_norm" / "first.wgsl"
+    path.parent.mkdir(parents=True)
+    lines = [
+        "// ops = [",
+        '//   "rms_norm",',
+        '//   "layer_norm",',
+        "// ]",
+        '// summary = """A',
+        '// norm."""',
+    ]
+    text = (wgsl_root() / "layer_norm" / "welford.wgsl").read_text()
+    path.write_text(re.sub("// summary = .*", "\n".join(lines), text))
+    assert webnorm(["new", "second", "--out", "own", "--from", "first"], tmp_path).returncode == 0
+    second = load(path.with_name("second.wgsl"))
+    assert second.op.name == "layer_norm" and second.summary == "A copy of layer_norm/first."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "--op", "layernorm"], "unknown op 'layernorm'; did you mean 'layer_norm'?"),
+        (["a", "--op", "copy"], "unknown op of a new kernel 'copy'"),
+        (["a", "--from", "two_pas"], "unknown kernel 'two_pas'; did you mean 'two_pass'?"),
+        (["a", "--from", "auto"], "unknown kernel 'auto'; there is: naive"),
+        (
+            ["a", "--from", "rms_norm/workgroup"],
+            "--from is rms_norm/workgroup, of rms_norm; expected a kernel",
+        ),
+        (["two-pass"], "NAME is 'two-pass'; expected letters, digits and _"),
+        (["../a"], "NAME is '../a'; expected letters"),
+        (["a" * 65], "at most 64"),
+        (["naïve"], "expected letters"),
+        (["naive"], "NAME is 'naive', which is taken"),
+        (["auto"], "NAME is 'auto', which is taken"),
+        (["copy"], "NAME is 'copy', which is taken"),
+        (["a", "--out", "file"], "cannot write file/layer_norm/a.wgsl: Not a directory"),
+        (["a", "--out", "n" * 300], "File name too long"),
+        (["a", "--out", ""], "--out is ''; expected a value"),
+        (["there"], "kernels/layer_norm/there.wgsl is there already; expected another NAME"),
+        (["link"], "kernels/layer_norm/link.wgsl is there already"),
+    ],
+)
+def test_mistakes(
+    arguments: list[str], message: str, tmp_path: Path, mistake: Callable[[list[str]], str]
+) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "kernels" / "layer_norm"
+    folder.mkdir(parents=True)
+    (folder / "there.wgsl").write_text("mine")
+    (folder / "link.wgsl").symlink_to("nowhere")
+    assert message in mistake(["new", *arguments])
+    assert (folder / "there.wgsl").read_text() == "mine"
+    assert sorted(path.name for path in folder.iterdir()) == ["link.wgsl", "there.wgsl"]
+
+
+def test_help_says_where_it_writes(tmp_path: Path) -> None:
+    done = webnorm(["new", "--help"], tmp_path)
+    said = " ".join(re.sub("[│╭╮╰╯─]", " ", done.stdout).split())
+    assert done.returncode == 0
+    assert "writes DIR/OP/NAME.wgsl. [default: kernels]" in said and "--from KERNEL" in said

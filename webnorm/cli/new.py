@@ -1,0 +1,96 @@
+"""`webnorm new`: a kernel of one's own, to begin with."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from webnorm.cli import options
+from webnorm.cli.arguments import op_named
+from webnorm.cli.streams import say
+from webnorm.errors import WebnormError, unknown
+
+if TYPE_CHECKING:
+    from webnorm.kernels.kernel import Kernel
+    from webnorm.norms.ops import Op
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+
+
+def new(
+    name: Annotated[
+        str, typer.Argument(help="What the kernel is called: letters, digits and _, a letter first.")
+    ],
+    op: options.Op = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="KERNEL",
+            help="The kernel to copy, webnorm's or one of DIR. Default: two_pass of layer_norm, workgroup of "
+            "rms_norm, naive of the gradients.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="DIR", help="The folder of your kernels: writes DIR/OP/NAME.wgsl."),
+    ] = Path("kernels"),
+) -> None:
+    """Write a kernel that passes `webnorm check`, to be changed: a copy of another with a header of its own.
+
+    Example: webnorm new quads --op layer_norm --from two_pass, then the three commands that it prints.
+    """
+    from webnorm.files import write_text
+    from webnorm.kernels.drafts import draft, lesson
+    from webnorm.kernels.sources import wgsl_root
+
+    home = op_named(op)
+    path = out / home.name / f"{name}.wgsl"
+    source = source or lesson(home)
+    try:
+        kernel = _source(name, path, home, source, out)
+        text = draft(kernel, (out, wgsl_root()))
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
+    write_text(path, text)
+    say(f"wrote {path}, a copy of {kernel.label}. Change it, then:")
+    for command in _commands(name, home, source, out):
+        say(f"  {shlex.join(['webnorm', *command])}")
+
+
+def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
+    """The kernel to copy; WebnormError for one of another op, and for a new one whose place is taken."""
+    from webnorm.kernels.library import AUTO, select, survey
+    from webnorm.norms.ops import OPS
+
+    if op.exact:
+        raise unknown("op of a new kernel", op.name, [one.name for one in OPS.values() if not one.exact])
+    if not _NAME.fullmatch(name):
+        raise WebnormError(f"NAME is {name!r}; expected letters, digits and _, at most 64, a letter first")
+    if os.path.lexists(path):
+        raise WebnormError(f"{path} is there already; expected another NAME, or another folder with --out")
+    found, broken = survey([out] if any(any((out / one).glob("*.wgsl")) for one in OPS) else [])
+    if name in (AUTO, *OPS, *(kernel.name for kernel in found if kernel.op is op)):
+        raise WebnormError(f"NAME is {name!r}, which is taken; expected a name that nothing has")
+    kernel = select(found, source, op.name, (), broken)
+    if kernel.op is not op:
+        own = ", ".join(one.name for one in found if one.op is op)
+        raise WebnormError(f"--from is {source}, of {kernel.op.name}; expected a kernel of {op.name}: {own}")
+    return kernel
+
+
+def _commands(name: str, op: Op, source: str, out: Path) -> Sequence[Sequence[str]]:
+    """What to go on with."""
+    where = [*([] if op is op_named(None) else ["--op", op.name]), "--wgsl", str(out)]
+    return (
+        ["show", name, *where],
+        ["check", "--kernel", name, *where],
+        ["bench", "--kernel", name, "--kernel", source, *where],
+    )
