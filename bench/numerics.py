@@ -28,6 +28,7 @@ from webnorm.choice.defaults import default_variant
 from webnorm.files import write_text
 from webnorm.gpu.device import Device
 from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.render import Shader
 from webnorm.norms.ops import complete_inputs
 from webnorm.norms.reference import normalise
 
@@ -47,11 +48,18 @@ COLUMNS: tuple[tuple[str, str, dict[str, int]], ...] = (
 
 def error(device: Device, kernel: Kernel, constants: dict[str, int], mean: float) -> float:
     """Largest |error| over ROWS normal rows of COLS columns around a mean, without weight and bias."""
-    x = (np.random.default_rng(0).standard_normal((ROWS, COLS)) + mean).astype(np.float32)
     problem = Problem(rows=ROWS, cols=COLS, distribution="given", options=Options(weight=False, bias=False))
     chosen = {**default_variant(kernel, problem, device.traits).constants, **constants}
     shader = render_shader(Variant(kernel, chosen), problem, "native", device.traits)
-    inputs, outputs = Inputs(device, {"x": x}), Outputs(device, problem, kernel.op.outputs(problem))
+    return largest_error(device, shader, mean)
+
+
+def largest_error(device: Device, shader: Shader, mean: float) -> float:
+    """Largest |error| over the rows of a shader of layer_norm that takes neither weight nor bias."""
+    problem, op = shader.problem, shader.variant.kernel.op
+    normal = np.random.default_rng(0).standard_normal((problem.rows, problem.cols))
+    x = (normal + mean).astype(np.float32)
+    inputs, outputs = Inputs(device, {"x": x}), Outputs(device, problem, op.outputs(problem))
     Plan(device, shader, inputs.buffers, outputs.buffers, compile_shader(device, shader)).run()
     y, _ = outputs.read("y")
     return float(np.abs(y - normalise(x, problem.eps, has_mean=True).xhat).max())

@@ -1,0 +1,130 @@
+"""The bodies and the table of docs/ladder.md: the rungs of LayerNorm, what they cost and what they gain.
+
+python -m bench.ladder [--adapter ADAPTER]            print them, measured on the adapter at hand
+python -m bench.ladder [--adapter ADAPTER] --write    put them into the page, between its markers
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.numerics import DOCS, ROWS, between_markers, largest_error
+from webnorm.choice.defaults import default_variant
+from webnorm.files import write_text
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device, find_adapter, open_device
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import discover, select
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
+from webnorm.lab import bench, cost
+from webnorm.lab.worker import Worker
+from webnorm.norms.ops import OPS
+from webnorm.norms.presets import Task
+from webnorm.norms.problem import Options, Problem
+
+PAGE = DOCS / "ladder.md"
+LESSONS = ("naive", "one_pass", "two_pass", "welford", "welford_subgroup")
+RUNGS = (*LESSONS, "registers", "workgroup_cache", "streaming", "split_row")
+PROBLEM = Problem(rows=1024, cols=1024)
+# Bodies are those for a GPU, and so is what is counted of them, whatever computes it. What is timed has the
+# constants that suit the adapter.
+GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
+MEANS = (0.0, 1e4)
+# x of 256 MiB, which no cache holds; on a processor of 16.
+TIMED_ROWS, TIMED_ROWS_ON_SOFTWARE = 65536, 4096
+
+
+def kernel_of(rung: str) -> Kernel:
+    """The kernel that a rung is."""
+    return select(discover(), rung)
+
+
+def variant_of(rung: str) -> Variant:
+    """A rung with the constants that it has on a GPU."""
+    return default_variant(kernel_of(rung), PROBLEM, GPU)
+
+
+def body(rung: str) -> str:
+    """The rendered text from the kernel's own declarations on: what lies before them is the library's."""
+    shader = render_shader(variant_of(rung), PROBLEM, "native", GPU)
+    lines = shader.text.splitlines()
+    own = [Path(file).parent.name != "lib" for file, _ in shader.origins]
+    begin = next(at for at, line in enumerate(lines) if own[at] and line and not line.startswith("//"))
+    while lines[begin - 1].startswith("//"):
+        begin -= 1
+    return "\n".join(["```wgsl", *lines[begin:], "```"])
+
+
+def costs(device: Device, rung: str) -> list[str]:
+    """Reads of x and writes of y per element, barriers and subgroup operations per row."""
+    counted = cost.count(device, variant_of(rung), PROBLEM)
+    values = (counted.row_reads, counted.writes, counted.barriers, counted.subgroup_operations)
+    return ["-" if value is None else f"{value:.4g}" for value in values]
+
+
+def errors(device: Device, rung: str) -> list[str]:
+    """The largest errors by mean, over rows without weight and bias."""
+    options = Options(weight=False, bias=False)
+    problem = Problem(rows=ROWS, cols=PROBLEM.cols, distribution="given", options=options)
+    shader: Shader = render_shader(variant_of(rung), problem, "native", GPU)
+    return [f"{largest_error(device, shader, mean):.1e}" for mean in MEANS]
+
+
+def shares(adapter: str | None) -> Mapping[str, float | None]:
+    """Per cent of the best copy that each rung reaches, all sampled in turn."""
+    kernels = discover()
+    with Worker(adapter) as worker:
+        _, traits = bench.device_of(worker)
+        rows = TIMED_ROWS_ON_SOFTWARE if traits.software else TIMED_ROWS
+        request = bench.BenchRequest(
+            tasks=(Task(OPS["layer_norm"], Problem(rows=rows, cols=PROBLEM.cols)),),
+            kernels=tuple(map(kernel_of, RUNGS)),
+            copies=tuple(kernel for kernel in kernels if kernel.op.exact),
+            rule=timing.Rule(),
+        )
+        results = [event for event in bench.run(request, worker, traits) if isinstance(event, list)]
+    return {result.kernel: result.percent_of_copy for result in results[-1]}
+
+
+def table(device: Device, shared: Mapping[str, float | None]) -> str:
+    """Costs, errors and shares of the copy, as Markdown."""
+    lines = [
+        f"{device.adapter}, subgroups of {device.subgroup_size or 1}, {datetime.date.today()}:",
+        "",
+        "| rung | x read | y written | barriers a row | subgroup operations a row | largest error | "
+        "at a mean of 10⁴ | % of copy |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for rung in RUNGS:
+        share = shared.get(rung)
+        timed = "-" if share is None else f"{share:.0f}"
+        cells = [f"`{rung}`", *costs(device, rung), *errors(device, rung), timed]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print or write what the page has."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--adapter")
+    parser.add_argument("--write", action="store_true", help="put them into docs/ladder.md")
+    given = parser.parse_args()
+    device = open_device(find_adapter(given.adapter))
+    made = {rung: body(rung) for rung in LESSONS}
+    made["table"] = table(device, shares(given.adapter))
+    for name, text in made.items():
+        if given.write:
+            write_text(PAGE, between_markers(PAGE, name, text))
+        else:
+            print(text, end="\n\n")
+
+
+if __name__ == "__main__":
+    main()
