@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(?:<!-- (?P<marker>[^>]*) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.S)
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """A page's blocks of a language, less those that a visible marker exempts."""
-    found = _BLOCK.finditer(page.read_text())
-    return [
-        match["text"]
-        for match in found
-        if match["language"] == language and not (match["marker"] or "").startswith("not run by the tests")
-    ]
+def blocks(page: Path, *languages: str) -> list[str]:
+    """A page's blocks of some languages, less those that a visible marker exempts."""
+    return [text for language, text in steps(page, *languages)]
 
 
-def example(folder: Path) -> None:
-    """Save the worked example of docs/add-a-kernel.md where it says."""
-    page = ROOT / "docs" / "add-a-kernel.md"
-    match = re.search(r"Save this as `([\w/.]+)`", page.read_text())
-    assert match
-    (text,) = blocks(page, "wgsl")
-    path = folder / match[1]
-    path.parent.mkdir(parents=True)
+def steps(page: Path, *languages: str) -> Iterator[tuple[str, str]]:
+    """The same, each with its language."""
+    for match in _BLOCK.finditer(page.read_text()):
+        exempt = (match["marker"] or "").startswith("not run by the tests")
+        if match["language"] in languages and not exempt:
+            yield match["language"], match["text"]
+
+
+def edit(diff: str, folder: Path) -> None:
+    """Make the change of a unified diff whose hunks have no line numbers."""
+    head, *hunks = re.split(r"^@@.*\n", diff, flags=re.M)
+    path = folder / head.splitlines()[0].removeprefix("--- ")
+    text = path.read_text()
+    for hunk in hunks:
+        lines = hunk.splitlines(keepends=True)
+        old, new = ("".join(line[1:] for line in lines if line[0] != other) for other in "+-")
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
     path.write_text(text)

@@ -18,7 +18,6 @@ import pytest
 
 import broken
 from commands import webnorm, webnorm_process
-from pages import example
 from webnorm.gpu.device import Device
 
 QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
@@ -386,10 +385,10 @@ def test_raw_access_is_not_counted(tmp_path: Path, device: Device) -> None:
 
 
 def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path, device: Device) -> None:
-    example(tmp_path)
-    done = webnorm(["list", "--wgsl", "mykernels"], tmp_path)
+    assert webnorm(["new", "quads"], tmp_path).returncode == 0
+    done = webnorm(["list", "--wgsl", "kernels"], tmp_path)
     assert done.returncode == 0
-    assert "pairs" in done.stdout and "registers" in done.stdout and "unstable" in done.stdout
+    assert "quads" in done.stdout and "registers" in done.stdout and "unstable" in done.stdout
 
 
 def test_list_for_an_op_a_dtype_and_options(tmp_path: Path, device: Device) -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,10 +14,11 @@ import pytest
 
 from bench.numerics import kernels_table
 from commands import webnorm, webnorm_process
-from pages import ROOT, blocks, example
+from pages import ROOT, blocks, edit, steps
 from testbed import KERNELS, tracked
 from webnorm.calls import functional, modules, onnx_ops
 from webnorm.gpu.device import Device
+from webnorm.kernels import header
 from webnorm.kernels.names import ADAPTER_NAMES, PROBLEM_NAMES, TEMPLATE_NAMES
 from webnorm.kernels.sources import wgsl_root
 from webnorm.norms.ops import OPS, Op
@@ -24,6 +26,7 @@ from webnorm.norms.presets import PRESETS
 from webnorm.norms.problem import Options
 from webnorm.web import browser, tint
 
+KERNEL_PAGE = ROOT / "docs" / "add-a-kernel.md"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md")
 
 
@@ -36,20 +39,26 @@ def missing() -> str | None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands(page: Path, tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
-    example(tmp_path)
-    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
-    commands = [shlex.split(line, comments=True) for line in lines]
-    assert all(words[0] == "webnorm" for words in commands), lines
-    for _, *words in commands:
-        verifies = words[0] == "verify"
-        # Playwright wants a process without an event loop of somebody else's.
-        done = (webnorm_process if verifies else webnorm)(words, tmp_path)
-        if verifies and missing():
-            # It is not installed by `make bench`, and one command brings it.
-            assert done.returncode == 2 and "`webnorm doctor --mend --browser`" in done.stderr
-        else:
-            assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-            assert "Traceback" not in done.stderr
+    for language, text in steps(page, "console", "diff"):
+        if language == "diff":
+            edit(text, tmp_path)
+            continue
+        for line in text.splitlines():
+            program, *words = shlex.split(line, comments=True)
+            assert program == "webnorm", line
+            run_command(words, tmp_path)
+
+
+def run_command(words: list[str], folder: Path) -> None:
+    verifies = words[0] == "verify"
+    # Playwright wants a process without an event loop of somebody else's.
+    done = (webnorm_process if verifies else webnorm)(words, folder)
+    if verifies and missing():
+        # It is not installed by `make bench`, and one command brings it.
+        assert done.returncode == 2 and "`webnorm doctor --mend --browser`" in done.stderr
+    else:
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -67,7 +76,18 @@ def test_python(page: Path, tmp_path: Path, device: Device) -> None:
 def test_every_command_is_documented() -> None:
     done = webnorm(["--help"], ROOT)
     commands = set(re.findall(r"^│ (\w+) ", done.stdout, re.M))
-    assert commands == {"doctor", "list", "show", "check", "bench", "compare", "tune", "export", "verify"}
+    assert commands == {
+        "doctor",
+        "list",
+        "show",
+        "new",
+        "check",
+        "bench",
+        "compare",
+        "tune",
+        "export",
+        "verify",
+    }
     text = "".join(page.read_text() for page in PAGES)
     assert all(f"webnorm {command}" in text for command in commands)
 
@@ -96,12 +116,45 @@ def test_every_function_is_documented() -> None:
                 assert f"`{name}" in text, name
 
 
-def test_every_snippet_and_name_of_a_header_is_documented() -> None:
-    text = (ROOT / "docs" / "add-a-kernel.md").read_text()
-    for path in (wgsl_root() / "lib").glob("*.wgsl"):
-        assert f"`{path.name}`" in text, path.name
-    for name in (*PROBLEM_NAMES, *ADAPTER_NAMES, *TEMPLATE_NAMES):
+def test_every_word_of_a_kernel_is_documented() -> None:
+    text = KERNEL_PAGE.read_text()
+    library = {path.name: path.read_text() for path in (wgsl_root() / "lib").glob("*.wgsl")}
+    asked_for = set(re.findall(r"\b(\w+) is defined", "".join(library.values()))) - {"pivot"}
+    for name in (*library, *PROBLEM_NAMES, *ADAPTER_NAMES, *TEMPLATE_NAMES, *asked_for):
         assert f"`{name}`" in text, name
+    for key in header._KEYS:
+        assert re.search(rf"`(\[+)?{key}(\]+)?`", text), key
+    keys = ("entry_point", "workgroup_size", "workgroup_count", "iterations", "per", "bindings", "when")
+    for key in (*keys, "words", "records", "serial_terms", "column_terms", "rounded_mean"):
+        assert f"`{key}" in text, key
+
+
+def test_every_layout_is_documented() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*\|.*\|.*\|.*)$", KERNEL_PAGE.read_text(), re.M))
+    for path in (wgsl_root() / "layouts").glob("*.toml"):
+        layout, row = tomllib.loads(path.read_text()), rows[path.stem]
+        named = [step["entry_point"] for step in layout.get("pass", ())]
+        named += [one["name"] for one in layout.get("scratch", ())]
+        named += [*layout.get("tune", ()), *layout.get("derive", ())]
+        told = set(re.findall("`(\\w+)`", row))
+        completes = {layout["layout"]} if "layout" in layout else set()
+        assert told == {*named, *completes}, path.stem
+
+
+def test_the_helpers_are_there() -> None:
+    """What the page calls by name is a function or a macro of the snippet that it names."""
+    rows = re.findall(r"^\| (.+?) \| ((?:`\w+\.wgsl`(?:, )?)+) \|", KERNEL_PAGE.read_text(), re.M)
+    assert len(rows) > 20
+    for helpers, files in rows:
+        text = "".join((wgsl_root() / "lib" / name).read_text() for name in re.findall(r"[\w.]+wgsl", files))
+        for name in re.findall(r"(?:`|call |call\(h\) )(\w+)\(", helpers):
+            templated = re.sub("^(load|store)_.*", r"\1_{{ tensor.name }}", name)
+            assert re.search(rf"(fn|macro) ({name}|{re.escape(templated)})\(", text), name
+
+
+def test_the_body_that_is_shown_is_naives() -> None:
+    (body,) = blocks(KERNEL_PAGE, "wgsl")
+    assert body in (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
 
 
 def test_the_changelog_names_every_preset() -> None:
