@@ -31,8 +31,8 @@ from webnorm.lab.ranking import best
 from webnorm.lab.result_files import read
 from webnorm.lab.results import Result
 from webnorm.lab.tables import time_text
-from webnorm.norms.ops import OPS
-from webnorm.norms.presets import Task, tasks
+from webnorm.norms.ops import OPS, Task
+from webnorm.norms.presets import tasks
 
 PAGE = DOCS / "measuring.md"
 # Large, small, few long rows; forward and backward.

@@ -25,9 +25,9 @@ from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.library import discover
 from webnorm.lab import bench
 from webnorm.lab.board import Board
+from webnorm.lab.jobs import board_of
 from webnorm.lab.proof import yardstick
-from webnorm.norms.ops import OPS, Op, make_inputs
-from webnorm.norms.problem import Problem
+from webnorm.norms.ops import OPS, Op, Task
 from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.native import natively
 from webnorm.web.request import Request
@@ -71,9 +71,9 @@ def candidates(board: Board, op: Op, cols: int, dtype: str) -> Iterator[tuple[st
 
 def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: int) -> list[Line]:
     """Check every candidate against float64, then time them in turn."""
-    problem: Problem = replace(request(op, cols, dtype).problem(cols), rows=rows)
-    sets = bench.sets_for(op, problem, device.traits)
-    board = Board(device, problem, make_inputs(op, problem), (), sets)
+    problem = replace(request(op, cols, dtype).task(cols).problem, rows=rows)
+    task = Task(op, problem)
+    board = board_of(device, task, (), bench.sets_for(task, device.traits))
     stopwatch = Stopwatch(device)
     rule = timing.Rule(least=rounds, most=rounds, budget_s=600)
     _, pace = yardstick(board, stopwatch, rule.settle_s)

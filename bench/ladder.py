@@ -23,8 +23,7 @@ from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab import bench, cost
 from webnorm.lab.worker import Worker
-from webnorm.norms.ops import OPS
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Options, Problem
 
 PAGE = DOCS / "ladder.md"

@@ -29,7 +29,7 @@ from webnorm.files import write_text
 from webnorm.gpu.device import Device
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader
-from webnorm.norms.ops import complete_inputs
+from webnorm.norms.ops import Task, complete_inputs
 from webnorm.norms.reference import normalise
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -70,7 +70,7 @@ def gradient_error(device: Device, kernel: Kernel, words: int, mean: float) -> f
     x = (np.random.default_rng(0).standard_normal((ROWS, COLS)) + mean).astype(np.float32)
     options = Options(bias=False, saved_stats=words > 0)
     problem = Problem(rows=ROWS, cols=COLS, distribution="given", options=options)
-    arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(1))
+    arrays = complete_inputs(Task(kernel.op, problem), {"x": x}, np.random.default_rng(1))
     if words == 1:
         arrays["stats"][:, 1] = 0.0
     shader = render_shader(default_variant(kernel, problem, device.traits), problem, "native", device.traits)

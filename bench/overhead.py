@@ -42,8 +42,8 @@ from webnorm.kernels.library import discover
 from webnorm.lab.board import Board
 from webnorm.lab.tables import time_text
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
-from webnorm.norms.ops import OPS, Op, make_inputs
-from webnorm.norms.problem import DTYPES, STORAGE, Problem
+from webnorm.norms.ops import OPS, Op, Task, make_inputs
+from webnorm.norms.problem import DTYPES, STORAGE
 
 # What keeps compiled shaders on disk: Mesa's cache and NVIDIA's.
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
@@ -64,14 +64,6 @@ class Line:
     ratio: float | None = None
 
 
-@dataclass(frozen=True)
-class Job:
-    """What is called."""
-
-    op: str
-    problem: Problem
-
-
 def call(op: Op, arrays: Mapping[str, Any], device: Device) -> Any:
     """The op's function of the Python API on its inputs by name, which are its arguments' names."""
     return getattr(functional, op.name)(
@@ -79,36 +71,34 @@ def call(op: Op, arrays: Mapping[str, Any], device: Device) -> Any:
     )
 
 
-def bound(device: Device, job: Job) -> tuple[Board, Plan]:
+def bound(device: Device, task: Task) -> tuple[Board, Plan]:
     """The problem's buffers, and a plan of the kernel that a call takes."""
-    op = OPS[job.op]
     tunings, _ = applicable(Platform.of(device.adapter.description()))
-    variant = choose(discover(), op, job.problem, device.traits, tunings).variant
-    board = Board(device, job.problem, make_inputs(op, job.problem), ())
+    variant = choose(discover(), task, device.traits, tunings).variant
+    board = Board(device, task.problem, make_inputs(task.op, task.problem), ())
     return board, board.prepare(variant)
 
 
-def first_call(device: Device, job: Job) -> Iterator[float]:
+def first_call(device: Device, task: Task) -> Iterator[float]:
     """A worker's task: nanoseconds of a process's first call on GpuArrays."""
-    op = OPS[job.op]
-    arrays = make_inputs(op, job.problem)
+    arrays = make_inputs(task.op, task.problem)
     on_device = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
-    yield timing.elapsed(lambda: call(op, on_device, device))
+    yield timing.elapsed(lambda: call(task.op, on_device, device))
 
 
-def first_parts(device: Device, job: Job) -> Iterator[dict[str, float]]:
+def first_parts(device: Device, task: Task) -> Iterator[dict[str, float]]:
     """A worker's task: nanoseconds of the first rendering, compilation and pipelines of a process."""
-    board, _ = bound(device, job)
+    board, _ = bound(device, task)
     yield dict(board.spent)
 
 
-def first(adapter: str | None, job: Job) -> list[Line]:
+def first(adapter: str | None, task: Task) -> list[Line]:
     """The first call, and what of it is render, compile and pipeline."""
     try:
         with Worker(adapter) as worker:
-            (whole,) = worker.stream(first_call, job)
+            (whole,) = worker.stream(first_call, task)
         with Worker(adapter) as worker:
-            (parts,) = worker.stream(first_parts, job)
+            (parts,) = worker.stream(first_parts, task)
     except (WorkerDied, TaskFailed) as death:
         raise WebnormError(f"the first call failed: {death}") from death
     lines = [Line("first call on GpuArrays", whole)]
@@ -121,9 +111,9 @@ def in_a_row(work: Callable[[], Any]) -> None:
         work()
 
 
-def steady(device: Device, job: Job, rounds: int) -> list[Line]:
+def steady(device: Device, task: Task, rounds: int) -> list[Line]:
     """Calls after the first, and what they are held against."""
-    works = _works(device, job)
+    works = _works(device, task)
     samples: dict[str, list[float]] = {what: [] for what in works}
     watch = Stopwatch(device)
     for at in range(WARM_UP_RUNS + rounds):
@@ -139,15 +129,15 @@ def steady(device: Device, job: Job, rounds: int) -> list[Line]:
     ]
 
 
-def _works(device: Device, job: Job) -> dict[str, Callable[[], Any]]:
+def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
     """What is timed, in the order of the table."""
-    op = OPS[job.op]
-    board, plan = bound(device, job)
+    op, problem = task.op, task.problem
+    board, plan = bound(device, task)
     arrays = board.arrays
     resident = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
     outputs = [
-        (plan.buffers[tensor.name][0], tensor.shape(job.problem), DTYPES[tensor.dtype(job.problem)])
-        for tensor in op.outputs(job.problem)
+        (plan.buffers[tensor.name][0], tensor.shape(problem), DTYPES[tensor.dtype(problem)])
+        for tensor in op.outputs(problem)
     ]
     read_back = partial(read, device, session_of(device).staging, outputs)
 
@@ -207,9 +197,9 @@ def main() -> None:
     os.environ.update(_NO_DISK_CACHE)
     op = OPS[given.op]
     problem = op.problem(given.rows, given.cols, given.dtype)
-    job = Job(op.name, problem)
+    task = Task(op, problem)
     device = open_device(find_adapter(given.adapter))
-    lines = first(given.adapter, job) + steady(device, job, given.rounds)
+    lines = first(given.adapter, task) + steady(device, task, given.rounds)
     Console().print(f"{op.name} {problem} on {device.adapter}", table(lines), sep="\n", highlight=False)
     if given.json is not None:
         report = {

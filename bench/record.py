@@ -49,8 +49,7 @@ from webnorm.lab.result_files import read, to_json
 from webnorm.lab.results import Calls, Report, Result
 from webnorm.lab.tables import to_csv
 from webnorm.lab.trial import with_samples
-from webnorm.norms.ops import OPS, plain
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import OPS, Task, plain
 from webnorm.norms.problem import STORAGE, Problem
 from webnorm.norms.reference import Answers
 
@@ -90,7 +89,7 @@ def variants(task: Task, traits: Traits) -> tuple[Chosen, list[Variant]]:
     """
     kernels = discover()
     ladder = [kernel for kernel in kernels if kernel.op is task.op]
-    auto = choose(ladder, task.op, task.problem, traits)
+    auto = choose(ladder, task, traits)
     second, _ = best_variant([one for one in ladder if one is not auto.variant.kernel], task.problem, traits)
     (copy,) = (kernel for kernel in kernels if kernel.op.exact)
     copies = neighbours(default_variant(copy, plain(task.problem), traits), task, traits)
@@ -150,10 +149,10 @@ def enter(contender: Contender, library: Library, task: Task, answers: Mapping[s
 def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> list[Result]:
     """The results of the copies, webnorm's variants and, unless it is alone, the contenders, in turn."""
     traits = device.traits
-    sets = bench.sets_for(task.op, task.problem, traits)
+    sets = bench.sets_for(task, traits)
     auto, own = variants(task, traits)
-    check_memory(task.problem, task.op, device, sets)
-    board = RepeatedRows(device, task.op, task.problem, sets)
+    check_memory(task, device, sets)
+    board = RepeatedRows(device, task, sets)
     answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in (own[0], auto.variant)}
     rivals = [
         enter(contender, library, task, answers)

@@ -13,7 +13,7 @@ from webnorm.gpu.plan import Plan
 from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy, assess
 from webnorm.lab.board import Board
-from webnorm.norms.ops import Op, make_inputs
+from webnorm.norms.ops import Task, make_inputs
 from webnorm.norms.parts import in_parts
 from webnorm.norms.problem import Array, Problem
 from webnorm.norms.reference import Answer, Answers
@@ -35,7 +35,8 @@ class RepeatedRows(Board):
     many times the block's. `block` is a bench of the block alone.
     """
 
-    def __init__(self, device: Device, op: Op, problem: Problem, sets: int) -> None:
+    def __init__(self, device: Device, task: Task, sets: int) -> None:
+        op, problem = task.op, task.problem
         self._count = repeats(problem)
         self._rows = problem.rows // self._count
         block_problem = replace(problem, rows=self._rows)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from webnorm.kernels.traits import BROWSER
-from webnorm.norms.ops import OPS
-from webnorm.norms.presets import Task, tasks
+from webnorm.norms.ops import OPS, Task
+from webnorm.norms.presets import tasks
 from webnorm.norms.problem import DTYPES
 
 # Bytes of x, unless the command asks for others: more than the last-level cache of any GPU that is not AMD's

@@ -29,7 +29,7 @@ from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.lab.accuracy import Accuracy, assess
 from webnorm.lab.search import distance
 from webnorm.norms.case import Case, problems
-from webnorm.norms.ops import Op, complete_inputs, make_inputs
+from webnorm.norms.ops import Op, Task, complete_inputs, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES, OPTION_GRID
 from webnorm.norms.problem import STORAGE, Array, Problem
 from webnorm.norms.reference import Answer, Answers
@@ -117,14 +117,14 @@ def widened(cases: Sequence[Case], op: Op, dtype: str) -> Iterator[tuple[Case, P
 def rows_of(stack: Sequence[Case], op: Op, problem: Problem) -> dict[str, Array]:
     """The input arrays of cases that are rows of one problem, repeated to its columns."""
     if stack[0].shape == (problem.rows, problem.cols):
-        return stack[0].draw(op, problem)
+        return stack[0].draw(Task(op, problem))
     rows = []
     for case in stack:
         own = case.problem(op, problem.dtype)
         assert own is not None
-        x = case.draw(op, own)["x"]
+        x = case.draw(Task(op, own))["x"]
         rows.append(np.tile(x, (1, -(-problem.cols // own.cols)))[:, : problem.cols])
-    return complete_inputs(op, problem, {"x": np.concatenate(rows)}, np.random.default_rng(0))
+    return complete_inputs(Task(op, problem), {"x": np.concatenate(rows)}, np.random.default_rng(0))
 
 
 def suited(kernel: Kernel, problem: Problem) -> Problem:
@@ -165,7 +165,7 @@ def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> Outc
     """Every output, computed once on poisoned buffers."""
     tally.count(shader)
     problem, op = shader.problem, shader.variant.kernel.op
-    check_memory(problem, op, device)
+    check_memory(Task(op, problem), device)
     inputs, outputs = Inputs(device, arrays), Outputs(device, problem, op.outputs(problem))
     Plan(device, shader, inputs.buffers, outputs.buffers, compile_shader(device, shader)).run()
     return outputs.read_all()

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from webnorm.norms.ops import OPS, Op
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import OPS, Op, Task
 from webnorm.norms.problem import Array, finfo
 from webnorm.norms.reference import Answers
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.contenders import Contender
 from bench.contenders.samplers import CudaGraph, Sampler, WallClock
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import Task
 from webnorm.norms.problem import Array
 
 # Modules of this package, and the contenders that are absent where the package they need is.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from bench.contenders import Contender, beyond_plain
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import Task
 from webnorm.norms.problem import Array
 
 

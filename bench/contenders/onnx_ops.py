@@ -10,7 +10,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from bench.contenders import Contender, beyond_plain
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import Task
 
 # RMSNormalization is an op of ONNX since opset 23, LayerNormalization since 17.
 _OPSETS = {"layer_norm": ("LayerNormalization", 17), "rms_norm": ("RMSNormalization", 23)}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bench.contenders import Compute, Contender
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import Task
 from webnorm.norms.problem import Array, Problem
 
 

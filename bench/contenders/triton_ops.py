@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from bench.contenders import Compute, Contender
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import Task
 
 # Columns that one program can hold: 64 for each of its most threads.
 _MOST_COLS = 65536

@@ -32,8 +32,8 @@ from webnorm.lab.board import Board
 from webnorm.lab.result_files import read
 from webnorm.lab.results import Report, Result
 from webnorm.lab.trial import try_variant
-from webnorm.norms.ops import OPS, make_inputs, plain
-from webnorm.norms.presets import Task, tasks
+from webnorm.norms.ops import OPS, Task, make_inputs, plain
+from webnorm.norms.presets import tasks
 from webnorm.norms.problem import Array, Problem
 
 DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
@@ -463,7 +463,7 @@ def test_rows_that_repeat_are_held_against_float64_too(
 ) -> None:
     monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
     problem = Problem(rows=96, cols=64, options=OPS[op].defaults)
-    board = repeated.RepeatedRows(device, OPS[op], problem, 1)
+    board = repeated.RepeatedRows(device, Task(OPS[op], problem), 1)
     assert repeated.repeats(problem) == 6
     assert np.array_equal(board.arrays["x"][:16], board.arrays["x"][80:])
     (kernel,) = (one for one in discover() if one.op.name == op and one.name == "naive")

@@ -20,7 +20,7 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.render import Shader
 from webnorm.kernels.sources import wgsl_root
 from webnorm.lab.accuracy import assess
-from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
 
 pytestmark = pytest.mark.opengl
@@ -103,7 +103,7 @@ def shader_of(op: str, problem: Problem) -> Shader:
     """The shader that a call computes the problem with."""
     device = session.default_device()
     mine = session.session_of(device)
-    schedule = mine.schedule(device, mine.wanted(device, OPS[op], None, problem))
+    schedule = mine.schedule(device, mine.wanted(device, Task(OPS[op], problem), None))
     return replace(schedule.shader, problem=problem)
 
 

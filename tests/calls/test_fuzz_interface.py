@@ -19,7 +19,7 @@ from odd import ODD, told
 from webnorm.calls import session
 from webnorm.gpu.device import Device
 from webnorm.lab.accuracy import assess
-from webnorm.norms.ops import OPS, Op, complete_inputs, make_inputs
+from webnorm.norms.ops import OPS, Op, Task, complete_inputs, make_inputs
 from webnorm.norms.problem import DTYPES, FP8, STORAGE, Array, Options, Problem
 
 pytestmark = pytest.mark.opengl
@@ -131,7 +131,7 @@ def calls(draw: st.DrawFn, names: tuple[str, ...]) -> Call:
     if not op.backward:
         known["x"] = draw(rows((problem.rows, problem.cols), dtype))
     arrays = (
-        complete_inputs(op, problem, known, np.random.default_rng(0))
+        complete_inputs(Task(op, problem), known, np.random.default_rng(0))
         if known
         else make_inputs(op, replace(problem, distribution="mean100", seed=draw(st.integers(0, 9))))
     )
@@ -218,7 +218,7 @@ def check(call: Call, found: Any) -> None:
     device = session.default_device()
     mine = session.session_of(device)
     with device.gate:
-        wanted = mine.wanted(device, call.op, call.given.get("kernel"), call.problem)
+        wanted = mine.wanted(device, Task(call.op, call.problem), call.given.get("kernel"))
         shader = replace(mine.schedule(device, wanted).shader, problem=call.problem)
     with np.errstate(all="ignore"):
         answers = call.op.reference({**arrays, **h}, call.problem)

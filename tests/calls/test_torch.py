@@ -12,7 +12,7 @@ import webnorm
 from webnorm.gpu.device import Device
 from webnorm.norms.case import Case, Changes
 from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, STORAGE, Array, finfo
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -88,7 +88,7 @@ def test_corpus(case: Case, op: str, dtype: str, device: Device) -> None:
     """Y and dx of the corpus, on the x that torch sees in float64."""
     problem = case.problem(OPS[op], dtype, PLAIN)
     assert problem is not None
-    x = case.draw(OPS[op], problem)["x"]
+    x = case.draw(Task(OPS[op], problem))["x"]
     dy = np.random.default_rng(1).standard_normal(x.shape).astype(x.dtype)
     tensor = double(x)
     answer = forward(op, tensor, [problem.cols], None, None, problem.eps)

@@ -13,7 +13,7 @@ from webnorm.errors import WebnormError
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import runnable_variants
-from webnorm.norms.ops import OPS, Op
+from webnorm.norms.ops import OPS, Op, Task
 from webnorm.norms.problem import Problem
 
 BOTH = frozenset({"subgroups", "shader-f16"})
@@ -68,7 +68,7 @@ def test_a_choice_can_run(op: Op, name: str) -> None:
     none = 0
     for problem in problems(op):
         try:
-            chosen = choose(KERNELS, op, problem, traits)
+            chosen = choose(KERNELS, Task(op, problem), traits)
         except WebnormError as error:
             assert str(error).startswith(f"no kernel of {op.name} can run {problem} on this adapter: ")
             none += 1
@@ -89,7 +89,7 @@ def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: 
         for pairs in OPTIONS[op.backward]:
             problem = Problem(rows=1000, cols=cols, dtype="float16", options=op.defaults.changed(pairs))
             try:
-                variant = choose(KERNELS, op, problem, traits).variant
+                variant = choose(KERNELS, Task(op, problem), traits).variant
             except WebnormError:
                 continue
             shader = render_shader(variant, problem, "browser", traits)
@@ -106,7 +106,7 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
     sources = set()
     for cols in (255, 1024, 16384):
         problem = Problem(rows=1000, cols=cols, dtype="float16", options=op.defaults)
-        by_rules = [choose(KERNELS, op, problem, traits) for traits in followers]
+        by_rules = [choose(KERNELS, Task(op, problem), traits) for traits in followers]
         ladder = [kernel for kernel in KERNELS if kernel.op == op and kernel.unstable is None]
         for kernel in ladder:
             # All of a few, thirty of thousands.
@@ -114,7 +114,7 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
             for variant in random.Random(0).sample(variants, min(30, len(variants))):
                 tuning = recorded(op, problem, kernel.name, dict(variant.constants))
                 for traits, otherwise in zip(followers, by_rules, strict=True):
-                    chosen = choose(KERNELS, op, problem, traits, (tuning,))
+                    chosen = choose(KERNELS, Task(op, problem), traits, (tuning,))
                     sources.add(chosen.source)
                     runs = variant.refusal(problem, traits) is None
                     assert chosen == (Chosen(variant, "tuning") if runs else otherwise)
@@ -123,11 +123,11 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
 
 def test_what_is_gone_is_passed_over() -> None:
     op, traits = OPS["layer_norm"], ADAPTERS["desktop"]
-    problem = Problem(rows=1000, cols=1024)
-    by_rules = choose(KERNELS, op, problem, traits)
+    task = Task(op, Problem(rows=1000, cols=1024))
+    by_rules = choose(KERNELS, task, traits)
     constants = {"threads_per_row": 64, "hi_lo_mean": 1}
-    right = recorded(op, problem, "two_pass", constants)
-    assert choose(KERNELS, op, problem, traits, (right,)).source == "tuning"
+    right = recorded(op, task.problem, "two_pass", constants)
+    assert choose(KERNELS, task, traits, (right,)).source == "tuning"
     for kernel, other in (
         ("three_pass", constants),
         ("one_pass", {"threads_per_row": 64}),
@@ -135,21 +135,21 @@ def test_what_is_gone_is_passed_over() -> None:
         ("two_pass", {"threads_per_row": 64}),
         ("two_pass", {**constants, "lanes": 1}),
     ):
-        assert choose(KERNELS, op, problem, traits, (recorded(op, problem, kernel, other),)) == by_rules
+        assert choose(KERNELS, task, traits, (recorded(op, task.problem, kernel, other),)) == by_rules
     # Axes that there are no more, with the value that all variants have now.
     old = {"threads_per_row": 64, "vector_width": 4, "subgroups": 1, "hi_lo_mean": 1}
-    found = choose(KERNELS, op, problem, traits, (recorded(op, problem, "streaming", old),))
+    found = choose(KERNELS, task, traits, (recorded(op, task.problem, "streaming", old),))
     assert found.source == "tuning" and "hi_lo_mean" not in found.variant.constants
     for kernel, other in (
         ("streaming", {**old, "hi_lo_mean": 0}),
         ("naive", {"workgroup_size": 64, "hi_lo_mean": 1}),  # which is not as exact as it was
     ):
-        assert choose(KERNELS, op, problem, traits, (recorded(op, problem, kernel, other),)) == by_rules
-    first = recorded(op, problem, "naive", {"workgroup_size": 64})
-    assert choose(KERNELS, op, problem, traits, (first, right)).variant.kernel.name == "naive"
+        assert choose(KERNELS, task, traits, (recorded(op, task.problem, kernel, other),)) == by_rules
+    first = recorded(op, task.problem, "naive", {"workgroup_size": 64})
+    assert choose(KERNELS, task, traits, (first, right)).variant.kernel.name == "naive"
 
 
 def test_no_kernel_at_all_is_told_with_the_reason() -> None:
     kernels = [replace(kernel, unstable="a reason") for kernel in KERNELS]
     with pytest.raises(WebnormError, match="no kernel of rms_norm can run 2x3 float32 on this"):
-        choose(kernels, OPS["rms_norm"], Problem(rows=2, cols=3), BROWSER)
+        choose(kernels, Task(OPS["rms_norm"], Problem(rows=2, cols=3)), BROWSER)

@@ -19,7 +19,7 @@ from webnorm.choice import tuning
 from webnorm.choice.tuning import Platform
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.norms.ops import OPS
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Options, Problem
 
 NORM = OPS["layer_norm"]
@@ -248,27 +248,27 @@ def test_a_file_that_may_be_something_else_is_not_removed(text: str, folder: Pat
 )
 def test_a_choice_serves_problems_that_are_alike(changes: dict[str, Any], found: bool) -> None:
     asked = replace(TUNED_PROBLEM, **changes)
-    assert tuned().matching(NORM, asked) == ([choice()] if found else [])
-    assert tuned().matching(OPS["rms_norm"], asked) == []
+    assert tuned().matching(Task(NORM, asked)) == ([choice()] if found else [])
+    assert tuned().matching(Task(OPS["rms_norm"], asked)) == []
 
 
 def test_a_large_choice_serves_whatever_is_larger() -> None:
     large = Problem(rows=(64 << 20) // 4096, cols=1024)
     recorded = tuned(choice(large))
-    assert recorded.matching(NORM, replace(large, rows=100 * large.rows))
-    assert recorded.matching(NORM, replace(large, rows=large.rows // 2))
-    assert not recorded.matching(NORM, replace(large, rows=large.rows // 2 - 1))
+    assert recorded.matching(Task(NORM, replace(large, rows=100 * large.rows)))
+    assert recorded.matching(Task(NORM, replace(large, rows=large.rows // 2)))
+    assert not recorded.matching(Task(NORM, replace(large, rows=large.rows // 2 - 1)))
 
 
 def test_the_nearest_number_of_rows_goes_first() -> None:
     near, far = choice(replace(TUNED_PROBLEM, rows=900)), choice(replace(TUNED_PROBLEM, rows=600))
-    assert tuned(far, near).matching(NORM, TUNED_PROBLEM) == [near, far]
+    assert tuned(far, near).matching(Task(NORM, TUNED_PROBLEM)) == [near, far]
 
 
 def test_a_new_choice_takes_the_place_of_the_old() -> None:
     recorded = tuned(choice(), choice(op="rms_norm"))
-    assert recorded.has(NORM, replace(TUNED_PROBLEM, eps=1.0))
-    assert not recorded.has(NORM, replace(TUNED_PROBLEM, rows=999))
+    assert recorded.has(Task(NORM, replace(TUNED_PROBLEM, eps=1.0)))
+    assert not recorded.has(Task(NORM, replace(TUNED_PROBLEM, rows=999)))
     newer = choice(kernel="naive")
     assert recorded.having(newer).choices == (choice(op="rms_norm"), newer)
 
@@ -285,7 +285,7 @@ def test_calls_follow_it_and_are_told_of_a_stale_one(folder: Path, device: Devic
         opened = webnorm.open_device(device.adapter)
         functional.layer_norm(x, 64, kernel=kernel, device=opened)
         mine = session.session_of(opened)
-        schedule = mine.schedule(opened, mine.wanted(opened, NORM, kernel, problem))
+        schedule = mine.schedule(opened, mine.wanted(opened, Task(NORM, problem), kernel))
         assert schedule.shader.variant.kernel.name == "two_pass"
         assert schedule.shader.variant.constants["threads_per_row"] == 16
 

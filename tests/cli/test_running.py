@@ -16,8 +16,7 @@ from webnorm.kernels.traits import BROWSER
 from webnorm.lab import bench, worker
 from webnorm.lab.bench import Progress
 from webnorm.lab.worker import WorkerDied
-from webnorm.norms.ops import OPS
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 
 TASK = Task(OPS["layer_norm"], Problem(rows=1, cols=1))

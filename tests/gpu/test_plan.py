@@ -26,7 +26,7 @@ from webnorm.lab.board import Board
 from webnorm.lab.trial import try_variant
 from webnorm.norms.case import Case
 from webnorm.norms.corpus import PROMISES
-from webnorm.norms.ops import make_inputs
+from webnorm.norms.ops import Task, make_inputs
 from webnorm.norms.problem import Problem
 
 
@@ -239,7 +239,7 @@ def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, case: Case,
     assert problem is not None
     constants = default_variant(kernel, problem, device.traits).constants
     variant = Variant(kernel, {**constants, "groups": max(kernel.tune["groups"])})
-    board = Board(device, problem, case.draw(kernel.op, problem), (), narrow=case.narrow)
+    board = Board(device, problem, case.draw(Task(kernel.op, problem)), (), narrow=case.narrow)
     result, plan, _ = try_variant(board, variant, case.name)
     assert result.status == "pass", result.reason
     assert plan is not None
@@ -325,11 +325,11 @@ def test_too_large_a_problem_is_refused_before_anything_is_allocated(device: Dev
     with pytest.raises(
         WebnormError, match=rf"x takes 409600000\d+ bytes; .* largest buffer is {limit} bytes"
     ):
-        check_memory(problem, op, device)
+        check_memory(Task(op, problem), device)
     if device.memory:
         fits_one = Problem(rows=limit // 4096 // 2, cols=1024)
         with pytest.raises(WebnormError, match="bytes of memory"):
-            check_memory(fits_one, op, device, sets=10**4)
+            check_memory(Task(op, fits_one), device, sets=10**4)
 
 
 @pytest.mark.opengl

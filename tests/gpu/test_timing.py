@@ -28,7 +28,7 @@ from webnorm.lab.board import Board
 from webnorm.lab.proof import SUSPICIOUS_PERCENT, Running
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.tables import drift_remarks
-from webnorm.norms.ops import OPS, make_inputs, plain
+from webnorm.norms.ops import OPS, Task, make_inputs, plain
 from webnorm.norms.problem import Problem
 
 GPU = Traits(frozenset(), 1024, 32768, software=False)
@@ -109,11 +109,11 @@ COPY = OPS["copy"]
 
 def test_sets_keep_the_cache_out_on_gpus_only() -> None:
     small, large = Problem(rows=1024, cols=1024), Problem(rows=65536, cols=4096)
-    assert sets_for(COPY, small, CPU) == 1
-    assert sets_for(COPY, small, GPU) == 128
-    assert sets_for(COPY, Problem(rows=1, cols=1), GPU) == 1024
-    assert sets_for(COPY, large, GPU) == 1
-    assert sets_for(COPY, Problem(rows=65536, cols=1024), GPU) == 2
+    assert sets_for(Task(COPY, small), CPU) == 1
+    assert sets_for(Task(COPY, small), GPU) == 128
+    assert sets_for(Task(COPY, Problem(rows=1, cols=1)), GPU) == 1024
+    assert sets_for(Task(COPY, large), GPU) == 1
+    assert sets_for(Task(COPY, Problem(rows=65536, cols=1024)), GPU) == 2
 
 
 def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> None:
@@ -121,8 +121,13 @@ def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> Non
     assert not plain.timestamps
     problem = Problem(rows=64, cols=256)
     variant = default_variant(kernel_named("two_pass"), problem, plain.traits)
+    task = Task(variant.kernel.op, problem)
     job = jobs.TimingJob(
-        problem, (jobs.VariantSpec.of(variant),), (), sets=2, rule=timing.Rule(least=2, most=2)
+        task,
+        (jobs.VariantSpec.of(variant),),
+        (),
+        sets=2,
+        rule=timing.Rule(least=2, most=2),
     )
     (found,) = [event for event in jobs.time_variants(plain, job) if isinstance(event, jobs.Found)]
     assert found.result.timing_method == "wall clock"
@@ -146,8 +151,13 @@ def test_a_kernel_whose_timed_bits_differ_fails(device: Device, monkeypatch: pyt
         return honest(self, Plan(device, shader, x, y, compile_shader(device, shader)), dispatches)
 
     monkeypatch.setattr(Stopwatch, "submit", dishonest)
+    task = Task(variant.kernel.op, problem)
     job = jobs.TimingJob(
-        problem, (jobs.VariantSpec.of(variant),), (), sets=1, rule=timing.Rule(least=1, most=1)
+        task,
+        (jobs.VariantSpec.of(variant),),
+        (),
+        sets=1,
+        rule=timing.Rule(least=1, most=1),
     )
     (found,) = [event for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
     assert found.result.status == "fail" and found.result.deterministic is False
@@ -356,9 +366,9 @@ def test_calls_one_by_one_are_as_right(device: Device) -> None:
     """The buffer that they share is bound behind the shader's own."""
     problem = Problem(rows=8, cols=64)
     variant = default_variant(kernel_named("registers", "layer_norm_backward"), problem, device.traits)
-    spec = jobs.VariantSpec.of(variant)
+    spec, task = jobs.VariantSpec.of(variant), Task(variant.kernel.op, problem)
     for calls in ("one by one", "at once"):
-        job = jobs.TimingJob(problem, (spec,), (), 3, timing.Rule(least=2, most=2, settle_s=0), calls)
+        job = jobs.TimingJob(task, (spec,), (), 3, timing.Rule(least=2, most=2, settle_s=0), calls)
         (found,) = [event for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
         assert (found.result.status, found.result.calls) == ("pass", calls)
 
@@ -405,7 +415,8 @@ def test_figures_beside_copies_that_drifted_are_flagged(
     monkeypatch.setattr(Stopwatch, "submit", moving)
     monkeypatch.setattr(jobs, "proved", lambda board, stopwatch, pace, one, *usual: one.result)
     monkeypatch.setattr(jobs, "usual_extra", lambda *_: 0.0)
-    job = jobs.TimingJob(problem, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
+    task = Task(OPS["layer_norm"], problem)
+    job = jobs.TimingJob(task, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
     found = [event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
     assert [("drifting" in one.flags) for one in found] == [flagged] * 2
     (shown,) = drift_remarks(found)
@@ -443,6 +454,7 @@ def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
     for kind in seen:
         monkeypatch.setattr(jobs, kind, proof(kind))
     specs = tuple(map(jobs.VariantSpec.of, [*copies, naive]))
-    job = jobs.TimingJob(problem, specs, (), 1, timing.Rule(least=3, most=3, settle_s=0))
+    task = Task(OPS["layer_norm"], problem)
+    job = jobs.TimingJob(task, specs, (), 1, timing.Rule(least=3, most=3, settle_s=0))
     assert sum(isinstance(event, jobs.Found) for event in jobs.time_variants(device, job)) == len(specs)
     assert seen == {"proved": proofs, "ends": rest}

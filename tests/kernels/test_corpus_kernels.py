@@ -37,7 +37,7 @@ from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.lab.check import must_fail
 from webnorm.norms.case import Case, problems
 from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op, complete_inputs, make_inputs
+from webnorm.norms.ops import OPS, Op, Task, complete_inputs, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES, OPTION_GRID
 from webnorm.norms.problem import DTYPES, STORAGE, Options, Problem, draw_x
 
@@ -129,7 +129,7 @@ def test_the_corpus_is_sound() -> None:
     assert sum(case.breaks_one_pass for case in CASES) >= 8
     for op in (op for op in OPS.values() if not op.exact):
         for case, problem in problems(CASES, op, ("float32", "float16")):
-            first, again = case.draw(op, problem), case.draw(op, problem)
+            first, again = case.draw(Task(op, problem)), case.draw(Task(op, problem))
             read = {tensor.name for tensor in op.present(problem) if tensor.access == "read"}
             assert set(first) == read
             for tensor in op.present(problem):
@@ -159,7 +159,7 @@ def test_a_row_of_one_value_bears_a_division_that_rounds(name: str, dtype: str, 
         options = Options(weight=False, bias=False, return_stats=not kernel.op.backward)
         problem = Problem(rows=4, cols=cols, dtype=dtype, distribution="given", options=options, eps=1e-7)
         x = np.broadcast_to(np.array(values)[:, None], (4, cols)).astype(DTYPES[dtype])
-        arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(0))
+        arrays = complete_inputs(Task(kernel.op, problem), {"x": x}, np.random.default_rng(0))
         shader = render_shader(
             default_variant(kernel, problem, device.traits), problem, "native", device.traits
         )
@@ -348,6 +348,6 @@ def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Devic
         problem = replace(text_of, rows=rows, seed=seed)
         mean, size = data.draw(st.floats(-1e4, 1e4), "mean"), data.draw(st.floats(1e-3, 1e3), "size")
         x = (draw_x(problem).astype(np.float64) * size + mean).astype(DTYPES[problem.dtype])
-        arrays = complete_inputs(kernel.op, problem, {"x": x}, np.random.default_rng(0))
+        arrays = complete_inputs(Task(kernel.op, problem), {"x": x}, np.random.default_rng(0))
         _, accuracy = run(device, variant, problem, arrays)
         assert accuracy.ok, f"{kernel.label} {problem}: {accuracy.reason}"

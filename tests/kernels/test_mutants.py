@@ -24,7 +24,7 @@ from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab.races import race
 from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import complete_inputs, make_inputs
+from webnorm.norms.ops import Task, complete_inputs, make_inputs
 from webnorm.norms.problem import Array, Options, Problem, draw_x
 
 
@@ -224,7 +224,7 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
     op = kernel.op
     if which == "options":
         for case, problem in option_problems(op):
-            yield problem, case.draw(op, problem), {}
+            yield problem, case.draw(Task(op, problem)), {}
         return
     everything = (
         op.defaults.changed(["saved_stats", "residual_bias", "dh", "zero_centered_weight"])
@@ -237,14 +237,14 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
             arrays = make_inputs(op, problem)
             spread, means = np.float32(0.02), np.arange(-3, 4, dtype=np.float32)[:, None] * 50
             arrays = complete_inputs(
-                op, problem, {"x": arrays["x"] * spread + means}, np.random.default_rng(0)
+                Task(op, problem), {"x": arrays["x"] * spread + means}, np.random.default_rng(0)
             )
             yield problem, arrays, layout
     plain = Options(weight=False, bias=False)
     small = suited(kernel, Problem(rows=3, cols=96, options=plain))
     yield (
         small,
-        complete_inputs(op, small, {"x": draw_x(small) * np.float32(1e-3)}, np.random.default_rng(0)),
+        complete_inputs(Task(op, small), {"x": draw_x(small) * np.float32(1e-3)}, np.random.default_rng(0)),
         {},
     )
     for rows, cols, distribution in ((3, 4096, "mean1e4"), (2, 20003, "normal"), (2, 80003, "normal")):

@@ -30,7 +30,7 @@ from webnorm.lab.worker import WorkerDied
 from webnorm.norms.case import Case
 from webnorm.norms.corpus import CASES, whole_corpus
 from webnorm.norms.drawn_cases import drawn_cases
-from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.problem import Problem
 
 
@@ -48,7 +48,8 @@ class Here:
 def timed(device: Device, paths: list[Path], problem: Problem, sets: int, calls: str) -> dict[str, Result]:
     specs = tuple(jobs.VariantSpec.of(default_variant(load(path), problem, device.traits)) for path in paths)
     rule = timing.Rule(least=5, most=10, settle_s=0.05)
-    job = jobs.TimingJob(problem, specs, (), sets, rule, calls)  # type: ignore[arg-type]
+    op = next((OPS[spec.op] for spec in specs if spec.op != "copy"), OPS["copy"])
+    job = jobs.TimingJob(Task(op, problem), specs, (), sets, rule, calls)  # type: ignore[arg-type]
     found = [event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
     return {result.kernel: result for result in found}
 
@@ -199,7 +200,7 @@ def test_a_kernel_that_ends_the_process_is_left_alone_after_a_while() -> None:
                 if "naive" in str(spec.path):
                     asked.append(job.case)
                     raise WorkerDied("no sign of life")
-                yield jobs.Found(index, blank_result(spec.variant(), job.problem, job.case))
+                yield jobs.Found(index, blank_result(spec.variant(), job.task.problem, job.case))
 
     kernels = (kernel_named("naive"), kernel_named("two_pass"))
     request = check.CheckRequest(kernels, CASES[:9])
@@ -277,7 +278,9 @@ def test_a_seed_repeats_what_is_drawn_and_another_does_not() -> None:
         for case in (*whole_corpus(seed)[:3], *drawn_cases(seed)):
             problem = case.problem(op)
             if problem is not None:
-                found.append((case.shape, case.options, case.eps, case.draw(op, problem)["x"].tobytes()))
+                found.append(
+                    (case.shape, case.options, case.eps, case.draw(Task(op, problem))["x"].tobytes())
+                )
         return found
 
     assert drawn(7) == drawn(7)

@@ -29,7 +29,7 @@ from webnorm.kernels.library import discover
 from webnorm.kernels.traits import BROWSER
 from webnorm.lab import check, ranking, result_files, results, tables
 from webnorm.lab.compare import compare, objections
-from webnorm.norms.ops import OPS
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 from webnorm.web.package import read_package
 
@@ -308,7 +308,7 @@ def read_tuning(content: bytes, folder: Path) -> None:
         shown(overview.tuning_table(read))
         read.objection(PLATFORM)
         for problem in (Problem(rows=1000, cols=64), Problem(rows=1 << 40, cols=64)):
-            auto.choose(KERNELS, OPS["layer_norm"], problem, BROWSER, [read])
+            auto.choose(KERNELS, Task(OPS["layer_norm"], problem), BROWSER, [read])
         attempt(lambda: tuning.record([choice()], path, PLATFORM))
     attempt(lambda: tuning.forget(path))
 

@@ -29,7 +29,7 @@ from webnorm.lab.board import Board
 from webnorm.lab.results import Result
 from webnorm.lab.trial import try_variant
 from webnorm.lab.worker import WorkerDied
-from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.problem import Options, Problem
 
 RULE = timing.Rule(least=3, most=3)
@@ -47,8 +47,8 @@ TRANSFERS = Transfers(upload_ns=3e5, download_ns=1e5, upload_bytes=3_000_000, do
 def test_all_inputs_go_up_and_all_outputs_come_down(
     op: str, options: Options, up: int, down: int, device: Device
 ) -> None:
-    job = TransferJob(op, Problem(rows=7, cols=30, dtype="float16", options=options), None, RULE)
-    *rounds, found = time_transfers(device, job)
+    task = Task(OPS[op], Problem(rows=7, cols=30, dtype="float16", options=options))
+    *rounds, found = time_transfers(device, TransferJob(task, None, RULE))
     assert len(rounds) == 3
     assert isinstance(found, Transfers)
     assert (found.upload_bytes, found.download_bytes) == (up, down)
@@ -57,8 +57,8 @@ def test_all_inputs_go_up_and_all_outputs_come_down(
 
 
 def test_a_call_is_timed_beside_its_kernel(device: Device) -> None:
-    job = TransferJob("layer_norm_backward", Problem(rows=7, cols=30), "registers", RULE)
-    *_, found = time_transfers(device, job)
+    task = Task(OPS["layer_norm_backward"], Problem(rows=7, cols=30))
+    *_, found = time_transfers(device, TransferJob(task, "registers", RULE))
     assert isinstance(found, Transfers)
     assert found.call_ns and found.resident_call_ns
     # NumPy arrays go up and come back on top of what a call on GpuArrays takes.
@@ -78,8 +78,8 @@ def test_the_first_use_is_taken_apart(device: Device) -> None:
 def profiled(results: list[Result], answer: Transfers | None = TRANSFERS) -> list[Result]:
     """With a worker that answers with given transfers, or dies."""
 
-    def measure(op: str, problem: Problem, kernel: str | None) -> Iterator[timing.Round | Transfers]:
-        assert (op, problem, kernel) == (MIXED[4].op, MIXED[4].problem, MIXED[4].kernel)
+    def measure(task: Task, kernel: str | None) -> Iterator[timing.Round | Transfers]:
+        assert (task, kernel) == (Task(OPS[MIXED[4].op], MIXED[4].problem), MIXED[4].kernel)
         yield timing.Round(1)
         if answer is None:
             raise WorkerDied("no sign of life")
@@ -144,7 +144,7 @@ def test_overheads_are_held_against_the_reads_of_a_call(
         return own(self, buffer, *rest)
 
     monkeypatch.setattr(queue, "read_buffer", read_buffer)
-    lines = overhead.steady(device, overhead.Job("layer_norm", Problem(rows=96, cols=96)), 2)
+    lines = overhead.steady(device, Task(OPS["layer_norm"], Problem(rows=96, cols=96)), 2)
     assert [line.ratio is not None for line in lines] == [True, False, True, False, False]
     # The stopwatch reads a word to wait.
     assert max(sizes, default=0) < 4 * 96 * 96
@@ -170,10 +170,10 @@ def test_overheads_are_held_against_what_a_tuning_chose(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path))
-    job = overhead.Job("layer_norm", Problem(rows=3, cols=36))
+    task = Task(OPS["layer_norm"], Problem(rows=3, cols=36))
     choice = tuning.Choice(
-        op=job.op,
-        problem=job.problem,
+        op=task.op.name,
+        problem=task.problem,
         kernel="two_pass",
         constants={"threads_per_row": 16, "hi_lo_mean": 1},
         speedup=1.0,
@@ -183,5 +183,5 @@ def test_overheads_are_held_against_what_a_tuning_chose(
     platform = tuning.Platform.of(device.adapter.description())
     recorded = tuning.Tuning(platform=platform, date="2026-01-01", choices=(choice,))
     tuning.write(recorded, tuning.path_of(platform))
-    _, plan = overhead.bound(device, job)
+    _, plan = overhead.bound(device, task)
     assert plan.shader.variant.kernel.name == "two_pass"

@@ -14,8 +14,7 @@ from webnorm.gpu import timing
 from webnorm.kernels.traits import Traits
 from webnorm.lab import bench, runs
 from webnorm.lab.results import Result
-from webnorm.norms.ops import OPS
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 
 CPU = Traits(frozenset(), max_invocations=1024, workgroup_storage=32768, software=True)

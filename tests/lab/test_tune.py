@@ -27,15 +27,15 @@ from webnorm.kernels.variants import Variant, all_variants
 from webnorm.lab import jobs, search, tune
 from webnorm.lab.results import Result
 from webnorm.lab.worker import Worker
-from webnorm.norms.ops import OPS
-from webnorm.norms.presets import PRESETS, Task, quick_tasks, tasks
+from webnorm.norms.ops import OPS, Task
+from webnorm.norms.presets import PRESETS, quick_tasks, tasks
 from webnorm.norms.problem import Problem
 
 
 def field(op: str = "rms_norm", rows: int = 4096, cols: int = 1024) -> list[Variant]:
     """The candidates for a GPU."""
     (task,) = tasks(op, [(rows, cols)])
-    return tune.candidates(KERNELS, task, GPU, choose(KERNELS, task.op, task.problem, GPU).variant)
+    return tune.candidates(KERNELS, task, GPU, choose(KERNELS, task, GPU).variant)
 
 
 class Fake:
@@ -176,7 +176,7 @@ def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(search, "load", counted)
     specs = tuple(jobs.VariantSpec.of(variant) for variant in variants)
-    found = list(search.search_variants(device, search.SearchJob(task.problem, specs, (), 1, 0.01)))
+    found = list(search.search_variants(device, search.SearchJob(task, specs, (), 1, 0.01)))
     assert isinstance(found[-1], search.Finalists) and len(variants) > 1
     assert len(read) == 1
 
@@ -189,7 +189,7 @@ def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.Monkey
 def test_candidates_can_run_and_are_as_exact_as_the_rules_choice(op: str, traits: Traits, cols: int) -> None:
     options = [] if op in ("layer_norm", "rms_norm") else ["saved_stats=false"]
     (task,) = tasks(op, [(64, cols)], OPS[op].defaults.changed(options), dtype="float16")
-    rules = choose(KERNELS, task.op, task.problem, traits).variant
+    rules = choose(KERNELS, task, traits).variant
     found = tune.candidates(KERNELS, task, traits, rules)
     assert found[0] == rules and len({str(variant) for variant in found}) == len(found) > 20
     # What rounds the mean is none.

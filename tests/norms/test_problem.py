@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from webnorm.errors import WebnormError
 from webnorm.norms.case import Changes
 from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Foreign
+from webnorm.norms.ops import OPS, Foreign, Op
 from webnorm.norms.ops import make_inputs as make_op_inputs
 from webnorm.norms.problem import DISTRIBUTIONS, Array, Options, Problem
 
@@ -119,3 +120,8 @@ def test_a_case_is_no_problem_of_an_op_that_lacks_its_options_but_a_wrong_eps_is
     assert case.problem(OPS["layer_norm_backward"]) is not None
     with pytest.raises(WebnormError, match="eps is -1"):
         case.problem(OPS["layer_norm_backward"], changes=Changes(eps=-1.0))
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_an_op_is_the_same_in_every_process(op: Op) -> None:
+    assert pickle.loads(pickle.dumps(op)) is op

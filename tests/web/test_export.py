@@ -21,7 +21,7 @@ from testbed import KERNELS
 from webnorm import __version__
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.norms.ops import OPS
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, Options, Problem
 from webnorm.web import bundle, folder, native, npm, site, vectors
 from webnorm.web.request import MOST_COLS, Request, request_for
@@ -255,7 +255,7 @@ def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytes
 def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
     asked = request(cols=(64,))
     one = next(one for one in bundle.bundle_of(asked).carried if one.adapter_class == "portable")
-    drawn = list(vectors.draw(OPS["layer_norm"], asked.problem(64)))
+    drawn = list(vectors.draw(asked.task(64)))
     assert native.try_natively(device, one, drawn)["verdict"] == "pass"
     text = one.shader.text.replace("inverseSqrt(", "0.99 * inverseSqrt(")
     broken = bundle.Carried(
@@ -272,7 +272,7 @@ def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
 def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
     op = OPS["layer_norm"]
     problem = Problem(rows=1, cols=70, dtype=dtype, options=Options(residual=True))
-    for vector in vectors.draw(op, problem):
+    for vector in vectors.draw(Task(op, problem)):
         raw = vector.encoded()
         size = int.from_bytes(raw[:8], "little")
         header, data = json.loads(raw[8 : 8 + size]), raw[8 + size :]
@@ -290,11 +290,13 @@ def test_vectors_are_safetensors_with_the_answers(dtype: str) -> None:
 
 def test_vectors_hold_what_broke_others_and_stay_small() -> None:
     for cols in (1, 768, 8192, MOST_COLS):
-        drawn = {v.name: v for v in vectors.draw(OPS["layer_norm"], Problem(rows=1, cols=cols))}
+        drawn = {v.name: v for v in vectors.draw(Task(OPS["layer_norm"], Problem(rows=1, cols=cols)))}
         assert np.isnan(drawn["nan"].arrays["x"][1]).sum() == 1
         assert drawn["normal"].problem.rows % 2 == 1 and drawn["one_row"].problem.rows == 1
         assert sum(v.arrays["x"].size for v in drawn.values()) <= max(80_000, 12 * cols)
-    mixed = next(v for v in vectors.draw(OPS["layer_norm"], Problem(rows=1, cols=768)) if v.name == "mixed")
+    mixed = next(
+        v for v in vectors.draw(Task(OPS["layer_norm"], Problem(rows=1, cols=768))) if v.name == "mixed"
+    )
     means = np.abs(mixed.arrays["x"].mean(axis=1))
     assert means.max() > 9e5 and (mixed.arrays["x"].std(axis=1) == 0).sum() == 3
 

@@ -593,7 +593,7 @@ def test_the_snippet_of_the_export_page_is_right(chromium: Chromium, tmp_path: P
 
 def ones(export: Export) -> tuple[Problem, dict[str, Array]]:
     """Four rows of inputs that are all 1."""
-    op, problem = OPS[export.op], replace(export.request.problem(export.cols[0]), rows=4)
+    op, problem = OPS[export.op], replace(export.request.task(export.cols[0]).problem, rows=4)
     return problem, {
         tensor.name: np.ones(tensor.shape(problem), DTYPES[tensor.dtype(problem)])
         for tensor in op.present(problem)

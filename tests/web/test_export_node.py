@@ -30,7 +30,7 @@ from webnorm.kernels.variants import SOFTWARE_ITERATIONS
 from webnorm.lab.accuracy import Tolerance, tolerance
 from webnorm.norms.case import Case
 from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op, make_inputs
+from webnorm.norms.ops import OPS, Op, Task, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
 from webnorm.norms.reference import Answer
@@ -167,7 +167,7 @@ def assert_right(engine: Engine, runs: Sequence[Run], keep: bool = False) -> lis
     wrong = []
     for one in found:
         run = runs[one["run"]]
-        what = f"{run.bundle.problem} {one['shader']}"
+        what = f"{run.bundle.task.problem} {one['shader']}"
         if "skipped" in one:
             assert "maxComputeInvocationsPerWorkgroup" in one["skipped"], f"{what}: {one['skipped']}"
         elif not one["ok"] or one["encoded"]:
@@ -218,7 +218,7 @@ def asked_options(op: Op, dtype: str) -> Iterator[tuple[Problem, list[tuple[Prob
     own = [(case, problem) for case, problem in option_problems(op) if problem.dtype == dtype]
     for at, (case, problem) in enumerate(own):
         if norms_turn(op, dtype, at):
-            yield problem, [(problem, case.draw(op, problem))]
+            yield problem, [(problem, case.draw(Task(op, problem)))]
     for at, options in enumerate(MORE_OPTIONS):
         if not norms_turn(op, dtype, at):
             continue
@@ -241,7 +241,7 @@ TURNS: Mapping[bool, tuple[tuple[str, ...], ...]] = {
 
 def taking_turns(bundle: Bundle, turn: int) -> list[str]:
     """The shaders of some classes; where a bundle has none of its own for one, the fallback."""
-    turns = TURNS[bundle.op.backward]
+    turns = TURNS[bundle.task.op.backward]
     classes = turns[turn % len(turns)]
     own = [one.name for one in bundle.carried if one.adapter_class in classes]
     return own or [bundle.carried[-1].name]
@@ -276,7 +276,7 @@ def test_numbers_of_columns(engine: Engine, op: Op) -> None:
         for turn, dtype in enumerate(dtypes, NORMS.index(op) + at):
             bundle = bundle_for(op, Problem(rows=1, cols=cols, dtype=dtype, options=options))
             rows = (1, 6, 37) if cols < 300 else (5,)
-            runs.append(Run(bundle, drawn(op, bundle.problem, rows), taking_turns(bundle, turn)))
+            runs.append(Run(bundle, drawn(op, bundle.task.problem, rows), taking_turns(bundle, turn)))
     assert_right(engine, runs)
 
 
@@ -292,7 +292,7 @@ def test_every_kernel(engine: Engine, op: Op) -> None:
             continue
         problem = Problem(rows=1, cols=(61, 70, 256)[turn % 3], dtype=dtype)
         bundle = bundle_for(op, replace(problem, options=replace(op.defaults, saved_stats=False)), kernel)
-        runs.append(Run(bundle, drawn(op, bundle.problem, (0, 1, 37)), taking_turns(bundle, turn)))
+        runs.append(Run(bundle, drawn(op, bundle.task.problem, (0, 1, 37)), taking_turns(bundle, turn)))
     assert_right(engine, runs)
 
 
@@ -379,7 +379,7 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
     compared = 0
     for at, run in enumerate(runs):
         ((problem, arrays),) = run.inputs
-        op = run.bundle.op
+        op = run.bundle.task.op
         for one in run.bundle.carried:
             if "1024" in one.name or not one.shader.features <= device.traits.features:
                 continue
@@ -400,7 +400,7 @@ def test_both_engines_agree(engine: Engine, device: Device) -> None:
 def test_a_nan_does_not_reach_its_neighbour(engine: Engine) -> None:
     """WGSL leaves open what pack2x16float makes of the word when one of two is no finite float16."""
     op, problem = OPS["layer_norm"], Problem(rows=1, cols=64, dtype="float16", options=Options(residual=True))
-    given = [(one.problem, one.arrays) for one in vectors.draw(op, problem)]
+    given = [(one.problem, one.arrays) for one in vectors.draw(Task(op, problem))]
     assert_right(engine, [Run(bundle_for(op, problem), given)])
 
 

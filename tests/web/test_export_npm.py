@@ -152,7 +152,7 @@ STEPS = {"x": 7, "weight": 3, "bias": 5, "residual": 11, "dy": 11}
 def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, Array, Array]]:
     """Name, storage type, answer and its unit of each output that the app gets."""
     op = OPS[export.op]
-    problem = replace(export.request.problem(export.cols[0]), rows=5)
+    problem = replace(export.request.task(export.cols[0]).problem, rows=5)
     problem = problem if eps is None else replace(problem, eps=eps)
     arrays = {
         tensor.name: ramp(tensor.shape(problem), STEPS[tensor.name]).astype(DTYPES[tensor.dtype(problem)])

@@ -24,7 +24,7 @@ from webnorm.lab.accuracy import Accuracy, assess, rounded_to, tolerance
 from webnorm.norms import reference
 from webnorm.norms.case import Case, problems
 from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op, make_inputs
+from webnorm.norms.ops import OPS, Op, Task, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
 from webnorm.norms.reference import Answer, Answers, Float64Array
@@ -228,7 +228,7 @@ def test_the_vectors_of_an_export_are_read(page: Page) -> None:
         OPS["layer_norm"],
         Problem(rows=1, cols=61, dtype="bfloat16", options=Options(residual=True)),
     )
-    for vector in vectors.draw(op, problem):
+    for vector in vectors.draw(Task(op, problem)):
         (read,) = page.call(["storage", "readSafetensors", bytearray(vector.encoded())])
         assert read["metadata"]["what"] == vector.what
         expected = {name: answer.value.astype(np.float32) for name, answer in vector.answers.items()}
@@ -265,7 +265,7 @@ def manifest_of(op: Op, problem: Problem, *shaders: Shader) -> dict[str, Any]:
     carried = tuple(
         Carried(f"shader-{i}", "portable", one, one.text, one.text) for i, one in enumerate(shaders)
     )
-    return Bundle("test", op, problem, (problem.cols,), "", carried).manifest()
+    return Bundle("test", Task(op, problem), (problem.cols,), "", carried).manifest()
 
 
 def problem_of(op: Op, problem: Problem) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def given_from(
     return [
         (case.name, op, problem, arrays)
         for case, problem in problems(cases, op, dtypes)
-        for arrays in with_h(op, problem, case.draw(op, problem))
+        for arrays in with_h(op, problem, case.draw(Task(op, problem)))
     ]
 
 

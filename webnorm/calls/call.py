@@ -16,30 +16,29 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pool import BufferPool
 from webnorm.gpu.readback import read
 from webnorm.gpu.schedule import Schedule
-from webnorm.norms.ops import Op, Tensor
+from webnorm.norms.ops import Task, Tensor
 from webnorm.norms.problem import DTYPES, Array, Problem
 
 AnyArray = Array | GpuArray
 
 
 def compute(
-    op: Op,
-    problem: Problem,
+    task: Task,
     arrays: Mapping[str, AnyArray],
     *,
     device: Device | None,
     kernel: str | Path | None,
     keep: bool,
 ) -> dict[str, AnyArray]:
-    """Every output of an op by name, in the shape that the op gives it.
+    """Every output of a task by name, in the shape that the op gives it.
 
     `arrays` are the inputs by name, in any shape with the elements in order. `keep` leaves the outputs on
     the device. Raises WebnormError for arrays on different devices, and as `Session.wanted` does.
     """
-    device = _device_of(arrays, device)
+    device, problem = _device_of(arrays, device), task.problem
     if problem.rows == 0:
         try:
-            empty = {tensor.name: _without_rows(tensor, problem) for tensor in op.outputs(problem)}
+            empty = {tensor.name: _without_rows(tensor, problem) for tensor in task.op.outputs(problem)}
         except (MemoryError, ValueError) as error:
             raise WebnormError(f"{problem}: {one_line(str(error))}") from error
         if not keep:
@@ -47,7 +46,7 @@ def compute(
         return {name: GpuArray.from_numpy(array, device) for name, array in empty.items()}
     device = device or session.default_device()
     found = session.session_of(device)
-    wanted = found.wanted(device, op, kernel, problem)
+    wanted = found.wanted(device, task, kernel)
     with device.gate:
         return _run(device, found, found.schedule(device, wanted), problem, arrays, keep)
 

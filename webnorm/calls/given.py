@@ -11,8 +11,8 @@ from webnorm.calls import arguments
 from webnorm.calls.arrays import GpuArray, check_device
 from webnorm.calls.call import AnyArray, compute
 from webnorm.errors import WebnormError
-from webnorm.norms.ops import OPS, Op, Tensor
-from webnorm.norms.problem import DTYPE_NAMES, Options, Problem
+from webnorm.norms.ops import OPS, Op, Task, Tensor
+from webnorm.norms.problem import DTYPE_NAMES, Options
 
 # The arguments of a public function by name. Those of the names of an op's inputs are its arrays, and an
 # option that no array brings has an argument of its own: its name, or NAME_grad where it asks for a gradient.
@@ -33,7 +33,7 @@ def computed(op: Op, given: Given) -> dict[str, Any]:
         {name: value for name, value in given.items() if _is_parameter(op, name)}, shape, x
     )
     arrays |= parameters
-    problem = _problem(
+    task = _task(
         op.name,
         math.prod(leading),
         math.prod(shape),
@@ -46,7 +46,7 @@ def computed(op: Op, given: Given) -> dict[str, Any]:
     device = given["device"]
     check_device(device)
     keep = isinstance(x, GpuArray)
-    found = compute(op, problem, arrays, device=device, kernel=given["kernel"], keep=keep)
+    found = compute(task, arrays, device=device, kernel=given["kernel"], keep=keep)
     return {name: array.reshape(_shape(op.named[name], leading, shape)) for name, array in found.items()}
 
 
@@ -107,9 +107,8 @@ def _shape(tensor: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> 
 
 
 @lru_cache(maxsize=256)
-def _problem(
-    op: str, rows: int, cols: int, dtype: str, eps: float | None, scale: float, **options: Any
-) -> Problem:
-    """The problem that a call asks for, checked once for all calls that are alike."""
+def _task(op: str, rows: int, cols: int, dtype: str, eps: float | None, scale: float, **options: Any) -> Task:
+    """What a call asks for, checked once for all calls that are alike."""
     asked = Options(**options)
-    return OPS[op].problem(rows, cols, dtype, eps, asked, distribution="given", scale=scale)
+    problem = OPS[op].problem(rows, cols, dtype, eps, asked, distribution="given", scale=scale)
+    return Task(OPS[op], problem)

@@ -26,7 +26,7 @@ from webnorm.kernels.library import AUTO, discover, select
 from webnorm.kernels.render import Shader, identity, render_shader
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
-from webnorm.norms.ops import Op
+from webnorm.norms.ops import Task
 from webnorm.norms.problem import Problem
 
 PROGRAMS = 64
@@ -73,10 +73,9 @@ class Wanted(NamedTuple):
     """What a call asks for, under the key of its schedule; `rendered` where that was not there."""
 
     key: Hashable
-    op: Op
+    task: Task
     kernel: str | None
     stamp: Stamp
-    problem: Problem
     rendered: _Rendered | None
 
 
@@ -95,8 +94,8 @@ class Session:
         self.programs: Recent[Program] = Recent(PROGRAMS, partial(_drop_schedules, self.schedules))
         self._tunings: tuple[tuning.Tuning, ...] | None = None
 
-    def wanted(self, device: Device, op: Op, kernel: str | Path | None, problem: Problem) -> Wanted:
-        """What computes a problem: the named kernel, or what `auto` chooses; rendered, where it is new.
+    def wanted(self, device: Device, task: Task, kernel: str | Path | None) -> Wanted:
+        """What computes a task: the named kernel, or what `auto` chooses; rendered, where it is new.
 
         That is done outside the gate: it needs no device, others can go on, and Ctrl-C ends it at once.
         Raises WebnormError for an unknown kernel, one of another op, one that cannot run the problem, or
@@ -104,7 +103,8 @@ class Session:
         """
         device.gate.check()
         name, stamp = _identity(kernel)
-        wanted = Wanted((op.name, name, stamp, problem.signature), op, name, stamp, problem, None)
+        key = (task.op.name, name, stamp, task.problem.signature)
+        wanted = Wanted(key, task, name, stamp, None)
         if wanted.key in self.schedules:
             return wanted
         return wanted._replace(rendered=self._render(device, wanted))
@@ -116,12 +116,13 @@ class Session:
         return found
 
     def _render(self, device: Device, wanted: Wanted) -> _Rendered:
-        op = wanted.op
-        problem = replace(wanted.problem, eps=1.0, scale=1.0, seed=0, distribution="given")
+        op = wanted.task.op
+        problem = replace(wanted.task.problem, eps=1.0, scale=1.0, seed=0, distribution="given")
+        task = Task(op, problem)
         with _rendering:
             op.check(problem)
-            check_memory(problem, op, device)
-            variant = self._choose(op, wanted.kernel, problem, device)
+            check_memory(task, device)
+            variant = self._choose(task, wanted.kernel, device)
             # The part of the problem that pipelines are compiled for.
             compiled_for = replace(problem, rows=problem.rows if variant.kernel.compiles_rows_in else 1)
             # Text, since that knows its hash.
@@ -147,10 +148,10 @@ class Session:
         key = (schedule, *[buffers[name].uid for name in schedule.names])
         return self.bindings.get(key, lambda: _bind(schedule, key, buffers))
 
-    def _choose(self, op: Op, name: str | None, problem: Problem, device: Device) -> Variant:
+    def _choose(self, task: Task, name: str | None, device: Device) -> Variant:
         if name is not None:
-            return _named(op, name, problem, device.traits)
-        return auto.choose(_kernels(), op, problem, device.traits, self._tunings_of(device)).variant
+            return _named(task, name, device.traits)
+        return auto.choose(_kernels(), task, device.traits, self._tunings_of(device)).variant
 
     def _tunings_of(self, device: Device) -> tuple[tuning.Tuning, ...]:
         """The tunings that hold on the device, read once; a warning tells of one that does not."""
@@ -229,7 +230,8 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
     return identity(Path(name))
 
 
-def _named(op: Op, name: str, problem: Problem, traits: Traits) -> Variant:
+def _named(task: Task, name: str, traits: Traits) -> Variant:
+    op, problem = task.op, task.problem
     kernel = load(Path(name), op.name) if name.endswith(".wgsl") else select(_kernels(), name, op.name)
     if kernel.op != op:
         raise WebnormError(f"kernel {name} computes {kernel.op.name}; expected a kernel of {op.name}")

@@ -16,18 +16,17 @@ from webnorm.gpu.buffers import buffer_bytes, check_memory, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.readback import read
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
-from webnorm.norms.ops import OPS
-from webnorm.norms.problem import DTYPES, Array, Problem
+from webnorm.norms.ops import Task
+from webnorm.norms.problem import DTYPES, Array
 
 
 @dataclass(frozen=True)
 class TransferJob:
-    """An op and a problem whose inputs and outputs are brought over, and when to stop. `kernel` is what the
+    """A task whose inputs and outputs are brought over, and when to stop. `kernel` is what the
     Python interface is called with; None to leave that out.
     """
 
-    op: str
-    problem: Problem
+    task: Task
     kernel: str | None
     rule: timing.Rule
 
@@ -51,8 +50,8 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.Round | 
 
     Raises WebnormError for buffers that the device cannot hold.
     """
-    op, problem = OPS[job.op], job.problem
-    check_memory(problem, op, device)
+    op, problem = job.task.op, job.task.problem
+    check_memory(job.task, device)
     written = op.outputs(problem)
     # Not zeros: the system gives one page of them for all, which the cache holds.
     arrays = {
@@ -79,7 +78,7 @@ def time_transfers(device: Device, job: TransferJob) -> Iterator[timing.Round | 
 
 def _works(device: Device, job: TransferJob, arrays: Mapping[str, Array]) -> dict[str, Callable[[], object]]:
     """What is timed, by its field of Transfers; each returns when the device is done."""
-    op, problem = OPS[job.op], job.problem
+    op, problem = job.task.op, job.task.problem
     uploads = [(device.create_buffer(buffer_bytes(array.nbytes)), array) for array in arrays.values()]
     downloads = [
         (
@@ -102,7 +101,7 @@ def _works(device: Device, job: TransferJob, arrays: Mapping[str, Array]) -> dic
     }
     if job.kernel is None:
         return works
-    call = partial(compute, op, problem, device=device, kernel=job.kernel)
+    call = partial(compute, job.task, device=device, kernel=job.kernel)
     resident = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
 
     def resident_call() -> None:

@@ -12,8 +12,7 @@ from webnorm.errors import WebnormError
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import RETIRED, Variant
-from webnorm.norms.ops import Op
-from webnorm.norms.problem import Problem
+from webnorm.norms.ops import Task
 
 
 @dataclass(frozen=True)
@@ -24,17 +23,16 @@ class Chosen:
     source: Literal["tuning", "rules"]
 
 
-def choose(
-    kernels: Sequence[Kernel], op: Op, problem: Problem, traits: Traits, tunings: Sequence[Tuning] = ()
-) -> Chosen:
-    """The variant of `op` for a problem on such an adapter; the first tuning that has one is followed.
+def choose(kernels: Sequence[Kernel], task: Task, traits: Traits, tunings: Sequence[Tuning] = ()) -> Chosen:
+    """The variant for a task on such an adapter; the first tuning that has one is followed.
 
     A recorded choice is passed over where its kernel or its constants are gone or cannot run the problem.
     Raises WebnormError where no kernel can.
     """
+    op, problem = task.op, task.problem
     ladder = [kernel for kernel in kernels if kernel.op == op]
     for tuning in tunings:
-        for choice in tuning.matching(op, problem):
+        for choice in tuning.matching(task):
             variant = _recorded(ladder, choice)
             if variant is not None and variant.refusal(problem, traits) is None:
                 return Chosen(variant, "tuning")

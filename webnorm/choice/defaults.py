@@ -11,7 +11,7 @@ from webnorm.kernels.library import Broken
 from webnorm.kernels.names import problem_names
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import WORKGROUP_BYTES, Variant, check_kinds, runnable_variants
-from webnorm.norms.ops import Op
+from webnorm.norms.ops import Task
 from webnorm.norms.problem import Problem
 
 # Workgroup memory that a page has unless it asks for more.
@@ -116,24 +116,23 @@ def chosen_variants(
 
 def each_chosen(
     kernels: Sequence[Kernel],
-    op: Op,
-    problem: Problem,
+    task: Task,
     traits: Traits,
     chosen: Mapping[str, Sequence[int]],
     every: bool = False,
 ) -> tuple[list[Variant], list[Broken]]:
-    """`chosen_variants` of all kernels of an op, and those whose headers make no sense of the problem.
+    """`chosen_variants` of all kernels of a task's op, and those whose headers make no sense of its problem.
 
     Raises WebnormError where somebody chose values, which may be what is wrong.
     """
     found: list[Variant] = []
     broken: list[Broken] = []
     for kernel in kernels:
-        if kernel.op is op:
+        if kernel.op is task.op:
             try:
-                found += chosen_variants(kernel, problem, traits, chosen, every)
+                found += chosen_variants(kernel, task.problem, traits, chosen, every)
             except WebnormError as error:
                 if chosen:
                     raise
-                broken.append(Broken(op, kernel.name, kernel.path, str(error)))
+                broken.append(Broken(task.op, kernel.name, kernel.path, str(error)))
     return found, broken

@@ -19,10 +19,10 @@ from msgspec import Meta, Struct
 
 from webnorm import files, forms
 from webnorm._version import __version__
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError
 from webnorm.files import cache_folder
 from webnorm.forms import Name, Size
-from webnorm.norms.ops import OPS, Op
+from webnorm.norms.ops import Task, op_named
 from webnorm.norms.problem import DTYPES, Problem
 
 SCHEMA = 1
@@ -115,14 +115,15 @@ class Tuning:
     date: str
     choices: tuple[Choice, ...] = ()
 
-    def matching(self, op: Op, problem: Problem) -> list[Choice]:
-        """The choices that serve a problem, the one of the most similar number of rows first."""
-        found = [choice for choice in self.choices if choice.op == op.name and choice.serves(problem)]
-        return sorted(found, key=lambda choice: choice.distance(problem))
+    def matching(self, task: Task) -> list[Choice]:
+        """The choices that serve a task, the one of the most similar number of rows first."""
+        found = [one for one in self.choices if one.op == task.op.name and one.serves(task.problem)]
+        return sorted(found, key=lambda choice: choice.distance(task.problem))
 
-    def has(self, op: Op, problem: Problem) -> bool:
-        """Whether there is a choice for this very problem."""
-        return any(choice.key == (op.name, problem.rows, *_but_rows(problem)) for choice in self.choices)
+    def has(self, task: Task) -> bool:
+        """Whether there is a choice for this very task."""
+        key = (task.op.name, task.problem.rows, *_but_rows(task.problem))
+        return any(choice.key == key for choice in self.choices)
 
     def having(self, choice: Choice) -> Tuning:
         """This tuning with a choice of today, in place of one for the same problem if there is one."""
@@ -335,7 +336,6 @@ def _choice(entry: Any, place: str) -> Choice:
         with forms.at(f"{place}.problem"):
             data = {**data, "problem": Problem.from_json(data["problem"])}
     choice = forms.read(data, Choice, place)
-    if choice.op not in OPS:
-        with forms.at(place):
-            raise unknown("op", choice.op, OPS)
+    with forms.at(place):
+        op_named(choice.op)
     return choice

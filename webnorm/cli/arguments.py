@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from webnorm.gpu.device import AdapterInfo
     from webnorm.kernels.kernel import Kernel
     from webnorm.kernels.library import Broken
-    from webnorm.norms.ops import Op
 
 
 # Seeds that nobody gave: short enough to be typed.
@@ -36,15 +35,6 @@ def seed_or_any(seed: int | None) -> int:
     import secrets
 
     return secrets.randbelow(_SEEDS) if seed is None else seed
-
-
-def op_named(name: str | None) -> Op:
-    """The op of that name, layer_norm where no name was given."""
-    from webnorm.norms.ops import OPS
-
-    if name is not None and name not in OPS:
-        raise unknown("op", name, OPS)
-    return OPS[name or "layer_norm"]
 
 
 def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -> list[str]:

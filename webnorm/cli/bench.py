@@ -17,7 +17,6 @@ from webnorm.cli.arguments import (
     integers,
     kernel_files,
     kernels_asked,
-    op_named,
     option_pairs,
     recorded_tunings,
     refuse_beside_preset,
@@ -33,9 +32,7 @@ if TYPE_CHECKING:
     from webnorm.kernels.traits import Traits
     from webnorm.lab.bench import BenchRequest
     from webnorm.lab.results import Result
-    from webnorm.norms.ops import Op
-    from webnorm.norms.presets import Task
-    from webnorm.norms.problem import Problem
+    from webnorm.norms.ops import Op, Task
 
 
 def bench(
@@ -114,6 +111,7 @@ def bench(
     from webnorm.cli.overview import preset_table
     from webnorm.cli.plot import file_format
     from webnorm.cli.screen import Screen
+    from webnorm.norms.ops import op_named
 
     if preset == "help":
         Screen().print(preset_table())
@@ -123,7 +121,7 @@ def bench(
         file_format(plot)
     check_outputs(outputs, kernel_files(kernel, wgsl))
     refuse_beside_preset(preset, rows, cols, op)
-    home, seed = op_named(op), seed_or_any(seed)
+    home, seed = op_named(op or "layer_norm"), seed_or_any(seed)
     tasks = _tasks(
         home,
         (integers(rows, "--rows"), integers(cols, "--cols")),
@@ -265,9 +263,8 @@ class _Bench(Measuring):
         from webnorm.cli.report import profile_table
         from webnorm.lab.profile import profiled
 
-        def measure(op: str, problem: Problem, kernel: str | None) -> Iterator[Any]:
-            job = TransferJob(op, problem, kernel, self.request.rule)
-            return opened.worker.stream(time_transfers, job)
+        def measure(task: Task, kernel: str | None) -> Iterator[Any]:
+            return opened.worker.stream(time_transfers, TransferJob(task, kernel, self.request.rule))
 
         self._keep(number, profiled(self.finished[number], measure))
         self.console.print()

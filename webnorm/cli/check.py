@@ -15,7 +15,6 @@ from webnorm.cli.arguments import (
     constants,
     kernel_files,
     kernels_asked,
-    op_named,
     recorded_tunings,
     seed_or_any,
 )
@@ -119,8 +118,9 @@ def _request(
     """The kernels to check; with what, other options say."""
     from webnorm.kernels.library import AUTO
     from webnorm.lab.check import NORMS, CheckRequest
+    from webnorm.norms.ops import op_named
 
-    home = op_named(None if op == "all" else op)
+    home = op_named(op if op and op != "all" else "layer_norm")
     ops = NORMS if op == "all" else (home.name,)
     named = but_auto(names, constant, all_constants)
     kernels, copies, broken = kernels_asked(named, ops, roots)

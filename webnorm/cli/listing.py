@@ -8,7 +8,6 @@ import typer
 
 from webnorm.cli import options
 from webnorm.cli.arguments import adapter_or_none, complain_of
-from webnorm.errors import unknown
 
 
 def list_kernels(
@@ -25,10 +24,10 @@ def list_kernels(
     from webnorm.cli.overview import kernel_table
     from webnorm.cli.screen import Screen
     from webnorm.kernels.library import survey
-    from webnorm.norms.ops import OPS
+    from webnorm.norms.ops import op_named
 
-    if op is not None and op not in OPS:
-        raise unknown("op", op, OPS)
+    if op is not None:
+        op_named(op)
     found, broken = survey(wgsl or ())
     kernels = [kernel for kernel in found if op in (None, kernel.op.name)]
     info = adapter_or_none(adapter)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from webnorm.cli import options
-from webnorm.cli.arguments import op_named
 from webnorm.cli.streams import say
 from webnorm.errors import WebnormError, unknown
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from webnorm.kernels.kernel import Kernel
     from webnorm.norms.ops import Op
 
+_HOME = "layer_norm"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
@@ -49,8 +49,9 @@ def new(
     from webnorm.files import write_text
     from webnorm.kernels.drafts import draft, lesson
     from webnorm.kernels.sources import wgsl_root
+    from webnorm.norms.ops import op_named
 
-    home = op_named(op)
+    home = op_named(op or _HOME)
     path = out / home.name / f"{name}.wgsl"
     source = source or lesson(home)
     try:
@@ -88,7 +89,7 @@ def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
 
 def _commands(name: str, op: Op, source: str, out: Path) -> Sequence[Sequence[str]]:
     """What to go on with."""
-    where = [*([] if op is op_named(None) else ["--op", op.name]), "--wgsl", str(out)]
+    where = [*([] if op.name == _HOME else ["--op", op.name]), "--wgsl", str(out)]
     return (
         ["show", name, *where],
         ["check", "--kernel", name, *where],

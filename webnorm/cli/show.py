@@ -14,7 +14,6 @@ from webnorm.cli.arguments import (
     but_auto,
     complain_of,
     constants,
-    op_named,
     option_pairs,
     recorded_tunings,
 )
@@ -58,11 +57,12 @@ def show(
     from webnorm.kernels.library import AUTO, select, survey
     from webnorm.kernels.render import TARGETS
     from webnorm.kernels.traits import BROWSER
+    from webnorm.norms.ops import Task, op_named
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     found, broken = survey(wgsl or ())
-    home = op_named(op)
+    home = op_named(op or "layer_norm")
     names = [name for name in (kernel, diff) if name is not None]
     named = but_auto(names, constant) or ()
     asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
@@ -79,7 +79,7 @@ def show(
         options = its_op.defaults.changed(option_pairs(option, no_weight, no_bias))
         problem = its_op.problem(rows, cols, dtype, options=options)
         if own is None:
-            variant = choose(found, home, problem, traits, tunings).variant
+            variant = choose(found, Task(home, problem), traits, tunings).variant
         else:
             variant = chosen_variants(own, problem, traits, chosen)[0]
         shaders.append(_rendered(variant, problem, target, traits, wgsl or ()))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from webnorm.choice.tuning import Choice, Platform, Tuning
     from webnorm.lab.tune import TuneRequest
-    from webnorm.norms.presets import Task
+    from webnorm.norms.ops import Task
 
 
 def tune(
@@ -99,7 +99,7 @@ def tune(
         complain(note)
     asked = option_pairs(option, no_weight, no_bias)
     tasks = _tasks(op, dtype, (rows, cols), preset, asked, info.traits.software, quick)
-    left = tuple(task for task in tasks if again or not recorded.has(task.op, task.problem))
+    left = tuple(task for task in tasks if again or not recorded.has(task))
     if len(left) < len(tasks):
         console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")
     if not left:

@@ -10,7 +10,7 @@ import numpy as np
 
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device, machine_memory
-from webnorm.norms.ops import Op, Tensor
+from webnorm.norms.ops import Task, Tensor
 from webnorm.norms.problem import DTYPES, Array, Problem
 
 # A binding ends with a whole vec4: the last row's last load is one.
@@ -32,11 +32,11 @@ def buffer_bytes(data_bytes: int) -> int:
     return whole_accesses(data_bytes + GUARD_BYTES)
 
 
-def check_memory(problem: Problem, op: Op, device: Device, sets: int = 1) -> None:
+def check_memory(task: Task, device: Device, sets: int = 1) -> None:
     """Raise WebnormError, before anything is allocated, for buffers that the device cannot hold."""
-    limit = device.limits["max-buffer-size"]
+    limit, problem = device.limits["max-buffer-size"], task.problem
     total = 0
-    for tensor in op.present(problem):
+    for tensor in task.op.present(problem):
         size = buffer_bytes(tensor.data_bytes(problem))
         total += size * sets
         if size > limit:

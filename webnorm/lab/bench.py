@@ -27,8 +27,7 @@ from webnorm.lab.ranking import best
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import blank_result, declared, unreadable, with_samples
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
-from webnorm.norms.ops import Op, plain
-from webnorm.norms.presets import Task
+from webnorm.norms.ops import Task, plain
 from webnorm.norms.problem import Problem
 
 # Buffers of all sets together: four times the largest cache, so that what a dispatch reads has been evicted
@@ -78,11 +77,11 @@ class Progress:
         return ": ".join(filter(None, (self.place, str(self.task), self.doing)))
 
 
-def sets_for(op: Op, problem: Problem, traits: Traits) -> int:
+def sets_for(task: Task, traits: Traits) -> int:
     """How many sets of buffers keep the cache out; one on a software adapter, which has the CPU's."""
     if traits.software:
         return 1
-    size = max(1, op.minimum_bytes(problem))
+    size = max(1, task.op.minimum_bytes(task.problem))
     return max(1, min(MOST_SETS, math.ceil(COLD_BYTES / size)))
 
 
@@ -102,7 +101,7 @@ def variants(
     kernels of its op that are broken.
     """
     copies = copies_of(request.copies, task.problem, traits)
-    own, broken = each_chosen(request.kernels, task.op, task.problem, traits, request.chosen, request.every)
+    own, broken = each_chosen(request.kernels, task, traits, request.chosen, request.every)
     found = copies + own
     if request.with_auto and chosen is not None and chosen.variant not in found:
         found.append(chosen.variant)
@@ -114,7 +113,7 @@ def auto_choice(request: BenchRequest, task: Task, traits: Traits) -> auto.Chose
     if task.op.exact or not request.ladder:
         return None
     try:
-        return auto.choose(request.ladder, task.op, task.problem, traits, request.tunings)
+        return auto.choose(request.ladder, task, traits, request.tunings)
     except WebnormError:
         if not request.kernels:
             raise
@@ -183,15 +182,14 @@ def measure(
     calls: Calls = "one by one",
 ) -> Iterator[Progress | list[Result]]:
     """Yield progress, then a result for each variant in their order, those that took the worker down too."""
-    problem = task.problem
     results: dict[int, Result] = {}
     while len(results) < len(asked):
         left = [index for index in range(len(asked)) if index not in results]
         job = jobs.TimingJob(
-            problem,
+            task,
             tuple(jobs.VariantSpec.of(asked[index]) for index in left),
             roots,
-            sets_for(task.op, problem, traits),
+            sets_for(task, traits),
             rule,
             calls,
         )
@@ -210,7 +208,7 @@ def measure(
                         results[left[index]] = declared(result, asked[left[index]].kernel)
         except (WorkerDied, TaskFailed) as failure:
             # The others are tried again without the culprit.
-            results[at] = replace(blank_result(asked[at], problem), reason=str(failure))
+            results[at] = replace(blank_result(asked[at], task.problem), reason=str(failure))
     yield against_copy([results[index] for index in range(len(asked))])
 
 

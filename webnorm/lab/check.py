@@ -23,7 +23,7 @@ from webnorm.lab.trial import blank_result, declared, unreadable
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.case import Case, Changes, problems
 from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op
+from webnorm.norms.ops import OPS, Op, Task
 from webnorm.norms.problem import STORAGE, Options, Problem
 
 # Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
@@ -71,10 +71,10 @@ class CheckRequest:
         return list({kernel.op.name: kernel.op for kernel in (*self.kernels, *self.ladder)}.values())
 
     @cached_property
-    def tasks(self) -> list[tuple[Case, Problem, Op]]:
+    def tasks(self) -> list[tuple[Case, Task]]:
         """Each case as a problem of an op."""
         return [
-            (case, problem, op)
+            (case, Task(op, problem))
             for op in self.ops
             for case, problem in problems(self.cases, op, self.dtypes, self.changes)
         ]
@@ -82,14 +82,14 @@ class CheckRequest:
     def count(self) -> int:
         """How many results there will be, where every kernel has one variant."""
         return sum(
-            sum(kernel.op is op for kernel in self.kernels) + bool(self.ladder) for _, _, op in self.tasks
+            sum(kernel.op is task.op for kernel in self.kernels) + bool(self.ladder) for _, task in self.tasks
         )
 
-    def variants(self, op: Op, problem: Problem, traits: Traits) -> tuple[list[Variant], list[Broken]]:
+    def variants(self, task: Task, traits: Traits) -> tuple[list[Variant], list[Broken]]:
         """What a task is checked with, and the kernels that make no sense of it."""
-        found, broken = each_chosen(self.kernels, op, problem, traits, self.chosen or {}, self.every)
+        found, broken = each_chosen(self.kernels, task, traits, self.chosen or {}, self.every)
         if self.ladder:
-            chosen = choose(self.ladder, op, problem, traits, self.tunings).variant
+            chosen = choose(self.ladder, task, traits, self.tunings).variant
             found += [chosen] if chosen not in found else []
         return found, broken
 
@@ -122,19 +122,19 @@ def run(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Resul
     taken: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     ended: Counter[str] = Counter()
-    for case, problem, op in request.tasks:
+    for case, task in request.tasks:
         if case.for_gpus and traits.software:
             continue
-        found, broken = request.variants(op, problem, traits)
-        for given, variants in _given(request, op, problem, found, traits):
-            for result, kernel in _check(request, case, given, op, variants, worker, ended):
+        found, broken = request.variants(task, traits)
+        for given, variants in _given(request, task, found, traits):
+            for result, kernel in _check(request, case, given, variants, worker, ended):
                 # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
                 if case.narrow is None:
                     (refused if result.status == "skip" else taken)[kernel.label] += 1
                 yield result
         for one in broken:
             taken[one.label] += 1
-            yield unreadable(one, problem, case.name)
+            yield unreadable(one, task.problem, case.name)
     for one in request.broken:
         yield unreadable(one, one.op.problem(0, 1))
     if request.whole:
@@ -144,27 +144,28 @@ def run(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Resul
 
 
 def _given(
-    request: CheckRequest, op: Op, problem: Problem, variants: list[Variant], traits: Traits
-) -> Iterator[tuple[Problem, list[Variant]]]:
-    """The problem with the variants it is checked with; those that refuse a gradient without saved statistics
+    request: CheckRequest, task: Task, variants: list[Variant], traits: Traits
+) -> Iterator[tuple[Task, list[Variant]]]:
+    """The task with the variants it is checked with; those that refuse a gradient without saved statistics
     get it with them.
     """
+    problem = task.problem
     with_stats = replace(problem, options=replace(problem.options, saved_stats=True))
-    if not op.backward or with_stats == problem:
-        yield problem, variants
+    if not task.op.backward or with_stats == problem:
+        yield task, variants
         return
     unwilling = {one.kernel.label for one in variants if one.refusal(problem, traits) is not None}
     again = [
         one
-        for one in (request.variants(op, with_stats, traits)[0] if unwilling else ())
+        for one in (request.variants(Task(task.op, with_stats), traits)[0] if unwilling else ())
         if one.kernel.label in unwilling and one.refusal(with_stats, traits) is None
     ]
     moved = {one.kernel.label for one in again}
     yield (
-        problem,
+        task,
         [one for one in variants if one.kernel.label not in moved or one.refusal(problem, traits) is None],
     )
-    yield with_stats, again
+    yield Task(task.op, with_stats), again
 
 
 def _mostly_refused(kernel: Kernel, taken: int, refused: int) -> Result:
@@ -176,8 +177,7 @@ def _mostly_refused(kernel: Kernel, taken: int, refused: int) -> Result:
 def _check(
     request: CheckRequest,
     case: Case,
-    problem: Problem,
-    op: Op,
+    task: Task,
     variants: Sequence[Variant],
     worker: Worker,
     ended: Counter[str],
@@ -188,15 +188,15 @@ def _check(
     for variant in variants:
         if ended[variant.kernel.label] >= _MOST_ENDED:
             reason = f"not run: it ended the process, or had to be stopped, in {_MOST_ENDED} cases before"
-            yield replace(blank_result(variant, problem, case.name), reason=reason), variant.kernel
+            yield replace(blank_result(variant, task.problem, case.name), reason=reason), variant.kernel
     variants = [one for one in variants if ended[one.kernel.label] < _MOST_ENDED]
-    arrays = case.draw(op, problem) if variants else {}
+    arrays = case.draw(task) if variants else {}
     next_index = 0
     while next_index < len(variants):
         left = variants[next_index:]
         specs = tuple(jobs.VariantSpec.of(variant) for variant in left)
         watch = case.name in WATCHED or not request.whole
-        job = jobs.CheckJob(case.name, problem, arrays, specs, request.roots, case.narrow, watch)
+        job = jobs.CheckJob(case.name, task, arrays, specs, request.roots, case.narrow, watch)
         first, at = next_index, next_index
         try:
             for event in worker.stream(jobs.check_variants, job):
@@ -207,7 +207,7 @@ def _check(
                         next_index = first + index + 1
                         yield judged(result, left[index].kernel, case), left[index].kernel
         except (WorkerDied, TaskFailed) as failure:
-            blank = blank_result(variants[at], problem, case.name)
+            blank = blank_result(variants[at], task.problem, case.name)
             yield replace(blank, reason=str(failure)), variants[at].kernel
             ended[variants[at].kernel.label] += isinstance(failure, WorkerDied)
             next_index = at + 1
@@ -216,7 +216,7 @@ def _check(
             if not request.whole:
                 raise
             for variant in variants[next_index:]:
-                blank = blank_result(variant, problem, case.name)
+                blank = blank_result(variant, task.problem, case.name)
                 yield replace(blank, reason=str(error)), variant.kernel
             return
 

@@ -20,7 +20,7 @@ from webnorm.lab.proof import Running, ends, faster_than_copying, proved, sample
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import broken, told, try_variant, unreadable, with_samples
 from webnorm.norms.case import Narrow
-from webnorm.norms.ops import OPS, make_inputs
+from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.problem import Array, Problem
 
 
@@ -59,9 +59,11 @@ class Found:
 
 @dataclass(frozen=True)
 class TimingJob:
-    """Variants to try and time side by side on one problem. `sets` > 1 keeps a cache from helping."""
+    """Variants to try and time side by side on one problem, the copies as well as those of the task's op.
+    `sets` > 1 keeps a cache from helping.
+    """
 
-    problem: Problem
+    task: Task
     variants: tuple[VariantSpec, ...]
     roots: tuple[Path, ...]
     sets: int
@@ -71,11 +73,17 @@ class TimingJob:
 
 def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     """Try each variant, then time those that are right in turn; the last round is checked again."""
-    op = next((OPS[spec.op] for spec in job.variants if not OPS[spec.op].exact), OPS["copy"])
-    check_memory(job.problem, op, device, job.sets)
-    check_reference(job.problem)
-    board = Board(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets, job.calls)
+    board = board_of(device, job.task, job.roots, job.sets, job.calls)
     yield from time_side_by_side(board, job.variants, job.rule)
+
+
+def board_of(
+    device: Device, task: Task, roots: Sequence[Path], sets: int, calls: Calls = "one by one"
+) -> Board:
+    """A task's board with inputs drawn as its problem says; WebnormError where there is no room for it."""
+    check_memory(task, device, sets)
+    check_reference(task.problem)
+    return Board(device, task.problem, make_inputs(task.op, task.problem), roots, sets, calls)
 
 
 def time_side_by_side(
@@ -209,7 +217,7 @@ class CheckJob:
     """
 
     case: str
-    problem: Problem
+    task: Task
     arrays: Mapping[str, Array]
     variants: tuple[VariantSpec, ...]
     roots: tuple[Path, ...]
@@ -219,12 +227,11 @@ class CheckJob:
 
 def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
     """Try each variant and say how it went."""
-    op = OPS[job.variants[0].op]
-    check_memory(job.problem, op, device)
-    board = Board(device, job.problem, job.arrays, job.roots, narrow=job.narrow)
+    check_memory(job.task, device)
+    board = Board(device, job.task.problem, job.arrays, job.roots, narrow=job.narrow)
     for index, spec in enumerate(job.variants):
         yield Began(index)
-        variant = _read(spec, job.problem)
+        variant = _read(spec, board.problem)
         if isinstance(variant, Variant):
             yield Found(index, try_variant(board, variant, job.case, job.watch)[0])
         else:

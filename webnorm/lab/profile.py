@@ -11,11 +11,11 @@ from webnorm.kernels.library import discover
 from webnorm.lab.ranking import best
 from webnorm.lab.results import Result
 from webnorm.lab.worker import TaskFailed, WorkerDied
-from webnorm.norms.problem import Problem
+from webnorm.norms.ops import OPS, Task
 
-# Given an op, a problem and the kernel that calls take, None where they take none: has a worker measure, and
+# Given a task and the kernel that calls take, None where they take none: has a worker measure, and
 # gives what that yields. Its last has fields of a Result.
-Measure = Callable[[str, Problem, str | None], Iterator[Any]]
+Measure = Callable[[Task, str | None], Iterator[Any]]
 
 
 def profiled(results: Sequence[Result], measure: Measure) -> list[Result]:
@@ -29,7 +29,7 @@ def profiled(results: Sequence[Result], measure: Measure) -> list[Result]:
     callable_kernels = {kernel.name for kernel in discover() if kernel.op.name == fastest.op}
     kernel = fastest.kernel if fastest.kernel in callable_kernels else None
     try:
-        *_, found = measure(fastest.op, fastest.problem, kernel)
+        *_, found = measure(Task(OPS[fastest.op], fastest.problem), kernel)
     except (WorkerDied, TaskFailed) as failure:
         raise WebnormError(f"profiling {fastest.op} {fastest.problem} failed: {failure}") from failure
     return [replace(result, **vars(found)) if result is fastest else result for result in results]

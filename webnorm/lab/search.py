@@ -17,7 +17,6 @@ import wgpu
 
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
-from webnorm.gpu.buffers import check_memory, check_reference
 from webnorm.gpu.device import Device
 from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.diagnostics import read_report
@@ -28,8 +27,7 @@ from webnorm.lab import jobs
 from webnorm.lab.board import Board
 from webnorm.lab.proof import yardstick
 from webnorm.lab.trial import try_variant
-from webnorm.norms.ops import OPS, make_inputs
-from webnorm.norms.problem import Problem
+from webnorm.norms.ops import Task
 
 # A kernel's first variant has the constants that its header chooses: three times the time of another kernel's
 # is more than other constants make up for.
@@ -242,7 +240,7 @@ def distance(one: Variant, other: Variant) -> int:
 class SearchJob:
     """The candidates for one problem, the one to set others against first; `sets` is as for a TimingJob."""
 
-    problem: Problem
+    task: Task
     candidates: tuple[jobs.VariantSpec, ...]
     roots: tuple[Path, ...]
     sets: int
@@ -254,10 +252,7 @@ def search_variants(device: Device, job: SearchJob) -> Iterator[Any]:
     files = dict.fromkeys((spec.path, spec.op) for spec in job.candidates)
     kernels = {file: load(*file) for file in files}
     candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.candidates]
-    op = OPS[job.candidates[0].op]
-    check_memory(job.problem, op, device, job.sets)
-    check_reference(job.problem)
-    board = Board(device, job.problem, make_inputs(op, job.problem), job.roots, job.sets)
+    board = jobs.board_of(device, job.task, job.roots, job.sets)
     yield from explore(candidates, _OnDevice(board, candidates), _Budget(job.budget_s))
 
 

@@ -21,7 +21,8 @@ from webnorm.lab.ranking import best
 from webnorm.lab.results import Result
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms import ops
-from webnorm.norms.presets import Preset, Task, check_rows, quick_tasks, tasks
+from webnorm.norms.ops import Task
+from webnorm.norms.presets import Preset, check_rows, quick_tasks, tasks
 from webnorm.norms.problem import DTYPES
 
 OPS = ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
@@ -141,7 +142,7 @@ def run(request: TuneRequest, worker: Worker, traits: Traits) -> Iterator[Progre
 
 
 def _tune(request: TuneRequest, task: Task, worker: Worker, traits: Traits) -> Iterator[Progress | Tuned]:
-    rules = auto.choose(request.kernels, task.op, task.problem, traits).variant
+    rules = auto.choose(request.kernels, task, traits).variant
     asked = candidates(request.kernels, task, traits, rules)
     dropped: dict[int, str] = {}
     finalists = None
@@ -180,10 +181,10 @@ def _search(
     """
     left = [index for index in range(len(asked)) if index not in dropped]
     job = search.SearchJob(
-        task.problem,
+        task,
         tuple(jobs.VariantSpec.of(asked[index]) for index in left),
         request.roots,
-        bench.sets_for(task.op, task.problem, traits),
+        bench.sets_for(task, traits),
         request.budget_s * (1 - MEASURING),
     )
     at = left[0]

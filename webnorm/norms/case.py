@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from webnorm.norms.ops import Foreign, Op, complete_inputs
+from webnorm.norms.ops import Foreign, Op, Task, complete_inputs
 from webnorm.norms.problem import DTYPES, Array, Options, Problem
 from webnorm.norms.reference import stats_of
 from webnorm.norms.values import Draw
@@ -84,16 +84,16 @@ class Case:
             held = np.isfinite(drawn.astype(DTYPES[dtype])) | ~np.isfinite(drawn)
         return problem if held.all() else None
 
-    def draw(self, op: Op, problem: Problem) -> dict[str, Array]:
-        """The input arrays of the problem."""
-        rng = self._rng()
+    def draw(self, task: Task) -> dict[str, Array]:
+        """The input arrays of a problem that `problem` gave for its op."""
+        op, problem, rng = task.op, task.problem, self._rng()
         with np.errstate(over="ignore"):
             arrays = {"x": np.broadcast_to(self.x(rng), self.shape).astype(DTYPES[problem.dtype])}
         if self.beside is not None:
-            arrays |= _drawn_beside(op, problem, self.beside, rng)
+            arrays |= _drawn_beside(task, self.beside, rng)
         if self.saved_eps is not None and problem.options.saved_stats:
             arrays["stats"] = stats_of(arrays["x"], self.saved_eps, op.has_mean)
-        arrays = complete_inputs(op, problem, arrays, rng)
+        arrays = complete_inputs(task, arrays, rng)
         if self.stray is not None:
             for name in arrays.keys() - {"x", "stats"}:
                 arrays[name].reshape(-1)[arrays[name].size // 3] = self.stray
@@ -107,15 +107,15 @@ class Case:
 _ZEROS = 0.05
 
 
-def _drawn_beside(op: Op, problem: Problem, size: float, rng: np.random.Generator) -> dict[str, Array]:
+def _drawn_beside(task: Task, size: float, rng: np.random.Generator) -> dict[str, Array]:
     """What an op reads beside x and its statistics, normal and of this size, some of it 0."""
     arrays = {}
-    for tensor in op.present(problem):
+    for tensor in task.op.present(task.problem):
         if tensor.access == "read" and tensor.name not in ("x", "stats"):
-            drawn = rng.standard_normal(tensor.shape(problem)) * size
+            drawn = rng.standard_normal(tensor.shape(task.problem)) * size
             drawn[rng.random(drawn.shape) < _ZEROS] = 0.0
             with np.errstate(over="ignore"):
-                arrays[tensor.name] = drawn.astype(DTYPES[tensor.dtype(problem)])
+                arrays[tensor.name] = drawn.astype(DTYPES[tensor.dtype(task.problem)])
     return arrays
 
 

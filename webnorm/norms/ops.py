@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from webnorm.errors import WebnormError, check_kind
+from webnorm.errors import WebnormError, check_kind, unknown
 from webnorm.norms import reference
 from webnorm.norms.parts import converted, in_parts, standard_normal
 from webnorm.norms.problem import DTYPES, FP8, Array, Options, Problem, draw_x, finfo
@@ -77,6 +77,10 @@ class Op:
     defaults: Options = field(default_factory=Options)
     opening: Mapping[str, str] | None = None
     exact: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # There is one op of a name in every process.
+        return op_named, (self.name,)
 
     def present(self, problem: Problem) -> tuple[Tensor, ...]:
         """The tensors that the problem has, in binding order."""
@@ -160,6 +164,17 @@ class Op:
             raise Foreign("residual_bias is added to x + residual: it needs the option residual")
 
 
+@dataclass(frozen=True)
+class Task:
+    """A problem and the op that it is one of."""
+
+    op: Op
+    problem: Problem
+
+    def __str__(self) -> str:
+        return f"{self.op.name}, {self.problem}"
+
+
 def plain(problem: Problem) -> Problem:
     """The problem as the copy sees it: nothing but rows, columns and dtype."""
     return replace(problem, options=Options(), scale=1.0)
@@ -176,34 +191,31 @@ def make_inputs(op: Op, problem: Problem) -> dict[str, Array]:
     check_kind("op", op, Op)
     check_kind("problem", problem, Problem)
     try:
-        return complete_inputs(op, problem, {"x": draw_x(problem)}, np.random.default_rng([problem.seed, 1]))
+        rng = np.random.default_rng([problem.seed, 1])
+        return complete_inputs(Task(op, problem), {"x": draw_x(problem)}, rng)
     except MemoryError as error:
         raise WebnormError(f"the inputs of {problem} find no room in memory") from error
 
 
-def complete_inputs(
-    op: Op, problem: Problem, given: Mapping[str, Array], rng: np.random.Generator
-) -> dict[str, Array]:
+def complete_inputs(task: Task, given: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
     """The given arrays, and what else the op reads for this problem, drawn."""
     arrays = dict(given)
-    for tensor in op.present(problem):
+    for tensor in task.op.present(task.problem):
         if tensor.access == "read" and tensor.name not in arrays:
-            drawn = _draw(tensor, problem, arrays, op, rng)
-            arrays[tensor.name] = converted(drawn, DTYPES[tensor.dtype(problem)])
+            drawn = _draw(tensor, task, arrays, rng)
+            arrays[tensor.name] = converted(drawn, DTYPES[tensor.dtype(task.problem)])
     return arrays
 
 
-def _draw(
-    tensor: Tensor, problem: Problem, arrays: Mapping[str, Array], op: Op, rng: np.random.Generator
-) -> Array:
-    shape = tensor.shape(problem)
+def _draw(tensor: Tensor, task: Task, arrays: Mapping[str, Array], rng: np.random.Generator) -> Array:
+    shape = tensor.shape(task.problem)
     match tensor.name:
         case "weight":
-            return rng.random(shape) + (-0.5 if problem.options.zero_centered_weight else 0.5)
+            return rng.random(shape) + (-0.5 if task.problem.options.zero_centered_weight else 0.5)
         case "bias":
             return rng.random(shape) - 0.5
         case "stats":
-            return reference.stats_of(arrays["x"], problem.eps, op.has_mean)
+            return reference.stats_of(arrays["x"], task.problem.eps, task.op.has_mean)
         case name if name in reference.ADDED:
             return standard_normal(rng, shape) * min(1.0, _largest(arrays["x"]))
         case _:
@@ -305,3 +317,10 @@ OPS: Mapping[str, Op] = {
         ),
     )
 }
+
+
+def op_named(name: str) -> Op:
+    """The op of that name; raises WebnormError without one."""
+    if name not in OPS:
+        raise unknown("op", name, OPS)
+    return OPS[name]

@@ -7,19 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from webnorm.errors import WebnormError, unknown
-from webnorm.norms.ops import OPS, Op
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Options, Problem
-
-
-@dataclass(frozen=True)
-class Task:
-    """A problem and the op that it is one of."""
-
-    op: Op
-    problem: Problem
-
-    def __str__(self) -> str:
-        return f"{self.op.name}, {self.problem}"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import MOST_BUFFERS, Binding, Shader, Step, render_shader
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant, format_constants
-from webnorm.norms.ops import Op, Tensor
+from webnorm.norms.ops import Task, Tensor
 from webnorm.norms.problem import Problem
 from webnorm.web.request import Request
 
@@ -63,8 +63,7 @@ class Bundle:
     """The shaders of one problem for one or more numbers of columns."""
 
     name: str
-    op: Op
-    problem: Problem
+    task: Task
     cols: tuple[int, ...]
     command: str
     carried: tuple[Carried, ...]
@@ -76,21 +75,22 @@ class Bundle:
 
     def manifest(self) -> dict[str, Any]:
         """What JavaScript needs to choose, bind and dispatch, as JSON; see docs/export.md."""
+        op, problem = self.task.op, self.task.problem
         return {
             "schema": SCHEMA,
             "webnorm": __version__,
             "name": self.name,
-            "op": self.op.name,
-            "has_mean": self.op.has_mean,
+            "op": op.name,
+            "has_mean": op.has_mean,
             "command": self.command,
             "cols": list(self.cols),
             "problem": {
                 key: value
-                for key, value in self.problem.as_json().items()
+                for key, value in problem.as_json().items()
                 if key in ("dtype", "eps", "scale", "options")
             },
             "software_iterations": SOFTWARE_ITERATIONS,
-            "tensors": [_tensor_entry(tensor, self.problem) for tensor in self.op.present(self.problem)],
+            "tensors": [_tensor_entry(tensor, problem) for tensor in op.present(problem)],
             "shaders": [_shader_entry(one) for one in self.carried],
         }
 
@@ -186,15 +186,14 @@ def bundle_of(request: Request) -> Bundle:
     opening = opening_comment(request.command)
     return Bundle(
         name=request.package_name,
-        op=request.op,
-        problem=request.problem(request.cols[0]),
+        task=request.task(request.cols[0]),
         cols=request.cols,
         command=request.command,
         carried=tuple(
             one
             for cols in request.cols
             for one in carry(
-                request.problem(cols), chooser, opening, roots=request.roots, minify=request.minify
+                request.task(cols).problem, chooser, opening, roots=request.roots, minify=request.minify
             )
         ),
     )

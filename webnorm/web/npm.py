@@ -85,8 +85,8 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
             name: text.replace("\\", "\\\\").replace("`", "\\`").replace("${", "\\${")
             for name, text in bundle.texts.items()
         },
-        "summary": bundle.op.summary,
-        "create": "create" + "".join(part.capitalize() for part in bundle.op.name.split("_")),
+        "summary": bundle.task.op.summary,
+        "create": "create" + "".join(part.capitalize() for part in bundle.task.op.name.split("_")),
         "tensors": tensors,
         "inputs": [tensor for tensor in tensors if tensor["access"] == "read"],
         "outputs": [tensor for tensor in tensors if tensor["access"] == "write"],
@@ -95,7 +95,7 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "dtypes": {tensor["dtype"] for tensor in tensors},
         "contents": _contents(bundle),
         "ones": {dtype: _one(dtype) for dtype in DTYPES},
-        "has_scale": bundle.problem.out_dtype in FP8,
+        "has_scale": bundle.task.problem.out_dtype in FP8,
         "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
     }
 
@@ -113,9 +113,9 @@ def _one(dtype: str) -> str:
 
 def _contents(bundle: Bundle) -> dict[str, str]:
     """What the columns of a tensor hold, where its name does not say."""
-    stats = "the mean in two words whose sum it is, and rstd" if bundle.op.has_mean else "rstd"
+    stats = "the mean in two words whose sum it is, and rstd" if bundle.task.op.has_mean else "rstd"
     known = {"stats": f": {stats}", "amax": ": of y before it is scaled, and 1 / scale"}
-    return {tensor.name: known.get(tensor.name, "") for tensor in bundle.op.tensors}
+    return {tensor.name: known.get(tensor.name, "") for tensor in bundle.task.op.tensors}
 
 
 def _less(entry: Mapping[str, Any]) -> dict[str, Any]:

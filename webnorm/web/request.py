@@ -14,8 +14,8 @@ from webnorm.files import lies_in
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import AUTO, discover, select
 from webnorm.kernels.sources import wgsl_root
-from webnorm.norms.ops import OPS, Op
-from webnorm.norms.problem import Options, Problem
+from webnorm.norms.ops import OPS, Op, Task
+from webnorm.norms.problem import Options
 
 # Rows several times as long as any model's; the test vectors of such an export take 25 MB.
 MOST_COLS = 1 << 18
@@ -77,9 +77,9 @@ class Request:
             )
         return name
 
-    def problem(self, cols: int) -> Problem:
-        """The problem for a number of columns."""
-        return self.op.problem(1, cols, self.dtype, self.eps, self.options, scale=self.scale)
+    def task(self, cols: int) -> Task:
+        """What is computed, for a number of columns."""
+        return Task(self.op, self.op.problem(1, cols, self.dtype, self.eps, self.options, scale=self.scale))
 
 
 def request_for(

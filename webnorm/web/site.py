@@ -13,7 +13,7 @@ from typing import Any
 from webnorm._version import __version__
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
-from webnorm.norms.ops import OPS, Op
+from webnorm.norms.ops import OPS, Op, Task
 from webnorm.web.bundle import LAB_CLASSES, SCHEMA, Bundle, carry, named, opening_comment
 from webnorm.web.folder import LAB_INDEX, Files
 from webnorm.web.pages import as_json, page_files
@@ -61,8 +61,7 @@ def _lab_bundle(op: Op, cols: int, dtype: str, kernels: Sequence[Kernel], roots:
     able = [k for k in kernels if any(named(k)(problem, traits)[0] for traits in LAB_CLASSES.values())]
     return Bundle(
         name=f"{op.name}-{cols}-{dtype}",
-        op=op,
-        problem=problem,
+        task=Task(op, problem),
         cols=(cols,),
         command=command,
         carried=tuple(

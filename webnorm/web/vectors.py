@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from safetensors.numpy import save
 
-from webnorm.norms.ops import Op, complete_inputs
+from webnorm.norms.ops import Task, complete_inputs
 from webnorm.norms.problem import DISTRIBUTIONS, DTYPES, Array, Problem
 from webnorm.norms.reference import Answers
 from webnorm.web.request import Request
@@ -46,16 +46,17 @@ class TestVector:
 
 def vectors_of(request: Request) -> list[TestVector]:
     """The vectors of an export, those of each number of columns."""
-    return [vector for cols in request.cols for vector in draw(request.op, request.problem(cols))]
+    return [vector for cols in request.cols for vector in draw(request.task(cols))]
 
 
-def draw(op: Op, problem: Problem) -> Iterator[TestVector]:
+def draw(task: Task) -> Iterator[TestVector]:
     """The vectors of an op for the columns, storage types and options of a problem."""
+    op, problem = task.op, task.problem
     for number, (name, what, x) in enumerate(_inputs(problem, op.has_mean)):
         rng = np.random.default_rng([problem.seed, number])
         held = x.astype(DTYPES[problem.dtype])
         own = replace(problem, rows=len(x), distribution="given")
-        arrays = complete_inputs(op, own, {"x": held}, rng)
+        arrays = complete_inputs(Task(op, own), {"x": held}, rng)
         yield TestVector(name, what, own, arrays, op.reference(arrays, own))
 
 
