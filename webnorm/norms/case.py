@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from webnorm.norms.ops import Foreign, Op, Task, complete_inputs
 from webnorm.norms.problem import DTYPES, Array, Options, Problem
 from webnorm.norms.reference import stats_of
-from webnorm.norms.values import Draw
+from webnorm.norms.values import Draw, normal
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,13 @@ class Case:
 
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng([self.seed, *self.name.encode()])
+
+
+def of_normal(
+    name: str, source: str, shape: tuple[int, int], spread: float = 1.0, mean: float = 0.0, **given: Any
+) -> Case:
+    """A case of normal numbers; `given` are Case's other fields."""
+    return Case(name, source, normal(*shape, spread, mean), shape, **given)
 
 
 # The share of zeros among what is read beside x.

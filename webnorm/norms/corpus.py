@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from webnorm.norms.case import Case, Narrow
+from webnorm.norms.case import Case, Narrow, of_normal
 from webnorm.norms.drawn_cases import drawn_cases, hard_cases, long_cases
 from webnorm.norms.option_cases import BOTH, OPTION_CASES
 from webnorm.norms.problem import FP8, Options
@@ -16,7 +16,6 @@ from webnorm.norms.values import (
     consecutive,
     constant,
     neighbours,
-    normal,
     outlier,
     outlier_first,
     poisoned,
@@ -28,46 +27,37 @@ _SHIFT = "mean of {} standard deviations: the rounding of the mean (webnorm docs
 
 
 CASES: tuple[Case, ...] = (
-    Case("normal", "the benign input that hides bad kernels", normal(7, 768), (7, 768), options=BOTH),
+    of_normal("normal", "the benign input that hides bad kernels", (7, 768), options=BOTH),
     *(
-        Case(
+        of_normal(
             f"cols-{cols}",
             "lengths at and around vector, subgroup and workgroup sizes",
-            normal(5, cols, mean=3.0),
             (5, cols),
+            mean=3.0,
             options=BOTH,
         )
         for cols in (1, 2, 3, 5, 64, 199, 1023, 1024, 4095)
     ),
     *(
-        Case(f"cols-{cols}", "columns of models", normal(3, cols, mean=1.0), (3, cols), options=BOTH)
+        of_normal(f"cols-{cols}", "columns of models", (3, cols), mean=1.0, options=BOTH)
         for cols in (4096, 5120, 8192, 16384, 32768)
     ),
-    Case("rows-0", "no rows", normal(0, 16), (0, 16), options=BOTH),
-    Case("rows-1", "a single row", normal(1, 96), (1, 96), options=BOTH),
-    Case(
-        "rows-65537",
-        "more rows than a dispatch has workgroups in one dimension",
-        normal(65537, 3),
-        (65537, 3),
+    of_normal("rows-0", "no rows", (0, 16), options=BOTH),
+    of_normal("rows-1", "a single row", (1, 96), options=BOTH),
+    of_normal("rows-65537", "more rows than a dispatch has workgroups in one dimension", (65537, 3)),
+    of_normal(
+        "cols-65537", "Mesa's llvmpipe ends a shader's loops after 65535 iterations", (2, 65537), mean=50.0
     ),
-    Case(
-        "cols-65537",
-        "Mesa's llvmpipe ends a shader's loops after 65535 iterations",
-        normal(2, 65537, mean=50.0),
-        (2, 65537),
-    ),
-    Case("weight-only", "bias absent", normal(6, 100), (6, 100), options=Options(bias=False)),
-    Case(
+    of_normal("weight-only", "bias absent", (6, 100), options=Options(bias=False)),
+    of_normal(
         "bias-only",
         "onnxruntime #28424: bias read from the wrong slot",
-        normal(6, 100),
         (6, 100),
         options=Options(weight=False),
     ),
-    Case("shift-1e2", _SHIFT.format("1e2"), normal(4, 4096, mean=1e2), (4, 4096)),
-    Case("shift-1e4", _SHIFT.format("1e4"), normal(4, 4096, mean=1e4), (4, 4096), breaks_one_pass=True),
-    Case("shift-1e6", _SHIFT.format("1e6"), normal(4, 4096, mean=1e6), (4, 4096), breaks_one_pass=True),
+    of_normal("shift-1e2", _SHIFT.format("1e2"), (4, 4096), mean=1e2),
+    of_normal("shift-1e4", _SHIFT.format("1e4"), (4, 4096), mean=1e4, breaks_one_pass=True),
+    of_normal("shift-1e6", _SHIFT.format("1e6"), (4, 4096), mean=1e6, breaks_one_pass=True),
     Case(
         "onnxruntime-28463",
         "onnxruntime #28463: rows 40000..40003 gave NaN",
@@ -76,48 +66,25 @@ CASES: tuple[Case, ...] = (
         breaks_one_pass=True,
     ),
     Case("onnxruntime-21935", "onnxruntime #21935: constant 1234 gave NaN", constant(1234.0), (3, 512)),
-    Case(
+    of_normal(
         "onnxruntime-31626",
         "onnxruntime #31626: float16 squares that overflow, 300 ± 100",
-        normal(4, 512, 100.0, 300.0),
         (4, 512),
+        100.0,
+        300.0,
     ),
     Case("tvm-19592", "TVM #19592: rows 80000..80003", consecutive(80000, 4), (2, 4), breaks_one_pass=True),
-    Case(
-        "mlx-2238",
-        "MLX #2238: about 1449 ± 0.5 gave NaN",
-        normal(4, 1024, 0.5, 1449.0),
-        (4, 1024),
-        breaks_one_pass=True,
+    of_normal(
+        "mlx-2238", "MLX #2238: about 1449 ± 0.5 gave NaN", (4, 1024), 0.5, 1449.0, breaks_one_pass=True
     ),
-    Case(
-        "burn-5607",
-        "burn #5607: mean 100, error 1.03",
-        normal(4, 768, 0.01, 100.0),
-        (4, 768),
-        breaks_one_pass=True,
+    of_normal("burn-5607", "burn #5607: mean 100, error 1.03", (4, 768), 0.01, 100.0, breaks_one_pass=True),
+    of_normal(
+        "pytorch-51102", "pytorch #51102: randn(5, 4) + 2000", (5, 4), mean=2000.0, breaks_one_pass=True
     ),
-    Case(
-        "pytorch-51102",
-        "pytorch #51102: randn(5, 4) + 2000",
-        normal(5, 4, mean=2000.0),
-        (5, 4),
-        breaks_one_pass=True,
+    of_normal(
+        "pytorch-40302", "pytorch #40302: randn * 0.01 + 100", (4, 256), 0.01, 100.0, breaks_one_pass=True
     ),
-    Case(
-        "pytorch-40302",
-        "pytorch #40302: randn * 0.01 + 100",
-        normal(4, 256, 0.01, 100.0),
-        (4, 256),
-        breaks_one_pass=True,
-    ),
-    Case(
-        "pytorch-41527",
-        "pytorch #41527: float16 zeros with eps 1e-12",
-        constant(0.0),
-        (3, 128),
-        eps=1e-12,
-    ),
+    Case("pytorch-41527", "pytorch #41527: float16 zeros with eps 1e-12", constant(0.0), (3, 128), eps=1e-12),
     Case("xpu-1374", "intel torch-xpu-ops #1374: 1e15 + i", consecutive(10**15, 1024), (2, 1024)),
     Case(
         "constant-3.3333",
@@ -145,15 +112,11 @@ CASES: tuple[Case, ...] = (
         (3, 1024),
     ),
     Case("outlier", "one 1e4 among normal values: y reaches sqrt(N)", outlier, (3, 1024)),
-    Case(
-        "huge",
-        "±1e18: each square fits float32, their sum does not",
-        normal(3, 4096, 1e18),
-        (3, 4096),
-        breaks_one_pass=True,
+    of_normal(
+        "huge", "±1e18: each square fits float32, their sum does not", (3, 4096), 1e18, breaks_one_pass=True
     ),
-    Case("tiny", "1e-20: squares are denormal or 0, eps decides", normal(3, 512, 1e-20), (3, 512)),
-    Case("denormal", "denormal inputs, which an adapter may flush to 0", normal(3, 512, 1e-40), (3, 512)),
+    of_normal("tiny", "1e-20: squares are denormal or 0, eps decides", (3, 512), 1e-20),
+    of_normal("denormal", "denormal inputs, which an adapter may flush to 0", (3, 512), 1e-40),
     Case("row-scales", "neighbouring rows from 1e-18 to 1e17: none may leak into another", scales, (24, 257)),
     Case("nan-row", "NaN in one row must not reach another", poisoned(np.nan), (9, 130), options=BOTH),
     Case("inf-row", "Inf in one row must not reach another", poisoned(np.inf), (9, 130), options=BOTH),
@@ -176,20 +139,19 @@ CASES: tuple[Case, ...] = (
 # cut, and sizes past those where indices or counts of 16 bits end.
 PROMISES: tuple[Case, ...] = (
     *(
-        Case(
+        of_normal(
             f"eps-{eps:g}",
             "the caller's eps, where it weighs as much as the variance",
-            normal(5, 64, math.sqrt(eps) or 1e-3),
             (5, 64),
+            math.sqrt(eps) or 1e-3,
             eps=eps,
         )
         for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-3, 0.1, 1.0, 100.0)
     ),
     *(
-        Case(
+        of_normal(
             f"parameters-{size:g}{name}",
             "parameters and gradients of either sign, some of them 0",
-            normal(6, 200),
             (6, 200),
             options=options,
             beside=size,
@@ -198,11 +160,11 @@ PROMISES: tuple[Case, ...] = (
         for name, options in (("", Options()), ("-zero-centered", Options(zero_centered_weight=True)))
     ),
     *(
-        Case(
+        of_normal(
             f"{narrow}-{cols}{name}",
             f"rows cut where a device's {narrow} are small, which this one's are not",
-            normal(602, cols, mean=5.0),
             (602, cols),
+            mean=5.0,
             options=options,
             narrow=narrow,
         )
@@ -214,51 +176,50 @@ PROMISES: tuple[Case, ...] = (
         )
     ),
     *(
-        Case(
+        of_normal(
             f"bindings-61-{out_dtype}",
             "slices of y in bytes begin elsewhere in a word than those of x",
-            normal(602, 61, mean=5.0),
             (602, 61),
+            mean=5.0,
             options=Options(out_dtype=out_dtype),
             narrow="bindings",
         )
         for out_dtype in (*FP8, "int8")
     ),
     *(
-        Case(
+        of_normal(
             f"{name}-beside",
             "what is no number in parameters and gradients reaches what it is part of, and no more",
-            normal(7, 130),
             (7, 130),
             options=BOTH,
             stray=stray,
         )
         for name, stray in (("nan", np.nan), ("inf", np.inf))
     ),
-    Case(
+    of_normal(
         "saved-eps",
         "a gradient by statistics that another eps made",
-        normal(9, 130, mean=2.0),
         (9, 130),
+        mean=2.0,
         options=Options(saved_stats=True, dh=True),
         saved_eps=0.5,
     ),
-    Case(
+    of_normal(
         "capped-64",
         "a cap that several rows of every workgroup stay below",
-        normal(602, 70, mean=2.0),
         (602, 70),
+        mean=2.0,
         options=Options(max_workgroups=64),
     ),
-    Case("rows-4096", "a power of 2, as most batches are", normal(4096, 72), (4096, 72), options=BOTH),
-    Case("rows-4099", "rows between those of a batch and 2^16", normal(4099, 96), (4099, 96), options=BOTH),
-    Case("rows-131101", "more than 2^17 rows", normal(131101, 33), (131101, 33), options=BOTH),
-    Case("large", "8 million elements", normal(521, 16411, mean=3.0), (521, 16411), options=BOTH),
-    Case(
+    of_normal("rows-4096", "a power of 2, as most batches are", (4096, 72), options=BOTH),
+    of_normal("rows-4099", "rows between those of a batch and 2^16", (4099, 96), options=BOTH),
+    of_normal("rows-131101", "more than 2^17 rows", (131101, 33), options=BOTH),
+    of_normal("large", "8 million elements", (521, 16411), mean=3.0, options=BOTH),
+    of_normal(
         "larger",
         "67 million elements: 2^28 bytes, more than a page's storage binding",
-        normal(16411, 4099, mean=-2.0),
         (16411, 4099),
+        mean=-2.0,
         options=BOTH,
         for_gpus=True,
     ),

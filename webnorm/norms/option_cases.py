@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from webnorm.norms.case import Case
+from webnorm.norms.case import Case, of_normal
 from webnorm.norms.problem import Options
-from webnorm.norms.values import constant, normal
+from webnorm.norms.values import constant
 
 BOTH = Options()
 
@@ -89,7 +89,7 @@ _OPTIONS: tuple[tuple[str, str, Options, float], ...] = (
 # Every option on each of three row lengths, one option after the other. The mean lies outside the values that
 # LayerNorm's y has; where it is below 0, so is all of RMSNorm's y.
 OPTION_GRID: tuple[Case, ...] = tuple(
-    Case(f"{name}-{cols}", source, normal(11, cols, mean=mean), (11, cols), options=options, scale=scale)
+    of_normal(f"{name}-{cols}", source, (11, cols), mean=mean, options=options, scale=scale)
     for name, source, options, scale in _OPTIONS
     for cols, mean in ((70, 20.0), (61, -20.0), (256, 20.0))
 )
@@ -111,25 +111,25 @@ OPTION_CASES: tuple[Case, ...] = (
         (3, 61),
         options=Options(weight=False, bias=False, out_dtype="int8"),
     ),
-    Case(
+    of_normal(
         "int8-small",
         "eps makes y as small as 3e-6: its scale follows",
-        normal(5, 61, 1e-8),
         (5, 61),
+        1e-8,
         options=Options(weight=False, bias=False, out_dtype="int8"),
     ),
-    Case(
+    of_normal(
         "stats-1e4",
         "a mean of 1e4 standard deviations, whose second word is as large as x's last digit",
-        normal(5, 300, mean=1e4),
         (5, 300),
+        mean=1e4,
         options=Options(return_stats=True),
     ),
-    Case(
+    of_normal(
         "saved-stats-1e4",
         "the same, where the gradient is given that mean",
-        normal(64, 300, mean=1e4),
         (64, 300),
+        mean=1e4,
         options=Options(saved_stats=True),
     ),
 )
