@@ -11,7 +11,7 @@ from webnorm.choice.defaults import best_variant, default_variant
 from webnorm.choice.thresholds import Constants
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
-from webnorm.kernels.names import problem_names
+from webnorm.kernels.names import header_names
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import OPS
@@ -29,7 +29,7 @@ def problem_of(op: str, cols: int, dtype: str, rows: int = 0) -> Problem:
 
 
 def first(kernel: Kernel, problem: Problem, traits: Traits = GPU) -> Constants:
-    names = {**problem_names(kernel.op, problem), **traits.names()}
+    names = header_names(kernel.op, problem, traits)
     return next(rules.constants(kernel.op.name, kernel.name, names))
 
 
@@ -49,7 +49,7 @@ def test_what_the_rules_name_first_runs_where_it_was_measured(op: str, cols: int
 @pytest.mark.parametrize("op", OPS)
 def test_long_rows_have_kernels_that_exist(op: str, cols: int, rows: int) -> None:
     problem = problem_of(op, cols, "float32", rows)
-    names = {**problem_names(OPS[op], problem), **GPU.names()}
+    names = header_names(OPS[op], problem, GPU)
     for name in rules.order(op, names):
         kernel = KERNELS[op, name]
         for constants in rules.constants(op, name, names):

@@ -8,7 +8,7 @@ from webnorm.choice import rules
 from webnorm.errors import WebnormError
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import Broken
-from webnorm.kernels.names import problem_names
+from webnorm.kernels.names import header_names
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import WORKGROUP_BYTES, Variant, check_kinds, runnable_variants
 from webnorm.norms.ops import Task
@@ -23,7 +23,7 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
     run, with the header's `default` table for the rest.
     """
     check_kinds(kernel, problem, traits)
-    values = {**problem_names(kernel.op, problem), **traits.names()}
+    values = header_names(kernel.op, problem, traits)
     # Without subgroups a gradient is kept within a page's memory where it can be: what is exported for two
     # classes of adapters is then one text.
     limits = [_PAGE_BYTES] if kernel.op.backward and not values["has_subgroups"] else []
@@ -71,7 +71,7 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
     refusal = "every kernel is unstable"
 
     def place(kernel: Kernel) -> tuple[int, int]:
-        names = {**problem_names(kernel.op, problem), **traits.names()}
+        names = header_names(kernel.op, problem, traits)
         order = rules.order(kernel.op.name, names)
         first = order.index(kernel.name) if kernel.name in order else len(order)
         try:

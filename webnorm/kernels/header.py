@@ -16,7 +16,7 @@ from webnorm.kernels.checked import Checked, quoted
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.kernel import AccuracyRules, Kernel, Pass, Per, Require, Scratch
 from webnorm.kernels.layouts import laid_out, layouts
-from webnorm.kernels.names import ADAPTER_NAMES, PROBLEM_NAMES, TEMPLATE_NAMES
+from webnorm.kernels.names import HEADER_NAMES, TEMPLATE_NAMES
 from webnorm.kernels.sources import FORBIDDEN, Unreadable, code_point, one_line, read, split_header
 from webnorm.kernels.variants import MOST_POINTS
 from webnorm.norms.ops import OPS, Op
@@ -132,7 +132,7 @@ class _Header(Checked):
         return name
 
     def axis(self, name: str, values: object) -> tuple[int, ...]:
-        self.free(name, (*PROBLEM_NAMES, *ADAPTER_NAMES), "axis")
+        self.free(name, HEADER_NAMES, "axis")
         if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
             raise self.complaint(
                 name, f"axis {name} is {quoted(values)}; expected a list of integers or booleans"
@@ -182,7 +182,7 @@ class _Header(Checked):
         op = OPS[op_name]
         tune = {name: self.axis(name, values) for name, values in self.mapping(self.table, "tune").items()}
         # What an expression may use grows from table to table.
-        known = [*PROBLEM_NAMES, *ADAPTER_NAMES]
+        known = [*HEADER_NAMES]
         default = self.defaults(tune, known)
         derive = self.derived(known)
         features = self.features(known)
@@ -195,9 +195,7 @@ class _Header(Checked):
             summary=self.text("summary"),
             differs=self.text("differs"),
             rung=rung,
-            preference=self.tree(
-                "preference", self.table.get("preference", rung), (*PROBLEM_NAMES, *ADAPTER_NAMES)
-            ),
+            preference=self.tree("preference", self.table.get("preference", rung), HEADER_NAMES),
             unstable=self.text("unstable") if "unstable" in self.table else None,
             features=features,
             tune=tune,

@@ -2,36 +2,9 @@
 
 from __future__ import annotations
 
-from webnorm.norms.ops import Op
+from webnorm.kernels.traits import BROWSER, Traits
+from webnorm.norms.ops import OPS, Op
 from webnorm.norms.problem import DTYPES, Problem
-
-# Names that a header's expressions may use beside its own axes and derived constants.
-PROBLEM_NAMES = (
-    "rows",
-    "cols",
-    "span",
-    "itemsize",
-    "out_itemsize",
-    "weight_itemsize",
-    "packed",
-    "is_float16",
-    "row_scaled",
-    "has_weight",
-    "has_bias",
-    "zero_centered_weight",
-    "has_residual",
-    "has_residual_bias",
-    "return_stats",
-    "saved_stats",
-    "has_dh",
-    "capped",
-    "max_workgroups",
-    "has_mean",
-)
-
-
-ADAPTER_NAMES = ("max_invocations", "workgroup_storage", "software", "has_subgroups", "has_f16")
-
 
 # What `render` hands a template beside the header's names.
 TEMPLATE_NAMES = (
@@ -51,8 +24,8 @@ TEMPLATE_NAMES = (
 _NO_CAP = 2**32
 
 
-def problem_names(op: Op, problem: Problem) -> dict[str, int]:
-    """The part of the names that a problem of an op gives.
+def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
+    """What a header's expressions may use beside its own axes and derived constants.
 
     `span`: columns that the vec4 of a row take up, at most, with those of other rows in the first and the
     last, where rows do not start on multiples of four. `packed`: whether some array's elements are narrower
@@ -82,4 +55,13 @@ def problem_names(op: Op, problem: Problem) -> dict[str, int]:
         "capped": int(options.max_workgroups > 0),
         "max_workgroups": options.max_workgroups or _NO_CAP,
         "has_mean": int(op.has_mean),
+        "max_invocations": traits.max_invocations,
+        "workgroup_storage": traits.workgroup_storage,
+        "software": int(traits.software),
+        "has_subgroups": int("subgroups" in traits.features),
+        "has_f16": int("shader-f16" in traits.features),
     }
+
+
+# They are the same for all ops, problems and adapters.
+HEADER_NAMES = tuple(header_names(OPS["copy"], Problem(rows=1, cols=1), BROWSER))

@@ -18,16 +18,6 @@ class Traits:
     workgroup_storage: int
     software: bool
 
-    def names(self) -> dict[str, int]:
-        """The adapter's part of the names in a kernel header."""
-        return {
-            "max_invocations": self.max_invocations,
-            "workgroup_storage": self.workgroup_storage,
-            "software": int(self.software),
-            "has_subgroups": int("subgroups" in self.features),
-            "has_f16": int("shader-f16" in self.features),
-        }
-
 
 # The limits that a page gets without asking (WebGPU, "Limits"), and subgroups where it asks for them.
 BROWSER = Traits(frozenset({"subgroups"}), max_invocations=256, workgroup_storage=16384, software=False)

@@ -11,7 +11,7 @@ from webnorm.errors import WebnormError, check_kind
 from webnorm.kernels import expression
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.names import problem_names
+from webnorm.kernels.names import header_names
 from webnorm.kernels.traits import Traits
 from webnorm.norms.problem import Problem
 
@@ -37,7 +37,7 @@ class Variant:
 
     def names(self, problem: Problem, traits: Traits) -> dict[str, int]:
         """Every name the header's expressions and the template can use, with its value."""
-        values = {**problem_names(self.kernel.op, problem), **traits.names(), **self.constants}
+        values = {**header_names(self.kernel.op, problem, traits), **self.constants}
         for name, tree in self.kernel.derive.items():
             values[name] = self.kernel.value(f"derived {name}", tree, values)
         return values
@@ -131,7 +131,7 @@ def runnable_variants(
                 yield {axis: value, **point}
 
     try:
-        rules = _Rules.of(kernel, traits).narrowed({**problem_names(kernel.op, problem), **traits.names()})
+        rules = _Rules.of(kernel, traits).narrowed(header_names(kernel.op, problem, traits))
         for point in points(list(tune), rules):
             yield Variant(kernel, point)
     except WebnormError as error:
