@@ -11,6 +11,7 @@ import wgpu
 
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
+from webnorm.gpu.programs import bind_group_layout
 from webnorm.kernels.render import Shader, Step
 
 
@@ -71,9 +72,4 @@ def _bind_group_layout(device: Device, shader: Shader, step: Step, extra_binding
     kinds = {"read": "read-only-storage", "read_write": "storage"}
     types = {0: "uniform", **{binding.index: kinds[binding.access] for binding in step.bindings}}
     types.update({len(shader.bindings) + 1 + extra: "storage" for extra in range(extra_bindings)})
-    return device.handle.create_bind_group_layout(
-        entries=[
-            {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
-            for index, kind in types.items()
-        ]
-    )
+    return bind_group_layout(device.handle, types)

@@ -14,6 +14,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import ACCESS_BYTES, buffer_bytes, whole_accesses
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import Pipeline
+from webnorm.gpu.programs import entry
 from webnorm.gpu.slices import MOST_SLICES, CannotSlice, Slice, grid, narrowed, row_alignment, slices, window
 from webnorm.kernels.render import Binding, Shader
 from webnorm.norms.case import Narrow
@@ -118,12 +119,12 @@ class Schedule:
             self.handle.create_bind_group(
                 layout=dispatch.pipeline.layout,
                 entries=[
-                    _entry(0, self._uniform, dispatch.uniform, self._words_bytes),
+                    entry(0, self._uniform, dispatch.uniform, self._words_bytes),
                     *(
-                        _entry(place.binding.index, buffers[place.binding.name], place.offset, place.size)
+                        entry(place.binding.index, buffers[place.binding.name], place.offset, place.size)
                         for place in dispatch.places
                     ),
-                    *(_entry(behind + at, buffer, 0, buffer.size) for at, buffer in enumerate(extra)),
+                    *(entry(behind + at, buffer, 0, buffer.size) for at, buffer in enumerate(extra)),
                 ],
             )
             for dispatch in self.dispatches
@@ -218,7 +219,3 @@ class Schedule:
                 words[f"{binding.name}_kept"] = int(bool(part))
         given = [words.get(word, 0) for word in self.shader.params]
         return given + [0] * (self._words_bytes // 4 - len(given))
-
-
-def _entry(index: int, buffer: Any, offset: int, size: int) -> dict[str, Any]:
-    return {"binding": index, "resource": {"buffer": buffer, "offset": offset, "size": size}}

@@ -17,13 +17,14 @@ from webnorm.gpu.buffers import Inputs, Outputs
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import create_module, create_pipelines
 from webnorm.gpu.plan import Plan
+from webnorm.gpu.programs import Prepared
 from webnorm.gpu.stopwatch import Turns
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy, assess
 from webnorm.lab.results import Calls
 from webnorm.lab.sameness import Sameness
-from webnorm.lab.spoil import Spoil, Spoiler, of_outputs, of_scratch, spoiler_of
+from webnorm.lab.spoil import Spoiler, of_outputs, of_scratch, spoiler_of
 from webnorm.norms.case import Narrow
 from webnorm.norms.ops import OPS, plain
 from webnorm.norms.parts import in_parts
@@ -74,7 +75,7 @@ class Board:
         self._inputs: Inputs | None = None
         self._outputs: dict[str, Outputs] = {}
         self._kept: dict[str, tuple[dict[str, Any], ...]] = {}
-        self._spoils: dict[str, tuple[Spoil, ...]] = {}
+        self._spoils: dict[str, tuple[Prepared, ...]] = {}
 
     @property
     def cold(self) -> bool:
@@ -235,11 +236,11 @@ class Board:
         self.device.run_pass(one_after_another)
         return not self._sameness.found_differences()
 
-    def spoil(self, plan: Plan) -> Spoil:
+    def spoil(self, plan: Plan) -> Prepared:
         """What changes all that a plan may write: every set of outputs, scratch, workgroup memory."""
         return self.spoiling(plan)(range(self.sets))
 
-    def spoiling(self, plan: Plan) -> Callable[[range], Spoil]:
+    def spoiling(self, plan: Plan) -> Callable[[range], Prepared]:
         """The same for the sets that dispatches of these numbers write, so that few of them take little."""
         variant = plan.shader.variant
         op = variant.kernel.op.name
@@ -250,12 +251,12 @@ class Board:
             )
         outputs, own = self._spoils[op], self._spoiler.over(of_scratch(plan, self._shared))
 
-        def of(dispatches: range) -> Spoil:
-            return Spoil.of([*(outputs[index % self.sets] for index in dispatches[: self.sets]), own])
+        def of(dispatches: range) -> Prepared:
+            return Prepared.of([*(outputs[index % self.sets] for index in dispatches[: self.sets]), own])
 
         return of
 
-    def spoil_scratch(self, plan: Plan) -> Spoil:
+    def spoil_scratch(self, plan: Plan) -> Prepared:
         """What changes scratch alone, which is little beside a dispatch."""
         return self._spoiler.over(of_scratch(plan, self._shared), memory=False)
 

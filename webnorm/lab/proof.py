@@ -16,13 +16,14 @@ import numpy as np
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu import timing
 from webnorm.gpu.plan import Plan
+from webnorm.gpu.programs import Prepared
 from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.header import load
 from webnorm.kernels.sources import wgsl_root
 from webnorm.lab import runs
 from webnorm.lab.board import Board, Golden
 from webnorm.lab.results import Result
-from webnorm.lab.spoil import Spoil, Spoiled
+from webnorm.lab.spoil import Spoiled
 from webnorm.lab.trial import UNSTEADY, with_accuracy
 from webnorm.norms.ops import OPS, make_inputs, plain
 from webnorm.norms.problem import Array, Problem
@@ -79,7 +80,7 @@ def sampler(board: Board, stopwatch: Stopwatch, plan: Plan) -> tuple[timing.Samp
 def _sample(
     board: Board,
     stopwatch: Stopwatch,
-    spoiling: Callable[[range], Spoil],
+    spoiling: Callable[[range], Prepared],
     plan: Plan,
     dispatches: range,
 ) -> timing.Reading:
@@ -306,7 +307,7 @@ def _first_times(
         # What spoils goes over all sets before any is written again: none may be left so.
         count = -(-count // sets) * sets
 
-    def difference(each: Spoil | None, every: int) -> tuple[timing.Reading, range]:
+    def difference(each: Prepared | None, every: int) -> tuple[timing.Reading, range]:
         numbers = board.turns.take(count)
         noise = spoiling(numbers)
         without = stopwatch.submit(Spoiled(noise, each, every, first=numbers.start), numbers)

@@ -10,6 +10,7 @@ import numpy as np
 import wgpu
 
 from webnorm.gpu.device import Device
+from webnorm.gpu.programs import Prepared, Program
 
 _INVOCATIONS = 256
 # `partial` is the word, if any, of which the bits of `mask` alone are data.
@@ -39,17 +40,8 @@ class Sameness:
     """Compares buffers of one device with each other, word by word."""
 
     def __init__(self, device: Device) -> None:
-        self._device, handle = device, device.handle
-        self._layout = handle.create_bind_group_layout(
-            entries=[
-                {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
-                for index, kind in enumerate(_KINDS)
-            ]
-        )
-        self._pipeline = handle.create_compute_pipeline(
-            layout=handle.create_pipeline_layout(bind_group_layouts=[self._layout]),
-            compute={"module": handle.create_shader_module(code=_TEXT), "entry_point": "main"},
-        )
+        self._device = device
+        self._program = Program(device, _TEXT, _KINDS)
         self._different = device.create_buffer(4)
 
     def of(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> bool:
@@ -61,18 +53,15 @@ class Sameness:
         self._device.run_pass(comparison.encode)
         return not self.found_differences()
 
-    def between(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> Comparison:
-        """The comparison that `of` makes, to be encoded as often as need be between other dispatches."""
-        most = self._device.limits["max-compute-workgroups-per-dimension"]
-        return Comparison(
-            self._pipeline,
-            [
-                (self._group(params, buffers[0], other, begin, size), math.ceil(size / 4 / _INVOCATIONS))
-                for buffers, data_bytes in tensors
-                for begin, size, params in self._ranges(buffers[0].size, data_bytes)
-                for other in buffers[1:]
-            ],
-            most,
+    def between(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> Prepared:
+        """The comparison that `of` makes, to be encoded as often as need be between other dispatches; what it
+        finds is added to what others found.
+        """
+        return Prepared.of(
+            self._compare(params, buffers[0], other, begin, size)
+            for buffers, data_bytes in tensors
+            for begin, size, params in self._ranges(buffers[0].size, data_bytes)
+            for other in buffers[1:]
         )
 
     def forget(self) -> None:
@@ -98,28 +87,7 @@ class Sameness:
             params = self._device.handle.create_buffer_with_data(data=words, usage=usage)
             yield begin, min(most, whole - begin), params
 
-    def _group(self, params: Any, first: Any, other: Any, begin: int, size: int) -> Any:
-        bound = [
-            {"buffer": params, "offset": 0, "size": 8},
-            {"buffer": first, "offset": begin, "size": size},
-            {"buffer": other, "offset": begin, "size": size},
-            {"buffer": self._different, "offset": 0, "size": 4},
-        ]
-        return self._device.handle.create_bind_group(
-            layout=self._layout,
-            entries=[{"binding": index, "resource": resource} for index, resource in enumerate(bound)],
-        )
-
-
-class Comparison:
-    """Dispatches that compare buffers, ready to encode; what they find is added to what others found."""
-
-    def __init__(self, pipeline: Any, groups: Sequence[tuple[Any, int]], most: int) -> None:
-        self._pipeline, self._groups, self._most = pipeline, groups, most
-
-    def encode(self, compute: Any) -> None:
-        """Put them into a compute pass."""
-        compute.set_pipeline(self._pipeline)
-        for group, count in self._groups:
-            compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(min(count, self._most))
+    def _compare(self, params: Any, first: Any, other: Any, begin: int, size: int) -> Prepared:
+        most = self._device.limits["max-compute-workgroups-per-dimension"]
+        bound = ((params, 0, 8), (first, begin, size), (other, begin, size), (self._different, 0, 4))
+        return self._program.on(bound, min(math.ceil(size / 4 / _INVOCATIONS), most))

@@ -18,6 +18,7 @@ import wgpu
 from webnorm.gpu.buffers import Outputs
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
+from webnorm.gpu.programs import Prepared, Program
 from webnorm.norms.problem import DTYPES, Array
 
 _INVOCATIONS = 256
@@ -28,6 +29,7 @@ _SEED = (0x5701, 0x11)
 # So many workgroups fill the memory of every core, whichever the device gives them. A software adapter hands
 # them to its threads in equal shares, of which it has one for each processor.
 _WORKGROUPS = 1024
+_KINDS = ("read-only-storage", "storage")
 _FILL = f"""
 @group(0) @binding(0) var<storage, read> numbers: array<u32>;
 @group(0) @binding(1) var<storage, read_write> remembered: array<u32>;
@@ -85,37 +87,31 @@ class Spoiler:
     """Puts other numbers into buffers and workgroup memory of one device."""
 
     def __init__(self, device: Device) -> None:
-        self._device, handle = device, device.handle
-        self._layout = handle.create_bind_group_layout(
-            entries=[
-                {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
-                for index, kind in enumerate(("read-only-storage", "storage"))
-            ]
-        )
-        self._fill = self._pipeline(_FILL)
-        self._memory = self._pipeline(_memory_text(device.traits.workgroup_storage // 4))
+        self._device = device
+        self._fill = Program(device, _FILL, _KINDS)
         self._numbers: dict[str, Any] = {}
-        zeros = handle.create_buffer_with_data(data=np.zeros(4, np.uint32), usage=wgpu.BufferUsage.STORAGE)
-        kept = device.create_buffer(4 * _INVOCATIONS)
-        self._memory_group = self._group(zeros, kept, 0, kept.size)
         self._workgroups = os.cpu_count() or 1 if device.traits.software else _WORKGROUPS
+        zeros = device.handle.create_buffer_with_data(
+            data=np.zeros(4, np.uint32), usage=wgpu.BufferUsage.STORAGE
+        )
+        kept = device.create_buffer(4 * _INVOCATIONS)
+        memory = Program(device, _memory_text(device.traits.workgroup_storage // 4), _KINDS)
+        self._memory = memory.on(((zeros, 0, zeros.size), (kept, 0, kept.size)), self._workgroups)
 
-    def over(self, remembered: Sequence[Remembered], memory: bool = True) -> Spoil:
+    def over(self, remembered: Sequence[Remembered], memory: bool = True) -> Prepared:
         """What spoils these buffers, guards excepted, and then, if asked, all workgroup memory."""
         most = self._device.limits["max-storage-buffer-binding-size"]
         step = self._device.limits["min-storage-buffer-offset-alignment"]
         most = most // step * step
-        dispatches = []
+        found = []
         for buffer, data_bytes, dtype in remembered:
+            numbers = self._numbers_as(dtype)
             size = math.ceil(data_bytes / 4) * 4
             for begin in range(0, size, most):
                 own = min(most, size - begin)
                 count = min(math.ceil(own / 4 / _INVOCATIONS), 4 * self._workgroups)
-                group = self._group(self._numbers_as(dtype), buffer, begin, own)
-                dispatches.append((self._fill, group, count))
-        if memory:
-            dispatches.append((self._memory, self._memory_group, self._workgroups))
-        return Spoil(dispatches)
+                found.append(self._fill.on(((numbers, 0, numbers.size), (buffer, begin, own)), count))
+        return Prepared.of([*found, *([self._memory] if memory else [])])
 
     def _numbers_as(self, dtype: str) -> Any:
         """A buffer of numbers of a type."""
@@ -128,44 +124,6 @@ class Spoiler:
             self._numbers[dtype] = self._device.handle.create_buffer_with_data(data=data, usage=usage)
         return self._numbers[dtype]
 
-    def _pipeline(self, text: str) -> Any:
-        handle = self._device.handle
-        return handle.create_compute_pipeline(
-            layout=handle.create_pipeline_layout(bind_group_layouts=[self._layout]),
-            compute={"module": handle.create_shader_module(code=text), "entry_point": "main"},
-        )
-
-    def _group(self, numbers: Any, buffer: Any, begin: int, size: int) -> Any:
-        return self._device.handle.create_bind_group(
-            layout=self._layout,
-            entries=[
-                {"binding": 0, "resource": {"buffer": numbers, "offset": 0, "size": numbers.size}},
-                {"binding": 1, "resource": {"buffer": buffer, "offset": begin, "size": size}},
-            ],
-        )
-
-
-class Spoil:
-    """Dispatches that spoil some buffers and workgroup memory, ready to encode."""
-
-    def __init__(self, dispatches: Sequence[tuple[Any, Any, int]]) -> None:
-        self._dispatches = dispatches
-
-    def encode(self, compute: Any) -> None:
-        """Put them into a compute pass."""
-        current = None
-        for pipeline, group, count in self._dispatches:
-            if pipeline is not current:
-                current = pipeline
-                compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(count)
-
-    @classmethod
-    def of(cls, parts: Iterable[Spoil]) -> Spoil:
-        """One after the other."""
-        return cls([dispatch for part in parts for dispatch in part._dispatches])
-
 
 class Spoiled:
     """Dispatches of a plan among others that spoil what they leave; without a plan the others alone, to be
@@ -176,7 +134,7 @@ class Spoiled:
     """
 
     def __init__(
-        self, noise: Spoil, each: Spoil | None, every: int, plan: Any = None, first: int = 0
+        self, noise: Prepared, each: Prepared | None, every: int, plan: Any = None, first: int = 0
     ) -> None:
         self._noise, self._each, self._every, self._plan, self._first = noise, each, every, plan, first
 
