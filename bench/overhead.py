@@ -73,8 +73,8 @@ def call(op: Op, arrays: Mapping[str, Any], device: Device) -> Any:
 
 def bound(device: Device, task: Task) -> tuple[Board, Plan]:
     """The problem's buffers, and a plan of the kernel that a call takes."""
-    tunings, _ = applicable(Platform.of(device.adapter.description()))
-    variant = choose(discover(), task, device.traits, tunings).variant
+    tuning, _ = applicable(Platform.of(device.adapter.description()))
+    variant = choose(discover(), task, device.traits, tuning).variant
     board = Board(device, task.problem, make_inputs(task.op, task.problem), ())
     return board, board.prepare(variant)
 

@@ -28,7 +28,6 @@ NORM = OPS["layer_norm"]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
-    monkeypatch.setattr(tuning, "PACKAGED", tmp_path / "packaged")
     return tmp_path
 
 
@@ -116,7 +115,7 @@ def test_a_broken_file_is_an_error_that_says_how_to_remove_it(
     assert str(path) in said and "\n" not in said and len(said) < 2100
     assert said.endswith("; delete the file, or run `webnorm tune --forget`")
     # What is only looked at is no reason to stop.
-    assert tuning.applicable(PLATFORM) == ((), f"{said}; until then it is ignored")
+    assert tuning.applicable(PLATFORM) == (None, f"{said}; until then it is ignored")
 
 
 def test_options_of_another_version_are_stale_not_broken(folder: Path) -> None:
@@ -124,7 +123,7 @@ def test_options_of_another_version_are_stale_not_broken(folder: Path) -> None:
     tuning.write(tuned(platform=replace(PLATFORM, webnorm="0.0.9")), path)
     path.write_text(json.dumps(problem(json.loads(path.read_text()), options={"tomorrow": True})))
     found, note = tuning.applicable(PLATFORM)
-    assert found == () and note is not None and "stale: recorded with webnorm 0.0.9" in note
+    assert found is None and note is not None and "stale: recorded with webnorm 0.0.9" in note
 
 
 def entry(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -161,26 +160,17 @@ def test_a_stale_or_foreign_file_is_ignored_with_a_word(
     path = tuning.path_of(PLATFORM)
     tuning.write(tuned(platform=replace(PLATFORM, **changes)), path)
     found, note = tuning.applicable(PLATFORM)
-    assert found == ()
+    assert found is None
     assert note is not None and re.search(word, note) and str(path) in note
     # `webnorm tune` leaves another device's alone.
     assert note.endswith("removes it") == ("another device" in word)
 
 
-def test_the_users_file_goes_before_the_packaged_one(folder: Path) -> None:
-    assert tuning.applicable(PLATFORM) == ((), None)
-    # What comes with webnorm is for any driver.
-    packaged = tuned(platform=replace(PLATFORM, driver="0.9"))
-    tuning.write(packaged, folder / "packaged" / PLATFORM.file_name)
-    assert tuning.applicable(PLATFORM) == ((packaged,), None)
+def test_the_users_file_is_followed(folder: Path) -> None:
+    assert tuning.applicable(PLATFORM) == (None, None)
     own = tuned(choice(kernel="naive"))
     tuning.write(own, tuning.path_of(PLATFORM))
-    assert tuning.applicable(PLATFORM) == ((own, packaged), None)
-
-
-def test_packaged_files_are_named_after_their_devices() -> None:
-    for path in tuning.PACKAGED.glob("*"):
-        assert path.name == tuning.read(path).platform.file_name
+    assert tuning.applicable(PLATFORM) == (own, None)
 
 
 def test_resuming_goes_on_with_what_holds(folder: Path) -> None:

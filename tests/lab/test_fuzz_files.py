@@ -308,7 +308,7 @@ def read_tuning(content: bytes, folder: Path) -> None:
         shown(overview.tuning_table(read))
         read.objection(PLATFORM)
         for problem in (Problem(rows=1000, cols=64), Problem(rows=1 << 40, cols=64)):
-            auto.choose(KERNELS, Task(OPS["layer_norm"], problem), BROWSER, [read])
+            auto.choose(KERNELS, Task(OPS["layer_norm"], problem), BROWSER, read)
         attempt(lambda: tuning.record([choice()], path, PLATFORM))
     attempt(lambda: tuning.forget(path))
 

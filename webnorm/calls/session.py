@@ -92,7 +92,8 @@ class Session:
         self.bindings: Recent[list[Any]] = Recent(BINDINGS, _unbind)
         self.schedules: Recent[_Kept] = Recent(SCHEDULES, partial(_drop_groups, self.bindings))
         self.programs: Recent[Program] = Recent(PROGRAMS, partial(_drop_schedules, self.schedules))
-        self._tunings: tuple[tuning.Tuning, ...] | None = None
+        self._tuning: tuning.Tuning | None = None
+        self._looked_for_one = False
 
     def wanted(self, device: Device, task: Task, kernel: str | Path | None) -> Wanted:
         """What computes a task: the named kernel, or what `auto` chooses; rendered, where it is new.
@@ -151,15 +152,16 @@ class Session:
     def _choose(self, task: Task, name: str | None, device: Device) -> Variant:
         if name is not None:
             return _named(task, name, device.traits)
-        return auto.choose(_kernels(), task, device.traits, self._tunings_of(device)).variant
+        return auto.choose(_kernels(), task, device.traits, self._tuning_of(device)).variant
 
-    def _tunings_of(self, device: Device) -> tuple[tuning.Tuning, ...]:
-        """The tunings that hold on the device, read once; a warning tells of one that does not."""
-        if self._tunings is None:
-            self._tunings, note = tuning.applicable(tuning.Platform.of(device.adapter.description()))
+    def _tuning_of(self, device: Device) -> tuning.Tuning | None:
+        """The tuning that holds on the device, read once; a warning tells of one that does not."""
+        if not self._looked_for_one:
+            self._looked_for_one = True
+            self._tuning, note = tuning.applicable(tuning.Platform.of(device.adapter.description()))
             if note is not None:
                 warnings.warn(note, stacklevel=2)
-        return self._tunings
+        return self._tuning
 
 
 def _bind(schedule: Schedule, key: Hashable, buffers: Mapping[str, Any]) -> list[Any]:

@@ -23,19 +23,18 @@ class Chosen:
     source: Literal["tuning", "rules"]
 
 
-def choose(kernels: Sequence[Kernel], task: Task, traits: Traits, tunings: Sequence[Tuning] = ()) -> Chosen:
-    """The variant for a task on such an adapter; the first tuning that has one is followed.
+def choose(kernels: Sequence[Kernel], task: Task, traits: Traits, tuning: Tuning | None = None) -> Chosen:
+    """The variant for a task on such an adapter; a tuning that has one is followed.
 
     A recorded choice is passed over where its kernel or its constants are gone or cannot run the problem.
     Raises WebnormError where no kernel can.
     """
     op, problem = task.op, task.problem
     ladder = [kernel for kernel in kernels if kernel.op == op]
-    for tuning in tunings:
-        for choice in tuning.matching(task):
-            variant = _recorded(ladder, choice)
-            if variant is not None and variant.refusal(problem, traits) is None:
-                return Chosen(variant, "tuning")
+    for choice in tuning.matching(task) if tuning else ():
+        variant = _recorded(ladder, choice)
+        if variant is not None and variant.refusal(problem, traits) is None:
+            return Chosen(variant, "tuning")
     found, refusal = best_variant(ladder, problem, traits)
     if found is None:
         raise WebnormError(f"no kernel of {op.name} can run {problem} on this adapter: {refusal}")

@@ -1,6 +1,6 @@
 """Recorded tunings: for one device, the variants that `webnorm tune` found fastest, in a JSON file.
 
-The user's own lie in the cache folder, or in $WEBNORM_TUNINGS; those that come with webnorm in `tunings/`.
+They lie in the cache folder, or in $WEBNORM_TUNINGS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from webnorm.norms.ops import Task, op_named
 from webnorm.norms.problem import DTYPES, Problem
 
 SCHEMA = 1
-PACKAGED = Path(__file__).parent / "tunings"
 # Some thousands of choices; a call from Python reads it.
 _MOST_BYTES = 8 << 20
 # What a choice for other rows is worth: within a factor of 2 there are as many rows per workgroup, give or
@@ -158,38 +157,20 @@ def _forgetting(path: Path) -> str:
     return f"`webnorm tune {'' if path.parent == _folder() else f'--out {path} '}--forget`"
 
 
-def applicable(platform: Platform) -> tuple[tuple[Tuning, ...], str | None]:
-    """The tunings to use on a platform, the user's first, and a word on what is ignored: stale, broken...
-
-    One that comes with webnorm was recorded for this version and may be of another driver.
-    """
-    found = []
-    notes = []
+def applicable(platform: Platform) -> tuple[Tuning | None, str | None]:
+    """The tuning to use on a platform, or a word on why what there is does not hold: stale, broken..."""
     try:
-        own, objection = _own(platform)
-        found += [own] if own else []
+        path = path_of(platform)
+        if not _exists(path):
+            return None, None
+        recorded = read(path)
     except WebnormError as error:
-        objection = f"{error}; until then it is ignored"
-    notes += [objection] if objection else []
-    packaged = PACKAGED / platform.file_name
-    try:
-        found += [read(packaged)] if _exists(packaged) else []
-    except WebnormError as error:
-        notes.append(str(error))
-    return tuple(found), "; ".join(notes) or None
-
-
-def _own(platform: Platform) -> tuple[Tuning | None, str | None]:
-    """The user's tuning for a platform, or why what there is does not hold."""
-    path = path_of(platform)
-    if not _exists(path):
-        return None, None
-    own = read(path)
-    objection = own.objection(platform)
+        return None, f"{error}; until then it is ignored"
+    objection = recorded.objection(platform)
     if objection is None:
-        return own, None
+        return recorded, None
     note = f"the tuning {path} is ignored: {objection}; {_forgetting(path)} removes it"
-    if own.platform.device == platform.device:
+    if recorded.platform.device == platform.device:
         note += ", `webnorm tune` records a new one"
     return None, note
 

@@ -113,8 +113,8 @@ def adapter_or_none(adapter: str | None) -> AdapterInfo | None:
     return find_adapter(adapter) if adapter is not None or adapters() else None
 
 
-def recorded_tunings(description: Mapping[str, Any]) -> tuple[Tuning, ...]:
-    """The recorded tunings for a device; a line on stderr tells of one that does not hold, or is broken."""
+def recorded_tuning(description: Mapping[str, Any]) -> Tuning | None:
+    """The recorded tuning for a device; a line on stderr tells of one that does not hold, or is broken."""
     from webnorm.choice.tuning import Platform, applicable
 
     found, note = applicable(Platform.of(description))

@@ -18,7 +18,7 @@ from webnorm.cli.arguments import (
     kernel_files,
     kernels_asked,
     option_pairs,
-    recorded_tunings,
+    recorded_tuning,
     refuse_beside_preset,
     seed_or_any,
 )
@@ -231,7 +231,7 @@ class _Bench(Measuring):
         opened.hide()
         self.console.print(device_line(self.device))
         tasks = self.tasks(opened.traits)
-        self.request = replace(self.request, tasks=tasks, tunings=recorded_tunings(self.device))
+        self.request = replace(self.request, tasks=tasks, tuning=recorded_tuning(self.device))
         before_last_run = (self.request.runs - 1) * len(tasks)
         events = bench.run(self.request, opened.worker, opened.traits)
         for done, results in enumerate(opened.found(events)):

@@ -15,7 +15,7 @@ from webnorm.cli.arguments import (
     constants,
     kernel_files,
     kernels_asked,
-    recorded_tunings,
+    recorded_tuning,
     seed_or_any,
 )
 from webnorm.cli.measuring import Measuring
@@ -160,7 +160,7 @@ class _Check(Measuring):
         request = self.request
         expected = request.count()
         if request.ladder:
-            request = replace(request, tunings=recorded_tunings(self.device))
+            request = replace(request, tuning=recorded_tuning(self.device))
         for result in check.run(request, opened.worker, opened.traits):
             self.found.append(result)
             share = min(1.0, len(self.found) / expected)

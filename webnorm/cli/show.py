@@ -15,7 +15,7 @@ from webnorm.cli.arguments import (
     complain_of,
     constants,
     option_pairs,
-    recorded_tunings,
+    recorded_tuning,
 )
 from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError, unknown
@@ -70,7 +70,7 @@ def show(
     info = adapter_or_none(adapter) if target == "native" else None
     traits = BROWSER if info is None else info.traits
     # A page runs on other adapters than this one, of which no tuning tells.
-    tunings = recorded_tunings(info.description()) if info is not None and AUTO in names else ()
+    tuning = recorded_tuning(info.description()) if info is not None and AUTO in names else None
     chosen = constants(constant, list(asked.values()))
     shaders: list[Shader] = []
     for name in names:
@@ -79,7 +79,7 @@ def show(
         options = its_op.defaults.changed(option_pairs(option, no_weight, no_bias))
         problem = its_op.problem(rows, cols, dtype, options=options)
         if own is None:
-            variant = choose(found, Task(home, problem), traits, tunings).variant
+            variant = choose(found, Task(home, problem), traits, tuning).variant
         else:
             variant = chosen_variants(own, problem, traits, chosen)[0]
         shaders.append(_rendered(variant, problem, target, traits, wgsl or ()))

@@ -42,7 +42,7 @@ class BenchRequest:
     """What to run: each task's problem with the kernels of its op.
 
     `chosen` picks values of tune axes, `every` takes all admitted constants. What auto chooses from `ladder`
-    and `tunings` is marked where it is run; `with_auto` runs it in any case. `runs` repeats everything in so
+    and `tuning` is marked where it is run; `with_auto` runs it in any case. `runs` repeats everything in so
     many fresh processes.
     """
 
@@ -54,7 +54,7 @@ class BenchRequest:
     chosen: Mapping[str, Sequence[int]] = field(default_factory=dict)
     every: bool = False
     ladder: tuple[Kernel, ...] = ()
-    tunings: tuple[Tuning, ...] = ()
+    tuning: Tuning | None = None
     with_auto: bool = False
     runs: int = 1
     calls: Calls = "one by one"
@@ -113,7 +113,7 @@ def auto_choice(request: BenchRequest, task: Task, traits: Traits) -> auto.Chose
     if task.op.exact or not request.ladder:
         return None
     try:
-        return auto.choose(request.ladder, task, traits, request.tunings)
+        return auto.choose(request.ladder, task, traits, request.tuning)
     except WebnormError:
         if not request.kernels:
             raise

@@ -49,7 +49,7 @@ def dtypes_named(text: str) -> tuple[str, ...]:
 class CheckRequest:
     """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'.
 
-    What auto chooses from `ladder` and `tunings` is checked too; an empty ladder leaves it out. The cases are
+    What auto chooses from `ladder` and `tuning` is checked too; an empty ladder leaves it out. The cases are
     a `whole` corpus where nobody chose among them. What is `broken` was asked for, too.
     """
 
@@ -61,7 +61,7 @@ class CheckRequest:
     chosen: Mapping[str, Sequence[int]] | None = None
     every: bool = False
     ladder: tuple[Kernel, ...] = ()
-    tunings: tuple[Tuning, ...] = ()
+    tuning: Tuning | None = None
     whole: bool = False
     broken: tuple[Broken, ...] = ()
 
@@ -89,7 +89,7 @@ class CheckRequest:
         """What a task is checked with, and the kernels that make no sense of it."""
         found, broken = each_chosen(self.kernels, task, traits, self.chosen or {}, self.every)
         if self.ladder:
-            chosen = choose(self.ladder, task, traits, self.tunings).variant
+            chosen = choose(self.ladder, task, traits, self.tuning).variant
             found += [chosen] if chosen not in found else []
         return found, broken
 
