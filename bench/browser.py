@@ -21,12 +21,11 @@ from webnorm.files import check_writable, write_text
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.gpu.plan import Plan
-from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.library import discover
 from webnorm.lab import bench
 from webnorm.lab.board import Board
 from webnorm.lab.jobs import board_of
-from webnorm.lab.proof import yardstick
+from webnorm.lab.proof import set_up
 from webnorm.norms.ops import OPS, Op, Task
 from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.native import natively
@@ -74,9 +73,8 @@ def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: in
     problem = replace(request(op, cols, dtype).task(cols).problem, rows=rows)
     task = Task(op, problem)
     board = board_of(device, task, (), bench.sets_for(task, device.traits))
-    stopwatch = Stopwatch(device)
     rule = timing.Rule(least=rounds, most=rounds, budget_s=600)
-    _, pace = yardstick(board, stopwatch, rule.settle_s)
+    setup = set_up(board, rule.settle_s)
     running = []
     for name, plan in candidates(board, op, cols, dtype):
         board.outputs(plan.shader.variant).poison()
@@ -85,10 +83,10 @@ def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: in
         if not accuracy.ok:
             sys.exit(f"{name}, {problem}: {accuracy.reason}")
         running.append((name, plan, accuracy.max_abs_error))
-    pace.ready()
-    samplers = [stopwatch.sampler(plan, board.turns)[0] for _, plan, _ in running]
+    setup.pace.ready()
+    samplers = [setup.stopwatch.sampler(plan, board.turns)[0] for _, plan, _ in running]
     samples: list[list[float]] = [[] for _ in running]
-    for _ in timing.take_turns(samplers, samples, rule, pace):
+    for _ in timing.take_turns(samplers, samples, rule, setup.pace):
         pass
     lines = []
     for own, (name, plan, error) in zip(samples, running, strict=True):

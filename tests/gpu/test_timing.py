@@ -25,7 +25,7 @@ from webnorm.kernels.variants import Variant
 from webnorm.lab import jobs
 from webnorm.lab.bench import against_copy, sets_for
 from webnorm.lab.board import Board
-from webnorm.lab.proof import SUSPICIOUS_PERCENT, Running
+from webnorm.lab.proof import SUSPICIOUS_PERCENT, Running, Setup
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.tables import drift_remarks
 from webnorm.norms.ops import OPS, Task, make_inputs, plain
@@ -413,7 +413,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
         return lambda: took
 
     monkeypatch.setattr(Stopwatch, "submit", moving)
-    monkeypatch.setattr(jobs, "proved", lambda board, stopwatch, pace, one, *usual: one.result)
+    monkeypatch.setattr(jobs, "proved", lambda setup, one, usual_ns: one.result)
     monkeypatch.setattr(jobs, "usual_extra", lambda *_: 0.0)
     task = Task(OPS["layer_norm"], problem)
     job = jobs.TimingJob(task, specs, (), 1, timing.Rule(least=40, most=40, settle_s=0))
@@ -441,7 +441,7 @@ def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
         return lambda: took.get(plan.shader.variant.constants["workgroup_size"], 4e5)
 
     def proof(kind: str) -> Callable[..., Result]:
-        def found(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running, *usual: Any) -> Result:
+        def found(setup: Setup, one: Running, *usual: Any) -> Result:
             name = str(one.result.constants["workgroup_size"]) if one.result.roofline else one.result.kernel
             seen[kind].append(name)
             wrong = remembers and (kind, name) == ("proved", "256")

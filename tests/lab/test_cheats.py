@@ -93,11 +93,10 @@ def test_passes_that_do_nothing_buy_no_time(
     usual_ns: float, slower: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a dispatch on spoiled buffers may take longer it may take once."""
-    board: Any = SimpleNamespace(sets=1)
+    setup: Any = SimpleNamespace(board=SimpleNamespace(sets=1))
     plan: Any = SimpleNamespace(dispatches=7)
-    nothing: Any = None
     monkeypatch.setattr(proof, "_first_times", lambda *_: itertools.repeat((200.0, 100.0, range(1))))
-    assert proof.first_time(board, nothing, nothing, plan, 1, usual_ns).slower is slower
+    assert proof.first_time(setup, plan, 1, usual_ns).slower is slower
 
 
 def test_a_pass_that_never_runs_buys_no_time(device: Device, tmp_path: Path) -> None:
@@ -132,15 +131,15 @@ def test_which_dispatches_are_looked_at_nobody_knows(
     monkeypatch.setattr(Board, "holds", holds)
     monkeypatch.setattr(proof, "_slower", lambda ratios: False if len(ratios) == 100 else None)
     monkeypatch.setattr(proof, "_MOST_RATIOS", 199)
-    _, pace = proof.yardstick(board, Stopwatch(device), 0.0)
-    found = proof.first_time(board, Stopwatch(device), pace, plan, 2, golden=(b"",))
+    setup = proof.set_up(board, 0.0)
+    found = proof.first_time(setup, plan, 2, golden=(b"",))
     assert found.strayed is None and 25 < len(looked_at) < 75
     monkeypatch.setattr(proof, "_LOOKED_AT", 1.0)
     looked_at.clear()
-    proof.first_time(board, Stopwatch(device), pace, plan, 2, golden=(b"",))
+    proof.first_time(setup, plan, 2, golden=(b"",))
     assert len(looked_at) == 100 and 25 < sum(looked_at) < 75
     monkeypatch.setattr(Board, "holds", lambda *_: False)
-    assert proof.first_time(board, Stopwatch(device), pace, plan, 2, golden=(b"",)).strayed is not None
+    assert proof.first_time(setup, plan, 2, golden=(b"",)).strayed is not None
 
 
 class Sliced:
@@ -183,9 +182,10 @@ def test_who_shares_a_gpu_is_not_blamed(
         return lambda: compute.ns / len(dispatches)
 
     monkeypatch.setattr(Stopwatch, "submit", submit)
-    _, dispatches = proof.sampler(board, stopwatch, plan)
     pace: Any = SimpleNamespace(ready=lambda: None, worked=lambda: None)
-    found = proof.first_time(board, stopwatch, pace, plan, dispatches)
+    setup = proof.Setup(board, stopwatch, pace, (plan, 1))
+    _, dispatches = proof.sampler(setup, plan)
+    found = proof.first_time(setup, plan, dispatches)
     assert found.ratio == pytest.approx(1) and not found.slower
 
 

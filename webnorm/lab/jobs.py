@@ -11,12 +11,11 @@ from webnorm.gpu import timing
 from webnorm.gpu.buffers import check_memory, check_reference
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
-from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.header import load
 from webnorm.kernels.library import Broken
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board, Golden
-from webnorm.lab.proof import Running, ends, faster_than_copying, proved, sampler, usual_extra, yardstick
+from webnorm.lab.proof import Running, Setup, ends, faster_than_copying, proved, sampler, set_up, usual_extra
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import broken, told, try_variant, unreadable, with_samples
 from webnorm.norms.case import Narrow
@@ -103,18 +102,18 @@ def time_side_by_side(
     right = yield from _right_ones(board, variants, sieve, whole)
     if not right:
         return
-    stopwatch = Stopwatch(board.device)
-    copying, pace = yardstick(board, stopwatch, rule.settle_s)
+    setup = set_up(board, rule.settle_s)
+    pace = setup.pace
     running = []
     for index, result, plan, golden in right:
         yield Began(index)
         pace.ready()
-        running.append(Running(index, result, plan, golden, *sampler(board, stopwatch, plan), []))
+        running.append(Running(index, result, plan, golden, *sampler(setup, plan), []))
         pace.worked()
     samplers, samples = [one.sampler for one in running], [one.samples for one in running]
     for event in timing.take_turns(samplers, samples, rule, pace, between):
         yield Began(running[event.index].index) if isinstance(event, timing.Turn) else event
-    yield from _verdicts(board, stopwatch, pace, copying, running)
+    yield from _verdicts(setup, running)
 
 
 def _right_ones(
@@ -142,36 +141,30 @@ def _right_ones(
     return right
 
 
-def _verdicts(
-    board: Board,
-    stopwatch: Stopwatch,
-    pace: timing.Pace,
-    copying: tuple[Plan, int],
-    running: Sequence[Running],
-) -> Iterator[Began | Found]:
+def _verdicts(setup: Setup, running: Sequence[Running]) -> Iterator[Began | Found]:
     """Hold those that have their samples against what shows that they did the work, copies first."""
     others = [one for one in running if not one.result.roofline]
     copies = [one for one in running if one.result.roofline]
     copies.sort(key=lambda one: timing.statistics(one.samples).median)
     # What the copies went through, everything did.
     drifted = bool(copies) and timing.drifting(copies[0].samples)
-    usual_ns = usual_extra(board, stopwatch, pace, *copying)
-    too_fast = faster_than_copying(board, stopwatch, running)
+    usual_ns = usual_extra(setup)
+    too_fast = faster_than_copying(setup.board, running)
     measured_against = False
     for one in copies + others:
         yield Began(one.index)
         if one.result.roofline and measured_against:
             # It would be no yardstick if it remembered something: nobody is measured against a slower copy.
-            result = ends(board, stopwatch, pace, one)
+            result = ends(setup, one)
         else:
-            result = proved(board, stopwatch, pace, one, copying, usual_ns)
+            result = proved(setup, one, usual_ns)
             measured_against = result.status == "pass"
         if one.index in too_fast and result.status == "pass":
             result = replace(result, status="fail", reason=too_fast[one.index])
         if result.status == "pass":
-            raised = (("unsettled", not pace.settled), ("drifting", drifted))
+            raised = (("unsettled", not setup.pace.settled), ("drifting", drifted))
             remarks = tuple(flag for flag, holds in raised if holds)
-            result = _measured(board, stopwatch.method, result, one, remarks)
+            result = _measured(setup, result, one, remarks)
         yield Found(one.index, result)
 
 
@@ -195,15 +188,14 @@ def _sieved(board: Board, variant: Variant, sieve: Board) -> tuple[Result, Plan 
         return broken(board, variant, replace(result, status="error"), error), None
 
 
-def _measured(
-    board: Board, method: timing.Method, result: Result, one: Running, remarks: tuple[str, ...]
-) -> Result:
+def _measured(setup: Setup, result: Result, one: Running, remarks: tuple[str, ...]) -> Result:
     """The result with its times; `remarks` are flags of the whole run."""
+    board = setup.board
     size = one.plan.shader.variant.kernel.op.minimum_bytes(board.problem_of(one.plan.shader.variant))
     return replace(
         with_samples(result, one.samples, size),
         dispatches_per_sample=one.dispatches,
-        timing_method=method,
+        timing_method=setup.stopwatch.method,
         cache="cold" if board.cold else "warm",
         calls=board.calls,
         flags=(*timing.flags(one.samples), *remarks),

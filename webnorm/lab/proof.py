@@ -8,7 +8,6 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -68,52 +67,62 @@ class Running:
     samples: list[float]
 
 
-def sampler(board: Board, stopwatch: Stopwatch, plan: Plan) -> tuple[timing.Sampler, int]:
+@dataclass(frozen=True)
+class Setup:
+    """What variants are timed with: their board, a clock, and the device's pace by a copy; `copying` is the
+    copy's plan, and the dispatches of its samples.
+    """
+
+    board: Board
+    stopwatch: Stopwatch
+    pace: timing.Pace
+    copying: tuple[Plan, int]
+
+
+def set_up(board: Board, settle_s: float) -> Setup:
+    """With a copy as it runs by default; a GPU comes to rest within these seconds, a processor sooner."""
+    copy = load(wgsl_root() / "copy" / "copy.wgsl")
+    traits, stopwatch = board.device.traits, Stopwatch(board.device)
+    plan = board.prepare(default_variant(copy, plain(board.problem), traits))
+    sampler, dispatches = stopwatch.sampler(plan, board.turns)
+    settle_s = min(settle_s, SOFTWARE_SETTLES_S) if traits.software else settle_s
+    return Setup(board, stopwatch, timing.Pace(sampler, settle_s), (plan, dispatches))
+
+
+def sampler(setup: Setup, plan: Plan) -> tuple[timing.Sampler, int]:
     """Samples of a plan, and how many dispatches each has. All that the plan could remember of the last one
     is spoiled before each: what a kernel knows when a sample begins it knows of no one's call.
     """
-    dispatches = stopwatch.dispatches(plan, board.turns)
-    spoiling = board.spoiling(plan)
-    return lambda: _sample(board, stopwatch, spoiling, plan, board.turns.take(dispatches)), dispatches
+    turns, spoiling = setup.board.turns, setup.board.spoiling(plan)
+    dispatches = setup.stopwatch.dispatches(plan, turns)
+    return lambda: _sample(setup, spoiling, plan, turns.take(dispatches)), dispatches
 
 
 def _sample(
-    board: Board,
-    stopwatch: Stopwatch,
-    spoiling: Callable[[range], Prepared],
-    plan: Plan,
-    dispatches: range,
+    setup: Setup, spoiling: Callable[[range], Prepared], plan: Plan, dispatches: range
 ) -> timing.Reading:
     """A sample under way, as all that count are taken."""
-    board.device.run_pass(spoiling(dispatches).encode)
-    return stopwatch.submit(plan, dispatches)
+    setup.board.device.run_pass(spoiling(dispatches).encode)
+    return setup.stopwatch.submit(plan, dispatches)
 
 
-def proved(
-    board: Board,
-    stopwatch: Stopwatch,
-    pace: timing.Pace,
-    one: Running,
-    copying: tuple[Plan, int],
-    usual_ns: float,
-) -> Result:
+def proved(setup: Setup, one: Running, usual_ns: float) -> Result:
     """The result of a variant after its timed runs, which have to be runs that did all the work.
 
     First come its `ends`. Then dispatches that are each the first on their set since all was spoiled: their
     bits must be right, and they must take about as long, but for `usual_ns`.
     """
-    ended = ends(board, stopwatch, pace, one)
+    ended = ends(setup, one)
     if ended.status == "fail":
         return ended
-    plan = one.plan
+    board, plan = setup.board, one.plan
     usual_ns += _switching_ns(board, plan)
-    timed = partial(first_time, board, stopwatch, pace)
-    found = timed(plan, one.dispatches, usual_ns, golden=one.golden)
+    found = first_time(setup, plan, one.dispatches, usual_ns, golden=one.golden)
     if found.slower:
         # Unless something else keeps the device busy just now, which a copy then suffers from, too.
-        beside = timed(*copying, usual_ns)
+        beside = first_time(setup, *setup.copying, usual_ns)
         usual_ratio = beside.ratio if beside.slower else 1.0
-        found = timed(plan, one.dispatches, usual_ns, usual_ratio, found.ratios, golden=one.golden)
+        found = first_time(setup, plan, one.dispatches, usual_ns, usual_ratio, found.ratios, one.golden)
     if found.strayed is not None:
         return _strayed(board, one, found.strayed)
     # Calls at once overlap as they like in a sample, and not across what spoils.
@@ -126,18 +135,19 @@ def proved(
     return one.result
 
 
-def ends(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running) -> Result:
+def ends(setup: Setup, one: Running) -> Result:
     """The result after samples like the others, but of lengths that no one could know: every set of buffers
     must then hold the right bits.
 
     One of them is no shorter and counts like the others: one, since samples of a round stand side by side.
     """
+    board, pace = setup.board, setup.pace
     usual = max(one.dispatches, board.sets)
     spoiling = board.spoiling(one.plan)
     for number, least in enumerate((usual, *[board.sets] * (_ENDS - 1))):
         pace.ready()
         dispatches = board.turns.take(random.randrange(least, 2 * usual))
-        taken = _sample(board, stopwatch, spoiling, one.plan, dispatches)()
+        taken = _sample(setup, spoiling, one.plan, dispatches)()
         pace.worked()
         if number == 0:
             one.samples.append(taken)
@@ -146,11 +156,11 @@ def ends(board: Board, stopwatch: Stopwatch, pace: timing.Pace, one: Running) ->
     return one.result
 
 
-def usual_extra(board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int) -> float:
+def usual_extra(setup: Setup) -> float:
     """Nanoseconds that a dispatch may take longer on spoiled buffers: what a copy does, which remembers
     nothing.
     """
-    return _USUAL_EXTRA * first_time(board, stopwatch, pace, plan, dispatches).extra_ns
+    return _USUAL_EXTRA * first_time(setup, *setup.copying).extra_ns
 
 
 def _switching_ns(board: Board, plan: Plan) -> float:
@@ -163,7 +173,7 @@ def _switching_ns(board: Board, plan: Plan) -> float:
     return _SWITCHING_NS + _INVOCATION_NS * max((step.workgroup_size for step in run), default=0)
 
 
-def faster_than_copying(board: Board, stopwatch: Stopwatch, running: Sequence[Running]) -> dict[int, str]:
+def faster_than_copying(board: Board, running: Sequence[Running]) -> dict[int, str]:
     """Those that are faster than the bytes they have to move can be, and what is said of them.
 
     The bound is what the best copy takes for as many bytes, beside what an empty dispatch takes; it is passed
@@ -189,7 +199,7 @@ def faster_than_copying(board: Board, stopwatch: Stopwatch, running: Sequence[Ru
     ]
     if not suspects:
         return {}
-    empty = _empty_ns(board, stopwatch)
+    empty = _empty_ns(board)
     if timing.statistics(copy.samples).median < 2 * empty:
         # Of so small a problem a device has more to do to begin and to end than to move it.
         return {}
@@ -206,15 +216,15 @@ def faster_than_copying(board: Board, stopwatch: Stopwatch, running: Sequence[Ru
     return found
 
 
-def _empty_ns(board: Board, stopwatch: Stopwatch) -> float:
+def _empty_ns(board: Board) -> float:
     """Nanoseconds of a dispatch that has next to nothing to do."""
     problem = Problem(rows=1, cols=16, dtype=board.problem.dtype)
     copy = OPS["copy"]
     tiny = Board(
         board.device, problem, make_inputs(copy, problem), (), min(board.sets, _FEW_SETS), board.calls
     )
-    (plan, _), _ = yardstick(tiny, stopwatch, 0.0)
-    sample, _ = sampler(tiny, stopwatch, plan)
+    setup = set_up(tiny, 0.0)
+    sample, _ = sampler(setup, setup.copying[0])
     samples = [sample()() for _ in range(_EMPTY_SAMPLES)]
     return timing.statistics(samples).median
 
@@ -237,9 +247,7 @@ class FirstTime(NamedTuple):
 
 
 def first_time(
-    board: Board,
-    stopwatch: Stopwatch,
-    pace: timing.Pace,
+    setup: Setup,
     plan: Plan,
     dispatches: int,
     usual_ns: float = 0.0,
@@ -256,7 +264,7 @@ def first_time(
     """
     extra: list[float] = []
     ratios: list[float] = []
-    for first, sample, last in _first_times(board, stopwatch, pace, plan, dispatches):
+    for first, sample, last in _first_times(setup, plan, dispatches):
         extra.append(first - sample)
         # A small problem's time may be lost in what it is a difference of.
         ratios.append((first - usual_ns) / sample / usual_ratio if sample > 0 else 1.0)
@@ -264,8 +272,8 @@ def first_time(
         if slower is None and len(ratios) == _MOST_RATIOS:
             slower = bool(earlier) and _slower([*earlier, *ratios]) is True
         # Several sets hold answers to both versions of the inputs.
-        looked_at = slower is not None or (board.sets == 1 and random.random() < _LOOKED_AT)
-        if golden is not None and looked_at and not board.holds(plan, golden, last):
+        looked_at = slower is not None or (setup.board.sets == 1 and random.random() < _LOOKED_AT)
+        if golden is not None and looked_at and not setup.board.holds(plan, golden, last):
             return FirstTime(0.0, tuple(ratios), False, last)
         if slower is not None:
             certain, _ = runs.median_interval(np.array(extra))
@@ -284,9 +292,7 @@ def _slower(ratios: Sequence[float]) -> bool | None:
     return True if low > MOST_SLOWER else False if near else None
 
 
-def _first_times(
-    board: Board, stopwatch: Stopwatch, pace: timing.Pace, plan: Plan, dispatches: int
-) -> Iterator[tuple[float, float, range]]:
+def _first_times(setup: Setup, plan: Plan, dispatches: int) -> Iterator[tuple[float, float, range]]:
     """Again and again the time of such a dispatch, that of one in a sample, and which the first were.
 
     With one set a dispatch is timed by itself, if the clock can. Else what spoils lies between them, and is
@@ -296,8 +302,8 @@ def _first_times(
     counts what a pass takes to begin, which may be longer than a small problem, or to wake threads, the
     sample is taken like that as well.
     """
-    sets = board.sets
-    spoiling = board.spoiling(plan)
+    board, stopwatch = setup.board, setup.stopwatch
+    sets, spoiling = board.sets, board.spoiling(plan)
     each = board.spoil_scratch(plan) if board.calls == "one by one" else None
     exact = stopwatch.method == "timestamp" and not board.device.traits.software
     count = dispatches
@@ -315,23 +321,23 @@ def _first_times(
         return lambda: both() - without(), numbers
 
     while True:
-        pace.ready()
+        setup.pace.ready()
         if sets == 1:
             # The last of them takes one version of the inputs or the other: this passes over a number or not.
             board.turns.take(random.randrange(2))
         if exact:
-            sample = _sample(board, stopwatch, spoiling, plan, board.turns.take(dispatches))
+            sample = _sample(setup, spoiling, plan, board.turns.take(dispatches))
         else:
             sample, _ = difference(None, count)
         if exact and sets == 1:
             numbers = [board.turns.take(1) for _ in range(min(dispatches, _ALONE))]
-            singles = [_sample(board, stopwatch, spoiling, plan, number) for number in numbers]
+            singles = [_sample(setup, spoiling, plan, number) for number in numbers]
             sampled, first = sample(), float(np.median([reading() for reading in singles]))
             last = numbers[-1]
         else:
             single, last = difference(each, sets)
             sampled, first = sample(), single()
-        pace.worked()
+        setup.pace.worked()
         yield first, sampled, last
 
 
@@ -341,13 +347,3 @@ def _strayed(board: Board, one: Running, dispatches: range) -> Result:
     accuracy, _ = board.outcome(one.plan, board.version(one.plan, dispatches.stop - 1), at)
     result = replace(with_accuracy(one.result, accuracy), status="fail", deterministic=False)
     return replace(result, reason=result.reason or UNSTEADY)
-
-
-def yardstick(board: Board, stopwatch: Stopwatch, settle_s: float) -> tuple[tuple[Plan, int], timing.Pace]:
-    """A copy of the problem as it runs by default, with the dispatches of its samples, and its pace."""
-    copy = load(wgsl_root() / "copy" / "copy.wgsl")
-    traits = board.device.traits
-    plan = board.prepare(default_variant(copy, plain(board.problem), traits))
-    sampler, dispatches = stopwatch.sampler(plan, board.turns)
-    settle_s = min(settle_s, SOFTWARE_SETTLES_S) if traits.software else settle_s
-    return (plan, dispatches), timing.Pace(sampler, settle_s)

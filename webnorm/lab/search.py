@@ -18,14 +18,13 @@ import wgpu
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.header import load
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.variants import Variant
 from webnorm.lab import jobs
 from webnorm.lab.board import Board
-from webnorm.lab.proof import yardstick
+from webnorm.lab.proof import set_up
 from webnorm.lab.trial import try_variant
 from webnorm.norms.ops import Task
 
@@ -275,8 +274,8 @@ class _OnDevice:
 
     def __init__(self, board: Board, candidates: Sequence[Variant]) -> None:
         self.board, self.candidates = board, candidates
-        self.stopwatch = Stopwatch(board.device)
-        _, self.pace = yardstick(board, self.stopwatch, timing.Rule().settle_s)
+        setup = set_up(board, timing.Rule().settle_s)
+        self.stopwatch, self.pace = setup.stopwatch, setup.pace
         self.samplers: dict[int, timing.Sampler] = {}
 
     def fingerprint(self, index: int) -> Hashable:
