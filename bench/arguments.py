@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from webnorm.cli.status import INTERRUPTED
+from webnorm.cli.running import INTERRUPTED
 from webnorm.errors import WebnormError
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import STORAGE

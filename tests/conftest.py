@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import commands
-from webnorm.cli.status import BAD_USAGE
+from webnorm.cli.running import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
 

@@ -11,7 +11,7 @@ import pytest
 from webnorm import system
 from webnorm.cli import doctor as verb
 from webnorm.cli.app import run as run_command
-from webnorm.cli.status import BAD_USAGE, OK
+from webnorm.cli.running import BAD_USAGE, OK
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters
 from webnorm.system import Mend
 from webnorm.web import browser, tint

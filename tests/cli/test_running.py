@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from webnorm.cli.running import Job, Opened, run
-from webnorm.cli.status import WRONG, Interrupted
+from webnorm.cli.running import WRONG, Interrupted, Job, Opened, run
 from webnorm.errors import WebnormError
 from webnorm.kernels.traits import BROWSER
 from webnorm.lab import bench, worker

@@ -26,7 +26,7 @@ import pytest
 from commands import webnorm_process as webnorm
 from webnorm import system
 from webnorm.cli import app as cli
-from webnorm.cli.status import BAD_USAGE
+from webnorm.cli.running import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.web import browser as browsing

@@ -21,8 +21,8 @@ from webnorm.cli.doctor import doctor
 from webnorm.cli.export import export
 from webnorm.cli.listing import list_kernels
 from webnorm.cli.new import new
+from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, Interrupted
 from webnorm.cli.show import show
-from webnorm.cli.status import BAD_USAGE, INTERRUPTED, OK, Interrupted
 from webnorm.cli.streams import complain, say
 from webnorm.cli.tune import tune
 from webnorm.cli.verify import verify

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from webnorm.cli.status import OK, WRONG
+from webnorm.cli.running import OK, WRONG
 from webnorm.errors import WebnormError
-
-if TYPE_CHECKING:
-    pass
-
 
 # A slowdown that no clock tells from a run that hangs.
 _MOST_PERCENT = 1e9

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from webnorm.cli import options
-from webnorm.cli.status import BAD_USAGE, OK
+from webnorm.cli.running import BAD_USAGE, OK
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 
 from webnorm.cli import options
 from webnorm.cli.arguments import integers, kernel_files, option_pairs
-from webnorm.cli.status import OK, WRONG
+from webnorm.cli.running import OK, WRONG
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError
 

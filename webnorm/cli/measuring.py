@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from webnorm.cli.outputs import command_line, report_steps, take_each
-from webnorm.cli.running import Job
-from webnorm.cli.status import OK, WRONG
+from webnorm.cli.running import OK, WRONG, Job
 from webnorm.cli.streams import complain
 
 if TYPE_CHECKING:

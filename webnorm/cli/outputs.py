@@ -67,26 +67,22 @@ def report_steps(report: Report, outputs: Mapping[str, Path | None]) -> tuple[li
     """The steps that write a report into the files asked for, and those that print what - asks for."""
     from webnorm.lab import result_files, tables
 
-    files: list[Step] = []
-    printed: list[Step] = []
+    steps: tuple[list[Step], list[Step]] = ([], [])
     texts = (result_files.to_json, tables.to_csv, tables.to_markdown)
     for flag, text in zip(_TO_STDOUT, texts, strict=True):
         path = outputs.get(flag)
-        if path is not None and str(path) == "-":
-            printed.append(partial(_emit_report, report, text))
-        elif path is not None:
-            files.append(partial(_save_report, report, text, path))
-    return files, printed
+        if path is not None:
+            steps[str(path) == "-"].append(partial(_put, report, text, path))
+    return steps
 
 
-def _emit_report(report: Report, text: Callable[[Report], str]) -> None:
-    emit(text(report))
-
-
-def _save_report(report: Report, text: Callable[[Report], str], path: Path) -> None:
+def _put(report: Report, text: Callable[[Report], str], path: Path) -> None:
     from webnorm import files
 
-    files.write_text(path, text(report))
+    if str(path) == "-":
+        emit(text(report))
+    else:
+        files.write_text(path, text(report))
 
 
 def take_each(*steps: Step) -> None:

@@ -34,11 +34,17 @@ _ROWS, _COLS = 1024, 1024
 _THEME = "ansi_dark"
 
 
+def _folding(*headings: str) -> Table:
+    """A table of columns whose cells are broken where the console is narrow."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
 def adapter_table(found: Sequence[AdapterInfo], used: AdapterInfo) -> Table:
     """Every adapter by its index, and which of them is used."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "adapter", "backend", "type", "driver", "features"):
-        table.add_column(heading, overflow="fold")
+    table = _folding("", "adapter", "backend", "type", "driver", "features")
     for adapter in found:
         table.add_row(
             "used" if adapter.index == used.index else str(adapter.index),
@@ -174,11 +180,7 @@ def cost_table(costs: Mapping[str, Cost]) -> RenderableType:
         "passes.",
         style="dim",
     )
-    return Group(table, note) if any(None in _values(cost) for cost in costs.values()) else table
-
-
-def _values(cost: Cost) -> tuple[float | None, ...]:
-    return (cost.row_reads, cost.parameter_reads, cost.writes, cost.barriers, cost.subgroup_operations)
+    return Group(table, note) if any(None in vars(cost).values() for cost in costs.values()) else table
 
 
 def device_line(description: Mapping[str, Any]) -> RenderableType:
@@ -193,9 +195,7 @@ def device_line(description: Mapping[str, Any]) -> RenderableType:
 
 def corpus_table(cases: Sequence[Case]) -> Table:
     """The corpus of `check`: each case with its shape and where it comes from."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("case", "shape", "source"):
-        table.add_column(heading, overflow="fold")
+    table = _folding("case", "shape", "source")
     for case in cases:
         unstable = " (one_pass has to fail)" if case.breaks_one_pass else ""
         rows, cols = case.shape
@@ -207,14 +207,9 @@ def corpus_table(cases: Sequence[Case]) -> Table:
 def tuning_table(tuning: Tuning) -> Table:
     """The choices of a tuning, and what each gained."""
     recorded = tuning.platform
-    table = Table(
-        box=None,
-        pad_edge=False,
-        title=plain(f"{recorded.adapter} ({recorded.backend}, {recorded.driver}), {tuning.date}"),
-        title_justify="left",
-    )
-    for heading in ("problem", "kernel"):
-        table.add_column(heading, overflow="fold")
+    table = _folding("problem", "kernel")
+    table.title = plain(f"{recorded.adapter} ({recorded.backend}, {recorded.driver}), {tuning.date}")
+    table.title_justify = "left"
     for heading in ("gain", "% of copy", "tried"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in tuning.choices:
@@ -247,9 +242,7 @@ def tuned_lines(tuned: Tuned) -> str:
 
 def preset_table() -> Table:
     """The named workloads of `bench`."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("preset", "tasks", "where it comes from"):
-        table.add_column(heading, overflow="fold")
+    table = _folding("preset", "tasks", "where it comes from")
     for name, preset in PRESETS.items():
         table.add_row(name, str(len(preset.tasks)), Text(preset.summary))
     return table

@@ -1,4 +1,4 @@
-"""Work in a worker process: progress while it runs, Ctrl-C, and what is left to do at its end."""
+"""Work in a worker process: progress while it runs, Ctrl-C, what is left to do at its end, exit statuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from webnorm.cli.status import OK, Interrupted
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
@@ -18,7 +17,12 @@ if TYPE_CHECKING:
     from webnorm.lab.bench import Progress
     from webnorm.lab.worker import Worker
 
+OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 Found = TypeVar("Found")
+
+
+class Interrupted(Exception):
+    """Ctrl-C, after what was finished has been shown and written. Typer would swallow a KeyboardInterrupt."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import typer
 
 from webnorm.cli import options
 from webnorm.cli.outputs import check_outputs
-from webnorm.cli.status import WRONG, Interrupted
+from webnorm.cli.running import WRONG, Interrupted
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from webnorm.norms.case import Case, of_normal
 from webnorm.norms.problem import Options
 from webnorm.norms.values import constant
 
 BOTH = Options()
+_EVERYTHING = Options(
+    zero_centered_weight=True, residual=True, residual_bias=True, return_stats=True, max_workgroups=2
+)
 
 
 # Options one by one and all together, on rows that share words, that start on words only, and on vec4.
@@ -45,28 +50,13 @@ _OPTIONS: tuple[tuple[str, str, Options, float], ...] = (
     (
         "everything-float8",
         "every option at once: the parameters share a buffer",
-        Options(
-            zero_centered_weight=True,
-            residual=True,
-            residual_bias=True,
-            return_stats=True,
-            out_dtype="float8_e4m3fn",
-            weight_dtype="float32",
-            max_workgroups=2,
-        ),
+        replace(_EVERYTHING, out_dtype="float8_e4m3fn", weight_dtype="float32"),
         0.25,
     ),
     (
         "everything-int8",
         "every option at once: the parameters share a buffer",
-        Options(
-            zero_centered_weight=True,
-            residual=True,
-            residual_bias=True,
-            return_stats=True,
-            out_dtype="int8",
-            max_workgroups=2,
-        ),
+        replace(_EVERYTHING, out_dtype="int8"),
         1.0,
     ),
     ("saved-stats", "gradient from the forward pass's statistics", Options(saved_stats=True), 1.0),
