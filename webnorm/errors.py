@@ -12,9 +12,12 @@ from collections.abc import Iterable
 from typing import Any
 
 # Control characters, what breaks lines, what turns the direction of text around (U+202A to U+202E and
-# U+2066 to U+2069: https://trojansource.codes), and halves of surrogate pairs, which no encoding has.
-_ONE_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_LINES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# U+2066 to U+2069: https://trojansource.codes), halves of surrogate pairs, which no encoding has,
+# and two of those that are no characters, with which webnorm.kernels marks lines.
+_ONE_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0\ufdd1]")
+_LINES = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0\ufdd1]"
+)
 
 # What is told of a value, or a path, of any length.
 MOST = 2000
@@ -70,6 +73,11 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """The same for what has to be a single line, such as a name: line feeds and tabs become escapes, too."""
     return _ONE_LINE.sub(_escaped, text)
+
+
+def sentence(text: str, most: int = MOST) -> str:
+    """What somebody else says, in one line and no longer than `most`: where it breaks lines are spaces."""
+    return shortened(one_line(re.sub(r"\s*[\t\n\r]\s*", " ", text.strip())), most)
 
 
 def shortened(text: str, most: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import wgpu
 
-from webnorm.errors import WebnormError, one_line
+from webnorm.errors import WebnormError, sentence
 
 _FORKED = (
     "this process was forked from one that uses the GPU, and cannot use it; "
@@ -101,7 +101,7 @@ class Gate:
             self._translate(error)
 
     def _translate(self, error: Exception) -> None:
-        text = one_line(" ".join(str(error).split()))
+        text = sentence(str(error))
         if "device is lost" in text and self.shuts:
             self.refusal = self.refusal or _LOST
             raise WebnormError(self.refusal) from error

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, sentence, unknown
 from webnorm.kernels import expression
 from webnorm.kernels.expression import Tree
-from webnorm.kernels.sources import one_line
 
 # Bounds of a header, several times what webnorm's own have: characters, values and tables, and how deep they
 # are nested; characters of a name and of a sentence; entries of a table; values of an axis.
@@ -26,7 +25,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
 def quoted(value: object) -> str:
     """A value of a header, in a few words."""
-    return one_line(_REPR.repr(value), 120)
+    return sentence(_REPR.repr(value), 120)
 
 
 class Checked:
@@ -53,7 +52,7 @@ class Checked:
 
     def at(self, line: int, message: str) -> WebnormError:
         """The error with a line of the header, from 1."""
-        return WebnormError(f"{self.path}:{self.start + line}: {one_line(message)}")
+        return WebnormError(f"{self.path}:{self.start + line}: {sentence(message)}")
 
     def measure(self) -> None:
         """Complain about what no header needs, before anything else looks at it."""

@@ -20,8 +20,7 @@ from typing import Any
 from jinja2 import Environment, TemplateError, nodes
 from jinja2.parser import Parser
 
-from webnorm.errors import WebnormError
-from webnorm.kernels.sources import one_line
+from webnorm.errors import WebnormError, sentence
 
 Tree = int | str | list[Any]
 # Four times what webnorm's own headers need, and more.
@@ -75,11 +74,11 @@ def parse(text: str | int) -> Tree:
         parser = Parser(_environment, text, state="variable")
         node = parser.parse_expression()
         if not parser.stream.eos:
-            found = one_line(repr(parser.stream.current.value), _QUOTED)
+            found = sentence(repr(parser.stream.current.value), _QUOTED)
             raise WebnormError(f"unexpected {found} in expression {quoted}")
         tree = _tree(node, quoted)
     except TemplateError as error:
-        raise WebnormError(f"expression {quoted}: {one_line(str(error.message), _QUOTED)}") from error
+        raise WebnormError(f"expression {quoted}: {sentence(str(error.message), _QUOTED)}") from error
     except RecursionError as error:
         raise WebnormError(f"expression {quoted} is nested too deeply") from error
     count, depth = _measures(tree)
@@ -197,7 +196,7 @@ def check_names(tree: Tree, known: Collection[str], text: object) -> None:
     for name in sorted(names(tree)):
         if name not in known:
             raise WebnormError(
-                f"unknown name {one_line(name, 60)!r} in {one_line(str(text), _QUOTED)!r}; "
+                f"unknown name {sentence(name, 60)!r} in {sentence(str(text), _QUOTED)!r}; "
                 f"known: {', '.join(sorted(known))}"
             )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, sentence, unknown
 from webnorm.files import absolute, resolved
 from webnorm.kernels import expression
 from webnorm.kernels.checked import Checked, quoted
@@ -17,7 +17,7 @@ from webnorm.kernels.expression import Tree
 from webnorm.kernels.kernel import AccuracyRules, Kernel, Pass, Per, Require, Scratch
 from webnorm.kernels.layouts import laid_out, layouts
 from webnorm.kernels.names import HEADER_NAMES, TEMPLATE_NAMES
-from webnorm.kernels.sources import FORBIDDEN, Unreadable, code_point, one_line, read, split_header
+from webnorm.kernels.sources import FORBIDDEN, Unreadable, code_point, read, split_header
 from webnorm.kernels.variants import MOST_POINTS
 from webnorm.norms.ops import OPS, Op
 
@@ -106,7 +106,7 @@ def _read(path: Path, op_name: str | None) -> tuple[_Header, Sequence[str]]:
     root, folder = home(path)
     found = re.search(rf"{FORBIDDEN.pattern}|[\t\n\r]", path.name)
     if found:
-        raise WebnormError(f"{one_line(str(path))}: its name holds {code_point(found[0])}")
+        raise WebnormError(f"{sentence(str(path))}: its name holds {code_point(found[0])}")
     try:
         source, _, _ = read(path, root)
     except Unreadable as error:

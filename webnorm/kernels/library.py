@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from webnorm.errors import WebnormError, check_kind, shown, unknown
+from webnorm.errors import WebnormError, check_kind, sentence, shown, unknown
 from webnorm.kernels.header import load, load_all
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.sources import one_line, wgsl_root
+from webnorm.kernels.sources import wgsl_root
 from webnorm.norms.ops import OPS, Op
 
 # What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
@@ -50,7 +50,7 @@ def survey(extra: Sequence[Path] = ()) -> tuple[list[Kernel], list[Broken]]:
                 if root == wgsl_root():
                     raise
                 op = OPS[path.parent.name]
-                served = [Broken(op, one_line(path.stem), path, _reason(path, error))]
+                served = [Broken(op, sentence(path.stem), path, _reason(path, error))]
             for kernel in served:
                 # Not in the place of the one that it replaces: those of a folder stay together.
                 found.pop((kernel.op.name, path.stem), None)
@@ -78,7 +78,7 @@ def _kernel_files(root: Path) -> list[Path]:
 def _reason(path: Path, error: Exception) -> str:
     if isinstance(error, WebnormError):
         return str(error)
-    return one_line(f"{path}: cannot read the kernel: {type(error).__name__} {error}")
+    return sentence(f"{path}: cannot read the kernel: {type(error).__name__} {error}")
 
 
 def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
@@ -122,7 +122,7 @@ def select_each(
         except WebnormError as error:
             if not name.endswith(".wgsl"):
                 raise
-            failed.append(Broken(OPS[ops[0]], one_line(Path(name).stem), Path(name), str(error)))
+            failed.append(Broken(OPS[ops[0]], sentence(Path(name).stem), Path(name), str(error)))
     if failed and not found:
         raise WebnormError(failed[0].reason)
     return found, failed

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from webnorm.errors import WebnormError, check_kind, shown, unknown
+from webnorm.errors import WebnormError, check_kind, sentence, shown, unknown
 from webnorm.files import absolute, resolved
 from webnorm.kernels import confined, expression, templates
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.header import home
 from webnorm.kernels.kernel import Kernel, Per, Scratch
-from webnorm.kernels.sources import Stamp, one_line, stamp, wgsl_root
+from webnorm.kernels.sources import Stamp, stamp, wgsl_root
 from webnorm.kernels.templates import Binding as Binding
 from webnorm.kernels.templates import Rendering, View
 from webnorm.kernels.traits import Traits
@@ -92,7 +92,7 @@ class Shader:
         if line is None or not 1 <= line <= len(self.origins):
             return f"{display_path(os.path.realpath(self.variant.kernel.path))}: {complaint}"
         file, number = self.origins[line - 1]
-        quoted = one_line(self.text.splitlines()[line - 1].strip(), 200)
+        quoted = sentence(self.text.splitlines()[line - 1].strip(), 200)
         return f"{file}:{number}: {complaint}: {quoted}"
 
 
@@ -356,4 +356,4 @@ def identity(path: Path) -> tuple[str, int]:
         return str(place), revision(place)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise WebnormError(f"{one_line(str(path))}: cannot read the kernel: {why}") from error
+        raise WebnormError(f"{sentence(str(path))}: cannot read the kernel: {why}") from error

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from webnorm import files
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, sentence
 
 # Ten times webnorm's whole library.
 MOST_BYTES = 1 << 20
@@ -20,7 +20,6 @@ FORBIDDEN = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff\\ufdd0\\ufdd1]"
 )
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
-_LONGEST_MESSAGE = 600
 # What tells a file from itself at another time: device, number, when it was written, size; None without one.
 Stamp = tuple[int, int, int, int] | None
 
@@ -82,12 +81,6 @@ def code_point(character: str) -> str:
     return f"the character U+{ord(character):04X}"
 
 
-def one_line(text: str, most: int = _LONGEST_MESSAGE) -> str:
-    """A message's text in one line that a terminal shows as it is, cut off where it is longer than `most`."""
-    text = text if len(text) <= most else f"{text[: most - 3]}..."
-    return FORBIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", re.sub(r"[\t\n\r]+", " ", text))
-
-
 def split_header(source: str, path: Path) -> tuple[int, str]:
     """The header's TOML and the number of the line that opens it; raises WebnormError without one."""
     lines = source.splitlines()
@@ -102,7 +95,7 @@ def split_header(source: str, path: Path) -> tuple[int, str]:
     for number, line in enumerate(lines[start + 1 : end], start + 2):
         if line != "//" and not line.startswith("// "):
             raise WebnormError(
-                f"{path}:{number}: a header line starts with '// ', got {one_line(line, 80)!r}"
+                f"{path}:{number}: a header line starts with '// ', got {sentence(line, 80)!r}"
             )
         toml.append(line[3:])
     return start + 1, "\n".join(toml)

@@ -24,7 +24,7 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 from jinja2.sandbox import SandboxedEnvironment
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, sentence
 from webnorm.kernels.bounds import too_deep, workgroup_bytes
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.plain import plain
@@ -33,7 +33,6 @@ from webnorm.kernels.sources import (
     Stamp,
     Unreadable,
     code_point,
-    one_line,
     read,
     stamp,
     without_header,
@@ -144,7 +143,7 @@ class _Refused(Exception):
     """An include that is refused: unlike one that is not found, none that a template can ignore."""
 
     def __init__(self, name: object, reason: str) -> None:
-        super().__init__(f"cannot include {one_line(repr(name), 80)}: {reason}")
+        super().__init__(f"cannot include {sentence(repr(name), 80)}: {reason}")
 
 
 class OutOfMemory(WebnormError):
@@ -248,7 +247,7 @@ def render(request: Request) -> Rendering:
     place = display_path(request.kernel, request.own)
 
     def placed(error: BaseException, message: str) -> WebnormError:
-        return WebnormError(f"{_template_line(error, request, loader)}: {one_line(message)}")
+        return WebnormError(f"{_template_line(error, request, loader)}: {sentence(message)}")
 
     try:
         text, origins = _checked_text(request, environment, loader)
@@ -257,9 +256,9 @@ def render(request: Request) -> Rendering:
         raise
     except TemplateSyntaxError as error:
         file = loader.shown.get(error.filename or place, place)
-        raise WebnormError(f"{file}:{error.lineno}: {one_line(str(error.message))}") from error
+        raise WebnormError(f"{file}:{error.lineno}: {sentence(str(error.message))}") from error
     except TemplateNotFound as error:
-        name = one_line(repr(error.name), 80)
+        name = sentence(repr(error.name), 80)
         raise placed(error, f"includes {name}, which is in none of its folders") from error
     except SyntaxError as error:
         # What Jinja made of the template is more than Python takes.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import wgpu
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, sentence
 from webnorm.gpu import timing
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.slices import CannotSlice
@@ -152,7 +152,7 @@ def broken(board: Board, variant: Variant, result: Result, error: Exception) -> 
 
 def told(error: BaseException) -> str:
     """An exception in one line; a mistake of the user's has nothing but its message."""
-    text = " ".join(str(error).split())
+    text = sentence(str(error))
     if isinstance(error, WebnormError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -26,7 +26,7 @@ from multiprocessing import process, spawn
 from pathlib import Path
 from typing import IO, Any
 
-from webnorm.errors import WebnormError, one_line
+from webnorm.errors import WebnormError, sentence
 from webnorm.lab.channel import Channel, Closed, Silent
 from webnorm.norms.parts import tell
 
@@ -186,7 +186,7 @@ class Worker:
         text = self._stderr.read().decode(errors="replace")
         panic = re.search(r"panicked at [^\n]*\n([^\n]+)", text)
         if panic:
-            return f"the shader compiler panicked: {one_line(panic[1])}"
+            return f"the shader compiler panicked: {sentence(panic[1])}"
         if code < 0:
             known = {each.value: each.name for each in signal.Signals}
             name = known.get(-code, f"signal {-code}")
@@ -215,7 +215,7 @@ def _packed(task: Task, job: Any, adapter: str | None) -> bytes:
 def _failure(error: BaseException, before: str = "") -> _Failed:
     """What the parent is told of an exception, whatever its own code does."""
     try:
-        said = one_line(" ".join(str(error).split()))
+        said = sentence(str(error))
     except Exception:
         said = ""
     try:
@@ -261,7 +261,7 @@ def serve(handle: int) -> None:
         except Closed:
             return
         except WebnormError as error:
-            said = _Failed(one_line(" ".join(str(error).split())), None)
+            said = _Failed(sentence(str(error)), None)
         except BaseException as error:
             said = _failure(error)
         task = job = value = None
