@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from webnorm.cli import options
-from webnorm.cli.arguments import (
-    but_auto,
-    constants,
-    integers,
-    kernel_files,
-    kernels_asked,
-    option_pairs,
-    recorded_tuning,
-    refuse_beside_preset,
-    seed_or_any,
-)
+from webnorm.cli import arguments, options
 from webnorm.cli.measuring import Measuring
 from webnorm.cli.outputs import check_outputs, report_steps, take_each
 from webnorm.cli.running import Opened, run
@@ -119,15 +108,15 @@ def bench(
     outputs = {"--json": json, "--csv": csv, "--markdown": markdown, "--plot": plot}
     if plot is not None:
         file_format(plot)
-    check_outputs(outputs, kernel_files(kernel, wgsl))
-    refuse_beside_preset(preset, rows, cols, op)
-    home, seed = op_named(op or "layer_norm"), seed_or_any(seed)
+    check_outputs(outputs, arguments.kernel_files(kernel, wgsl))
+    arguments.refuse_beside_preset(preset, rows, cols, op)
+    home, seed = op_named(op or "layer_norm"), arguments.seed_or_any(seed)
     tasks = _tasks(
         home,
-        (integers(rows, "--rows"), integers(cols, "--cols")),
+        (arguments.integers(rows, "--rows"), arguments.integers(cols, "--cols")),
         preset,
         {"dtype": dtype, "eps": eps, "distribution": distribution, "seed": seed, "scale": scale},
-        option_pairs(option, no_weight, no_bias),
+        arguments.option_pairs(option, no_weight, no_bias),
         quick,
     )
     ops = (home.name,) if preset is None else tuple(dict.fromkeys(task.op.name for task in tasks(None)))
@@ -199,14 +188,16 @@ def _request(
     from webnorm.kernels.library import AUTO, survey
     from webnorm.lab.bench import BenchRequest
 
-    kernels, copies, broken = kernels_asked(but_auto(names, constant, all_constants), ops, roots)
+    kernels, copies, broken = arguments.kernels_asked(
+        arguments.but_auto(names, constant, all_constants), ops, roots
+    )
     return BenchRequest(
         (),
         tuple(kernels),
         tuple(copies),
         rule,
         tuple(roots or ()),
-        constants(constant, [*kernels, *copies]),
+        arguments.constants(constant, [*kernels, *copies]),
         all_constants,
         ladder=tuple(survey(roots or ())[0]),
         with_auto=not names or AUTO in names,
@@ -231,7 +222,7 @@ class _Bench(Measuring):
         opened.hide()
         self.console.print(device_line(self.device))
         tasks = self.tasks(opened.traits)
-        self.request = replace(self.request, tasks=tasks, tuning=recorded_tuning(self.device))
+        self.request = replace(self.request, tasks=tasks, tuning=arguments.recorded_tuning(self.device))
         before_last_run = (self.request.runs - 1) * len(tasks)
         events = bench.run(self.request, opened.worker, opened.traits)
         for done, results in enumerate(opened.found(events)):

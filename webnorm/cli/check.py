@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webnorm.cli import options
-from webnorm.cli.arguments import (
-    but_auto,
-    constants,
-    kernel_files,
-    kernels_asked,
-    recorded_tuning,
-    seed_or_any,
-)
+from webnorm.cli import arguments, options
 from webnorm.cli.measuring import Measuring
 from webnorm.cli.outputs import check_outputs
 from webnorm.cli.running import Opened, run
@@ -78,13 +70,13 @@ def check(
     from webnorm.norms.corpus import whole_corpus
 
     console = Screen(stderr=str(json) == "-")
-    seed = seed_or_any(seed)
+    seed = arguments.seed_or_any(seed)
     corpus = whole_corpus(seed)
     if cases:
         console.print(corpus_table(corpus))
         return
     outputs = {"--json": json}
-    check_outputs(outputs, [*([] if input is None else [input]), *kernel_files(kernel, wgsl)])
+    check_outputs(outputs, [*([] if input is None else [input]), *arguments.kernel_files(kernel, wgsl)])
     asked = _request(kernel, op, wgsl, constant, all_constants)
     chosen = _chosen(case, corpus, input)
     request = replace(
@@ -122,16 +114,16 @@ def _request(
 
     home = op_named(op if op and op != "all" else "layer_norm")
     ops = NORMS if op == "all" else (home.name,)
-    named = but_auto(names, constant, all_constants)
-    kernels, copies, broken = kernels_asked(named, ops, roots)
+    named = arguments.but_auto(names, constant, all_constants)
+    kernels, copies, broken = arguments.kernels_asked(named, ops, roots)
     if not kernels and (named or home.exact):
         kernels = copies
     return CheckRequest(
         tuple(kernels),
         roots=tuple(roots or ()),
-        chosen=constants(constant, kernels),
+        chosen=arguments.constants(constant, kernels),
         every=all_constants,
-        ladder=tuple(kernels_asked(None, ops, roots)[0] if names and AUTO in names else ()),
+        ladder=tuple(arguments.kernels_asked(None, ops, roots)[0] if names and AUTO in names else ()),
         broken=tuple(broken),
     )
 
@@ -160,7 +152,7 @@ class _Check(Measuring):
         request = self.request
         expected = request.count()
         if request.ladder:
-            request = replace(request, tuning=recorded_tuning(self.device))
+            request = replace(request, tuning=arguments.recorded_tuning(self.device))
         for result in check.run(request, opened.worker, opened.traits):
             self.found.append(result)
             share = min(1.0, len(self.found) / expected)

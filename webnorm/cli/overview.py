@@ -78,7 +78,7 @@ def device_facts(description: Mapping[str, Any]) -> Table:
 
 
 def kernel_table(
-    kernels: Sequence[Kernel], traits: Traits | None, dtype: str = "float32", options: Sequence[str] = ()
+    kernels: Sequence[Kernel], traits: Traits | None, dtype: str, options: Sequence[str]
 ) -> Table:
     """Ops and kernels, what each changes, what it needs and whether this adapter runs it.
 

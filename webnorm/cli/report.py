@@ -14,19 +14,10 @@ from rich.text import Text
 
 from webnorm.cli.screen import plain
 from webnorm.errors import one_line, printable
+from webnorm.lab import tables
 from webnorm.lab.compare import Drift, Verdicts
 from webnorm.lab.ranking import verdict
 from webnorm.lab.results import Result
-from webnorm.lab.tables import (
-    NOTHING,
-    NUMERIC,
-    constants_text,
-    error_text,
-    layout,
-    notes,
-    percent_text,
-    time_text,
-)
 
 if TYPE_CHECKING:
     from webnorm.web.package import Package
@@ -54,7 +45,7 @@ def bench_table(results: Sequence[Result], title: str) -> Table:
 
     Reasons of what failed or was not run stand below the table, where they have room.
     """
-    shown = layout(results)
+    shown = tables.layout(results)
     table = _table(title, shown.remarks)
     # Constants stand behind the kernel's name: at 80 columns one of their own is a few letters wide.
     columns = [column for column in shown.columns if column != "constants"]
@@ -62,7 +53,7 @@ def bench_table(results: Sequence[Result], title: str) -> Table:
         # Only words may be broken over lines; a number that is cut short would be another number.
         wraps = column in ("kernel", "verdict", "timing")
         heading = _HEADINGS.get(column, column)
-        justify: JustifyMethod = "right" if column in NUMERIC else "left"
+        justify: JustifyMethod = "right" if column in tables.NUMERIC else "left"
         table.add_column(heading, justify=justify, no_wrap=not wraps, overflow="fold")
     for result, cells in shown.rows:
         by_column = dict(zip(shown.columns, map(plain, cells), strict=True))
@@ -86,15 +77,15 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
     )
     whole = sum(spent or 0.0 for _, spent, _ in stages)
     remarks = [
-        f"first use: render {time_text(result.render_ns)}, compile {time_text(result.compile_ns)}, "
-        f"pipeline {time_text(result.pipeline_ns)}",
+        f"first use: render {tables.time_text(result.render_ns)}, "
+        f"compile {tables.time_text(result.compile_ns)}, pipeline {tables.time_text(result.pipeline_ns)}",
         f"upload and download by the wall clock, the wait for the device included; dispatch by "
         f"{result.timing_method}",
     ]
     if result.call_ns is not None:
         remarks.append(
-            f"a call from Python, waited for: {time_text(result.resident_call_ns)} on GpuArrays, "
-            f"{time_text(result.call_ns)} on NumPy arrays"
+            f"a call from Python, waited for: {tables.time_text(result.resident_call_ns)} on GpuArrays, "
+            f"{tables.time_text(result.call_ns)} on NumPy arrays"
         )
     if software:
         remarks.append("a software adapter: its memory is the CPU's, and nothing passes a bus")
@@ -104,8 +95,8 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
         table.add_column(heading, justify="right", no_wrap=True)
     for stage, spent, size in stages:
         if spent and size is not None:
-            rate, share = f"{size / spent:.4g}", percent_text(100 * spent / whole if whole else None)
-            table.add_row(stage, time_text(spent), f"{size / 1e6:.4g}", rate, share)
+            rate, share = f"{size / spent:.4g}", tables.percent_text(100 * spent / whole if whole else None)
+            table.add_row(stage, tables.time_text(spent), f"{size / 1e6:.4g}", rate, share)
     # Not the table's title and caption: those are no wider than the table.
     title = Text("where the time goes with ").append(_variant(result.kernel, result.constants))
     return Group(title, table, _lines(remarks))
@@ -118,7 +109,7 @@ def check_table(results: Sequence[Result]) -> Table:
     relative to max(1, |expected|).
     """
     failed = [result for result in results if verdict(result) in ("FAIL", "error")]
-    table = _table(None, notes(failed))
+    table = _table(None, tables.notes(failed))
     table.add_column("kernel", no_wrap=True)
     for heading in ("pass", "FAIL", "expected\nfailure", "skip"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -144,8 +135,8 @@ def check_table(results: Sequence[Result]) -> Table:
             Text(str(wrong), "bold red" if wrong else ""),
             Text(str(counts["expected failure"]), "yellow" if counts["expected failure"] else ""),
             Text(str(counts["skip"]), "dim"),
-            _worst(worst) if shown else Text(NOTHING),
-            Text(error_text(worst.max_rel_error) if shown else NOTHING),
+            _worst(worst) if shown else Text(tables.NOTHING),
+            Text(tables.error_text(worst.max_rel_error) if shown else tables.NOTHING),
         )
     return table
 
@@ -186,7 +177,7 @@ def compare_table(verdicts: Verdicts) -> RenderableType:
     table.add_column("interval", justify="right")
     table.add_column("verdict")
     for one in found:
-        bounds = f"{_ratio(one.low)} to {_ratio(one.high)}" if one.low is not None else NOTHING
+        bounds = f"{_ratio(one.low)} to {_ratio(one.high)}" if one.low is not None else tables.NOTHING
         table.add_row(
             plain(f"{one.op} {one.problem}{f', {one.case}' if one.case else ''}"),
             _variant(one.kernel, one.constants),
@@ -200,7 +191,7 @@ def compare_table(verdicts: Verdicts) -> RenderableType:
 
 def _ratio(ratio: float | None) -> str:
     if ratio is None:
-        return NOTHING
+        return tables.NOTHING
     return f"{ratio:.3f}" if ratio < 1e6 else f"{ratio:.3g}"
 
 
@@ -211,7 +202,9 @@ def drift_text(drift: Drift | None) -> str:
     if drift.problems > 1:
         head = f"copies of {drift.problems} problems: {_change(drift.ratio)} in time"
     else:
-        rates = [NOTHING if rate is None else f"{rate:.4g}" for rate in (drift.old_gbps, drift.new_gbps)]
+        rates = [
+            tables.NOTHING if rate is None else f"{rate:.4g}" for rate in (drift.old_gbps, drift.new_gbps)
+        ]
         head = f"copies: {rates[0]} -> {rates[1]} GB/s, {_change(drift.ratio)} in time"
     if drift.low is None or drift.high is None or drift.spread is None:
         return f"{head}; one run does not tell what moves between runs"
@@ -266,10 +259,10 @@ def verify_table(seen: Seen) -> RenderableType:
         table.add_row(
             plain(line.name),
             "yes" if line.chosen else "",
-            *(error_text(side.max_abs_error) for side in sides),
+            *(tables.error_text(side.max_abs_error) for side in sides),
             *(_side_verdict(side.verdict) for side in sides),
-            NOTHING if line.gbps is None else f"{line.gbps:.3g}",
-            percent_text(line.percent_of_copy),
+            tables.NOTHING if line.gbps is None else f"{line.gbps:.3g}",
+            tables.percent_text(line.percent_of_copy),
             style="bold" if line.chosen else "dim" if line.browser.verdict == "skip" else None,
         )
     # Not the table's title and caption: those are no wider than the table.
@@ -303,7 +296,7 @@ def _badness(result: Result) -> tuple[int, bool, float]:
 
 
 def _variant(kernel: str, constants: Mapping[str, int]) -> Text:
-    return plain(kernel).append(one_line(f" {constants_text(constants)}".rstrip()), "dim")
+    return plain(kernel).append(one_line(f" {tables.constants_text(constants)}".rstrip()), "dim")
 
 
 def _lines(remarks: Sequence[str]) -> Text:

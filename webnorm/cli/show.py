@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webnorm.cli import options
-from webnorm.cli.arguments import (
-    adapter_or_none,
-    but_auto,
-    complain_of,
-    constants,
-    option_pairs,
-    recorded_tuning,
-)
+from webnorm.cli import arguments, options
 from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError, unknown
 
@@ -64,19 +56,19 @@ def show(
     found, broken = survey(wgsl or ())
     home = op_named(op or "layer_norm")
     names = [name for name in (kernel, diff) if name is not None]
-    named = but_auto(names, constant) or ()
+    named = arguments.but_auto(names, constant) or ()
     asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
-    complain_of(broken)
-    info = adapter_or_none(adapter) if target == "native" else None
+    arguments.complain_of(broken)
+    info = arguments.adapter_or_none(adapter) if target == "native" else None
     traits = BROWSER if info is None else info.traits
     # A page runs on other adapters than this one, of which no tuning tells.
-    tuning = recorded_tuning(info.description()) if info is not None and AUTO in names else None
-    chosen = constants(constant, list(asked.values()))
+    tuning = arguments.recorded_tuning(info.description()) if info is not None and AUTO in names else None
+    chosen = arguments.constants(constant, list(asked.values()))
     shaders: list[Shader] = []
     for name in names:
         own = asked.get(name)
         its_op = home if own is None else own.op
-        options = its_op.defaults.changed(option_pairs(option, no_weight, no_bias))
+        options = its_op.defaults.changed(arguments.option_pairs(option, no_weight, no_bias))
         problem = its_op.problem(rows, cols, dtype, options=options)
         if own is None:
             variant = choose(found, Task(home, problem), traits, tuning).variant

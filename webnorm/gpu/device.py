@@ -143,7 +143,7 @@ def machine_memory() -> int | None:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def chosen_name(choice: str | None = None) -> str | None:
+def chosen_name(choice: str | None) -> str | None:
     """The adapter that was asked for, here or in the environment; None for the preferred one."""
     return choice or os.environ.get(ADAPTER_VARIABLE) or None
 

@@ -44,7 +44,7 @@ def create_module(device: Device, shader: Shader) -> Any:
         return device.handle.create_shader_module(code=shader.text)
 
 
-def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings: int = 0) -> list[Pipeline]:
+def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings: int) -> list[Pipeline]:
     """The second half of `compile_shader`: a pipeline per pass, for which the driver compiles."""
     handle = device.handle
     pipelines = []

@@ -25,18 +25,10 @@ from jinja2.lexer import Token, TokenStream
 from jinja2.sandbox import SandboxedEnvironment
 
 from webnorm.errors import WebnormError, sentence
+from webnorm.kernels import sources
 from webnorm.kernels.bounds import too_deep, workgroup_bytes
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.plain import plain
-from webnorm.kernels.sources import (
-    FORBIDDEN,
-    Stamp,
-    Unreadable,
-    code_point,
-    read,
-    stamp,
-    without_header,
-)
 
 # Of a rendered text, in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
@@ -122,7 +114,7 @@ class Rendering:
     text: str
     origins: tuple[tuple[str, int], ...]
     workgroup_bytes: int
-    files: Mapping[str, Stamp]
+    files: Mapping[str, sources.Stamp]
 
 
 class _LineMarks(Extension):
@@ -164,7 +156,7 @@ class TemplateEnvironment(SandboxedEnvironment):
         path = PurePosixPath(template.replace("\\", "/"))
         if path.is_absolute() or PureWindowsPath(template).anchor or ".." in path.parts:
             raise _Refused(template, "it lies outside of the kernel's folders")
-        if FORBIDDEN.search(template):
+        if sources.FORBIDDEN.search(template):
             raise _Refused(template, "it is no name of a file")
         return template
 
@@ -182,14 +174,14 @@ class _Loader(BaseLoader):
 
     def forget(self) -> None:
         """Begin anew."""
-        self.looked_at: dict[str, Stamp] = {}
+        self.looked_at: dict[str, sources.Stamp] = {}
         self.shown: dict[str, str] = {"": ""}
         self.blank: dict[str, frozenset[int]] = {"": frozenset()}
 
     @property
     def stale(self) -> bool:
         """Whether anything has changed since it was looked at."""
-        return any(stamp(path) != known for path, known in list(self.looked_at.items()))
+        return any(sources.stamp(path) != known for path, known in list(self.looked_at.items()))
 
     def find(self, template: str) -> tuple[str, str]:
         """The file of a template, and the folder that it has to lie in; raises TemplateNotFound."""
@@ -198,7 +190,7 @@ class _Loader(BaseLoader):
             return template, next((root for root in self.roots if path.is_relative_to(root)), self.own)
         for root in self.roots:
             candidate = str(Path(root, template))
-            self.looked_at[candidate] = stamp(candidate)
+            self.looked_at[candidate] = sources.stamp(candidate)
             if self.looked_at[candidate] is not None:
                 return candidate, root
         raise TemplateNotFound(template)
@@ -206,8 +198,8 @@ class _Loader(BaseLoader):
     def get_source(self, environment: Environment, template: str) -> tuple[str, str, None]:
         path, root = self.find(template)
         try:
-            source, real, read_at = read(path, root)
-        except Unreadable as error:
+            source, real, read_at = sources.read(path, root)
+        except sources.Unreadable as error:
             shown = display_path(path, self.own)
             if error.line is not None:
                 raise WebnormError(f"{shown}:{error.line}: {error.reason}") from error
@@ -216,7 +208,7 @@ class _Loader(BaseLoader):
             raise _Refused(template, error.reason) from error
         self.looked_at[path] = read_at
         if path == template:
-            source = without_header(source, Path(path))
+            source = sources.without_header(source, Path(path))
         lines = enumerate(source.splitlines(), 1)
         self.shown[template] = self.shown[real] = display_path(real, self.own)
         self.blank[template] = frozenset(number for number, line in lines if not line.strip())
@@ -286,10 +278,10 @@ def _checked_text(
         raise WebnormError(
             f"{place}: renders to more than {MOST_TEXT} characters or {MOST_LINES} lines{size}"
         )
-    found = FORBIDDEN.search(text)
+    found = sources.FORBIDDEN.search(text)
     if found:
         file, line = origins[text.count("\n", 0, found.start())]
-        raise WebnormError(f"{file or place}:{line}: the rendered text holds {code_point(found[0])}")
+        raise WebnormError(f"{file or place}:{line}: the rendered text holds {sources.code_point(found[0])}")
     found_deep = too_deep(text)
     if found_deep:
         line, what = found_deep

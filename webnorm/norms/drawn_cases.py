@@ -128,12 +128,12 @@ def _with_stray(
     return changed
 
 
-def drawn_cases(seed: int, count: int = _DRAWN) -> tuple[Case, ...]:
+def drawn_cases(seed: int) -> tuple[Case, ...]:
     """Cases of random shapes, values, options, eps and parameters, the same for the same seed."""
     return tuple(
         _drawn_case(f"drawn-{name}{number}", np.random.default_rng([seed, backward, number]), OPS[op], seed)
         for backward, (name, op) in enumerate((("", "layer_norm"), ("backward-", "layer_norm_backward")))
-        for number in range(1, count + 1)
+        for number in range(1, _DRAWN + 1)
     )
 
 

@@ -143,7 +143,7 @@ def _sources(package: Package) -> Iterator[tint.Source]:
 # --- The answers
 
 
-def page_query(without: Sequence[str] = (), quick: bool = False) -> str:
+def page_query(without: Sequence[str], quick: bool) -> str:
     """The query that tells the page which features not to ask for, and to leave the timing out."""
     parts = ([f"without={','.join(without)}"] if without else []) + (["quick"] if quick else [])
     return f"?{'&'.join(parts)}" if parts else ""
