@@ -18,8 +18,8 @@ const { create, globals } = await imported(join(packaged, "index.js"));
 Object.assign(globalThis, globals);
 
 export const runtime = await imported(join(folder, "runtime.js"));
-export const reference = await imported(join(folder, "page/reference.js"));
-const accuracy = await imported(join(folder, "page/accuracy.js"));
+export const reference = await imported(join(folder, "page/answers.js"));
+const accuracy = await imported(join(folder, "page/verdicts.js"));
 export const storage = await imported(join(folder, "page/storage.js"));
 /** The modules of a whole package. */
 export const packageAt = (name) => imported(join(folder, name, "index.js"));

@@ -277,7 +277,7 @@ def problem_of(op: Op, problem: Problem) -> dict[str, Any]:
 
 def test_the_problem_is_read_from_the_manifest(page: Page) -> None:
     op, problem = OPS["rms_norm"], Problem(rows=3, cols=5, eps=1e-6, options=Options(out_dtype="int8"))
-    (got,) = page.call(["reference", "problemOf", manifest_of(op, problem), 3, 5])
+    (got,) = page.call(["answers", "problemOf", manifest_of(op, problem), 3, 5])
     assert got == problem_of(op, problem)
 
 
@@ -316,7 +316,7 @@ def with_h(op: Op, problem: Problem, arrays: Mapping[str, Array]) -> Iterator[di
 
 def assert_same_answers(page: Page, given: Sequence[tuple[str, Op, Problem, Mapping[str, Array]]]) -> None:
     found = page.call(
-        *(["reference", "answersOf", arrays, problem_of(op, problem)] for _, op, problem, arrays in given)
+        *(["answers", "answersOf", arrays, problem_of(op, problem)] for _, op, problem, arrays in given)
     )
     for (name, op, problem, arrays), got in zip(given, found, strict=True):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -359,7 +359,7 @@ def shader_of(kernel: Kernel, problem: Problem) -> Shader:
 
 def tolerance_call(shader: Shader) -> list[Any]:
     manifest = manifest_of(shader.variant.kernel.op, shader.problem, shader)
-    return ["accuracy", "tolerance", manifest["shaders"][0], manifest, shader.problem.rows]
+    return ["verdicts", "tolerance", manifest["shaders"][0], manifest, shader.problem.rows]
 
 
 def test_the_tolerances_of_every_kernel(page: Page) -> None:
@@ -480,7 +480,7 @@ def verdict_call(shader: Shader, outputs: Outputs, answers: Answers) -> list[Any
     }
     allowed = asdict(tolerance(shader))
     manifest = manifest_of(shader.variant.kernel.op, shader.problem)
-    return ["accuracy", "assess", outputs, given, manifest, allowed]
+    return ["verdicts", "assess", outputs, given, manifest, allowed]
 
 
 JUDGED = (

@@ -1,14 +1,14 @@
 // One problem: every kernel of its ladder held against float64, then timed in turn with the copies.
 
 import { choose, createNorm } from "../runtime.js";
-import { assess, tolerance } from "./accuracy.js";
+import { assess, tolerance } from "./verdicts.js";
 import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
 import { breathe } from "./dom.js";
 import { drawInputs } from "./lab_draw.js";
 import { Complaint, guarded, handheld, within } from "./gpu.js";
 import { flags, measure, statistics, Stopwatch } from "./measure.js";
 import { SUSPICIOUS_PERCENT } from "./numbers.js";
-import { answersOf, problemOf } from "./reference.js";
+import { answersOf, problemOf } from "./answers.js";
 import { decode } from "./storage.js";
 
 // What is drawn and held against float64 row by row; the rows beyond repeat these.

@@ -1,6 +1,6 @@
 // Inputs drawn from a seed: the distributions of webnorm/norms/problem.py, from another generator.
 
-import { answersOf } from "./reference.js";
+import { answersOf } from "./answers.js";
 import { decode, encode, roundTo } from "./storage.js";
 
 /** Each draws x, row after row, and says how large it gets. */
@@ -80,7 +80,7 @@ class Random {
  * Every input of a problem: as it is stored, and as the numbers that this means. Weight lies in [0.5, 1.5),
  * bias in [-0.5, 0.5), so that a kernel that swaps or drops one is wrong by much more than rounding.
  * @param {{ tensors: object[] }} manifest
- * @param {object} problem  as reference.js's problemOf gives it, with distribution and seed
+ * @param {object} problem  as answers.js's problemOf gives it, with distribution and seed
  * @returns {{ stored: Record<string, ArrayBufferView>, arrays: Record<string, Float64Array> }}
  */
 export function drawInputs(manifest, problem) {

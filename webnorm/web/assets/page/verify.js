@@ -1,12 +1,12 @@
 // The page that comes with a package: are its shaders right on this device, and how fast are they?
 
 import { ARRAYS, choose, itemsize, refusal, traitsOf } from "../runtime.js";
-import { assess, tolerance } from "./accuracy.js";
+import { assess, tolerance } from "./verdicts.js";
 import { BufferSets, copyShader, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
 import { breathe, byId, copyText, download } from "./dom.js";
 import { adapterFacts, Complaint, findAdapter, guarded, handheld, openDevice, within } from "./gpu.js";
 import { measure, statistics, Stopwatch } from "./measure.js";
-import { answersOf, problemOf } from "./reference.js";
+import { answersOf, problemOf } from "./answers.js";
 import { decode, readSafetensors } from "./storage.js";
 import { View } from "./verify_view.js";
 

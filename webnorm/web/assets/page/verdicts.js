@@ -21,7 +21,7 @@ import {
   TIE,
   UNIT_ROUNDOFF,
 } from "./numbers.js";
-import { isGradient } from "./reference.js";
+import { isGradient } from "./answers.js";
 import { roundTo } from "./storage.js";
 
 // The smallest normal float64.
