@@ -26,13 +26,14 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
     values = header_names(kernel.op, problem, traits)
     # Without subgroups a gradient is kept within a page's memory where it can be: what is exported for two
     # classes of adapters is then one text.
-    limits = [_PAGE_BYTES] if kernel.op.backward and not values["has_subgroups"] else []
-    for most in (*limits, traits.workgroup_storage):
+    small_first = kernel.op.backward and not values["has_subgroups"]
+    for small in (True, False) if small_first else (False,):
         for chosen in rules.constants(kernel.op.name, kernel.name, values):
             if all(value in kernel.tune.get(axis, ()) for axis, value in chosen.items()):
                 variant = _with_defaults(kernel, problem, values, chosen)
-                small = variant.names(problem, traits).get(WORKGROUP_BYTES, 0) <= most
-                if small and variant.refusal(problem, traits) is None:
+                if variant.refusal(problem, traits) is None and (
+                    not small or variant.names(problem, traits).get(WORKGROUP_BYTES, 0) <= _PAGE_BYTES
+                ):
                     return variant
     return _with_defaults(kernel, problem, values, {})
 

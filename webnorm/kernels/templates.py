@@ -290,9 +290,15 @@ def _checked_text(
     return text, origins
 
 
+@lru_cache(maxsize=1)
+def _snippets(own: str) -> frozenset[str]:
+    """The names of webnorm's snippets."""
+    return frozenset(path.name for path in (Path(own) / "lib").glob("*.wgsl"))
+
+
 def _text_of(marked: str, loader: _Loader, own: str) -> tuple[str, list[tuple[str, int]]]:
     """The text, plain in what webnorm's snippets gave, or a user's in their places."""
-    snippets = {path.name for path in (Path(own) / "lib").glob("*.wgsl")}
+    snippets = _snippets(own)
 
     def is_library(file: str) -> bool:
         path = Path(file)

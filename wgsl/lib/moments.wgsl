@@ -4,7 +4,7 @@
     Sums are divided by COLS before they are reduced, so that the mean comes out of an addition. WGSL lets a compiler
     contract x - sum / COLS to one operation where it finds both, which takes x from a mean that was not rounded;
     elsewhere it may not, and what `low` corrects in one place would be wrong in the other. -#}
-{% from "lib/sweep.wgsl" import sweep_row, whole with context %}
+{% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/park.wgsl" import first_parked, again with context %}
 {% macro moment_reductions() %}
@@ -49,11 +49,6 @@ const SCALE = {{ 0.5 ** k }};
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
-{#- Text: 0 in the columns that do not exist. `where_live` is the same where all exist; without it an exported text is
-    shorter. -#}
-{% macro existing(value, j) -%}
-{{ value if whole else "where_live(" ~ value ~ ", Vec(), " ~ j ~ "u, thread)" }}
-{%- endmacro %}
 {#- Text: the difference of `value` from the mean, times SCALE. The product is exact, so that fma is asked for only
     because NVIDIA's compiler, left to itself, took two operations: LayerNorm of bfloat16 was up to 9 % slower. -#}
 {% macro distance(value) -%}
@@ -69,7 +64,7 @@ fma({{ value }}, Vec(SCALE), -scaled_mean)
     let pivot = {{ pivot }};
     var sum = Vec();
 {% for j in range(steps) %}
-    sum += {{ existing(held ~ j ~ " - pivot", j) }};
+    sum += where_live({{ held }}{{ j }} - pivot, Vec(), {{ j }}u, thread);
 {% endfor %}
     let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
 {% else %}
@@ -84,13 +79,13 @@ fma({{ value }}, Vec(SCALE), -scaled_mean)
     var deviations = Vec();
     var spreads = Vec();
 {% for j in range(first_parked) %}
-    let d{{ j }} = {{ existing(distance(held ~ j), j) }};
+    let d{{ j }} = where_live({{ distance(held ~ j) }}, Vec(), {{ j }}u, thread);
     deviations += d{{ j }};
     spreads += d{{ j }} * d{{ j }};
 {% endfor %}
 {% for j in range(first_parked, steps) %}
     {
-        let d = {{ existing(distance(again(j)), j) }};
+        let d = where_live({{ distance(again(j)) }}, Vec(), {{ j }}u, thread);
         deviations += d;
         spreads += d * d;
     }
