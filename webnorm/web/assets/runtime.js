@@ -1,10 +1,10 @@
 // The host's side of an export: compiles the shader that fits a device, and runs it on an app's data.
 
 import { choose, named, traitsOf } from "./runtime/choice.js";
-import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/plan.js";
+import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/passes.js";
 
 export { choose, descriptorFor, refusal, traitsOf } from "./runtime/choice.js";
-export { ARRAYS, evaluate, itemsize } from "./runtime/plan.js";
+export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
 
 const OPTIONS = ["cols", "eps", "scale", "shader", "adapterInfo", "label"];
 const told = (value) =>
