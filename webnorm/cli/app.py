@@ -1,6 +1,6 @@
 """The `webnorm` command. It reads arguments, calls the lab and prints; nothing below it prints.
 
-Heavy imports stand inside the commands, so that `webnorm --help` answers at once.
+Verbs are loaded when they are asked for, and heavy imports stand inside them: `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -14,22 +14,14 @@ import typer
 
 from webnorm._version import __version__
 from webnorm.cli import streams
-from webnorm.cli.bench import bench
-from webnorm.cli.check import check
-from webnorm.cli.compare import compare
-from webnorm.cli.doctor import doctor
-from webnorm.cli.export import export
-from webnorm.cli.listing import list_kernels
-from webnorm.cli.new import new
 from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, Interrupted
-from webnorm.cli.show import show
 from webnorm.cli.streams import complain, say
-from webnorm.cli.tune import tune
-from webnorm.cli.verify import verify
+from webnorm.cli.verbs import Verbs
 from webnorm.errors import WebnormError
 
 app = typer.Typer(
     name="webnorm",
+    cls=Verbs,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -125,16 +117,3 @@ def _main(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     pass
-
-
-# In the order of `webnorm --help`.
-app.command("doctor")(doctor)
-app.command("list")(list_kernels)
-app.command("show")(show)
-app.command("new")(new)
-app.command("check")(check)
-app.command("bench")(bench)
-app.command("tune")(tune)
-app.command("export")(export)
-app.command("verify")(verify)
-app.command("compare")(compare)

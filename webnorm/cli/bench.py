@@ -93,10 +93,7 @@ def bench(
         ),
     ] = False,
 ) -> None:
-    """Time kernels side by side with a copy, each checked against float64 before and after.
-
-    Without --rows, --cols or --preset the shapes suit the adapter: large for a GPU, small for software.
-    """
+    """Without --rows, --cols or --preset the shapes suit the adapter: large for a GPU, small for software."""
     from webnorm.cli.overview import preset_table
     from webnorm.cli.plot import file_format
     from webnorm.cli.screen import Screen

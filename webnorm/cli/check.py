@@ -57,9 +57,7 @@ def check(
         bool, typer.Option("--cases", help="List the corpus with its sources and exit.")
     ] = False,
 ) -> None:
-    """Hold every kernel against float64 on the inputs that broke other implementations.
-
-    The corpus has cases for every option; --option asks for the same options in every case instead, and
+    """The corpus has cases for every option; --option asks for the same options in every case instead, and
     --eps and --scale for the same values. Numbers are drawn anew in every run, and so are some shapes and
     options: the seed that is printed repeats them.
     """

@@ -41,9 +41,7 @@ def compare(
         bool, typer.Option("--any-device", help="Compare results of different devices all the same.")
     ] = False,
 ) -> None:
-    """SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, from the samples of several runs.
-
-    Times are compared as multiples of the copy's, and held against what moves between runs: take both with
+    """Times are compared as multiples of the copy's, and held against what moves between runs: take both with
     webnorm bench --runs 5, or more on a busy machine.
     """
     from webnorm.cli.report import compare_table

@@ -28,7 +28,7 @@ def doctor(
         bool, typer.Option("--browser", help="Look also for what `webnorm verify` needs: a browser and Tint.")
     ] = False,
 ) -> None:
-    """Adapters, driver, features, limits, the probed subgroup size, and what is missing."""
+    """The exit status is 2 where no kernel can run without what is missing."""
     from webnorm import system
     from webnorm.cli.screen import Screen
     from webnorm.gpu.device import adapters, chosen_name, find_adapter

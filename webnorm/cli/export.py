@@ -61,10 +61,7 @@ def export(
     ] = False,
     wgsl: options.Wgsl = None,
 ) -> None:
-    """Write an npm package without dependencies: shaders for each class of adapters, host code, types, tests.
-
-    Example: webnorm export layer_norm --cols 768 --dtype float16 --out dist/ln, then webnorm verify dist/ln.
-    """
+    """Example: webnorm export layer_norm --cols 768 --out dist/ln, then webnorm verify dist/ln."""
     from webnorm.cli.screen import progress
     from webnorm.web import npm, site
     from webnorm.web.folder import check_folder

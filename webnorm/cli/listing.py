@@ -17,10 +17,7 @@ def list_kernels(
     wgsl: options.Wgsl = None,
     adapter: options.Adapter = None,
 ) -> None:
-    """Ops and kernels: summary, what each changes, features needed, whether this adapter runs it.
-
-    Asked with --dtype and --option it says so for such a problem, and leaves out the ops that have none.
-    """
+    """With --dtype and --option it says so for such a problem, and leaves out the ops that have none."""
     from webnorm.cli.overview import kernel_table
     from webnorm.cli.screen import Screen
     from webnorm.kernels.library import survey

@@ -42,10 +42,7 @@ def new(
         typer.Option("--out", metavar="DIR", help="The folder of your kernels: writes DIR/OP/NAME.wgsl."),
     ] = Path("kernels"),
 ) -> None:
-    """Write a kernel that passes `webnorm check`, to be changed: a copy of another with a header of its own.
-
-    Example: webnorm new quads --op layer_norm --from two_pass, then the three commands that it prints.
-    """
+    """Example: webnorm new quads --op layer_norm --from two_pass, then the three commands that it prints."""
     from webnorm.files import write_text
     from webnorm.kernels.drafts import draft, lesson
     from webnorm.kernels.sources import wgsl_root

@@ -43,7 +43,7 @@ def show(
     wgsl: options.Wgsl = None,
     adapter: options.Adapter = None,
 ) -> None:
-    """The rendered WGSL of a kernel, for a problem, a target and constants."""
+    """A pipe gets the text alone: webnorm show layer_norm/welford --cols 768 > welford.wgsl."""
     from webnorm.choice.auto import choose
     from webnorm.choice.defaults import chosen_variants
     from webnorm.kernels.library import AUTO, select, survey

@@ -65,10 +65,7 @@ def tune(
     adapter: options.Adapter = None,
     time_limit: options.TimeLimit = 60.0,
 ) -> None:
-    """Find the fastest kernel and constants for problems on this adapter, and record them for kernel="auto".
-
-    What is recorded is not tuned again: a run that was interrupted goes on where it stopped.
-    """
+    """What is recorded is not tuned again: a run that was interrupted goes on where it stopped."""
     from webnorm.choice import tuning
     from webnorm.cli.overview import preset_table
     from webnorm.cli.screen import Screen

@@ -41,9 +41,7 @@ def verify(
         ),
     ] = 120.0,
 ) -> None:
-    """Prove an export: its files, its shaders in Chrome's compiler, its answers and times in a browser.
-
-    A step that lacks something is skipped: `webnorm doctor --mend --browser` brings Tint, Chromium and
+    """A step that lacks something is skipped: `webnorm doctor --mend --browser` brings Tint, Chromium and
     Playwright.
     """
     import logging
