@@ -34,8 +34,8 @@ PROBLEM = Problem(rows=1024, cols=1024)
 # constants that suit the adapter.
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 MEANS = (0.0, 1e4)
-# x of 256 MiB, which no cache holds; on a processor of 16.
-TIMED_ROWS, TIMED_ROWS_ON_SOFTWARE = 65536, 4096
+# x of 64 MiB, as in the record; on a processor of 16.
+TIMED_ROWS, TIMED_ROWS_ON_SOFTWARE = 16384, 4096
 
 
 def kernel_of(rung: str) -> Kernel:

@@ -1,1 +1,1 @@
-"""All that touches wgpu: devices, buffers, pipelines, dispatches and their times."""
+"""Devices, buffers, pipelines, dispatches and their times, through wgpu."""

@@ -42,12 +42,12 @@ def draft(kernel: Kernel, roots: Sequence[Path]) -> str:
 
 
 def _own_header(toml: str, kernel: Kernel) -> str:
-    """A header's lines with a summary of their own, for the op of the folder that they will lie in."""
+    """The header of a copy: a summary of its own, no place on the ladder, the op of its folder."""
     own = {"summary": f"A copy of {kernel.label}.", "differs": "Nothing yet."}
     lines, kept = toml.splitlines(), [f"{key} = {json.dumps(text)}" for key, text in own.items()]
     while lines and not lines[0].startswith("["):
         count = _length(lines) if (key := _KEY.match(lines[0])) else 1
-        if key is None or key[1] not in (*own, "ops"):
+        if key is None or key[1] not in (*own, "ops", "rung"):
             kept += lines[:count]
         del lines[:count]
     return "\n".join(f"// {line}".rstrip() for line in [*kept, *lines])

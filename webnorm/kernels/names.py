@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.norms.ops import OPS, Op
-from webnorm.norms.problem import DTYPES, Problem
+from webnorm.norms.problem import DTYPES, Options, Problem
 
 # What `render` hands a template beside the header's names.
 TEMPLATE_NAMES = (
@@ -22,6 +24,15 @@ TEMPLATE_NAMES = (
 
 # Larger than any dispatch.
 _NO_CAP = 2**32
+
+
+_TENSORS = {tensor.name for op in OPS.values() for tensor in op.tensors}
+# Flags among the options by their names here: one that is named for a tensor says whether there is one.
+_FLAGS = {
+    f"has_{option.name}" if option.name in _TENSORS else option.name: option.name
+    for option in fields(Options)
+    if isinstance(option.default, bool)
+}
 
 
 def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
@@ -44,14 +55,7 @@ def header_names(op: Op, problem: Problem, traits: Traits) -> dict[str, int]:
         "packed": int(used != {"float32"}),
         "is_float16": int("float16" in used),
         "row_scaled": int(problem.out_dtype == "int8"),
-        "has_weight": int(options.weight),
-        "has_bias": int(options.bias),
-        "zero_centered_weight": int(options.zero_centered_weight),
-        "has_residual": int(options.residual),
-        "has_residual_bias": int(options.residual_bias),
-        "return_stats": int(options.return_stats),
-        "saved_stats": int(options.saved_stats),
-        "has_dh": int(options.dh),
+        **{name: int(getattr(options, option)) for name, option in _FLAGS.items()},
         "capped": int(options.max_workgroups > 0),
         "max_workgroups": options.max_workgroups or _NO_CAP,
         "has_mean": int(op.has_mean),

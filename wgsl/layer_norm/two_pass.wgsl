@@ -56,7 +56,8 @@ fn main(
     }
     let sums = row_sums(vec2(total(distances), total(squares)), thread);
 {% if hi_lo_mean %}
-    // The mean is mean + low, to twice the digits. Past float32's range infinity less infinity is no number.
+    // The mean is mean + low, to twice the digits, and the variance about it is smaller by low². Where it is past
+    // float32's range it stays infinite: infinity less infinity would be no number.
     let low = sums.x / f32(COLS);
     let variance = select(sums.y, max(sums.y - low * low, 0.0), sums.y < 1e38);
 {% else %}

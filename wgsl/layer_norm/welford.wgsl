@@ -10,7 +10,7 @@
 
 // Mean and squared deviations are updated value by value (Welford, Technometrics 1962), and the invocations'
 // are joined pairwise (Chan, Golub and LeVeque, 1979). The mean is rounded to float32 each time, and that is what
-// limits the result: twelve times more than there are steps, for the joins of a Vec's runs and of 1024 invocations.
+// limits the result: once for each step, and up to twelve times in the joins of a Vec's runs and of 1024 invocations.
 {% from "lib/locate.wgsl" import each_row with context %}
 {% from "lib/write.wgsl" import write_row with context %}
 {% include "lib/norm.wgsl" %}
@@ -18,9 +18,10 @@
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
+// The deviations of both, and those of their means from the mean of all: delta² · count_a · count_b / count.
 fn joined(a: Moments, b: Moments) -> Moments {
     let count = a.z + b.z;
-    let share = b.z / max(count, 1.0);
+    let share = b.z / max(count, 1.0);  // 0 of 0 where neither has a column
     let delta = b.x - a.x;
     return Moments(a.x + delta * share, a.y + b.y + delta * (delta * PER_COLUMN * (a.z * share)), count);
 }
@@ -38,7 +39,7 @@ fn row_moments(own: Moments, thread: u32) -> Moments {
     }
     workgroupBarrier();
     let moments = partials[0];
-    workgroupBarrier();  // before the next row's are written
+    workgroupBarrier();  // before the next ones are written
     return moments;
 }
 

@@ -1,6 +1,6 @@
 // Neighbouring invocations read memory a whole row apart, so a GPU fetches far more than it uses; and a single
 // accumulator adds a row's values one after another: of a long row of equal values all roundings go the same way,
-// and the mean is off by as many units as there are steps.
+// by a quarter of a unit each on average, and the mean is off by their sum.
 
 // `_start` is the element of a buffer at which the slice's first row begins.
 struct Params {

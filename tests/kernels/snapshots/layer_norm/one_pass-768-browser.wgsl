@@ -64,7 +64,7 @@ fn row_sums(own: vec2<f32>, thread: u32) -> vec2<f32> {
     }
     workgroupBarrier();
     let sums = partials[0];
-    workgroupBarrier();  // before the next row's are written
+    workgroupBarrier();  // before the next ones are written
     return sums;
 }
 

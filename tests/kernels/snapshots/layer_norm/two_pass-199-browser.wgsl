@@ -110,7 +110,8 @@ fn main(
         squares += d * (d * PER_COLUMN);
     }
     let sums = row_sums(vec2(distances, squares), thread);
-    // The mean is mean + low, to twice the digits. Past float32's range infinity less infinity is no number.
+    // The mean is mean + low, to twice the digits, and the variance about it is smaller by low². Where it is past
+    // float32's range it stays infinite: infinity less infinity would be no number.
     let low = sums.x / f32(COLS);
     let variance = select(sums.y, max(sums.y - low * low, 0.0), sums.y < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
