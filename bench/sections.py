@@ -21,7 +21,7 @@ _SMALL = ((1024, 1024), (256, 1024), (512, 512))
 _CPU = ((4096, 256), (1024, 1024), (256, 4096), (64, 16384))
 _FORWARD = ("layer_norm", "rms_norm")
 _BACKWARD = ("layer_norm_backward", "rms_norm_backward")
-# WebGPU's names of the limits that webnorm.device.BROWSER stands for.
+# WebGPU's names of the limits that kernels.traits.BROWSER stands for.
 _PAGE: Mapping[str, int] = {
     "max-compute-invocations-per-workgroup": BROWSER.max_invocations,
     "max-compute-workgroup-size-x": BROWSER.max_invocations,

@@ -144,6 +144,14 @@ def test_a_mistake_in_webnorms_own_snippet(tmp_path: Path) -> None:
         shader_of(tmp_path, '{% include "lib/interface.wgsl" %}\n')
 
 
+def test_a_macro_that_does_not_see_the_names_of_the_header(tmp_path: Path) -> None:
+    lib = {"macro.wgsl": "{% macro told() %}{{ dtype }}{% endmacro %}\n"}
+    body = '{% from "lib/macro.wgsl" import told CONTEXT %}\n// {{ told() }}\n'
+    assert "// float32" in shader_of(tmp_path, body.replace("CONTEXT", "with context"), lib).text
+    with pytest.raises(WebnormError, match=r"1: 'dtype' is undefined; its macro .* without `with context`$"):
+        shader_of(tmp_path, body.replace("CONTEXT", ""), lib)
+
+
 VALID = """
 struct Params { rows: u32, start: u32, eps: f32 }
 @group(0) @binding(0) var<uniform> params: Params;

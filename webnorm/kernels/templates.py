@@ -1,6 +1,6 @@
 """Templates to text: Jinja in a sandbox, includes that stay in their folders, lines that know their origin.
 
-What stands here imports little: it also runs in the child process of webnorm.confined.
+What stands here imports little: it also runs in the child process of webnorm.kernels.confined.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jinja2 import (
     TemplateError,
     TemplateNotFound,
     TemplateSyntaxError,
+    UndefinedError,
 )
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
@@ -259,6 +260,10 @@ def render(request: Request) -> Rendering:
         raise OutOfMemory(
             f"{_template_line(error, request, loader)}: rendering takes too much memory"
         ) from error
+    except UndefinedError as error:
+        name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
+        why = "; its macro was imported without `with context`" if name in request.context else ""
+        raise placed(error, f"{error}{why}") from error
     except (TemplateError, _Refused, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         raise placed(error, str(error) or type(error).__name__) from error
     except Exception as error:
