@@ -27,7 +27,9 @@ MOST_IN_A_BODY = 40
 FILES = sorted(
     path.relative_to(ROOT) for house in ("webnorm", "bench") for path in (ROOT / house).rglob("*.py")
 )
-# Page modules and the library of snippets are read by people, too.
+# A function, a method or an arrow with a body of its own.
+BEGINS = re.compile(r"\s*(?!(if|for|while|switch|catch)\b)(.*\bfunction\b.*|.*=> |(\w+ )*[\w#]+\(.*\) )\{$")
+# Page modules are read by people, too.
 READ = (*FILES, *(path.relative_to(ROOT) for path in sorted((ROOT / "webnorm").rglob("*.js"))))
 
 
@@ -78,19 +80,34 @@ def floor_of(room: str) -> int:
     return next(index for index, floor in enumerate(FLOORS) if room in floor)
 
 
+def javascript_bodies(lines: list[str]) -> Iterator[tuple[int, int]]:
+    """The line that each function begins in, and how many lines its body has: a formatter indents it."""
+    for begin, line in enumerate(lines):
+        if BEGINS.match(line):
+            depth = len(line) - len(line.lstrip())
+            ends = (
+                at for at, other in enumerate(lines) if at > begin and other.startswith(" " * depth + "}")
+            )
+            yield begin + 1, next(ends) - begin - 1
+
+
 def too_long() -> Iterator[str]:
     """Bodies begin behind the docstring."""
     for path in READ:
-        lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
-        if lines > MOST_LINES:
-            yield f"{path} has {lines} lines"
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        if len(lines) > MOST_LINES:
+            yield f"{path} has {len(lines)} lines"
+        if path.suffix == ".js":
+            for begin, count in javascript_bodies(lines):
+                if count > MOST_IN_A_BODY:
+                    yield f"{path}:{begin}: a body of {count} lines"
     for path in FILES:
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[ast.get_docstring(node) is not None :] or node.body
-                lines = (node.end_lineno or 0) - body[0].lineno + 1
-                if lines > MOST_IN_A_BODY:
-                    yield f"{path}:{node.lineno}: {node.name} has {lines} lines"
+                count = (node.end_lineno or 0) - body[0].lineno + 1
+                if count > MOST_IN_A_BODY:
+                    yield f"{path}:{node.lineno}: {node.name} has {count} lines"
 
 
 def test_imports_run_down() -> None:
