@@ -1,7 +1,7 @@
 """`webnorm` as a person runs it, in the tests' own process.
 
-To start Python, import wgpu and open an adapter takes longer than most commands, so those that follow
-one another in a folder share the worker process too.
+To start Python, import wgpu and open an adapter takes longer than most commands, and so does to start a
+browser: commands that follow one another share the worker process and the browser.
 """
 
 from __future__ import annotations
@@ -19,46 +19,94 @@ from unittest.mock import patch
 import pytest
 
 from webnorm.cli import app as cli
+from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab import worker
 from webnorm.lab.worker import Task, Worker
+from webnorm.web import verify
+from webnorm.web.browser import Browser
 
 
-class _Shared(Worker):
-    """A worker that leaves its child to the next one of the same adapter, folder and environment."""
+def _surroundings() -> tuple[str, dict[str, str]]:
+    """What a process is started in, less what pytest changes with every test."""
+    return os.getcwd(), {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 
-    _left: _Shared | None = None
+
+def _move(_: object, surroundings: tuple[str, dict[str, str]]) -> Iterator[None]:
+    """A task of a worker that is to go on elsewhere."""
+    folder, environment = surroundings
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    yield None
+
+
+# What decides the adapter that a worker opens, once.
+_OF_ADAPTERS = ("VK_", "WGPU_", "MESA_", "GALLIVM_", "LP_", "LIBGL_", "EGL_", ADAPTER_VARIABLE)
+
+
+class _SharedWorker(Worker):
+    """A worker that leaves its child to the next one of the same adapter."""
+
+    _left: _SharedWorker | None = None
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._key = (self.adapter, os.getcwd(), dict(os.environ))
+        self._surroundings = _surroundings()
+        chosen = {name: value for name, value in os.environ.items() if name.startswith(_OF_ADAPTERS)}
+        self._key = (self.adapter, chosen, tuple(sys.path))
         self._at_rest = True
 
     def stream(self, task: Task, job: Any) -> Iterator[Any]:
         self._at_rest = False
+        if self._connection is None:
+            self._adopt()
         yield from super().stream(task, job)
         self._at_rest = True
 
-    def _start(self) -> Any:
-        left = _Shared._left
-        if left is None or left._key != self._key:
-            end()
-            return super()._start()
-        _Shared._left = None
+    def _adopt(self) -> None:
+        left, _SharedWorker._left = _SharedWorker._left, None
+        if left is None:
+            return
+        if left._key != self._key:
+            left.stop()
+            return
         self._process, self._connection, self._stderr = left._process, left._connection, left._stderr
-        return self._connection
+        if left._surroundings != self._surroundings:
+            list(super().stream(_move, self._surroundings))
 
     def __exit__(self, *_: object) -> None:
-        if self._at_rest and self._connection is not None and _Shared._left is None:
-            _Shared._left = self
+        if self._at_rest and self._connection is not None and _SharedWorker._left is None:
+            _SharedWorker._left = self
         else:
             super().__exit__()
 
 
+class _SharedBrowser(Browser):
+    """A browser that is left to the next one of the same path and environment."""
+
+    _left: _SharedBrowser | None = None
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._key = (self.path, _surroundings()[1])
+        left, _SharedBrowser._left = _SharedBrowser._left, None
+        if left is not None and left._key == self._key:
+            self._thread, self._playwright = left._thread, left._playwright
+            self._browser, self._pid = left._browser, left._pid
+        elif left is not None:
+            Browser.__exit__(left)
+
+    def __exit__(self, *_: object) -> None:
+        _SharedBrowser._left = self
+
+
 def end() -> None:
-    """End the child that no command took."""
-    if _Shared._left is not None:
-        Worker.__exit__(_Shared._left)
-        _Shared._left = None
+    """End the processes that no command took."""
+    if _SharedWorker._left is not None:
+        _SharedWorker._left.stop()
+    if _SharedBrowser._left is not None:
+        Browser.__exit__(_SharedBrowser._left)
+    _SharedWorker._left = _SharedBrowser._left = None
 
 
 def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -69,7 +117,8 @@ def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProce
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         patch.object(sys, "argv", ["webnorm", *arguments]),
-        patch.object(worker, "Worker", _Shared),
+        patch.object(worker, "Worker", _SharedWorker),
+        patch.object(verify, "Browser", _SharedBrowser),
         pytest.raises(SystemExit) as ended,
     ):
         cli.run()

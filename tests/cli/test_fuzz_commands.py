@@ -153,7 +153,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(arguments=["check", "--input", "/dev/zero"])
 @example(arguments=["compare", "results.json", "results.json", "--fail-slower", "nan"])
 def test_any_arguments(arguments: list[str], folder: Path, device: Device) -> None:
-    with patch.object(commands, "_Shared", NoWorker):
+    with patch.object(commands, "_SharedWorker", NoWorker):
         done = commands.webnorm(arguments, folder)
     assert done.returncode in (0, 1, 2), done
     assert done.stderr.count("\n") <= 1 and fit(done.stderr.replace("\n", "")), done
