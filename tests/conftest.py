@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 import commands
 from webnorm.cli.running import BAD_USAGE
@@ -18,6 +19,11 @@ from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter,
 # Most of the suite's time is Mesa's. Without LLVM's passes it compiles in three quarters of it, and the code
 # is little slower on inputs this small. `GALLIVM_PERF= make test` has the passes run.
 os.environ.setdefault("GALLIVM_PERF", "nopt")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups come first: one that begins last is waited for by the other processes."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def pytest_collection_finish() -> None:
@@ -64,6 +70,18 @@ def device() -> Iterator[Device]:
     if not adapters():
         pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
     yield open_device()
+
+
+@pytest.fixture(scope="session")
+def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `webnorm export --lab` writes, for reading: it takes long, and one process of a run makes it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "lab"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            done = commands.webnorm(["export", "--lab", "--out", str(folder)], base)
+            assert done.returncode == 0, done.stderr
+    return folder
 
 
 @pytest.fixture

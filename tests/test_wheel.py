@@ -18,6 +18,8 @@ from webnorm.gpu.device import adapters
 REPOSITORY = Path(__file__).parent.parent
 WINDOWS = sys.platform == "win32"
 TIME_LIMIT_SECONDS = 300
+# One process: the wheel is built and installed once.
+pytestmark = pytest.mark.xdist_group("wheel")
 
 
 def run(*command: str | Path, cwd: Path) -> str:

@@ -9,11 +9,12 @@ import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from bench.numerics import kernels_table
-from commands import webnorm, webnorm_process
+from commands import webnorm
 from pages import ROOT, blocks, edit, steps
 from testbed import KERNELS, tracked
 from webnorm.calls import functional, modules, onnx_ops
@@ -21,12 +22,16 @@ from webnorm.gpu.device import Device
 from webnorm.kernels import header
 from webnorm.kernels.names import HEADER_NAMES, TEMPLATE_NAMES
 from webnorm.kernels.sources import wgsl_root
+from webnorm.norms import corpus
+from webnorm.norms.case import Case
 from webnorm.norms.ops import OPS, Op
+from webnorm.norms.option_cases import OPTION_GRID
 from webnorm.norms.presets import PRESETS
 from webnorm.norms.problem import Options
 from webnorm.web import browser, tint
 
 KERNEL_PAGE = ROOT / "docs" / "add-a-kernel.md"
+WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md")
 
 
@@ -37,7 +42,13 @@ def missing() -> str | None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands(page: Path, tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands(
+    page: Path,
+    tmp_path: Path,
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
     for language, text in steps(page, "console", "diff"):
         if language == "diff":
@@ -46,13 +57,26 @@ def test_commands(page: Path, tmp_path: Path, device: Device, monkeypatch: pytes
         for line in text.splitlines():
             program, *words = shlex.split(line, comments=True)
             assert program == "webnorm", line
-            run_command(words, tmp_path)
+            if words == ["export", "--lab", "--out", "dist/lab"]:
+                request.getfixturevalue("lab_folder")
+            else:
+                run_command(words, tmp_path)
+
+
+def shorter_corpus(seed: int) -> tuple[Case, ...]:
+    """Every fixed case, an option on one of its three row lengths in turn; of those that are drawn, one of
+    six. Other tests hold every kernel but a page's own against all of them.
+    """
+    turns = {case.name: at % 3 == at // 3 % 3 for at, case in enumerate(OPTION_GRID)}
+    cases = WHOLE_CORPUS(seed)
+    fixed = [case for case in cases if turns.get(case.name, case.name in FIXED)]
+    return (*fixed, *[case for case in cases if case.name not in FIXED][::6])
 
 
 def run_command(words: list[str], folder: Path) -> None:
-    verifies = words[0] == "verify"
-    # Playwright wants a process without an event loop of somebody else's.
-    done = (webnorm_process if verifies else webnorm)(words, folder)
+    verifies, checks_all = words[0] == "verify", words[0] == "check" and "--case" not in words
+    with patch.object(corpus, "whole_corpus", shorter_corpus if checks_all else WHOLE_CORPUS):
+        done = webnorm(words, folder)
     if verifies and missing():
         # It is not installed by `make bench`, and one command brings it.
         assert done.returncode == 2 and "`webnorm doctor --mend --browser`" in done.stderr

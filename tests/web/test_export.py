@@ -23,7 +23,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, Options, Problem
-from webnorm.web import bundle, folder, native, npm, site, vectors
+from webnorm.web import bundle, folder, native, npm, vectors
 from webnorm.web.request import MOST_COLS, Request, request_for
 
 SETTINGS: dict[str, Any] = {
@@ -34,6 +34,7 @@ SETTINGS: dict[str, Any] = {
     "--minify": False,
 }
 NORMS = [name for name, op in OPS.items() if not op.exact]
+COLS = (1, 61, 256, 768, 1024, 4096, 16385)
 
 
 def request(
@@ -101,24 +102,25 @@ def test_a_text_opens_with_what_it_is(package: folder.Files) -> None:
 
 
 @pytest.mark.parametrize("op", NORMS)
-@pytest.mark.parametrize("cols", [1, 61, 256, 768, 1024, 4096, 16385])
+@pytest.mark.parametrize("cols", COLS)
 def test_every_class_gets_a_shader_within_its_limits(op: str, cols: int) -> None:
-    for options in ((), ("residual_bias",) if "backward" in op else ("residual",)):
-        for dtype in ("float32", "bfloat16"):
-            asked = request(op, (cols,), options, dtype=dtype)
-            found = bundle.bundle_of(asked)
-            entries = {shader["name"]: shader for shader in found.manifest()["shaders"]}
-            for one in found.carried:
-                traits, entry = bundle.CLASSES[one.adapter_class], entries[one.name]
-                assert entry["limits"]["maxComputeInvocationsPerWorkgroup"] <= traits.max_invocations
-                assert entry["limits"]["maxComputeWorkgroupStorageSize"] <= traits.workgroup_storage
-                assert entry["limits"]["maxStorageBuffersPerShaderStage"] <= 8
-                assert set(entry["features"]) <= traits.features
-                assert entry.get("software", False) == traits.software
-            # The last of each kind needs nothing that a page has to ask for.
-            for software in (False, True):
-                last = [e for e in entries.values() if e.get("software", False) == software][-1]
-                assert not last["features"] and last["limits"]["maxComputeInvocationsPerWorkgroup"] <= 256
+    added = "residual_bias" if "backward" in op else "residual"
+    # With the columns' neighbours and the other ops, either type meets either options.
+    turn = NORMS.index(op) + COLS.index(cols)
+    for options, dtype in zip(((), (added,)), np.roll(("float32", "bfloat16"), turn), strict=True):
+        found = bundle.bundle_of(request(op, (cols,), options, dtype=str(dtype)))
+        entries = {shader["name"]: shader for shader in found.manifest()["shaders"]}
+        for one in found.carried:
+            traits, entry = bundle.CLASSES[one.adapter_class], entries[one.name]
+            assert entry["limits"]["maxComputeInvocationsPerWorkgroup"] <= traits.max_invocations
+            assert entry["limits"]["maxComputeWorkgroupStorageSize"] <= traits.workgroup_storage
+            assert entry["limits"]["maxStorageBuffersPerShaderStage"] <= 8
+            assert set(entry["features"]) <= traits.features
+            assert entry.get("software", False) == traits.software
+        # The last of each kind needs nothing that a page has to ask for.
+        for software in (False, True):
+            last = [e for e in entries.values() if e.get("software", False) == software][-1]
+            assert not last["features"] and last["limits"]["maxComputeInvocationsPerWorkgroup"] <= 256
 
 
 def test_long_rows_have_a_shader_for_adapters_that_grant_more() -> None:
@@ -304,8 +306,8 @@ def test_vectors_hold_what_broke_others_and_stay_small() -> None:
 # --- the lab ---------------------------------------------------------------------------------------
 
 
-def test_the_lab_carries_every_kernel() -> None:
-    files = site.lab()
+def test_the_lab_carries_every_kernel(lab_folder: Path) -> None:
+    files = content(lab_folder)
     index = json.loads(files["bundles/index.json"])
     assert {entry["op"] for entry in index["bundles"]} == set(OPS)
     carried = set()
