@@ -464,16 +464,22 @@ def limits_for(one: Sliced, shader: Shader) -> dict[str, int]:
 
 
 def test_slices(engine: Engine) -> None:
-    """Cut to fit a device, a norm is the same to the bit and a gradient is right; sums are finished once."""
+    """Cut to fit a device, a norm is the same to the bit and a gradient is right; sums are finished once.
+
+    The classes of adapters take turns.
+    """
     asked: list[dict[str, Any]] = []
     cases, begun = [], []
+    carriers: dict[bool, set[str]] = {False: set(), True: set()}
     for at, one in enumerate(SLICED):
         op = OPS[one.op]
         kernel = None if one.kernel is None else kernel_named(one.kernel, one.op)
         bundle = bundle_for(op, one.problem, kernel)
         engine.put(f"sliced-{at}.json", json_of(bundle))
         write_inputs(engine, f"{at}.safetensors", *drawn(op, one.problem, (one.problem.rows,))[0])
-        for carried in bundle.carried:
+        own = taking_turns(bundle, at)
+        for carried in (carried for carried in bundle.carried if carried.name in own):
+            carriers[op.backward].add(carried.adapter_class)
             limits = limits_for(one, carried.shader)
             place: dict[str, Any] = {"bundle": f"sliced-{at}.json", "file": f"{at}.safetensors"}
             asked.append({**place, "shader": carried.name, "rows": one.problem.rows, "limits": limits})
@@ -489,6 +495,7 @@ def test_slices(engine: Engine) -> None:
             assert count == 1 if step.per == "call" else count >= one.least, what
             begun.append((step.entry_point, step.per))
     assert {("open_amax", "call"), ("finish", "call"), ("main", "rows")} <= set(begun)
+    assert all({"software", "portable", "subgroups"} <= classes for classes in carriers.values())
 
 
 def test_loops_that_mesa_would_end(engine: Engine) -> None:
