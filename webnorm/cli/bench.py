@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from webnorm.cli import arguments, options
 from webnorm.cli.measuring import Measuring
@@ -27,44 +27,36 @@ if TYPE_CHECKING:
 def bench(
     kernel: options.Kernel = None,
     op: options.Op = None,
-    rows: Annotated[str | None, typer.Option(help="Rows, a list like 1024,4096.")] = None,
-    cols: Annotated[str | None, typer.Option(help="Columns, a list like 768,1024.")] = None,
+    rows: Annotated[str | None, Option(help="Rows, a list like 1024,4096.")] = None,
+    cols: Annotated[str | None, Option(help="Columns, a list like 768,1024.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="A named workload in place of --rows and --cols; `help` lists them.")
+        str | None, Option(help="A named workload in place of --rows and --cols; `help` lists them.")
     ] = None,
     dtype: options.Dtype = None,
     option: options.Option = None,
     scale: options.Scale = 1.0,
-    distribution: Annotated[str, typer.Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
+    distribution: Annotated[str, Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
     eps: options.Eps = None,
     seed: options.Seed = None,
     no_weight: options.NoWeight = False,
     no_bias: options.NoBias = False,
     constant: options.Constant = None,
     all_constants: options.AllConstants = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One small shape, few samples: does it work?")
-    ] = False,
+    quick: Annotated[bool, Option("--quick", help="One small shape, few samples: does it work?")] = False,
     budget: Annotated[
         float | None,
-        typer.Option(
-            "--budget",
-            help="Seconds of timing per shape and run, at most.",
-            min=0.01,
-            max=options.MOST_SECONDS,
-        ),
+        Option(help="Seconds of timing per shape and run, at most.", min=0.01, max=options.MOST_SECONDS),
     ] = None,
     runs: Annotated[
         int,
-        typer.Option(
-            "--runs",
+        Option(
             help="So many runs, each in a fresh process: `webnorm compare` needs 3 or more on both sides.",
             min=1,
         ),
     ] = 1,
     at_once: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--at-once",
             help="Time independent problems that may overlap on the device: its throughput. Default: each "
             "call waits for the one before, as a caller's do.",
@@ -74,19 +66,13 @@ def bench(
     adapter: options.Adapter = None,
     time_limit: options.TimeLimit = 60.0,
     allow_skipped: options.AllowSkipped = False,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write results as JSON, - for standard output.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write results as CSV.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Write results as Markdown tables.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw GB/s over columns into an .svg or .png file.")
-    ] = None,
+    json: Annotated[Path | None, Option(help="Write results as JSON, - for standard output.")] = None,
+    csv: Annotated[Path | None, Option(help="Write results as CSV.")] = None,
+    markdown: Annotated[Path | None, Option(help="Write results as Markdown tables.")] = None,
+    plot: Annotated[Path | None, Option(help="Draw GB/s over columns into an .svg or .png file.")] = None,
     profile: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--profile",
             help="Below each table, where the time goes with the fastest kernel: upload, dispatch, download, "
             "and the render, compile and pipeline of its first use.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from webnorm.cli import arguments, options
 from webnorm.cli.measuring import Measuring
@@ -25,24 +25,18 @@ def check(
     kernel: options.Kernel = None,
     op: Annotated[
         str | None,
-        typer.Option(
-            "--op",
-            help="layer_norm (the default), layer_norm_backward, rms_norm, rms_norm_backward, or all.",
-        ),
+        Option(help="layer_norm (the default), layer_norm_backward, rms_norm, rms_norm_backward, or all."),
     ] = None,
-    dtype: Annotated[
-        str, typer.Option("--dtype", help="float32, float16, bfloat16, a list of them, or all.")
-    ] = "float32",
+    dtype: Annotated[str, Option(help="float32, float16, bfloat16, a list of them, or all.")] = "float32",
     option: options.Option = None,
-    case: Annotated[list[str] | None, typer.Option("--case", help="Only this case; repeatable.")] = None,
+    case: Annotated[list[str] | None, Option(help="Only this case; repeatable.")] = None,
     seed: options.Seed = None,
     input: Annotated[
-        Path | None,
-        typer.Option("--input", help="Check your own array, an .npy file, in place of the corpus."),
+        Path | None, Option(help="Check your own array, an .npy file, in place of the corpus.")
     ] = None,
     eps: options.Eps = None,
     scale: Annotated[
-        float | None, typer.Option("--scale", help="What y is multiplied by before it is rounded to float8.")
+        float | None, Option(help="What y is multiplied by before it is rounded to float8.")
     ] = None,
     constant: options.Constant = None,
     all_constants: options.AllConstants = False,
@@ -50,12 +44,8 @@ def check(
     adapter: options.Adapter = None,
     time_limit: options.TimeLimit = 60.0,
     allow_skipped: options.AllowSkipped = False,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write the results, - for standard output.")
-    ] = None,
-    cases: Annotated[
-        bool, typer.Option("--cases", help="List the corpus with its sources and exit.")
-    ] = False,
+    json: Annotated[Path | None, Option(help="Write the results, - for standard output.")] = None,
+    cases: Annotated[bool, Option("--cases", help="List the corpus with its sources and exit.")] = False,
 ) -> None:
     """The corpus has cases for every option; --option asks for the same options in every case instead, and
     --eps and --scale for the same values. Numbers are drawn anew in every run, and so are some shapes and

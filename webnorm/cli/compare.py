@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from webnorm.cli.running import OK, WRONG
 from webnorm.errors import WebnormError
@@ -15,12 +16,11 @@ _MOST_PERCENT = 1e9
 
 
 def compare(
-    old: Annotated[Path, typer.Argument(help="Results of `webnorm bench --json`.")],
-    new: Annotated[Path, typer.Argument(help="Results to hold against them.")],
+    old: Annotated[Path, Argument(help="Results of `webnorm bench --json`.")],
+    new: Annotated[Path, Argument(help="Results to hold against them.")],
     fail_slower: Annotated[
         float | None,
-        typer.Option(
-            "--fail-slower",
+        Option(
             help="Exit 1 if anything is slower by more than so many percent, broken or missing, if a run was "
             "interrupted, or if nothing could be compared.",
             min=0.0,
@@ -28,17 +28,17 @@ def compare(
         ),
     ] = None,
     fail_unclear: Annotated[
-        bool, typer.Option("--fail-unclear", help="With --fail-slower: exit 1 if anything is UNCLEAR, too.")
+        bool, Option("--fail-unclear", help="With --fail-slower: exit 1 if anything is UNCLEAR, too.")
     ] = False,
     allow_missing: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--allow-missing",
             help="With --fail-slower: results missing in NEW, and interrupted runs, are no failure.",
         ),
     ] = False,
     any_device: Annotated[
-        bool, typer.Option("--any-device", help="Compare results of different devices all the same.")
+        bool, Option("--any-device", help="Compare results of different devices all the same.")
     ] = False,
 ) -> None:
     """Times are compared as multiples of the copy's, and held against what moves between runs: take both with

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from webnorm.cli import options
 from webnorm.cli.running import BAD_USAGE, OK
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 def doctor(
     adapter: options.Adapter = None,
     mend: Annotated[
-        bool, typer.Option("--mend", help="Install what is missing; each command is printed before it runs.")
+        bool, Option("--mend", help="Install what is missing; each command is printed before it runs.")
     ] = False,
     browser: Annotated[
-        bool, typer.Option("--browser", help="Look also for what `webnorm verify` needs: a browser and Tint.")
+        bool, Option("--browser", help="Look also for what `webnorm verify` needs: a browser and Tint.")
     ] = False,
 ) -> None:
     """The exit status is 2 where no kernel can run without what is missing."""

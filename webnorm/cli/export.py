@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from webnorm.cli import options
 from webnorm.cli.arguments import integers, kernel_files, option_pairs
@@ -20,44 +21,34 @@ if TYPE_CHECKING:
 
 def export(
     op: Annotated[
-        str | None,
-        typer.Argument(help="layer_norm, rms_norm, layer_norm_backward or rms_norm_backward."),
+        str | None, Argument(help="layer_norm, rms_norm, layer_norm_backward or rms_norm_backward.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder to write.")] = None,
+    out: Annotated[Path | None, Option(help="The folder to write.")] = None,
     cols: Annotated[
-        list[str] | None,
-        typer.Option("--cols", help="Columns of a row; repeatable, or a list like 768,1024."),
+        list[str] | None, Option(help="Columns of a row; repeatable, or a list like 768,1024.")
     ] = None,
     dtype: options.Dtype = None,
     residual: Annotated[
-        bool, typer.Option("--residual", help="Normalise h = x + residual, and give h too.")
+        bool, Option("--residual", help="Normalise h = x + residual, and give h too.")
     ] = False,
     no_weight: options.NoWeight = False,
     no_bias: options.NoBias = False,
     zero_centered_weight: Annotated[
-        bool, typer.Option("--zero-centered-weight", help="Scale by 1 + weight.")
+        bool, Option("--zero-centered-weight", help="Scale by 1 + weight.")
     ] = False,
     option: options.Option = None,
     eps: options.Eps = None,
     scale: options.Scale = 1.0,
     kernel: Annotated[
-        str,
-        typer.Option(
-            "--kernel", "-k", help="A kernel's name or a .wgsl file; auto: the best for each device."
-        ),
+        str, Option("--kernel", "-k", help="A kernel's name or a .wgsl file; auto: the best for each device.")
     ] = "auto",
-    name: Annotated[
-        str | None, typer.Option("--name", help="The npm package's name. Default: webnorm-OP.")
-    ] = None,
-    minify: Annotated[
-        bool, typer.Option("--minify", help="Shaders without comments and white space.")
-    ] = False,
+    name: Annotated[str | None, Option(help="The npm package's name. Default: webnorm-OP.")] = None,
+    minify: Annotated[bool, Option("--minify", help="Shaders without comments and white space.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Write into a folder that holds something else, too.")
+        bool, Option("--force", help="Write into a folder that holds something else, too.")
     ] = False,
     lab: Annotated[
-        bool,
-        typer.Option("--lab", help="In place of OP: a static site that checks and times every kernel."),
+        bool, Option("--lab", help="In place of OP: a static site that checks and times every kernel.")
     ] = False,
     wgsl: options.Wgsl = None,
 ) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from webnorm.cli import options
 from webnorm.cli.arguments import adapter_or_none, complain_of
 
 
 def list_kernels(
-    op: Annotated[str | None, typer.Option("--op", help="Only this operation's kernels.")] = None,
+    op: Annotated[str | None, Option(help="Only this operation's kernels.")] = None,
     dtype: options.Dtype = None,
     option: options.Option = None,
     wgsl: options.Wgsl = None,

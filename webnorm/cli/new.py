@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from webnorm.cli import options
 from webnorm.cli.streams import say
@@ -24,13 +24,11 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
 def new(
-    name: Annotated[
-        str, typer.Argument(help="What the kernel is called: letters, digits and _, a letter first.")
-    ],
+    name: Annotated[str, Argument(help="What the kernel is called: letters, digits and _, a letter first.")],
     op: options.Op = None,
     source: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="KERNEL",
             help="The kernel to copy, webnorm's or one of DIR. Default: two_pass of layer_norm, workgroup of "
@@ -38,8 +36,7 @@ def new(
         ),
     ] = None,
     out: Annotated[
-        Path,
-        typer.Option("--out", metavar="DIR", help="The folder of your kernels: writes DIR/OP/NAME.wgsl."),
+        Path, Option(metavar="DIR", help="The folder of your kernels: writes DIR/OP/NAME.wgsl.")
     ] = Path("kernels"),
 ) -> None:
     """Example: webnorm new quads --op layer_norm --from two_pass, then the three commands that it prints."""

@@ -11,17 +11,13 @@ import typer
 MOST_SECONDS = 1e6
 Op = Annotated[
     str | None,
-    typer.Option(
-        "--op",
-        help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward.",
-    ),
+    typer.Option(help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward."),
 ]
 Adapter = Annotated[
     str | None,
     typer.Option(
-        "--adapter",
         help="Index or part of the name, as `webnorm doctor` lists them. "
-        "Default: $WEBNORM_ADAPTER, or the first.",
+        "Default: $WEBNORM_ADAPTER, or the first."
     ),
 ]
 Kernel = Annotated[
@@ -34,8 +30,7 @@ Kernel = Annotated[
     ),
 ]
 Wgsl = Annotated[
-    list[Path] | None,
-    typer.Option("--wgsl", help="A folder of your own kernels, DIR/<op>/<kernel>.wgsl; repeatable."),
+    list[Path] | None, typer.Option(help="A folder of your own kernels, DIR/<op>/<kernel>.wgsl; repeatable.")
 ]
 Constant = Annotated[
     list[str] | None,
@@ -50,13 +45,9 @@ AllConstants = Annotated[
 ]
 Eps = Annotated[
     float | None,
-    typer.Option(
-        "--eps", help="Added to the variance. Default: 1e-5; for rms_norm float32's machine epsilon."
-    ),
+    typer.Option(help="Added to the variance. Default: 1e-5; for rms_norm float32's machine epsilon."),
 ]
-Dtype = Annotated[
-    str | None, typer.Option("--dtype", help="Storage type: float32 (the default), float16 or bfloat16.")
-]
+Dtype = Annotated[str | None, typer.Option(help="Storage type: float32 (the default), float16 or bfloat16.")]
 Option = Annotated[
     list[str] | None,
     typer.Option(
@@ -67,9 +58,7 @@ Option = Annotated[
         "saved_stats and dh; repeatable.",
     ),
 ]
-Scale = Annotated[
-    float, typer.Option("--scale", help="What y is multiplied by before it is rounded to a float8 type.")
-]
+Scale = Annotated[float, typer.Option(help="What y is multiplied by before it is rounded to a float8 type.")]
 NoWeight = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
 NoBias = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
 AllowSkipped = Annotated[
@@ -78,16 +67,12 @@ AllowSkipped = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed",
-        help="Repeats the draws of a run that printed it. Default: others each time.",
-        min=0,
-        max=2**64 - 1,
+        help="Repeats the draws of a run that printed it. Default: others each time.", min=0, max=2**64 - 1
     ),
 ]
 TimeLimit = Annotated[
     float,
     typer.Option(
-        "--time-limit",
         help="Seconds that a kernel or its compiler may be silent before it is given up.",
         min=0.1,
         max=MOST_SECONDS,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from webnorm.cli import arguments, options
 from webnorm.cli.streams import emit
@@ -20,25 +20,21 @@ if TYPE_CHECKING:
 
 
 def show(
-    kernel: Annotated[
-        str, typer.Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")
-    ],
+    kernel: Annotated[str, Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")],
     op: options.Op = None,
-    rows: Annotated[int, typer.Option(help="Rows of the problem.")] = 1024,
-    cols: Annotated[int, typer.Option(help="Columns of the problem.")] = 1024,
+    rows: Annotated[int, Option(help="Rows of the problem.")] = 1024,
+    cols: Annotated[int, Option(help="Columns of the problem.")] = 1024,
     dtype: options.Dtype = None,
     option: options.Option = None,
     target: Annotated[
-        str, typer.Option(help="native (naga, through wgpu) or browser (Tint and others).")
+        str, Option(help="native (naga, through wgpu) or browser (Tint and others).")
     ] = "native",
     constant: options.Constant = None,
     no_weight: options.NoWeight = False,
     no_bias: options.NoBias = False,
-    diff: Annotated[
-        str | None, typer.Option("--diff", help="Show what differs from this other kernel.")
-    ] = None,
+    diff: Annotated[str | None, Option(help="Show what differs from this other kernel.")] = None,
     cost: Annotated[
-        bool, typer.Option("--cost", help="Count accesses, barriers and subgroup operations by running it.")
+        bool, Option("--cost", help="Count accesses, barriers and subgroup operations by running it.")
     ] = False,
     wgsl: options.Wgsl = None,
     adapter: options.Adapter = None,

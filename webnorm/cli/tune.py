@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from webnorm.cli import options
 from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
@@ -25,42 +25,39 @@ if TYPE_CHECKING:
 
 
 def tune(
-    op: Annotated[str | None, typer.Option("--op", help="Only this operation. Default: all four.")] = None,
+    op: Annotated[str | None, Option(help="Only this operation. Default: all four.")] = None,
     dtype: Annotated[
-        str | None,
-        typer.Option("--dtype", help="float32, float16, bfloat16, a list, or all. Default: the first two."),
+        str | None, Option(help="float32, float16, bfloat16, a list, or all. Default: the first two.")
     ] = None,
     rows: Annotated[
-        str | None, typer.Option(help="Rows, a list. Default: as many as make x 64 MiB; few on software.")
+        str | None, Option(help="Rows, a list. Default: as many as make x 64 MiB; few on software.")
     ] = None,
-    cols: Annotated[str | None, typer.Option(help="Columns, a list. Default: 256, 512, ... 16384.")] = None,
+    cols: Annotated[str | None, Option(help="Columns, a list. Default: 256, 512, ... 16384.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="The tasks of a named workload instead; `help` lists them.")
+        str | None, Option(help="The tasks of a named workload instead; `help` lists them.")
     ] = None,
     option: options.Option = None,
     no_weight: options.NoWeight = False,
     no_bias: options.NoBias = False,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick",
-            help="One small float32 problem of each op, or a few of the preset; some seconds each.",
+        Option(
+            "--quick", help="One small float32 problem of each op, or a few of the preset; some seconds each."
         ),
     ] = False,
     budget: Annotated[
         float | None,
-        typer.Option(
-            "--budget",
+        Option(
             help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
             min=0.1,
             max=options.MOST_SECONDS,
         ),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Tune what is recorded already, too.")] = False,
-    show_recorded: Annotated[bool, typer.Option("--list", help="Show what is recorded, and stop.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Remove what is recorded, and stop.")] = False,
+    again: Annotated[bool, Option("--again", help="Tune what is recorded already, too.")] = False,
+    show_recorded: Annotated[bool, Option("--list", help="Show what is recorded, and stop.")] = False,
+    forget: Annotated[bool, Option("--forget", help="Remove what is recorded, and stop.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The tuning file. Default: one in the user's cache folder.")
+        Path | None, Option(help="The tuning file. Default: one in the user's cache folder.")
     ] = None,
     adapter: options.Adapter = None,
     time_limit: options.TimeLimit = 60.0,

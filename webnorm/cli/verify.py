@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from webnorm.cli import options
 from webnorm.cli.outputs import check_outputs
@@ -17,27 +18,20 @@ if TYPE_CHECKING:
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `webnorm export OP` wrote.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="A folder that `webnorm export OP` wrote.")],
     browser: Annotated[
         Path | None,
-        typer.Option(
-            "--browser", help="Chromium, Chrome or Edge. Default: $WEBNORM_BROWSER, or the first installed."
-        ),
+        Option(help="Chromium, Chrome or Edge. Default: $WEBNORM_BROWSER, or the first installed."),
     ] = None,
     without_subgroups: Annotated[
-        bool, typer.Option("--without-subgroups", help="As in a browser that has no subgroups.")
+        bool, Option("--without-subgroups", help="As in a browser that has no subgroups.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Only check the answers, time nothing.")] = False,
-    screenshot: Annotated[
-        Path | None, typer.Option("--screenshot", help="Save a picture of the page as a .png file.")
-    ] = None,
+    quick: Annotated[bool, Option("--quick", help="Only check the answers, time nothing.")] = False,
+    screenshot: Annotated[Path | None, Option(help="Save a picture of the page as a .png file.")] = None,
     time_limit: Annotated[
         float,
-        typer.Option(
-            "--time-limit",
-            help="Seconds the browser has for starting, and for the page.",
-            min=0.1,
-            max=options.MOST_SECONDS,
+        Option(
+            help="Seconds the browser has for starting, and for the page.", min=0.1, max=options.MOST_SECONDS
         ),
     ] = 120.0,
 ) -> None:
