@@ -296,7 +296,7 @@ def test_what_is_right_but_untimed_stands_between_the_timed_and_the_failed() -> 
 
 
 def ranks(*found: Result) -> list[str]:
-    return [cells[0] for _, cells in tables.layout(found).rows]
+    return [cells["#"] for _, cells in tables.layout(found).rows]
 
 
 def noisy(kernel: str, median: float, seed: int, runs: int = 1, between: float = 0.0) -> Result:
@@ -348,7 +348,7 @@ def test_a_wrong_kernel_is_never_the_best() -> None:
 def test_the_timing_is_told_per_row_where_it_differs() -> None:
     cells = tables.layout([timed("a", 1.0), timed("b", 2.0, cache="warm")])
     assert cells.columns == tables.COLUMNS
-    assert [row[-1] for _, row in cells.rows] == ["timestamp, cold cache", "timestamp, warm cache"]
+    assert [row["timing"] for _, row in cells.rows] == ["timestamp, cold cache", "timestamp, warm cache"]
     assert cells.remarks == []
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from webnorm.cli.screen import plain
 from webnorm.errors import one_line
-from webnorm.lab.ranking import best, by_problem
+from webnorm.lab.ranking import best, by_kernel, by_problem
 from webnorm.lab.results import MOST_GBPS, Result
 
 
@@ -35,10 +35,8 @@ class _BarChart:
 
 def _bars(results: Sequence[Result], width: int, ascii_only: bool) -> list[Text]:
     others = any(not result.roofline for result in results)
-    kernels: dict[tuple[str, str], list[Result]] = {}
-    for result in results:
-        kernels.setdefault((result.op, result.kernel), []).append(result)
-    winners = [winner for members in kernels.values() if (winner := best(members)) and _gbps(winner) > 0]
+    kernels = by_kernel(results).values()
+    winners = [winner for members in kernels if (winner := best(members)) and _gbps(winner) > 0]
     if not winners:
         return [Text("no kernel was timed", "dim")]
     roofline = best([winner for winner in winners if winner.roofline]) if others else None

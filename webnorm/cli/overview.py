@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.syntax import Syntax
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from webnorm.choice.defaults import default_variant
 from webnorm.choice.tuning import Tuning
-from webnorm.cli.screen import plain
+from webnorm.cli.screen import figures, plain, words
 from webnorm.errors import WebnormError, one_line
 from webnorm.gpu.device import AdapterInfo
 from webnorm.kernels.kernel import Kernel
@@ -32,26 +32,27 @@ from webnorm.norms.problem import Problem
 _ROWS, _COLS = 1024, 1024
 # The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
 _THEME = "ansi_dark"
+# What a line of `show --cost` tells, and the field of a Cost that has it.
+_COUNTED = {
+    "reads of rows per element": "row_reads",
+    "reads of parameters per element": "parameter_reads",
+    "writes of rows per element": "writes",
+    "barriers per row": "barriers",
+    "subgroup operations per row": "subgroup_operations",
+}
 
 
-def _folding(*headings: str) -> Table:
-    """A table of columns whose cells are broken where the console is narrow."""
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
+def _bare(*columns: Column) -> Table:
+    return Table(*columns, box=None, pad_edge=False)
 
 
 def adapter_table(found: Sequence[AdapterInfo], used: AdapterInfo) -> Table:
     """Every adapter by its index, and which of them is used."""
-    table = _folding("", "adapter", "backend", "type", "driver", "features")
+    table = _bare(*map(words, ("", "adapter", "backend", "type", "driver", "features")))
     for adapter in found:
         table.add_row(
             "used" if adapter.index == used.index else str(adapter.index),
-            plain(adapter.name),
-            plain(adapter.backend),
-            plain(adapter.type),
-            plain(adapter.driver),
+            *map(plain, (adapter.name, adapter.backend, adapter.type, adapter.driver)),
             ", ".join(sorted(adapter.features)),
         )
     return table
@@ -59,21 +60,18 @@ def adapter_table(found: Sequence[AdapterInfo], used: AdapterInfo) -> Table:
 
 def device_facts(description: Mapping[str, Any]) -> Table:
     """The opened device: what the probes found and the limits that matter."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    features = description["features"]
-    table.add_row("subgroup size", str(description.get("subgroup_size", "no subgroups")) + " (probed)")
-    timestamps = "timestamp-query" in features
-    table.add_row(
-        "timing", "timestamp queries" if timestamps else "wall clock: timestamp queries do not work"
-    )
-    table.add_row(
-        "software", "yes: its ranking of kernels is not a GPU's" if description["type"] == "CPU" else "no"
-    )
-    for name, value in description["limits"].items():
-        table.add_row(name, f"{value:,}")
-    table.add_row("wgpu-py", description["wgpu"])
+    timestamps, software = "timestamp-query" in description["features"], description["type"] == "CPU"
+    facts = {
+        "subgroup size": f"{description.get('subgroup_size', 'no subgroups')} (probed)",
+        "timing": "timestamp queries" if timestamps else "wall clock: timestamp queries do not work",
+        "software": "yes: its ranking of kernels is not a GPU's" if software else "no",
+        **{name: f"{value:,}" for name, value in description["limits"].items()},
+        "wgpu-py": description["wgpu"],
+    }
+    table = _bare(Column(style="bold"), words(""))
+    table.show_header = False
+    for fact in facts.items():
+        table.add_row(*fact)
     return table
 
 
@@ -87,11 +85,9 @@ def kernel_table(
     """
     problems = {kernel.op.name: _typical(kernel.op, dtype, options) for kernel in kernels}
     kernels = [kernel for kernel in kernels if problems[kernel.op.name] is not None]
-    table = Table(pad_edge=False)
-    table.add_column("kernel", no_wrap=True)
-    table.add_column("what it is, what it changes", overflow="fold", ratio=1)
-    table.add_column("needs", overflow="fold")
-    table.add_column("runs here", overflow="fold")
+    what = Column("what it is, what it changes", overflow="fold", ratio=1)
+    columns = Column("kernel", no_wrap=True), what, words("needs"), words("runs here")
+    table = Table(*columns, pad_edge=False)
     previous = None
     for kernel in kernels:
         if previous is not None and previous != kernel.op:
@@ -157,24 +153,12 @@ def shader_diff(old: Shader, new: Shader) -> str:
 
 def cost_table(costs: Mapping[str, Cost]) -> RenderableType:
     """Accesses, barriers and subgroup operations of one or two shaders."""
-
-    def cell(value: float | None) -> str:
-        return "not counted" if value is None else f"{value:.3g}"
-
-    table = Table(pad_edge=False)
-    table.add_column("counted by running")
-    for name in costs:
-        table.add_column(plain(name), justify="right")
-    rows: dict[str, Callable[[Cost], str]] = {
-        "reads of rows per element": lambda cost: cell(cost.row_reads),
-        "reads of parameters per element": lambda cost: cell(cost.parameter_reads),
-        "writes of rows per element": lambda cost: cell(cost.writes),
-        "barriers per row": lambda cost: cell(cost.barriers),
-        "subgroup operations per row": lambda cost: cell(cost.subgroup_operations),
-        "workgroup memory, bytes": lambda cost: str(cost.workgroup_bytes),
-    }
-    for heading, value in rows.items():
-        table.add_row(heading, *(value(cost) for cost in costs.values()))
+    columns = (Column(plain(name), justify="right") for name in costs)
+    table = Table("counted by running", *columns, pad_edge=False)
+    for heading, field in _COUNTED.items():
+        counts = (getattr(cost, field) for cost in costs.values())
+        table.add_row(heading, *("not counted" if count is None else f"{count:.3g}" for count in counts))
+    table.add_row("workgroup memory, bytes", *(str(cost.workgroup_bytes) for cost in costs.values()))
     note = Text(
         "'not counted': the kernel's own text does this without the helpers of wgsl/lib, or in several "
         "passes.",
@@ -195,7 +179,7 @@ def device_line(description: Mapping[str, Any]) -> RenderableType:
 
 def corpus_table(cases: Sequence[Case]) -> Table:
     """The corpus of `check`: each case with its shape and where it comes from."""
-    table = _folding("case", "shape", "source")
+    table = _bare(*map(words, ("case", "shape", "source")))
     for case in cases:
         unstable = " (one_pass has to fail)" if case.breaks_one_pass else ""
         rows, cols = case.shape
@@ -207,11 +191,9 @@ def corpus_table(cases: Sequence[Case]) -> Table:
 def tuning_table(tuning: Tuning) -> Table:
     """The choices of a tuning, and what each gained."""
     recorded = tuning.platform
-    table = _folding("problem", "kernel")
+    table = _bare(*map(words, ("problem", "kernel")), *map(figures, ("gain", "% of copy", "tried")))
     table.title = plain(f"{recorded.adapter} ({recorded.backend}, {recorded.driver}), {tuning.date}")
     table.title_justify = "left"
-    for heading in ("gain", "% of copy", "tried"):
-        table.add_column(heading, justify="right", no_wrap=True)
     for one in tuning.choices:
         table.add_row(
             plain(f"{one.op}, {one.problem}"),
@@ -242,7 +224,7 @@ def tuned_lines(tuned: Tuned) -> str:
 
 def preset_table() -> Table:
     """The named workloads of `bench`."""
-    table = _folding("preset", "tasks", "where it comes from")
+    table = _bare(*map(words, ("preset", "tasks", "where it comes from")))
     for name, preset in PRESETS.items():
         table.add_row(name, str(len(preset.tasks)), Text(preset.summary))
     return table

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Group, JustifyMethod, RenderableType
-from rich.table import Table
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
 from rich.text import Text
 
-from webnorm.cli.screen import plain
+from webnorm.cli.screen import figures, plain, words
 from webnorm.errors import one_line, printable
 from webnorm.lab import tables
 from webnorm.lab.compare import Drift, Verdicts
-from webnorm.lab.ranking import verdict
+from webnorm.lab.ranking import by_kernel, verdict
 from webnorm.lab.results import Result
 
 if TYPE_CHECKING:
@@ -46,22 +46,21 @@ def bench_table(results: Sequence[Result], title: str) -> Table:
     Reasons of what failed or was not run stand below the table, where they have room.
     """
     shown = tables.layout(results)
-    table = _table(title, shown.remarks)
     # Constants stand behind the kernel's name: at 80 columns one of their own is a few letters wide.
     columns = [column for column in shown.columns if column != "constants"]
-    for column in columns:
-        # Only words may be broken over lines; a number that is cut short would be another number.
-        wraps = column in ("kernel", "verdict", "timing")
-        heading = _HEADINGS.get(column, column)
-        justify: JustifyMethod = "right" if column in tables.NUMERIC else "left"
-        table.add_column(heading, justify=justify, no_wrap=not wraps, overflow="fold")
-    for result, cells in shown.rows:
-        by_column = dict(zip(shown.columns, map(plain, cells), strict=True))
-        by_column["kernel"] = _variant(by_column["kernel"].plain, result.constants)
-        by_column["verdict"].stylize(_STYLES[verdict(result)])
+    kinds = (figures if column in tables.NUMERIC else words for column in columns)
+    table = _table(
+        *(kind(_HEADINGS.get(column, column)) for kind, column in zip(kinds, columns, strict=True)),
+        title=plain(title),
+        caption=_lines(shown.remarks) if shown.remarks else None,
+    )
+    for result, texts in shown.rows:
+        cells = {column: plain(text) for column, text in texts.items()}
+        cells["kernel"] = _variant(texts["kernel"], result.constants)
+        cells["verdict"].stylize(_STYLES[verdict(result)])
         dim = result.status in ("skip", "error")
         style = "dim" if dim else "bold" if result.roofline else None
-        table.add_row(*(by_column[column] for column in columns), style=style)
+        table.add_row(*(cells[column] for column in columns), style=style)
     return table
 
 
@@ -89,17 +88,13 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
         )
     if software:
         remarks.append("a software adapter: its memory is the CPU's, and nothing passes a bus")
-    table = _table(None, ())
-    table.add_column("stage")
-    for heading in ("time", "MB", "GB/s", "% of all"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("stage", *map(figures, ("time", "MB", "GB/s", "% of all")))
     for stage, spent, size in stages:
         if spent and size is not None:
             rate, share = f"{size / spent:.4g}", tables.percent_text(100 * spent / whole if whole else None)
             table.add_row(stage, tables.time_text(spent), f"{size / 1e6:.4g}", rate, share)
-    # Not the table's title and caption: those are no wider than the table.
     title = Text("where the time goes with ").append(_variant(result.kernel, result.constants))
-    return Group(title, table, _lines(remarks))
+    return _between(title, table, remarks)
 
 
 def check_table(results: Sequence[Result]) -> Table:
@@ -109,17 +104,16 @@ def check_table(results: Sequence[Result]) -> Table:
     relative to max(1, |expected|).
     """
     failed = [result for result in results if verdict(result) in ("FAIL", "error")]
-    table = _table(None, tables.notes(failed))
-    table.add_column("kernel", no_wrap=True)
-    for heading in ("pass", "FAIL", "expected\nfailure", "skip"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("worst case", overflow="fold")
-    table.add_column("max rel\nerror", justify="right", no_wrap=True)
-    kernels: dict[tuple[str, str], list[Result]] = {}
-    for result in results:
-        kernels.setdefault((result.op, result.kernel), []).append(result)
+    notes = tables.notes(failed)
+    table = _table(
+        Column("kernel", no_wrap=True),
+        *map(figures, ("pass", "FAIL", "expected\nfailure", "skip")),
+        words("worst case"),
+        figures("max rel\nerror"),
+        caption=_lines(notes) if notes else None,
+    )
     previous = None
-    for (op, kernel), members in kernels.items():
+    for (op, kernel), members in by_kernel(results).items():
         if op != previous:
             # A line of its own: the names of ops are long, and the worst case needs the room.
             table.add_row(Text(one_line(op), "bold", overflow="ignore"))
@@ -170,12 +164,8 @@ def compare_table(verdicts: Verdicts) -> RenderableType:
     ]
     reasons = Counter(f"{one.verdict}: {one.reason}" for one in found if one.reason)
     remarks += (f"{reason} ({count}x)" if count > 1 else reason for reason, count in reasons.items())
-    table = _table(None, ())
-    table.add_column("problem", overflow="fold")
-    table.add_column("kernel", overflow="fold")
-    table.add_column("ratio", justify="right", no_wrap=True)
-    table.add_column("interval", justify="right")
-    table.add_column("verdict")
+    interval = Column("interval", justify="right")
+    table = _table(words("problem"), words("kernel"), figures("ratio"), interval, "verdict")
     for one in found:
         bounds = f"{_ratio(one.low)} to {_ratio(one.high)}" if one.low is not None else tables.NOTHING
         table.add_row(
@@ -185,8 +175,7 @@ def compare_table(verdicts: Verdicts) -> RenderableType:
             bounds,
             Text(one.verdict, _STYLES.get(one.verdict, "dim")),
         )
-    # Not the table's title and caption: those are no wider than the table.
-    return Group(Text(drift_text(verdicts.drift), "bold"), table, _lines(remarks))
+    return _between(Text(drift_text(verdicts.drift), "bold"), table, remarks)
 
 
 def _ratio(ratio: float | None) -> str:
@@ -236,24 +225,19 @@ def refusal_lines(package: Package, refused: Sequence[Verdict]) -> Text:
 def verify_table(seen: Seen) -> RenderableType:
     """A package's shaders natively and in the browser; below them the choices, and why some did not run."""
     remarks = [*seen.choices]
-    remarks += (
-        f"{line.name}: not run here: {line.browser.reason}" for line in seen.lines if line.browser.reason
-    )
-    remarks += (
-        f"{line.name}: not run natively: {line.native.reason}" for line in seen.lines if line.native.reason
-    )
+    for where, side in (("here", "browser"), ("natively", "native")):
+        reasons = ((line.name, getattr(line, side).reason) for line in seen.lines)
+        remarks += (f"{name}: not run {where}: {reason}" for name, reason in reasons if reason)
     if seen.adapter.get("software"):
         remarks.append("a software adapter: its times say nothing about GPUs")
     remarks += (f"on the console: {remark}" for remark in seen.remarks)
-    table = _table(None, ())
-    table.add_column("shader", overflow="fold")
-    table.add_column("chosen")
-    for heading in ("native\nerror", "browser\nerror"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("native", "browser"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("GB/s", _HEADINGS["% of copy"]):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table(
+        words("shader"),
+        "chosen",
+        *map(figures, ("native\nerror", "browser\nerror")),
+        *(Column(heading, no_wrap=True) for heading in ("native", "browser")),
+        *map(figures, ("GB/s", _HEADINGS["% of copy"])),
+    )
     for line in seen.lines:
         sides = (line.native, line.browser)
         table.add_row(
@@ -265,8 +249,7 @@ def verify_table(seen: Seen) -> RenderableType:
             tables.percent_text(line.percent_of_copy),
             style="bold" if line.chosen else "dim" if line.browser.verdict == "skip" else None,
         )
-    # Not the table's title and caption: those are no wider than the table.
-    return Group(plain(_seen_by(seen), "bold"), table, _lines(remarks))
+    return _between(plain(_seen_by(seen), "bold"), table, remarks)
 
 
 def _side_verdict(verdict: str) -> Text:
@@ -303,14 +286,13 @@ def _lines(remarks: Sequence[str]) -> Text:
     return Text("\n".join(map(one_line, remarks)))
 
 
-def _table(title: str | None, remarks: Sequence[str]) -> Table:
-    return Table(
-        title=plain(title) if title else None,
-        title_justify="left",
-        caption=_lines(remarks) if remarks else None,
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=0,
-    )
+def _table(*columns: Column | str, title: Text | None = None, caption: Text | None = None) -> Table:
+    table = Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+    table.title, table.title_justify = title, "left"
+    table.caption, table.caption_justify = caption, "left"
+    return table
+
+
+def _between(title: Text, table: Table, remarks: Sequence[str]) -> Group:
+    """A table between lines that may be wider than it is, as its own title and caption are not."""
+    return Group(title, table, _lines(remarks))

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
+from rich.table import Column
 from rich.text import Text
 
 from webnorm.errors import one_line, printable
@@ -17,6 +18,16 @@ from webnorm.errors import one_line, printable
 def plain(text: str, style: str = "") -> Text:
     """One line as it is, brackets and all, with escapes for control characters."""
     return Text(one_line(text), style)
+
+
+def words(heading: str) -> Column:
+    """A column whose cells are broken over lines where the console is narrow."""
+    return Column(heading, overflow="fold")
+
+
+def figures(heading: str) -> Column:
+    """A column of numbers, which are never broken: half of one would be another number."""
+    return Column(heading, justify="right", no_wrap=True)
 
 
 # A name and a few figures find room.

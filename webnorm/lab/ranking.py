@@ -29,6 +29,14 @@ def by_problem(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     return [(_title(op, problem), members) for (op, problem), members in groups.items()]
 
 
+def by_kernel(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
+    """The results of each op and kernel."""
+    kernels: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        kernels.setdefault((result.op, result.kernel), []).append(result)
+    return kernels
+
+
 def shape(problem: Problem) -> tuple[int, int, str]:
     """What a copy and another op must share to be compared: rows, cols and dtype."""
     return problem.rows, problem.cols, problem.dtype

@@ -16,21 +16,9 @@ from webnorm.lab.ranking import best, by_problem, level, order_of, places, ranke
 from webnorm.lab.result_files import PROBLEM_KEYS
 from webnorm.lab.results import Report, Result
 
-COLUMNS = (
-    "#",
-    "kernel",
-    "constants",
-    "median",
-    "+-%",
-    "GB/s",
-    "% of copy",
-    "max abs error",
-    "verdict",
-    "timing",
-)
-
-
-# The columns of COLUMNS that hold numbers.
+_ALWAYS = ("#", "kernel", "constants", "median", "+-%", "GB/s", "% of copy", "max abs error", "verdict")
+COLUMNS = (*_ALWAYS, "timing")
+# Those that hold numbers.
 NUMERIC = frozenset({"#", "median", "+-%", "GB/s", "% of copy", "max abs error"})
 NOTHING = "-"
 # Reasons shown per kernel and verdict; the rest is counted.
@@ -39,30 +27,28 @@ _MOST_NOTES = 3
 
 @dataclass(frozen=True)
 class Layout:
-    """A table of one problem: `columns` of COLUMNS, a result and its cells per row, `remarks` to go below."""
+    """A table of one problem: a result and its cells by column for each row, `remarks` to go below."""
 
     columns: tuple[str, ...]
-    rows: list[tuple[Result, tuple[str, ...]]]
+    rows: list[tuple[Result, dict[str, str]]]
     remarks: list[str]
 
 
 def layout(results: Sequence[Result]) -> Layout:
     """`ranked` as cells. How it was timed is said once, below, unless it differs from row to row."""
     hows = {_how(result) for result in results if result.timed}
-    rows: list[tuple[Result, tuple[str, ...]]] = []
+    rows = []
     mixed = any(not result.roofline for result in results)
     ordered = ranked(results)
     rooflines = sum(mixed and result.roofline for result in ordered)
     for result, place in zip(ordered, [""] * rooflines + places(ordered[rooflines:]), strict=True):
         marked = mixed and result.roofline
         mark = " (roofline)" if marked else " (auto)" if result.auto else ""
-        kernel = f"{result.kernel}{mark}"
-        rows.append((result, _cells(result, place, kernel, how=len(hows) > 1)))
+        cells = _cells(result, place, f"{result.kernel}{mark}", how=len(hows) > 1)
+        rows.append((result, dict(zip(COLUMNS, cells, strict=True))))
     remarks = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
     remarks += drift_remarks(results)
-    columns: tuple[str, ...] = COLUMNS
-    if not any(cells[-1] for _, cells in rows):
-        columns, rows = COLUMNS[:-1], [(result, cells[:-1]) for result, cells in rows]
+    columns = COLUMNS if any(cells["timing"] for _, cells in rows) else _ALWAYS
     return Layout(columns, rows, remarks + auto_remarks(results) + notes(results))
 
 
@@ -166,7 +152,8 @@ def to_markdown(report: Report) -> str:
         table = layout(members)
         rules = ("---:" if column in NUMERIC else "---" for column in table.columns)
         lines = [f"| {' | '.join(table.columns)} |", f"| {' | '.join(rules)} |"]
-        lines += (f"| {' | '.join(map(_escape, cells))} |" for _, cells in table.rows)
+        for _, cells in table.rows:
+            lines.append(f"| {' | '.join(_escape(cells[column]) for column in table.columns)} |")
         parts += [f"### {_escape(title)}", "\n".join(lines)]
         if table.remarks:
             parts.append("\n".join(f"- {_escape(remark)}" for remark in table.remarks))
