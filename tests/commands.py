@@ -21,7 +21,7 @@ import pytest
 from webnorm.cli import app as cli
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab import worker
-from webnorm.lab.worker import Task, Worker
+from webnorm.lab.worker import Work, Worker
 from webnorm.web import verify
 from webnorm.web.browser import Browser
 
@@ -56,11 +56,11 @@ class _SharedWorker(Worker):
         self._key = (self.adapter, chosen, tuple(sys.path))
         self._at_rest = True
 
-    def stream(self, task: Task, job: Any) -> Iterator[Any]:
+    def stream(self, work: Work, job: Any) -> Iterator[Any]:
         self._at_rest = False
         if self._connection is None:
             self._adopt()
-        yield from super().stream(task, job)
+        yield from super().stream(work, job)
         self._at_rest = True
 
     def _adopt(self) -> None:

@@ -24,7 +24,7 @@ from webnorm.cli.report import profile_table
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.lab import profile
+from webnorm.lab import bench as benchmark
 from webnorm.lab.board import Board
 from webnorm.lab.results import Result
 from webnorm.lab.trial import try_variant
@@ -85,7 +85,7 @@ def profiled(results: list[Result], answer: Transfers | None = TRANSFERS) -> lis
             raise WorkerDied("no sign of life")
         yield answer
 
-    return profile.profiled(results, measure)
+    return benchmark.profiled(results, measure)
 
 
 def test_the_fastest_right_kernel_is_profiled() -> None:

@@ -18,6 +18,7 @@ from commands import webnorm
 from testbed import GPU, KERNELS, SOFTWARE
 from webnorm.choice.auto import choose
 from webnorm.errors import WebnormError
+from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
@@ -38,7 +39,7 @@ def field(op: str = "rms_norm", rows: int = 4096, cols: int = 1024) -> list[Vari
     return tune.candidates(KERNELS, task, GPU, choose(KERNELS, task, GPU).variant)
 
 
-class Fake:
+class Fake(search.Trials):
     """Trials of which everything is known: a time for each candidate, without noise."""
 
     def __init__(
@@ -74,7 +75,7 @@ class Fake:
 def race(
     candidates: list[Variant], fake: Fake, spent: Callable[[], float] = lambda: 0.0
 ) -> tuple[search.Finalists, list[search.Dropped]]:
-    events = list(search.explore(candidates, fake, spent))
+    events = list(search.Search(candidates, fake, spent).run())
     (finalists,) = (event for event in events if isinstance(event, search.Finalists))
     return finalists, [event for event in events if isinstance(event, search.Dropped)]
 
@@ -176,7 +177,8 @@ def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(search, "load", counted)
     specs = tuple(jobs.VariantSpec.of(variant) for variant in variants)
-    found = list(search.search_variants(device, search.SearchJob(task, specs, (), 1, 0.01)))
+    job = jobs.TimingJob(task, specs, (), 1, timing.Rule(budget_s=0.01))
+    found = list(search.search_variants(device, job))
     assert isinstance(found[-1], search.Finalists) and len(variants) > 1
     assert len(read) == 1
 

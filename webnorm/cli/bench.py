@@ -235,7 +235,7 @@ class _Bench(Measuring):
     def _profile(self, number: int, opened: Opened) -> None:
         from webnorm.calls.transfers import TransferJob, time_transfers
         from webnorm.cli.report import profile_table
-        from webnorm.lab.profile import profiled
+        from webnorm.lab.bench import profiled
 
         def measure(task: Task, kernel: str | None) -> Iterator[Any]:
             return opened.worker.stream(time_transfers, TransferJob(task, kernel, self.request.rule))

@@ -98,15 +98,12 @@ def _mended(console: Console, missing: Sequence[Mend]) -> dict[Mend, str]:
 def _show_adapter(console: Console, found: Sequence[AdapterInfo], chosen: AdapterInfo) -> None:
     from webnorm.cli.overview import adapter_table, device_facts
     from webnorm.lab.bench import device_of
-    from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+    from webnorm.lab.worker import Worker, failing
 
     console.print(adapter_table(found, chosen))
     console.print()
-    try:
-        with Worker(str(chosen.index)) as worker:
-            description, _ = device_of(worker)
-    except (WorkerDied, TaskFailed) as death:
-        raise WebnormError(f"{chosen}: opening it failed: {death}") from death
+    with failing(f"{chosen}: opening it"), Worker(str(chosen.index)) as worker:
+        description, _ = device_of(worker)
     console.print(chosen.name, style="bold")
     console.print(device_facts(description))
 

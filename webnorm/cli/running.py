@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from webnorm.errors import WebnormError
-
 if TYPE_CHECKING:
     from webnorm.kernels.traits import Traits
     from webnorm.lab.bench import Progress
@@ -71,7 +69,8 @@ class Job(ABC):
 def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
     """Do a job in a worker on an adapter, finish it after Ctrl-C too, and end the command with its status."""
     from webnorm.cli.screen import progress
-    from webnorm.lab.worker import Worker
+    from webnorm.lab import bench
+    from webnorm.lab.worker import Worker, failing
 
     complete = False
     with (
@@ -79,20 +78,11 @@ def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
         progress("opening the adapter") as update,
         suppress(KeyboardInterrupt),
     ):
-        job.device, traits = _opened(worker)
+        with failing("opening the adapter", "; `webnorm doctor` lists them"):
+            job.device, traits = bench.device_of(worker)
         job.work(Opened(worker, traits, update))
         complete = True
     job.finish(complete)
     if not complete:
         raise Interrupted
     raise typer.Exit(job.status())
-
-
-def _opened(worker: Worker) -> tuple[dict[str, Any], Traits]:
-    from webnorm.lab.bench import device_of
-    from webnorm.lab.worker import TaskFailed, WorkerDied
-
-    try:
-        return device_of(worker)
-    except (WorkerDied, TaskFailed) as death:
-        raise WebnormError(f"opening the adapter failed: {death}; `webnorm doctor` lists them") from death

@@ -107,14 +107,10 @@ def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | 
     from webnorm.cli.screen import Screen
     from webnorm.lab.cost import CostJob, count_costs
     from webnorm.lab.jobs import VariantSpec
-    from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+    from webnorm.lab.worker import Worker, failing
 
     job = CostJob(tuple((shader.problem, VariantSpec.of(shader.variant)) for shader in shaders), tuple(roots))
-    try:
-        with Worker(adapter) as worker:
-            costs = list(worker.stream(count_costs, job))
-    except (WorkerDied, TaskFailed) as death:
-        raise WebnormError(f"counting failed: {death}") from death
-    Screen().print(
-        overview.cost_table(dict(zip((str(shader.variant) for shader in shaders), costs, strict=True)))
-    )
+    with failing("counting"), Worker(adapter) as worker:
+        costs = list(worker.stream(count_costs, job))
+    names = (str(shader.variant) for shader in shaders)
+    Screen().print(overview.cost_table(dict(zip(names, costs, strict=True))))

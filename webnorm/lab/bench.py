@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import Broken
+from webnorm.kernels.library import Broken, discover
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab import jobs, runs
@@ -26,8 +26,8 @@ from webnorm.lab.proof import SUSPICIOUS_PERCENT
 from webnorm.lab.ranking import best
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import blank_result, declared, unreadable, with_samples
-from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
-from webnorm.norms.ops import Task, plain
+from webnorm.lab.worker import TaskFailed, Worker, WorkerDied, failing
+from webnorm.norms.ops import OPS, Task, plain
 from webnorm.norms.problem import Problem
 
 # Buffers of all sets together: four times the largest cache, so that what a dispatch reads has been evicted
@@ -35,6 +35,10 @@ from webnorm.norms.problem import Problem
 # H200's L2.
 COLD_BYTES = 4 * LARGEST_CACHE
 MOST_SETS = 1024
+
+# Given a task and the kernel that calls take, None where they take none: has a worker measure, and
+# gives what that yields. Its last has fields of a Result.
+Measure = Callable[[Task, str | None], Iterator[Any]]
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,8 @@ def variants(
     """The variants that a task is run with: the copies, the kernels asked for, and what auto chose; and the
     kernels of its op that are broken.
     """
-    copies = copies_of(request.copies, task.problem, traits)
     own, broken = each_chosen(request.kernels, task, traits, request.chosen, request.every)
-    found = copies + own
+    found = [*copies_of(request.copies, task.problem, traits), *own]
     if request.with_auto and chosen is not None and chosen.variant not in found:
         found.append(chosen.variant)
     return found, [*broken, *(one for one in request.broken if one.op is task.op)]
@@ -147,29 +150,21 @@ def _run_task(
 ) -> Iterator[Progress | list[Result]]:
     """One task; a mistake in it is a result for each kernel, and raised where there is no other task."""
     try:
-        yield from _run_sound_task(request, task, worker, traits)
+        chosen = auto_choice(request, task, traits)
+        asked, broken = variants(request, task, traits, chosen)
+        for event in measure(task, asked, request.rule, request.roots, worker, traits, request.calls):
+            if isinstance(event, list):
+                if chosen is not None and chosen.variant in asked:
+                    at = asked.index(chosen.variant)
+                    event[at] = replace(event[at], auto=chosen.source)
+                event += [unreadable(one, task.problem) for one in broken]
+            yield event
     except WebnormError as error:
         if len(request.tasks) == 1:
             raise
         kernels = [kernel for kernel in request.kernels if kernel.op is task.op]
-        yield [
-            unreadable(Broken(task.op, kernel.name, kernel.path, str(error)), task.problem)
-            for kernel in kernels
-        ]
-
-
-def _run_sound_task(
-    request: BenchRequest, task: Task, worker: Worker, traits: Traits
-) -> Iterator[Progress | list[Result]]:
-    chosen = auto_choice(request, task, traits)
-    asked, broken = variants(request, task, traits, chosen)
-    for event in measure(task, asked, request.rule, request.roots, worker, traits, request.calls):
-        if isinstance(event, list):
-            if chosen is not None and chosen.variant in asked:
-                at = asked.index(chosen.variant)
-                event[at] = replace(event[at], auto=chosen.source)
-            event += [unreadable(one, task.problem) for one in broken]
-        yield event
+        gone = (Broken(task.op, kernel.name, kernel.path, str(error)) for kernel in kernels)
+        yield [unreadable(one, task.problem) for one in gone]
 
 
 def measure(
@@ -185,16 +180,9 @@ def measure(
     results: dict[int, Result] = {}
     while len(results) < len(asked):
         left = [index for index in range(len(asked)) if index not in results]
-        job = jobs.TimingJob(
-            task,
-            tuple(jobs.VariantSpec.of(asked[index]) for index in left),
-            roots,
-            sets_for(task, traits),
-            rule,
-            calls,
-        )
-        at = left[0]
-        rounds = 0
+        specs = tuple(jobs.VariantSpec.of(asked[index]) for index in left)
+        job = jobs.TimingJob(task, specs, roots, sets_for(task, traits), rule, calls)
+        at, rounds = left[0], 0
         try:
             for event in worker.stream(jobs.time_variants, job):
                 match event:
@@ -208,7 +196,7 @@ def measure(
                         results[left[index]] = declared(result, asked[left[index]].kernel)
         except (WorkerDied, TaskFailed) as failure:
             # The others are tried again without the culprit.
-            results[at] = replace(blank_result(asked[at], task.problem), reason=str(failure))
+            results[at] = blank_result(asked[at], task.problem, reason=str(failure))
     yield against_copy([results[index] for index in range(len(asked))])
 
 
@@ -276,6 +264,21 @@ def _noted(result: Result, yardstick: Result | None) -> Result:
 def failed(results: Sequence[Result]) -> bool:
     """Whether a run has a result that makes it a failure: wrong or broken, and not expected to be."""
     return any(result.status in ("fail", "error") and not result.expected for result in results)
+
+
+def profiled(results: Sequence[Result], measure: Measure) -> list[Result]:
+    """One problem's results; the fastest that is right has the times of the transfers, too.
+
+    Raises WebnormError when the worker dies over them.
+    """
+    fastest = best([result for result in results if not result.roofline])
+    if fastest is None:
+        return list(results)
+    callable_kernels = {kernel.name for kernel in discover() if kernel.op.name == fastest.op}
+    kernel = fastest.kernel if fastest.kernel in callable_kernels else None
+    with failing(f"profiling {fastest.op} {fastest.problem}"):
+        *_, transfers = measure(Task(OPS[fastest.op], fastest.problem), kernel)
+    return [replace(result, **vars(transfers)) if result is fastest else result for result in results]
 
 
 def ran(results: Sequence[Result]) -> bool:

@@ -20,7 +20,7 @@ from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import broken, told, try_variant, unreadable, with_samples
 from webnorm.norms.case import Narrow
 from webnorm.norms.ops import OPS, Task, make_inputs
-from webnorm.norms.problem import Array, Problem
+from webnorm.norms.problem import Array
 
 
 @dataclass(frozen=True)
@@ -125,15 +125,10 @@ def _right_ones(
     right: list[tuple[int, Result, Plan, Golden | None]] = []
     for index, spec in enumerate(variants):
         yield Began(index)
-        plan: Plan | None
-        golden: Golden | None
-        variant = _read(spec, board.problem)
-        if isinstance(variant, Result):
-            result, plan, golden = variant, None, None
-        elif sieve is None or index in whole:
-            result, plan, golden = try_variant(board, variant, watch=sieve is None)
+        if sieve is None or index in whole:
+            result, plan, golden = _tried(board, spec, watch=sieve is None)
         else:
-            result, plan, golden = *_sieved(board, variant, sieve), None
+            result, plan, golden = *_from_sieve(board, *_tried(sieve, spec)[:2]), None
         if plan is None:
             yield Found(index, result)
         else:
@@ -168,20 +163,24 @@ def _verdicts(setup: Setup, running: Sequence[Running]) -> Iterator[Began | Foun
         yield Found(one.index, result)
 
 
-def _read(spec: VariantSpec, problem: Problem) -> Variant | Result:
-    """The variant; or the result of one whose kernel could be read before, and no longer can."""
+def _tried(
+    board: Board, spec: VariantSpec, case: str | None = None, watch: bool = False
+) -> tuple[Result, Plan | None, Golden | None]:
+    """As `try_variant`, of a variant whose kernel could be read before, and perhaps no longer can."""
     try:
-        return spec.variant()
+        variant = spec.variant()
     except Exception as error:
-        return unreadable(Broken(OPS[spec.op], spec.path.stem, spec.path, told(error)), problem)
+        gone = Broken(OPS[spec.op], spec.path.stem, spec.path, told(error))
+        return unreadable(gone, board.problem), None, None
+    return try_variant(board, variant, case, watch)
 
 
-def _sieved(board: Board, variant: Variant, sieve: Board) -> tuple[Result, Plan | None]:
-    """What the sieve says of a variant, and for one that is right its plan on the board."""
-    result, plan, _ = try_variant(sieve, variant)
+def _from_sieve(board: Board, result: Result, plan: Plan | None) -> tuple[Result, Plan | None]:
+    """What a sieve said of a variant as a result of the board, and for one that is right its plan there."""
     result = replace(result, problem=board.problem)
     if plan is None:
         return result, None
+    variant = plan.shader.variant
     try:
         return result, board.prepare(variant)
     except Exception as error:
@@ -223,11 +222,7 @@ def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
     board = Board(device, job.task.problem, job.arrays, job.roots, narrow=job.narrow)
     for index, spec in enumerate(job.variants):
         yield Began(index)
-        variant = _read(spec, board.problem)
-        if isinstance(variant, Variant):
-            yield Found(index, try_variant(board, variant, job.case, job.watch)[0])
-        else:
-            yield Found(index, variant)
+        yield Found(index, _tried(board, spec, job.case, job.watch)[0])
 
 
 def describe(device: Device, job: None) -> Iterator[Any]:

@@ -10,23 +10,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from functools import cache
+from typing import Any
 
 import wgpu
 
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.header import load
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.variants import Variant
 from webnorm.lab import jobs
 from webnorm.lab.board import Board
 from webnorm.lab.proof import set_up
-from webnorm.lab.trial import try_variant
-from webnorm.norms.ops import Task
+from webnorm.lab.trial import of_wgpu, try_variant
 
 # A kernel's first variant has the constants that its header chooses: three times the time of another kernel's
 # is more than other constants make up for.
@@ -41,18 +39,10 @@ EXPLORING = 2 / 3
 
 
 @dataclass(frozen=True)
-class Tried:
-    """So many different variants have been timed, and so many are left to be."""
+class Doing:
+    """What the search is at, in words."""
 
-    done: int
-    left: int
-
-
-@dataclass(frozen=True)
-class Racing:
-    """A round begins for so many variants that may still win."""
-
-    variants: int
+    what: str
 
 
 @dataclass(frozen=True)
@@ -71,35 +61,16 @@ class Finalists:
     tried: int
 
 
-Event = jobs.Began | Tried | Racing | Dropped | Finalists
+Event = jobs.Began | Doing | Dropped | Finalists
 
 
-class Trials(Protocol):
-    """What the search asks of a device; candidates go by their index."""
-
-    def fingerprint(self, index: int) -> Hashable:
-        """Equal for candidates that run the same text in the same way; WebnormError if there is none."""
-
-    def time(self, indices: Sequence[int]) -> list[float]:
-        """Take a sample of each, in nanoseconds per dispatch; raises WebnormError if one cannot run."""
-
-    def fault(self, index: int) -> str | None:
-        """What is wrong with its answer; None when it is right."""
-
-    def release(self, index: int) -> None:
-        """Give up what it holds on the device, until it is timed again."""
-
-
-def explore(candidates: Sequence[Variant], trials: Trials, spent: Callable[[], float]) -> Iterator[Event]:
-    """Find the fastest of the candidates while `spent`, the share of the budget, is below 1.
+class Search:
+    """Finds the fastest of the candidates while `spent`, the share of the budget, is below 1.
 
     The first candidate that runs and is right is the reference. The first of each kernel is a probe, tried
     before any other, whatever is spent; then come those whose constants are nearest to the best so far.
     """
-    return _Search(candidates, trials, spent).run()
 
-
-class _Search:
     def __init__(self, candidates: Sequence[Variant], trials: Trials, spent: Callable[[], float]) -> None:
         self.candidates, self.trials, self.spent = candidates, trials, spent
         self.untried = list(range(len(candidates)))
@@ -113,6 +84,7 @@ class _Search:
         self.tried = 0
 
     def run(self) -> Iterator[Event]:
+        """What is tried and found, at last the finalists."""
         for kernel in dict.fromkeys(map(self.kernel, self.untried)):
             yield from self.probe(kernel)
         fastest = min(map(self.ratio, self.ratios), default=0.0)
@@ -129,17 +101,20 @@ class _Search:
             for _ in range(rounds if len(self.ratios) > 1 else 0):
                 if self.spent() >= 1:
                     break
-                yield Racing(len(self.ratios))
+                yield Doing(f"{len(self.ratios)} variants in the race")
                 yield from self.round()
         yield Finalists(tuple(i for i in self.ranking() if i != self.reference), self.tried)
 
     def kernel(self, index: int) -> str:
+        """The name of a candidate's kernel."""
         return self.candidates[index].kernel.name
 
     def ratio(self, index: int) -> float:
+        """A candidate's time over the reference's."""
         return statistics.median(self.ratios[index])
 
     def ranking(self) -> list[int]:
+        """Those still in the race, the fastest first."""
         return sorted(self.ratios, key=self.ratio)
 
     def probe(self, kernel: str) -> Iterator[Event]:
@@ -178,7 +153,7 @@ class _Search:
             self.reference = index
         if index != self.reference:
             self.trials.release(index)
-        yield Tried(self.tried, len(self.untried))
+        yield Doing(f"{self.tried} variants tried, {len(self.untried)} left")
 
     def pair(self, index: int) -> float:
         """A sample of a candidate over one of the reference; 1 for the reference itself."""
@@ -211,6 +186,7 @@ class _Search:
                 self.leave(index)
 
     def leave(self, index: int) -> None:
+        """Take a candidate out of the race."""
         del self.ratios[index]
         self.trials.release(index)
 
@@ -235,42 +211,25 @@ def distance(one: Variant, other: Variant) -> int:
 # --- on a device
 
 
-@dataclass(frozen=True)
-class SearchJob:
-    """The candidates for one problem, the one to set others against first; `sets` is as for a TimingJob."""
-
-    task: Task
-    candidates: tuple[jobs.VariantSpec, ...]
-    roots: tuple[Path, ...]
-    sets: int
-    budget_s: float
-
-
-def search_variants(device: Device, job: SearchJob) -> Iterator[Any]:
-    """Explore the candidates on a device; the budget begins when inputs, answers and probes are done."""
-    files = dict.fromkeys((spec.path, spec.op) for spec in job.candidates)
+def search_variants(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
+    """Search among variants on a device, of which the first is the one to set others against. The budget
+    begins when inputs, answers and probes are done.
+    """
+    files = dict.fromkeys((spec.path, spec.op) for spec in job.variants)
     kernels = {file: load(*file) for file in files}
-    candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.candidates]
+    candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.variants]
     board = jobs.board_of(device, job.task, job.roots, job.sets)
-    yield from explore(candidates, _OnDevice(board, candidates), _Budget(job.budget_s))
+    # With the first look at it.
+    began = cache(timing.clock)
+
+    def spent() -> float:
+        return (timing.clock() - began()) / job.rule.budget_s
+
+    yield from Search(candidates, Trials(board, candidates), spent).run()
 
 
-class _Budget:
-    """The share of some seconds that is spent; they begin with the first look."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.began: float | None = None
-
-    def __call__(self) -> float:
-        now = timing.clock()
-        if self.began is None:
-            self.began = now
-        return (now - self.began) / self.seconds
-
-
-class _OnDevice:
-    """Trials with a Board's buffers."""
+class Trials:
+    """What the search asks of a device; candidates go by their index."""
 
     def __init__(self, board: Board, candidates: Sequence[Variant]) -> None:
         self.board, self.candidates = board, candidates
@@ -279,6 +238,7 @@ class _OnDevice:
         self.samplers: dict[int, timing.Sampler] = {}
 
     def fingerprint(self, index: int) -> Hashable:
+        """Equal for candidates that run the same text in the same way; WebnormError if there is none."""
         problem = self.board.problem
         shader = render_shader(
             self.candidates[index], problem, "native", self.board.device.traits, roots=self.board.roots
@@ -290,6 +250,7 @@ class _OnDevice:
         return shader.text, counts, records
 
     def time(self, indices: Sequence[int]) -> list[float]:
+        """Take a sample of each, in nanoseconds per dispatch; raises WebnormError if one cannot run."""
         try:
             for index in indices:
                 if index not in self.samplers:
@@ -303,11 +264,13 @@ class _OnDevice:
             self.pace.worked()
             return times
         except wgpu.GPUError as error:
-            raise WebnormError(f"wgpu refused to run it: {read_report(str(error))[1]}") from error
+            raise WebnormError(of_wgpu(error)) from error
 
     def fault(self, index: int) -> str | None:
+        """What is wrong with its answer; None when it is right."""
         result, plan, _ = try_variant(self.board, self.candidates[index])
         return None if plan is not None else result.reason or "it is wrong"
 
     def release(self, index: int) -> None:
+        """Give up what it holds on the device, until it is timed again."""
         self.samplers.pop(index, None)

@@ -26,14 +26,17 @@ from webnorm.norms.problem import Problem
 UNSTEADY = "the same input twice gave different bits"
 
 
-def blank_result(variant: Variant, problem: Problem, case: str | None = None) -> Result:
-    """A result of which only the names are known yet."""
+def blank_result(
+    variant: Variant, problem: Problem, case: str | None = None, reason: str | None = None
+) -> Result:
+    """A result of which only the names are known, and perhaps why there will be no more."""
     return Result(
         op=variant.kernel.op.name,
         kernel=variant.kernel.name,
         constants=dict(variant.constants),
         problem=problem,
         status="error",
+        reason=reason,
         case=case,
     )
 
@@ -146,8 +149,13 @@ def broken(board: Board, variant: Variant, result: Result, error: Exception) -> 
                 refused = False
             return replace(result, status="skip" if refused else "error", reason=str(error))
         case wgpu.GPUError():
-            return replace(result, reason=f"wgpu refused to run it: {read_report(str(error))[1]}")
+            return replace(result, reason=of_wgpu(error))
     return replace(result, reason=told(error))
+
+
+def of_wgpu(error: wgpu.GPUError) -> str:
+    """What wgpu says against running a plan."""
+    return f"wgpu refused to run it: {read_report(str(error))[1]}"
 
 
 def told(error: BaseException) -> str:

@@ -180,13 +180,9 @@ def _search(
     None when one took the worker down, and with it what was known of the others.
     """
     left = [index for index in range(len(asked)) if index not in dropped]
-    job = search.SearchJob(
-        task,
-        tuple(jobs.VariantSpec.of(asked[index]) for index in left),
-        request.roots,
-        bench.sets_for(task, traits),
-        request.budget_s * (1 - MEASURING),
-    )
+    rule = replace(timing.Rule(), budget_s=request.budget_s * (1 - MEASURING))
+    specs = tuple(jobs.VariantSpec.of(asked[index]) for index in left)
+    job = jobs.TimingJob(task, specs, request.roots, bench.sets_for(task, traits), rule)
     at = left[0]
     finalists = None
     yield Progress(task, "making the inputs")
@@ -195,10 +191,8 @@ def _search(
             match event:
                 case jobs.Began(index):
                     at = left[index]
-                case search.Tried(done, more):
-                    yield Progress(task, f"{done} variants tried, {more} left")
-                case search.Racing(count):
-                    yield Progress(task, f"{count} variants in the race")
+                case search.Doing(what):
+                    yield Progress(task, what)
                 case search.Dropped(index, reason):
                     dropped[left[index]] = reason
                 case search.Finalists(indices, tried):

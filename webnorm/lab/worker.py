@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import process, spawn
 from pathlib import Path
@@ -39,7 +39,7 @@ _ALIVE_S = 0.2
 _LAST_WORDS = 1 << 16
 
 # Run in the child: (device, job) -> events, all of them picklable.
-Task = Callable[[Any, Any], Iterator[Any]]
+Work = Callable[[Any, Any], Iterator[Any]]
 
 
 class WorkerDied(Exception):
@@ -58,6 +58,15 @@ class TaskFailed(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+@contextmanager
+def failing(what: str, hint: str = "") -> Iterator[None]:
+    """Have a WebnormError say that something failed because a worker inside did."""
+    try:
+        yield
+    except (WorkerDied, TaskFailed) as failure:
+        raise WebnormError(f"{what} failed: {failure}{hint}") from failure
 
 
 @dataclass(frozen=True)
@@ -96,11 +105,11 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def stream(self, task: Task, job: Any) -> Iterator[Any]:
-        """Yield what `task(device, job)` yields in the child.
+    def stream(self, work: Work, job: Any) -> Iterator[Any]:
+        """Yield what `work(device, job)` yields in the child.
 
         Raises WorkerDied when the child crashes or is silent for longer than the time limit, WebnormError
-        for a mistake found there, TaskFailed for whatever else happens to the task, its job or its events.
+        for a mistake found there, TaskFailed for whatever else happens to the work, its job or its events.
         """
         if getattr(process.current_process(), "_inheriting", False):
             raise WebnormError(
@@ -109,7 +118,7 @@ class Worker:
             )
         if self._running is not None:
             self.stop()
-        message = _packed(task, job, self.adapter)
+        message = _packed(work, job, self.adapter)
         connection = self._connection or self._start()
         self._running = mine = object()
         try:
@@ -202,14 +211,14 @@ _CHILD = (
 )
 
 
-def _packed(task: Task, job: Any, adapter: str | None) -> bytes:
+def _packed(work: Work, job: Any, adapter: str | None) -> bytes:
     """The first message of a task; what of it is the script's own has the script read again."""
     try:
-        work = pickle.dumps((task, job))
-        main = spawn.get_preparation_data("") if b"__main__" in work else {}
+        packed = pickle.dumps((work, job))
+        main = spawn.get_preparation_data("") if b"__main__" in packed else {}
     except Exception as error:
         raise _raised(_failure(error, "the task cannot be sent: ")) from None
-    return pickle.dumps((adapter, {k: v for k, v in main.items() if k.startswith("init_main")}, work))
+    return pickle.dumps((adapter, {k: v for k, v in main.items() if k.startswith("init_main")}, packed))
 
 
 def _failure(error: BaseException, before: str = "") -> _Failed:
@@ -244,18 +253,18 @@ def serve(handle: int) -> None:
     device = None
     while True:
         try:
-            adapter, main, work = pickle.loads(channel.receive())
+            adapter, main, packed = pickle.loads(channel.receive())
         except Closed:
             return
         try:
             if main:
                 _read_main(main)
-            task, job = pickle.loads(work)
+            work, job = pickle.loads(packed)
             if device is None:
                 from webnorm.gpu.device import find_adapter, open_device
 
                 device = open_device(find_adapter(adapter))
-            for value in task(device, job):
+            for value in work(device, job):
                 channel.send(pickle.dumps(_Event(value)))
             said: _Failed | None = None
         except Closed:
@@ -264,7 +273,7 @@ def serve(handle: int) -> None:
             said = _Failed(sentence(str(error)), None)
         except BaseException as error:
             said = _failure(error)
-        task = job = value = None
+        work = job = value = None
         channel.send(pickle.dumps(said))
 
 
