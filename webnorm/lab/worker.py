@@ -21,7 +21,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import process, spawn
 from pathlib import Path
 from typing import IO, Any
@@ -69,24 +68,6 @@ def failing(what: str, hint: str = "") -> Iterator[None]:
         raise WebnormError(f"{what} failed: {failure}{hint}") from failure
 
 
-@dataclass(frozen=True)
-class _Event:
-    value: Any
-
-
-@dataclass(frozen=True)
-class _Alive:
-    """The child is at work on arrays of its own."""
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """`details` is None for a user's mistake."""
-
-    message: str
-    details: str | None
-
-
 class Worker:
     """Runs tasks in a child that is started when needed and again after it died."""
 
@@ -123,16 +104,16 @@ class Worker:
         self._running = mine = object()
         try:
             connection.send(message, self.time_limit_s)
-            while (event := self._next(connection)) is not None:
-                if isinstance(event, _Alive):
-                    continue
-                if isinstance(event, _Failed):
+            while self._running is mine:
+                kind, value = self._next(connection)
+                if kind == "event":
+                    yield value
+                    if self._running is not mine:
+                        raise WorkerDied("the worker was given another task")
+                elif kind == "end":
                     self._running = None
-                    raise _raised(event)
-                yield event.value
-                if self._running is not mine:
-                    raise WorkerDied("the worker was given another task")
-            self._running = None
+                    if value is not None:
+                        raise value
         except Silent:
             raise WorkerDied(f"no sign of life for {self.time_limit_s:g} s: stopped") from None
         except Closed:
@@ -142,13 +123,15 @@ class Worker:
                 self.stop()
 
     def _next(self, connection: Channel) -> Any:
-        """The next message of the child."""
+        """The next message of the child: an "event", "alive" while it is at work on arrays of its own, or the
+        "end" with what was raised, if anything.
+        """
         try:
             return pickle.loads(connection.receive(self.time_limit_s))
         except (Closed, Silent):
             raise
         except Exception as error:  # of the event's own code
-            raise _raised(_failure(error, "an event cannot be read: ")) from None
+            raise _failure(error, "an event cannot be read: ") from None
 
     def _start(self) -> Channel:
         ours, theirs = Channel.pair()
@@ -217,11 +200,11 @@ def _packed(work: Work, job: Any, adapter: str | None) -> bytes:
         packed = pickle.dumps((work, job))
         main = spawn.get_preparation_data("") if b"__main__" in packed else {}
     except Exception as error:
-        raise _raised(_failure(error, "the task cannot be sent: ")) from None
+        raise _failure(error, "the task cannot be sent: ") from None
     return pickle.dumps((adapter, {k: v for k, v in main.items() if k.startswith("init_main")}, packed))
 
 
-def _failure(error: BaseException, before: str = "") -> _Failed:
+def _failure(error: BaseException, before: str = "") -> TaskFailed:
     """What the parent is told of an exception, whatever its own code does."""
     try:
         said = sentence(str(error))
@@ -231,13 +214,7 @@ def _failure(error: BaseException, before: str = "") -> _Failed:
         details = "".join(traceback.format_exception(error))
     except Exception:
         details = ""
-    return _Failed(f"{before}{type(error).__name__}{': ' if said else ''}{said}", details)
-
-
-def _raised(failed: _Failed) -> WebnormError | TaskFailed:
-    if failed.details is None:
-        return WebnormError(failed.message)
-    return TaskFailed(failed.message, failed.details)
+    return TaskFailed(f"{before}{type(error).__name__}{': ' if said else ''}{said}", details)
 
 
 def serve(handle: int) -> None:
@@ -249,7 +226,7 @@ def serve(handle: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
     channel = Channel.inherited(handle)
     channel.end_with_it()
-    tell(_now_and_then(lambda: channel.send(pickle.dumps(_Alive()))))
+    tell(_now_and_then(lambda: channel.send(pickle.dumps(("alive", None)))))
     device = None
     while True:
         try:
@@ -265,16 +242,16 @@ def serve(handle: int) -> None:
 
                 device = open_device(find_adapter(adapter))
             for value in work(device, job):
-                channel.send(pickle.dumps(_Event(value)))
-            said: _Failed | None = None
+                channel.send(pickle.dumps(("event", value)))
+            raised: Exception | None = None
         except Closed:
             return
         except WebnormError as error:
-            said = _Failed(sentence(str(error)), None)
+            raised = WebnormError(sentence(str(error)))
         except BaseException as error:
-            said = _failure(error)
+            raised = _failure(error)
         work = job = value = None
-        channel.send(pickle.dumps(said))
+        channel.send(pickle.dumps(("end", raised)))
 
 
 def _now_and_then(do: Callable[[], None]) -> Callable[[], None]:
