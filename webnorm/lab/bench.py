@@ -249,13 +249,10 @@ def _noted(result: Result, yardstick: Result | None) -> Result:
 
     With too few runs for that their own flags stand.
     """
-    own = result.samples_by_run
-    if len(own) < runs.FEWEST_RUNS:
+    if len(result.samples_by_run) < runs.FEWEST_RUNS:
         return result
-    copies = [np.ones_like(one) for one in own]
-    if yardstick and yardstick is not result and yardstick.beside(result):
-        copies = yardstick.samples_by_run
-    levels = np.exp(runs.log_ratios(own, copies))
+    beside = yardstick and yardstick is not result and yardstick.beside(result)
+    levels = np.exp(result.levels(yardstick if beside else None))
     flags = [flag for flag in result.flags if flag not in ("noisy", "few samples")]
     noisy = timing.statistics(levels.tolist()).spread > timing.NOISY_SPREAD
     return replace(result, flags=(*flags, *(["noisy"] if noisy else [])))

@@ -119,28 +119,29 @@ def run(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Resul
     """Yield a result for each kernel, constants and case; behind them one for each kernel that has refused
     most of a whole corpus.
     """
-    taken: Counter[str] = Counter()
-    refused: Counter[str] = Counter()
+    taken: Counter[tuple[str, str]] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
     ended: Counter[str] = Counter()
     for case, task in request.tasks:
         if case.for_gpus and traits.software:
             continue
         found, broken = request.variants(task, traits)
         for given, variants in _given(request, task, found, traits):
-            for result, kernel in _check(request, case, given, variants, worker, ended):
+            for result in _check(request, case, given, variants, worker, ended):
                 # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
                 if case.narrow is None:
-                    (refused if result.status == "skip" else taken)[kernel.label] += 1
+                    (refused if result.status == "skip" else taken)[result.op, result.kernel] += 1
                 yield result
         for one in broken:
-            taken[one.label] += 1
+            taken[one.op.name, one.name] += 1
             yield unreadable(one, task.problem, case.name)
     for one in request.broken:
         yield unreadable(one, one.op.problem(0, 1))
     if request.whole:
         for kernel in request.kernels:
-            if refused[kernel.label] > taken[kernel.label]:
-                yield _mostly_refused(kernel, taken[kernel.label], refused[kernel.label])
+            name = kernel.op.name, kernel.name
+            if refused[name] > taken[name]:
+                yield _mostly_refused(kernel, taken[name], refused[name])
 
 
 def _given(
@@ -171,7 +172,7 @@ def _given(
 def _mostly_refused(kernel: Kernel, taken: int, refused: int) -> Result:
     problem = kernel.op.problem(0, 1)
     reason = f"refuses {refused} of {taken + refused} cases: what it gets right on the others proves little"
-    return replace(blank_result(Variant(kernel, {}), problem, "whole corpus"), status="fail", reason=reason)
+    return replace(blank_result(Variant(kernel, {}), problem, "whole corpus", reason), status="fail")
 
 
 def _check(
@@ -181,44 +182,40 @@ def _check(
     variants: Sequence[Variant],
     worker: Worker,
     ended: Counter[str],
-) -> Iterator[tuple[Result, Kernel]]:
-    """A result for each variant on a case, with its kernel. Those that have `ended` the process too often, or
-    had to be stopped, are not run: each time takes as long as the time limit.
+) -> Iterator[Result]:
+    """A result for each variant on a case. Those that have `ended` the process too often, or had to be
+    stopped, are not run: each time takes as long as the time limit.
     """
     for variant in variants:
         if ended[variant.kernel.label] >= _MOST_ENDED:
             reason = f"not run: it ended the process, or had to be stopped, in {_MOST_ENDED} cases before"
-            yield replace(blank_result(variant, task.problem, case.name), reason=reason), variant.kernel
-    variants = [one for one in variants if ended[one.kernel.label] < _MOST_ENDED]
-    arrays = case.draw(task) if variants else {}
-    next_index = 0
-    while next_index < len(variants):
-        left = variants[next_index:]
-        specs = tuple(jobs.VariantSpec.of(variant) for variant in left)
-        watch = case.name in WATCHED or not request.whole
+            yield blank_result(variant, task.problem, case.name, reason)
+    left = [one for one in variants if ended[one.kernel.label] < _MOST_ENDED]
+    arrays = case.draw(task) if left else {}
+    watch = case.name in WATCHED or not request.whole
+    while left:
+        specs = tuple(map(jobs.VariantSpec.of, left))
         job = jobs.CheckJob(case.name, task, arrays, specs, request.roots, case.narrow, watch)
-        first, at = next_index, next_index
+        at = done = 0
         try:
             for event in worker.stream(jobs.check_variants, job):
                 match event:
                     case jobs.Began(index):
-                        at = first + index
+                        at = index
                     case jobs.Found(index, result):
-                        next_index = first + index + 1
-                        yield judged(result, left[index].kernel, case), left[index].kernel
+                        done = index + 1
+                        yield judged(result, left[index].kernel, case)
         except (WorkerDied, TaskFailed) as failure:
-            blank = blank_result(variants[at], task.problem, case.name)
-            yield replace(blank, reason=str(failure)), variants[at].kernel
-            ended[variants[at].kernel.label] += isinstance(failure, WorkerDied)
-            next_index = at + 1
+            yield blank_result(left[at], task.problem, case.name, str(failure))
+            ended[left[at].kernel.label] += isinstance(failure, WorkerDied)
+            done = at + 1
         except WebnormError as error:
             # A case that this machine has no room for, say, is no reason to give up the others.
             if not request.whole:
                 raise
-            for variant in variants[next_index:]:
-                blank = blank_result(variant, task.problem, case.name)
-                yield replace(blank, reason=str(error)), variant.kernel
+            yield from (blank_result(one, task.problem, case.name, str(error)) for one in left[done:])
             return
+        left = left[done:]
 
 
 def judged(result: Result, kernel: Kernel, case: Case) -> Result:

@@ -142,29 +142,25 @@ def objections(
     """
     if not (percent >= 0 and math.isfinite(percent)):
         raise WebnormError(f"percent is {percent}; expected a finite number of 0 or more")
-    found = verdicts.comparisons
     limit = 1 + percent / 100
-    slower = [one for one in found if one.verdict == "SLOWER" and (one.ratio or math.inf) > limit]
-    missing = [
-        one
-        for one in found
-        if one.verdict == "ONLY IN OLD" or (one.verdict == "NOT TIMED" and one.timed_before)
-    ]
-    lines = [f"{_counted(slower)} slower by more than {percent:g} %"] if slower else []
-    broken = [one for one in found if one.verdict == "BROKEN"]
-    lines += [f"{_counted(broken)} broken"] if broken else []
+    slower = broken = missing = 0
+    for one in verdicts.comparisons:
+        slower += one.verdict == "SLOWER" and (one.ratio or math.inf) > limit
+        broken += one.verdict == "BROKEN"
+        missing += one.verdict == "ONLY IN OLD" or (one.verdict == "NOT TIMED" and one.timed_before)
+    lines = [*_counted(slower, f"slower by more than {percent:g} %"), *_counted(broken, "broken")]
     if not allow_missing:
-        lines += [f"{_counted(missing)} missing in NEW"] if missing else []
+        lines += _counted(missing, "missing in NEW")
         lines += [f"{age} is of a run that was interrupted" for age in verdicts.incomplete]
-    if fail_unclear and verdicts.unclear:
-        lines.append(f"{verdicts.unclear} {'is' if verdicts.unclear == 1 else 'are'} unclear")
-    if not any(one.low is not None for one in found):
+    if fail_unclear:
+        lines += _counted(verdicts.unclear, "unclear")
+    if not any(one.low is not None for one in verdicts.comparisons):
         lines.append("nothing could be compared")
     return lines
 
 
-def _counted(found: Sequence[Comparison]) -> str:
-    return f"{len(found)} {'is' if len(found) == 1 else 'are'}"
+def _counted(count: int, what: str) -> list[str]:
+    return [f"{count} {'is' if count == 1 else 'are'} {what}"] if count else []
 
 
 def _require_same_device(old: Mapping[str, object], new: Mapping[str, object]) -> None:
@@ -258,12 +254,12 @@ def _judge(old: _Side | None, new: _Side | None) -> Comparison | _Open:
             blank, verdict="SAME", ratio=1.0, low=1.0, high=1.0, reason="the samples are identical"
         )
     copies = None if before.roofline else _yardstick(old, new)
-    levels = _levels(before, copies and copies[0]), _levels(after, copies and copies[1])
+    levels = before.levels(copies and copies[0]), after.levels(copies and copies[1])
     blank = replace(blank, ratio=math.exp(float(levels[1].mean() - levels[0].mean())))
     reason = _doubt((before, after), copies)
     if reason:
         return replace(blank, reason=reason)
-    moved = float(_levels(copies[1], None).mean() - _levels(copies[0], None).mean()) if copies else 0.0
+    moved = float(copies[1].levels().mean() - copies[0].levels().mean()) if copies else 0.0
     return _Open(blank, *levels, shares=copies is not None, moved=moved)
 
 
@@ -278,12 +274,6 @@ def _untimed(blank: Comparison, old: Result, new: Result) -> Comparison:
         verdict="BROKEN" if broken else "NOT TIMED",
         reason=f"the {age} result is {result.status!r} and has no time{why}",
     )
-
-
-def _levels(result: Result, copy: Result | None) -> Array:
-    """log(time) of each run, as a multiple of the copy's where there is one."""
-    own = result.samples_by_run
-    return runs.log_ratios(own, copy.samples_by_run if copy else [np.ones_like(one) for one in own])
 
 
 def _doubt(results: tuple[Result, Result], copies: tuple[Result, Result] | None) -> str | None:
@@ -338,7 +328,7 @@ def _drift(pairs: Sequence[tuple[_Side | None, _Side | None]]) -> Drift | None:
                 found[(_name(copies[0]), copies[0].samples_ns)] = copies
     if not found:
         return None
-    levels = [tuple(_levels(copy, None) for copy in copies) for copies in found.values()]
+    levels = [tuple(copy.levels() for copy in copies) for copies in found.values()]
     drift = Drift(
         problems=len(levels),
         ratio=math.exp(float(np.mean([new.mean() - old.mean() for old, new in levels]))),

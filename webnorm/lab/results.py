@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from msgspec import Meta
 
 from webnorm._version import __version__
@@ -97,6 +98,11 @@ class Result:
     def samples_by_run(self) -> list[Array]:
         """The samples of each run, in nanoseconds."""
         return runs.by_run(self.samples_ns or (), self.runs)
+
+    def levels(self, copy: Result | None = None) -> Array:
+        """log(time) of each run, as a multiple of a copy's in the same rounds where there is one."""
+        own = self.samples_by_run
+        return runs.log_ratios(own, copy.samples_by_run if copy else [np.ones_like(one) for one in own])
 
     def beside(self, other: Result) -> bool:
         """Whether the two have samples, all of them usable, of the same rounds of the same runs."""
