@@ -44,9 +44,8 @@ from webnorm.kernels.library import discover
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab import bench, jobs
-from webnorm.lab.origin import origin_of
 from webnorm.lab.result_files import read, to_json
-from webnorm.lab.results import Calls, Report, Result
+from webnorm.lab.results import Calls, Report, Result, origin_of
 from webnorm.lab.tables import to_csv
 from webnorm.lab.trial import with_samples
 from webnorm.norms.ops import OPS, Task, plain

@@ -8,8 +8,7 @@ from typing import Any
 
 from webnorm._version import __version__
 from webnorm.choice.tuning import Choice, Platform, Tuning
-from webnorm.lab.origin import Origin
-from webnorm.lab.results import Report, Result
+from webnorm.lab.results import Origin, Report, Result
 from webnorm.norms.problem import Options, Problem
 
 PROBLEM = Problem(rows=64, cols=768, options=Options(bias=False, out_dtype="int8"))

@@ -22,8 +22,7 @@ from samples import BARE, FULL, ORIGIN, PROBLEM, REPORT, timed
 from webnorm.cli.outputs import command_line
 from webnorm.errors import WebnormError
 from webnorm.lab import ranking, result_files, tables
-from webnorm.lab.origin import Origin, commit_of, origin_of
-from webnorm.lab.results import Report, Result
+from webnorm.lab.results import Origin, Report, Result, commit_of, origin_of
 from webnorm.norms.problem import Options, Problem
 
 

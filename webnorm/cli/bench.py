@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from webnorm.cli import arguments, options
-from webnorm.cli.measuring import Measuring
 from webnorm.cli.outputs import check_outputs, report_steps, take_each
-from webnorm.cli.running import Opened, run
+from webnorm.cli.running import Measuring, Opened, run
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:

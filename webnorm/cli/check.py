@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from webnorm.cli import arguments, options
-from webnorm.cli.measuring import Measuring
 from webnorm.cli.outputs import check_outputs
-from webnorm.cli.running import Opened, run
+from webnorm.cli.running import Measuring, Opened, run
 from webnorm.errors import WebnormError, unknown
 
 if TYPE_CHECKING:

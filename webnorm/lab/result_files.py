@@ -14,8 +14,7 @@ from msgspec import Struct
 from webnorm import files, forms
 from webnorm.errors import WebnormError, shortened
 from webnorm.forms import MOST_TEXT, Name
-from webnorm.lab.origin import Origin
-from webnorm.lab.results import Report, Result
+from webnorm.lab.results import Origin, Report, Result
 from webnorm.norms.problem import Problem
 
 SCHEMA = 1

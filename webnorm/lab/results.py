@@ -1,10 +1,15 @@
-"""Results of `check` and `bench`, the JSON they are kept in, and the text they are shown as."""
+"""Results of `check` and `bench`, and where they come from: which run, when, by what command, what host."""
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -14,7 +19,6 @@ from webnorm._version import __version__
 from webnorm.forms import Name, Size, Text
 from webnorm.gpu.timing import Method
 from webnorm.lab import runs
-from webnorm.lab.origin import Origin
 from webnorm.norms.problem import Array, Problem
 
 Status = Literal["pass", "fail", "skip", "error"]
@@ -125,6 +129,21 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A run's random id, its beginning (UTC, ISO 8601), the command as it was typed, and the host's name.
+
+    `commit` is that of webnorm's source, with "-dirty" behind it where files were changed; None where webnorm
+    is no git checkout.
+    """
+
+    run: Text
+    time: Text
+    command: Text
+    host: Text
+    commit: Text | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything one run found: the device (name, driver, type...), and the results in order.
 
@@ -138,3 +157,32 @@ class Report:
     webnorm: str = __version__
     complete: bool | None = None
     origin: Origin | None = None
+
+
+def origin_of(command: str) -> Origin:
+    """The origin of a run that begins now."""
+    return Origin(
+        run=uuid.uuid4().hex,
+        time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        command=command,
+        host=platform.node(),
+        commit=commit_of(Path(__file__).parents[2]),
+    )
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit that a folder is a checkout of; None where it is none, or git is not there to ask."""
+    # A package installed inside somebody else's checkout is not that checkout.
+    if not (folder / ".git").exists():
+        return None
+    # Not `git describe --dirty`: it takes the lock of the index from whoever works there, and leaves it if it
+    # is killed.
+    git = ["git", "--no-optional-locks", "-C", str(folder)]
+    try:
+        commit, changed = (
+            subprocess.run([*git, *words], capture_output=True, text=True, timeout=10, check=True).stdout
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return commit.strip() + ("-dirty" if changed else "")
