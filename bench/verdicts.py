@@ -55,7 +55,7 @@ def rates(files: Sequence[Report]) -> Rates:
         one
         for old, new in pairwise(files)
         for one in compare(with_times_of(KERNEL, old), with_times_of(SLOWER, new)).comparisons
-        if one.kernel == KERNEL
+        if one.result.kernel == KERNEL
     ]
     return Rates(
         false=sum(one.verdict in ("FASTER", "SLOWER") for one in unchanged),

@@ -8,8 +8,7 @@ import pytest
 
 from samples import MIXED, MIXED_PROBLEM, result
 from shown import line_of, text
-from webnorm.cli.bars import bar_chart
-from webnorm.cli.report import bench_table, check_table, compare_table
+from webnorm.cli.report import bar_chart, bench_table, check_table, compare_table
 from webnorm.lab.compare import Comparison, Drift, Verdicts
 from webnorm.norms.problem import Problem
 
@@ -120,8 +119,7 @@ def test_check_of_what_never_ran_has_no_worst() -> None:
 
 
 def comparison(kernel: str, **changes: Any) -> Comparison:
-    fields: dict[str, Any] = {"op": "layer_norm", "constants": {}, "problem": MIXED_PROBLEM, "case": None}
-    return Comparison(kernel=kernel, **{**fields, **changes})
+    return Comparison(result=result(kernel, constants={}, problem=MIXED_PROBLEM, case=None), **changes)
 
 
 def test_comparisons_show_ratio_interval_and_reasons() -> None:

@@ -21,7 +21,6 @@ from samples import COPIES, REPORT, choice, timed, tuned
 from shown import fit
 from webnorm.choice import tuning
 from webnorm.cli import report, streams
-from webnorm.cli.bars import bar_chart
 from webnorm.cli.overview import device_line, tuning_table
 from webnorm.cli.screen import Screen, plain
 from webnorm.errors import WebnormError, one_line, printable, shortened
@@ -105,7 +104,7 @@ def test_tables_of_results(name: str, tmp_path: Path) -> None:
     (verdicts,) = [compare(found, found)]
     for shown in (
         report.bench_table(made, name),
-        bar_chart(made),
+        report.bar_chart(made),
         report.check_table(made),
         report.compare_table(verdicts),
         device_line(found.device),

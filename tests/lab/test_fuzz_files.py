@@ -22,7 +22,6 @@ from samples import COPIES, FULL, ORIGIN, PLATFORM, REPORT, choice, timed, tuned
 from shown import fit
 from webnorm.choice import auto, tuning
 from webnorm.cli import overview, plot, report
-from webnorm.cli.bars import bar_chart
 from webnorm.cli.screen import Screen
 from webnorm.errors import WebnormError
 from webnorm.kernels.library import discover
@@ -161,7 +160,7 @@ def look(read: results.Report, folder: Path) -> None:
     """Everything that is made of a report."""
     for title, members in ranking.by_problem(read.results):
         shown(report.bench_table(members, title))
-        shown(bar_chart(members))
+        shown(report.bar_chart(members))
         shown(report.profile_table(members, software=True))
     shown(report.check_table(read.results)) if read.results else None
     shown(overview.device_line(read.device))

@@ -224,8 +224,7 @@ class _Bench(Measuring):
             take_each(*report_steps(self.report(), self.outputs)[0])
 
     def _show_task(self, number: int) -> None:
-        from webnorm.cli.bars import bar_chart
-        from webnorm.cli.report import bench_table
+        from webnorm.cli.report import bar_chart, bench_table
 
         self.console.print()
         self.console.print(bench_table(self.finished[number], str(self.request.tasks[number])))

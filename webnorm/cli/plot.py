@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from webnorm import system
 from webnorm.errors import WebnormError, one_line, shortened
 from webnorm.files import replacing
-from webnorm.lab.ranking import best, shape
+from webnorm.lab.ranking import best, by_kernel, shape
 from webnorm.lab.results import MOST_GBPS, Report, Result, usable
 from webnorm.norms.problem import Problem
 
@@ -142,32 +142,31 @@ def _figure(panels: Sequence[_Panel]) -> Figure:
 def _panels(results: Sequence[Result]) -> list[_Panel]:
     """In order of appearance, rows ascending within an op; copies alone make panels of their own."""
     drawable = [result for result in results if result.timed and _point(result)]
-    copies: dict[tuple[int, int, str], list[Result]] = {}
-    for result in drawable:
-        if result.roofline:
-            copies.setdefault(shape(result.problem), []).append(result)
     others = [result for result in drawable if not result.roofline]
-    found: dict[tuple[str, Problem], dict[str, dict[int, list[Result]]]] = {}
+    families: dict[tuple[str, Problem], list[Result]] = {}
     for result in others or drawable:
-        family = replace(result.problem, cols=1)
-        lines = found.setdefault((result.op, family), {})
-        lines.setdefault(result.kernel, {}).setdefault(result.problem.cols, []).append(result)
+        families.setdefault((result.op, _of_one_column(result.problem)), []).append(result)
     panels = []
-    for (op, family), lines in found.items():
-        roofline = {
-            cols: members
-            for (rows, cols, dtype), members in copies.items()
-            if others and (rows, dtype) == (family.rows, family.dtype)
-        }
-        drawn = {kernel: _best_points(by_cols) for kernel, by_cols in lines.items()}
-        panels.append(_Panel(op, family, drawn, _best_points(roofline)))
+    for (op, family), members in families.items():
+        lines = {kernel: _best_points(own) for (_, kernel), own in by_kernel(members).items()}
+        beside = [
+            result
+            for result in drawable
+            if others and result.roofline and shape(_of_one_column(result.problem)) == shape(family)
+        ]
+        panels.append(_Panel(op, family, lines, _best_points(beside)))
     ops = list(dict.fromkeys(panel.op for panel in panels))
     return sorted(panels, key=lambda panel: (ops.index(panel.op), panel.family.rows))
 
 
-def _best_points(by_cols: Mapping[int, Sequence[Result]]) -> dict[int, _Point]:
-    winners = {cols: best(members) for cols, members in sorted(by_cols.items())}
-    return {cols: point for cols, winner in winners.items() if winner and (point := _point(winner))}
+def _of_one_column(problem: Problem) -> Problem:
+    return replace(problem, cols=1)
+
+
+def _best_points(results: Sequence[Result]) -> dict[int, _Point]:
+    cols = sorted({result.problem.cols for result in results})
+    winners = {n: best([result for result in results if result.problem.cols == n]) for n in cols}
+    return {n: point for n, winner in winners.items() if winner and (point := _point(winner))}
 
 
 def _point(result: Result) -> _Point | None:

@@ -15,7 +15,7 @@ from webnorm.kernels.variants import RETIRED
 from webnorm.lab import runs
 from webnorm.lab.ranking import shape
 from webnorm.lab.results import Report, Result
-from webnorm.norms.problem import Array, Problem
+from webnorm.norms.problem import Array
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
 
@@ -27,7 +27,7 @@ DEVICE_KEYS = ("adapter", "vendor", "driver", "backend", "type")
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One variant on one problem in two reports.
+    """One variant on one problem in two reports, as a `result` of the older that has it names it.
 
     `ratio` is the new time over the old one, each as a multiple of the copy's in the same rounds where there
     is a copy; above 1 is slower. `low` and `high` bound it: with 95 % confidence all intervals of two reports
@@ -35,11 +35,7 @@ class Comparison:
     `reason` then says why. `timed_before` tells whether the old report has a time.
     """
 
-    op: str
-    kernel: str
-    constants: Mapping[str, int]
-    problem: Problem
-    case: str | None
+    result: Result
     verdict: Verdict
     ratio: float | None = None
     low: float | None = None
@@ -223,15 +219,8 @@ def _yardstick(old: _Side, new: _Side) -> tuple[Result, Result] | None:
 def _judge(old: _Side | None, new: _Side | None) -> Comparison | _Open:
     either = old or new
     assert either is not None
-    blank = Comparison(
-        op=either.result.op,
-        kernel=either.result.kernel,
-        constants=either.result.constants,
-        problem=either.result.problem,
-        case=either.result.case,
-        verdict="UNCLEAR",
-        timed_before=old is not None and old.result.timed,
-    )
+    timed_before = old is not None and old.result.timed
+    blank = Comparison(result=either.result, verdict="UNCLEAR", timed_before=timed_before)
     if new is None:
         return replace(blank, verdict="ONLY IN OLD")
     if old is None:

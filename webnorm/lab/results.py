@@ -110,12 +110,10 @@ class Result:
 
     def beside(self, other: Result) -> bool:
         """Whether the two have samples, all of them usable, of the same rounds of the same runs."""
-        mine, others = (
-            [len(samples) for samples in one.samples_by_run] if one.samples_ns else []
-            for one in (self, other)
-        )
-        same = mine == others and all(mine) and bool(mine)
-        return same and self.sampled and other.sampled
+        if not (self.sampled and other.sampled):
+            return False
+        mine, others = ([len(samples) for samples in one.samples_by_run] for one in (self, other))
+        return mine == others and all(mine)
 
     @cached_property
     def sampled(self) -> bool:

@@ -101,9 +101,9 @@ def notes(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def constants_text(constants: Mapping[str, int]) -> str:
+def constants_text(constants: Mapping[str, int], between: str = " ") -> str:
     """The constants as "a=1 b=2"."""
-    return " ".join(f"{name}={int(value)}" for name, value in constants.items())
+    return between.join(f"{name}={int(value)}" for name, value in constants.items())
 
 
 def time_text(nanoseconds: float | None) -> str:
@@ -170,7 +170,7 @@ def to_csv(report: Report) -> str:
         row = result.problem.as_json() | {name: getattr(result, name) for name in names}
         row["device"] = report.device.get("adapter", "")
         row["options"] = str(result.problem.options).replace(", ", ";")
-        row["constants"] = _joined(result.constants)
+        row["constants"] = constants_text(result.constants, ";")
         row["flags"] = ";".join(result.flags)
         writer.writerow({name: row[name] for name in writer.fieldnames})
     return out.getvalue()
@@ -211,7 +211,3 @@ def _escape(text: str) -> str:
         text = text.replace(special, "\\" + special)
     # Brackets are plain, too, where no link follows.
     return text.replace("](", "]\\(")
-
-
-def _joined(values: Mapping[str, Any]) -> str:
-    return ";".join(f"{name}={int(value)}" for name, value in values.items())
