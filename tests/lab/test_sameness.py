@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from webnorm.gpu.device import Device, open_device
-from webnorm.lab.sameness import Sameness
+from webnorm.lab.spoil import Sameness
 
 WORDS = 1000
 DATA_BYTES = 4 * 900 + 2

@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,7 @@ from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy, assess
 from webnorm.lab.results import Calls
-from webnorm.lab.sameness import Sameness
-from webnorm.lab.spoil import Spoiler, of_outputs, of_scratch, spoiler_of
+from webnorm.lab.spoil import of_outputs, of_scratch, sameness_of, spoiler_of
 from webnorm.norms.case import Narrow
 from webnorm.norms.ops import OPS, plain
 from webnorm.norms.parts import in_parts
@@ -189,7 +187,7 @@ class Board:
             got = self._read(plan, version, members[0])
             if not all(intact for _, intact in got.values()) or digest(got) != golden[version]:
                 return False
-            if len(members) > 1 and not self._sameness.of(outputs.sized(members)):
+            if len(members) > 1 and not sameness_of(self.device).of(outputs.sized(members)):
                 return False
         return True
 
@@ -213,7 +211,7 @@ class Board:
         """
         outputs, name = self.outputs(plan.shader.variant), plan.shader.variant.kernel.op.name
         comparisons = [
-            self._sameness.between(
+            sameness_of(self.device).between(
                 [
                     ([kept[tensor], outputs.buffers[tensor][0]], size)
                     for tensor, (_, size) in zip(outputs.buffers, outputs.sized([0]), strict=True)
@@ -232,9 +230,9 @@ class Board:
                 plan.encode(compute, index)
                 comparisons[self.version(plan, index)].encode(compute)
 
-        self._sameness.forget()
+        sameness_of(self.device).forget()
         self.device.run_pass(one_after_another)
-        return not self._sameness.found_differences()
+        return not sameness_of(self.device).found_differences()
 
     def spoil(self, plan: Plan) -> Prepared:
         """What changes all that a plan may write: every set of outputs, scratch, workgroup memory."""
@@ -247,9 +245,9 @@ class Board:
         if op not in self._spoils:
             written = self.outputs(variant)
             self._spoils[op] = tuple(
-                self._spoiler.over(of_outputs(written, at), memory=False) for at in range(self.sets)
+                spoiler_of(self.device).over(of_outputs(written, at), memory=False) for at in range(self.sets)
             )
-        outputs, own = self._spoils[op], self._spoiler.over(of_scratch(plan, self._shared))
+        outputs, own = self._spoils[op], spoiler_of(self.device).over(of_scratch(plan, self._shared))
 
         def of(dispatches: range) -> Prepared:
             return Prepared.of([*(outputs[index % self.sets] for index in dispatches[: self.sets]), own])
@@ -258,19 +256,7 @@ class Board:
 
     def spoil_scratch(self, plan: Plan) -> Prepared:
         """What changes scratch alone, which is little beside a dispatch."""
-        return self._spoiler.over(of_scratch(plan, self._shared), memory=False)
-
-    @property
-    def _spoiler(self) -> Spoiler:
-        return spoiler_of(self.device)
-
-    @property
-    def _sameness(self) -> Sameness:
-        return _sameness_of(self.device)
-
-
-# Compiled once for all boards of a device, as what spoils is.
-_sameness_of = lru_cache(maxsize=1)(Sameness)
+        return spoiler_of(self.device).over(of_scratch(plan, self._shared), memory=False)
 
 
 def _other_rows(arrays: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -1,14 +1,15 @@
-"""Writing over what a kernel could remember of the dispatch before: outputs, scratch, workgroup memory.
+"""What happens to buffers beside kernels, on the device, where reading gigabytes back would take longer.
 
-A kernel that finds its answers where it left them can do without computing them; whoever calls it has other
-arrays each time.
+What a kernel could remember of the dispatch before is written over: outputs, scratch, workgroup memory. A
+kernel that finds its answers where it left them can do without computing them; whoever calls it has other
+arrays each time. And buffers are held against each other, bit by bit.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -42,6 +43,27 @@ fn main(
     for (var at = id.x; at < arrayLength(&remembered); at += {_INVOCATIONS}u * workgroups.x) {{
         remembered[at] = numbers[at % arrayLength(&numbers)];
     }}
+}}
+"""
+
+# `partial` is the word, if any, of which the bits of `mask` alone are data.
+_COMPARE = f"""
+struct Params {{ partial: u32, mask: u32 }}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> first: array<u32>;
+@group(0) @binding(2) var<storage, read> other: array<u32>;
+@group(0) @binding(3) var<storage, read_write> different: atomic<u32>;
+
+@compute @workgroup_size({_INVOCATIONS})
+fn main(
+    @builtin(global_invocation_id) id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+) {{
+    var bits = 0u;
+    for (var at = id.x; at < arrayLength(&first); at += {_INVOCATIONS}u * workgroups.x) {{
+        bits |= (first[at] ^ other[at]) & select(0xffffffffu, params.mask, at == params.partial);
+    }}
+    if (bits != 0u) {{ atomicStore(&different, 1u); }}
 }}
 """
 
@@ -100,18 +122,13 @@ class Spoiler:
 
     def over(self, remembered: Sequence[Remembered], memory: bool = True) -> Prepared:
         """What spoils these buffers, guards excepted, and then, if asked, all workgroup memory."""
-        most = self._device.limits["max-storage-buffer-binding-size"]
-        step = self._device.limits["min-storage-buffer-offset-alignment"]
-        most = most // step * step
-        found = []
+        fills = []
         for buffer, data_bytes, dtype in remembered:
             numbers = self._numbers_as(dtype)
-            size = math.ceil(data_bytes / 4) * 4
-            for begin in range(0, size, most):
-                own = min(most, size - begin)
-                count = min(math.ceil(own / 4 / _INVOCATIONS), 4 * self._workgroups)
-                found.append(self._fill.on(((numbers, 0, numbers.size), (buffer, begin, own)), count))
-        return Prepared.of([*found, *([self._memory] if memory else [])])
+            for begin, size in _bound(self._device, math.ceil(data_bytes / 4) * 4):
+                count = min(math.ceil(size / 4 / _INVOCATIONS), 4 * self._workgroups)
+                fills.append(self._fill.on(((numbers, 0, numbers.size), (buffer, begin, size)), count))
+        return Prepared.of([*fills, *([self._memory] if memory else [])])
 
     def _numbers_as(self, dtype: str) -> Any:
         """A buffer of numbers of a type."""
@@ -148,5 +165,69 @@ class Spoiled:
             self._plan.encode(compute, index)
 
 
+class Sameness:
+    """Compares buffers of one device with each other, word by word."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._program = Program(
+            device, _COMPARE, ("uniform", "read-only-storage", "read-only-storage", "storage")
+        )
+        self._different = device.create_buffer(4)
+
+    def of(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> bool:
+        """Whether each tensor's buffers, of equal size, are alike. The int is its bytes of data: what is left
+        of the word that they end in does not count, whatever follows does.
+        """
+        comparison = self.between(tensors)
+        self.forget()
+        self._device.run_pass(comparison.encode)
+        return not self.found_differences()
+
+    def between(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> Prepared:
+        """The comparison that `of` makes, to be encoded as often as need be between other dispatches; what it
+        finds is added to what others found.
+        """
+        return Prepared.of(
+            self._compare(params, buffers[0], other, begin, size)
+            for buffers, data_bytes in tensors
+            for begin, size, params in self._ranges(buffers[0].size, data_bytes)
+            for other in buffers[1:]
+        )
+
+    def forget(self) -> None:
+        """Let comparisons begin anew."""
+        self._device.handle.queue.write_buffer(self._different, 0, np.zeros(1, np.uint32))
+
+    def found_differences(self) -> bool:
+        """Whether any comparison that was submitted since `forget` found buffers that differ."""
+        words = np.frombuffer(self._device.handle.queue.read_buffer(self._different), np.uint32)
+        return bool(words.any())
+
+    def _ranges(self, whole: int, data_bytes: int) -> Iterator[tuple[int, int, Any]]:
+        """Where bindings of a buffer begin, how long they are, and their uniform."""
+        # Past the end where the data is whole words.
+        partial = data_bytes // 4 if data_bytes % 4 else 2**32 - 1
+        mask = 2 ** (8 * (data_bytes % 4)) - 1
+        for begin, size in _bound(self._device, whole):
+            words = np.array([(partial - begin // 4) % 2**32, mask], np.uint32)
+            usage = wgpu.BufferUsage.UNIFORM
+            params = self._device.handle.create_buffer_with_data(data=words, usage=usage)
+            yield begin, size, params
+
+    def _compare(self, params: Any, first: Any, other: Any, begin: int, size: int) -> Prepared:
+        most = self._device.limits["max-compute-workgroups-per-dimension"]
+        bound = ((params, 0, 8), (first, begin, size), (other, begin, size), (self._different, 0, 4))
+        return self._program.on(bound, min(math.ceil(size / 4 / _INVOCATIONS), most))
+
+
+def _bound(device: Device, size: int) -> Iterator[tuple[int, int]]:
+    """Where bindings of a buffer of so many bytes begin, and how long they are."""
+    step = device.limits["min-storage-buffer-offset-alignment"]
+    most = device.limits["max-storage-buffer-binding-size"] // step * step
+    for begin in range(0, size, most):
+        yield begin, min(most, size - begin)
+
+
 # Compiled once for all boards of a device: a corpus has a hundred.
-spoiler_of = lru_cache(maxsize=1)(Spoiler)
+spoiler_of, sameness_of = lru_cache(maxsize=1)(Spoiler), lru_cache(maxsize=1)(Sameness)
