@@ -86,20 +86,24 @@ class Worst:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Errors of one result. `ok` is False for anything that cannot be shown to be right, NaN included.
+    """Errors of one result, and the `reason` why it is wrong, if it is.
 
     The errors and `worst` are those of the op's main output, unless another one is wrong. They are against
     the answer before it is rounded to its storage type. `non_finite` counts NaN and Inf where a number was
     expected. Where the answer is NaN or Inf, so has to be the result; but for int8, which has neither.
     """
 
-    ok: bool
     max_abs_error: float
     max_rel_error: float
     tolerance: float
     non_finite: int
     worst: Worst | None
     reason: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is right: False for anything that cannot be shown to be, NaN included."""
+        return self.reason is None
 
 
 def tolerance(shader: Shader) -> Tolerance:
@@ -198,7 +202,6 @@ def _assess_output(
             neighbours = f"{errors.unequal} of {size} elements of {name}"
             reason = f"{neighbours} are a neighbour of the answer rounded to {dtype}"
     return Accuracy(
-        ok=reason is None,
         max_abs_error=errors.max_abs_error,
         max_rel_error=errors.max_rel_error,
         tolerance=errors.worst.tolerance if errors.worst else allowed.base,

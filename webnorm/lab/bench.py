@@ -98,20 +98,7 @@ def copies_of(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> li
     ]
 
 
-def variants(
-    request: BenchRequest, task: Task, traits: Traits, chosen: auto.Chosen | None
-) -> tuple[list[Variant], list[Broken]]:
-    """The variants that a task is run with: the copies, the kernels asked for, and what auto chose; and the
-    kernels of its op that are broken.
-    """
-    own, broken = each_chosen(request.kernels, task, traits, request.chosen, request.every)
-    found = [*copies_of(request.copies, task.problem, traits), *own]
-    if request.with_auto and chosen is not None and chosen.variant not in found:
-        found.append(chosen.variant)
-    return found, [*broken, *(one for one in request.broken if one.op is task.op)]
-
-
-def auto_choice(request: BenchRequest, task: Task, traits: Traits) -> auto.Chosen | None:
+def _auto_choice(request: BenchRequest, task: Task, traits: Traits) -> auto.Chosen | None:
     """What auto chooses for a task; None for a copy, and where nothing can run it but kernels are named."""
     if task.op.exact or not request.ladder:
         return None
@@ -150,8 +137,12 @@ def _run_task(
 ) -> Iterator[Progress | list[Result]]:
     """One task; a mistake in it is a result for each kernel, and raised where there is no other task."""
     try:
-        chosen = auto_choice(request, task, traits)
-        asked, broken = variants(request, task, traits, chosen)
+        chosen = _auto_choice(request, task, traits)
+        own, broken = each_chosen(request.kernels, task, traits, request.chosen, request.every)
+        asked = [*copies_of(request.copies, task.problem, traits), *own]
+        if request.with_auto and chosen is not None and chosen.variant not in asked:
+            asked.append(chosen.variant)
+        broken += [one for one in request.broken if one.op is task.op]
         for event in measure(task, asked, request.rule, request.roots, worker, traits, request.calls):
             if isinstance(event, list):
                 if chosen is not None and chosen.variant in asked:

@@ -58,13 +58,8 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
     pipelines = compile_shader(device, shader, extra_bindings=1)
     plan = Plan(device, shader, inputs.buffers, outputs.buffers, pipelines, extra=[counters])
     plan.run()
-    counted = dict(
-        zip(
-            _COUNTERS,
-            np.frombuffer(device.handle.queue.read_buffer(counters), np.uint32).tolist(),
-            strict=True,
-        )
-    )
+    words = np.frombuffer(device.handle.queue.read_buffer(counters), np.uint32)
+    counted = dict(zip(_COUNTERS, words.tolist(), strict=True))
 
     def access(kind: str, per_row: bool) -> str:
         """A pattern for such accesses in a kernel's own text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,18 @@ def time_side_by_side(
     float64 on the board itself, before and after; the others on the sieve. `between` is called after each
     round, for what is sampled beside the variants.
     """
-    right = yield from _right_ones(board, variants, sieve, whole)
+    right: list[tuple[int, Result, Plan, Golden | None]] = []
+    for index, spec in enumerate(variants):
+        yield Began(index)
+        if sieve is None or index in whole:
+            result, plan, golden = _tried(board, spec, watch=sieve is None)
+        else:
+            # Of a variant that the sieve vouches for nobody knows the bits.
+            result, plan, golden = *_from_sieve(board, *_tried(sieve, spec)[:2]), None
+        if plan is None:
+            yield Found(index, result)
+        else:
+            right.append((index, result, plan, golden))
     if not right:
         return
     setup = set_up(board, rule.settle_s)
@@ -114,26 +125,6 @@ def time_side_by_side(
     for event in timing.take_turns(samplers, samples, rule, pace, between):
         yield Began(running[event.index].index) if isinstance(event, timing.Turn) else event
     yield from _verdicts(setup, running)
-
-
-def _right_ones(
-    board: Board, variants: Sequence[VariantSpec], sieve: Board | None, whole: Collection[int]
-) -> Generator[Began | Found, None, list[tuple[int, Result, Plan, Golden | None]]]:
-    """Try each variant, on the board or on the sieve; of those that are right number, result and plan, and
-    the bits of their outputs where no sieve vouches for them.
-    """
-    right: list[tuple[int, Result, Plan, Golden | None]] = []
-    for index, spec in enumerate(variants):
-        yield Began(index)
-        if sieve is None or index in whole:
-            result, plan, golden = _tried(board, spec, watch=sieve is None)
-        else:
-            result, plan, golden = *_from_sieve(board, *_tried(sieve, spec)[:2]), None
-        if plan is None:
-            yield Found(index, result)
-        else:
-            right.append((index, result, plan, golden))
-    return right
 
 
 def _verdicts(setup: Setup, running: Sequence[Running]) -> Iterator[Began | Found]:

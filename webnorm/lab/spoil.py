@@ -170,9 +170,7 @@ class Sameness:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._program = Program(
-            device, _COMPARE, ("uniform", "read-only-storage", "read-only-storage", "storage")
-        )
+        self._program = Program(device, _COMPARE, ("uniform", *["read-only-storage"] * 2, "storage"))
         self._different = device.create_buffer(4)
 
     def of(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> bool:

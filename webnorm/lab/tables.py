@@ -164,15 +164,15 @@ def to_csv(report: Report) -> str:
     """A line per result without its samples; constants, options and flags are joined by semicolons."""
     names = [field.name for field in fields(Result) if field.name not in ("problem", "samples_ns", "runs")]
     out = io.StringIO()
-    writer = csv.DictWriter(out, ["device", *PROBLEM_KEYS, *names], lineterminator="\n")
+    columns = ["device", *PROBLEM_KEYS, *names]
+    writer = csv.DictWriter(out, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for result in report.results:
-        row = result.problem.as_json() | {name: getattr(result, name) for name in names}
-        row["device"] = report.device.get("adapter", "")
+        row = result.problem.as_json() | vars(result) | {"device": report.device.get("adapter", "")}
         row["options"] = str(result.problem.options).replace(", ", ";")
         row["constants"] = constants_text(result.constants, ";")
         row["flags"] = ";".join(result.flags)
-        writer.writerow({name: row[name] for name in writer.fieldnames})
+        writer.writerow(row)
     return out.getvalue()
 
 

@@ -61,16 +61,8 @@ def unreadable(broken: Broken, problem: Problem, case: str | None = None) -> Res
 
 def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
     """The result with its errors and verdict."""
-    return replace(
-        result,
-        status="pass" if accuracy.ok else "fail",
-        reason=accuracy.reason,
-        max_abs_error=accuracy.max_abs_error,
-        max_rel_error=accuracy.max_rel_error,
-        tolerance=accuracy.tolerance,
-        worst=str(accuracy.worst) if accuracy.worst else None,
-        non_finite=accuracy.non_finite,
-    )
+    known = {**vars(accuracy), "worst": str(accuracy.worst) if accuracy.worst else None}
+    return replace(result, status="pass" if accuracy.ok else "fail", **known)
 
 
 def with_samples(result: Result, samples: Sequence[float], size: int | None) -> Result:
