@@ -8,7 +8,7 @@ import pytest
 
 from samples import MIXED, MIXED_PROBLEM, result
 from shown import line_of, text
-from webnorm.cli.report import bar_chart, bench_table, check_table, compare_table
+from webnorm.cli.report import BarChart, bench_table, check_table, compare_table
 from webnorm.lab.compare import Comparison, Drift, Verdicts
 from webnorm.norms.problem import Problem
 
@@ -50,7 +50,7 @@ def test_verdicts_are_coloured_but_do_not_need_it() -> None:
 
 
 def test_bars_are_as_long_as_the_throughput() -> None:
-    shown = text(bar_chart(MIXED))
+    shown = text(BarChart(MIXED))
     copy, registers, welford, foot = shown.splitlines()
     assert max(map(len, shown.splitlines())) <= 80
     mark = foot.index("│")
@@ -63,32 +63,32 @@ def test_bars_are_as_long_as_the_throughput() -> None:
 
 
 def test_a_kernel_above_the_copy_reaches_beyond_its_mark() -> None:
-    copy, registers, foot = text(bar_chart([result("copy", 100.0), result("registers", 200.0)])).splitlines()
+    copy, registers, foot = text(BarChart([result("copy", 100.0), result("registers", 200.0)])).splitlines()
     mark = foot.index("│")
     assert "█" in registers[mark + 1 :] and "█" not in copy[mark + 1 :]
     assert registers.endswith("200 %")
 
 
 def test_bars_are_plain_without_unicode() -> None:
-    shown = text(bar_chart(MIXED), encoding="ascii")
+    shown = text(BarChart(MIXED), encoding="ascii")
     assert shown.isascii() and "####" in shown and "|" in shown
 
 
 def test_bars_without_a_copy_have_no_mark() -> None:
-    shown = text(bar_chart([result("registers", 190.0)]))
+    shown = text(BarChart([result("registers", 190.0)]))
     assert "100 %" not in shown and "│" not in shown and "190 GB/s" in shown
 
 
 @pytest.mark.parametrize("gbps", [math.nan, math.inf])
 def test_a_throughput_that_is_no_number_draws_no_bar(gbps: float) -> None:
     broken = replace(result("naive", 100.0), gbps=gbps)
-    assert "naive" not in text(bar_chart([broken, result("registers", 190.0)]))
-    assert text(bar_chart([broken])).strip() == "no kernel was timed"
+    assert "naive" not in text(BarChart([broken, result("registers", 190.0)]))
+    assert text(BarChart([broken])).strip() == "no kernel was timed"
 
 
 def test_several_problems_have_a_chart_each() -> None:
     wide = result("registers", 100.0, problem=Problem(rows=1, cols=2048))
-    shown = text(bar_chart([result("registers", 190.0), wide]))
+    shown = text(BarChart([result("registers", 190.0), wide]))
     assert "layer_norm 4096x1024 float32" in shown and "layer_norm 1x2048 float32" in shown
 
 

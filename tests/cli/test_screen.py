@@ -104,7 +104,7 @@ def test_tables_of_results(name: str, tmp_path: Path) -> None:
     (verdicts,) = [compare(found, found)]
     for shown in (
         report.bench_table(made, name),
-        report.bar_chart(made),
+        report.BarChart(made),
         report.check_table(made),
         report.compare_table(verdicts),
         device_line(found.device),

@@ -160,7 +160,7 @@ def look(read: results.Report, folder: Path) -> None:
     """Everything that is made of a report."""
     for title, members in ranking.by_problem(read.results):
         shown(report.bench_table(members, title))
-        shown(report.bar_chart(members))
+        shown(report.BarChart(members))
         shown(report.profile_table(members, software=True))
     shown(report.check_table(read.results)) if read.results else None
     shown(overview.device_line(read.device))

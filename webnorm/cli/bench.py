@@ -16,7 +16,6 @@ from webnorm.cli.running import Measuring, Opened, run
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
-    from webnorm.gpu.timing import Rule
     from webnorm.kernels.traits import Traits
     from webnorm.lab.bench import BenchRequest
     from webnorm.lab.results import Result
@@ -109,7 +108,7 @@ def bench(
         allow_skipped=allow_skipped,
         wanted="timed",
         request=replace(
-            _request(kernel, ops, wgsl, constant, all_constants, _rule(quick, budget)),
+            _request(kernel, ops, wgsl, constant, all_constants, quick, budget),
             runs=runs,
             calls="at once" if at_once else "one by one",
         ),
@@ -151,33 +150,29 @@ def _tasks(
     return tasks
 
 
-def _rule(quick: bool, budget: float | None) -> Rule:
-    from webnorm.gpu import timing
-
-    rule = timing.QUICK if quick else timing.Rule()
-    return rule if budget is None else replace(rule, budget_s=budget)
-
-
 def _request(
     names: Sequence[str] | None,
     ops: Sequence[str],
     roots: Sequence[Path] | None,
     constant: Sequence[str] | None,
     all_constants: bool,
-    rule: Rule,
+    quick: bool,
+    budget: float | None,
 ) -> BenchRequest:
-    """The kernels to run; on which tasks, once and one by one or not, the adapter and other options say."""
+    """The kernels to run, and how long; on which tasks, once and one by one or not, others say."""
+    from webnorm.gpu import timing
     from webnorm.kernels.library import AUTO, survey
     from webnorm.lab.bench import BenchRequest
 
     kernels, copies, broken = arguments.kernels_asked(
         arguments.but_auto(names, constant, all_constants), ops, roots
     )
+    rule = timing.QUICK if quick else timing.Rule()
     return BenchRequest(
         (),
         tuple(kernels),
         tuple(copies),
-        rule,
+        rule if budget is None else replace(rule, budget_s=budget),
         tuple(roots or ()),
         arguments.constants(constant, [*kernels, *copies]),
         all_constants,
@@ -224,11 +219,11 @@ class _Bench(Measuring):
             take_each(*report_steps(self.report(), self.outputs)[0])
 
     def _show_task(self, number: int) -> None:
-        from webnorm.cli.report import bar_chart, bench_table
+        from webnorm.cli.report import BarChart, bench_table
 
         self.console.print()
         self.console.print(bench_table(self.finished[number], str(self.request.tasks[number])))
-        self.console.print(bar_chart(self.finished[number]))
+        self.console.print(BarChart(self.finished[number]))
 
     def _profile(self, number: int, opened: Opened) -> None:
         from webnorm.calls.transfers import TransferJob, time_transfers

@@ -99,13 +99,10 @@ def kernel_table(
         about = Text.assemble(plain(kernel.summary), "\n", plain(kernel.differs, "dim"))
         if kernel.unstable:
             about.append("\n").append(plain(f"unstable: {kernel.unstable}", "yellow"))
-        table.add_row(name, about, _needs(kernel), _runs(kernel, traits, problems[kernel.op.name]))
+        needs = [one if tree == 1 else f"{one} (optional)" for one, tree in kernel.features.items()]
+        runs = _runs(kernel, traits, problems[kernel.op.name])
+        table.add_row(name, about, plain(", ".join(needs) or "-"), runs)
     return table
-
-
-def _needs(kernel: Kernel) -> Text:
-    needs = [name if tree == 1 else f"{name} (optional)" for name, tree in kernel.features.items()]
-    return plain(", ".join(needs) or "-")
 
 
 def _typical(op: Op, dtype: str, options: Sequence[str]) -> Problem | None:

@@ -65,13 +65,11 @@ def bench_table(results: Sequence[Result], title: str) -> Table:
     return table
 
 
-def bar_chart(results: Sequence[Result]) -> RenderableType:
-    """GB/s as horizontal bars: a line for each kernel's best variant, and the best copy as the roofline."""
-    return _BarChart(results)
+class BarChart:
+    """GB/s as horizontal bars: a line for each kernel's best variant, and the best copy as the roofline.
 
-
-class _BarChart:
-    """Drawn when the console's width and encoding are known."""
+    Drawn when the console's width and encoding are known.
+    """
 
     def __init__(self, results: Sequence[Result]) -> None:
         self.groups = by_problem(results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -153,11 +154,9 @@ class _Tune(Job):
         from webnorm.choice import tuning
 
         if self.unsaved:
-            self.recorded = tuning.record(self.unsaved, self.path, self.platform, self._say_it_waits)
+            waiting = partial(complain, f"waiting for another process that is writing {self.path}")
+            self.recorded = tuning.record(self.unsaved, self.path, self.platform, waiting)
             self.unsaved.clear()
-
-    def _say_it_waits(self) -> None:
-        complain(f"waiting for another process that is writing {self.path}")
 
     def finish(self, complete: bool) -> None:
         self._save()

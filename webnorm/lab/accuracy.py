@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -237,14 +237,13 @@ class _Errors:
 def _together(parts: Sequence[_Errors]) -> _Errors:
     """The errors of all rows."""
     largest = max(parts, key=lambda part: part.ratio, default=_Errors(0.0, 0.0, 0.0, 0, 0, 0, None))
-    return _Errors(
-        ratio=largest.ratio,
+    return replace(
+        largest,
         max_abs_error=max((part.max_abs_error for part in parts), default=0.0),
         max_rel_error=max((part.max_rel_error for part in parts), default=0.0),
         non_finite=sum(part.non_finite for part in parts),
         stray=sum(part.stray for part in parts),
         unequal=sum(part.unequal for part in parts),
-        worst=largest.worst,
     )
 
 

@@ -101,7 +101,8 @@ class Result:
     @property
     def samples_by_run(self) -> list[Array]:
         """The samples of each run, in nanoseconds."""
-        return runs.by_run(self.samples_ns or (), self.runs)
+        samples = np.array(self.samples_ns or (), np.float64)
+        return np.split(samples, np.cumsum(self.runs or (0,))[:-1])
 
     def levels(self, copy: Result | None = None) -> Array:
         """log(time) of each run, as a multiple of a copy's in the same rounds where there is one."""

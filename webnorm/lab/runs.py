@@ -19,11 +19,6 @@ CONFIDENCE = 0.95
 FEWEST_RUNS = 3
 
 
-def by_run(samples: Sequence[float], counts: Sequence[int] | None) -> list[Array]:
-    """The samples of each run, of which there are `counts`; those of one run where that is None."""
-    return np.split(np.asarray(samples, dtype=np.float64), np.cumsum(counts or (0,))[:-1])
-
-
 def midmean(values: Array) -> float:
     """The mean of the middle half of values.
 

@@ -186,12 +186,21 @@ class Sameness:
         """The comparison that `of` makes, to be encoded as often as need be between other dispatches; what it
         finds is added to what others found.
         """
-        return Prepared.of(
-            self._compare(params, buffers[0], other, begin, size)
-            for buffers, data_bytes in tensors
-            for begin, size, params in self._ranges(buffers[0].size, data_bytes)
-            for other in buffers[1:]
-        )
+        most = self._device.limits["max-compute-workgroups-per-dimension"]
+        comparisons = []
+        for (first, *others), data_bytes in tensors:
+            # Past the end where the data is whole words.
+            partial = data_bytes // 4 if data_bytes % 4 else 2**32 - 1
+            mask = 2 ** (8 * (data_bytes % 4)) - 1
+            for begin, size in _bound(self._device, first.size):
+                words = np.array([(partial - begin // 4) % 2**32, mask], np.uint32)
+                usage = wgpu.BufferUsage.UNIFORM
+                params = self._device.handle.create_buffer_with_data(data=words, usage=usage)
+                count = min(math.ceil(size / 4 / _INVOCATIONS), most)
+                for other in others:
+                    own = (params, 0, 8), (first, begin, size), (other, begin, size), (self._different, 0, 4)
+                    comparisons.append(self._program.on(own, count))
+        return Prepared.of(comparisons)
 
     def forget(self) -> None:
         """Let comparisons begin anew."""
@@ -201,22 +210,6 @@ class Sameness:
         """Whether any comparison that was submitted since `forget` found buffers that differ."""
         words = np.frombuffer(self._device.handle.queue.read_buffer(self._different), np.uint32)
         return bool(words.any())
-
-    def _ranges(self, whole: int, data_bytes: int) -> Iterator[tuple[int, int, Any]]:
-        """Where bindings of a buffer begin, how long they are, and their uniform."""
-        # Past the end where the data is whole words.
-        partial = data_bytes // 4 if data_bytes % 4 else 2**32 - 1
-        mask = 2 ** (8 * (data_bytes % 4)) - 1
-        for begin, size in _bound(self._device, whole):
-            words = np.array([(partial - begin // 4) % 2**32, mask], np.uint32)
-            usage = wgpu.BufferUsage.UNIFORM
-            params = self._device.handle.create_buffer_with_data(data=words, usage=usage)
-            yield begin, size, params
-
-    def _compare(self, params: Any, first: Any, other: Any, begin: int, size: int) -> Prepared:
-        most = self._device.limits["max-compute-workgroups-per-dimension"]
-        bound = ((params, 0, 8), (first, begin, size), (other, begin, size), (self._different, 0, 4))
-        return self._program.on(bound, min(math.ceil(size / 4 / _INVOCATIONS), most))
 
 
 def _bound(device: Device, size: int) -> Iterator[tuple[int, int]]:

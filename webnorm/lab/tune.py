@@ -223,7 +223,7 @@ def _choice(task: Task, results: Sequence[Result], tried: int) -> Choice | None:
     winner = best(results)
     if winner is None:
         return None
-    if rules.timed and not clearly_faster(rules, winner):
+    if rules.timed and not _clearly_faster(rules, winner):
         winner = rules
     speedup = None
     if rules.timed and rules.median_ns and winner.median_ns:
@@ -239,7 +239,7 @@ def _choice(task: Task, results: Sequence[Result], tried: int) -> Choice | None:
     )
 
 
-def clearly_faster(old: Result, new: Result) -> bool:
+def _clearly_faster(old: Result, new: Result) -> bool:
     """Whether the new median is faster by LEAST_GAIN and, round by round, its 95 % interval excludes that it
     is not.
     """
