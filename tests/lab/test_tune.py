@@ -250,24 +250,25 @@ def test_what_replaces_a_choice_that_does_not_run() -> None:
 
 
 def test_grids() -> None:
-    standard = tune.grid(None, (), (None, None), (), software=False, quick=False)
+    standard = tune.grid(None, (None, None), (), (), software=False, quick=False)
     assert len(standard) == 4 * 2 * len(tune.COLS)
     for task in standard:
         size = 2 if task.problem.dtype == "float16" else 4
         assert task.problem.rows * task.problem.cols * size == 64 << 20
-    assert len(tune.grid(None, (), (None, None), (), software=True, quick=True)) == 4
-    named = tune.grid("rms_norm", ("bfloat16",), ((3, 5), (7,)), ("residual",), software=True, quick=False)
+    assert len(tune.grid(None, (None, None), (), (), software=True, quick=True)) == 4
+    named = tune.grid("rms_norm", ((3, 5), (7,)), ("bfloat16",), ("residual",), software=True, quick=False)
     assert [str(task.problem) for task in named] == [f"{m}x7 bfloat16, no bias, residual" for m in (3, 5)]
-    twice = tune.grid("rms_norm", (), ((3, 3), (7, 7)), (), software=True, quick=True)
+    twice = tune.grid("rms_norm", ((3, 3), (7, 7)), (), (), software=True, quick=True)
     assert len(twice) == 1
 
 
 @pytest.mark.parametrize("software", [True, False])
 def test_the_tasks_of_a_preset(software: bool) -> None:
-    preset = PRESETS["transformer"]
-    assert tune.of_preset(preset, (), (), software, quick=False) == preset.tasks
-    assert tune.of_preset(preset, (), (), software, quick=True) == quick_tasks(preset, software)
-    both = tune.of_preset(preset, ("float16", "bfloat16"), ("residual",), software, quick=True)
+    name = "transformer"
+    preset = PRESETS[name]
+    assert tune.of_preset(name, (), (), software, quick=False) == preset.tasks
+    assert tune.of_preset(name, (), (), software, quick=True) == quick_tasks(preset, software)
+    both = tune.of_preset(name, ("float16", "bfloat16"), ("residual",), software, quick=True)
     assert len(both) == 2 * len(quick_tasks(preset, software)) < len(preset.tasks)
     assert {task.problem.dtype for task in both} == {"float16", "bfloat16"}
     assert all(task.problem.options.residual for task in both)

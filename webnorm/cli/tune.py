@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from webnorm.choice.tuning import Choice, Platform, Tuning
     from webnorm.lab.tune import TuneRequest
-    from webnorm.norms.ops import Task
 
 
 def tune(
@@ -69,7 +67,7 @@ def tune(
     from webnorm.cli.screen import Screen
     from webnorm.gpu.device import find_adapter
     from webnorm.kernels.library import discover
-    from webnorm.lab import tune
+    from webnorm.lab import check, tune
 
     console = Screen()
     if op is not None and op not in tune.OPS:
@@ -92,8 +90,9 @@ def tune(
     recorded, note = tuning.resume(path, platform)
     if note is not None:
         complain(note)
-    asked = option_pairs(option, no_weight, no_bias)
-    tasks = _tasks(op, dtype, (rows, cols), preset, asked, info.traits.software, quick)
+    common = check.dtypes_named(dtype), option_pairs(option, no_weight, no_bias), info.traits.software, quick
+    shapes = integers(rows, "--rows"), integers(cols, "--cols")
+    tasks = tune.grid(op, shapes, *common) if preset is None else tune.of_preset(preset, *common)
     left = tuple(task for task in tasks if again or not recorded.has(task))
     if len(left) < len(tasks):
         console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")
@@ -103,26 +102,6 @@ def tune(
     request = tune.TuneRequest(left, tuple(discover()), budget or (6.0 if quick else 20.0))
     job = _Tune(request=request, console=console, path=path, platform=platform, recorded=recorded)
     run(job, adapter, time_limit)
-
-
-def _tasks(
-    op: str | None,
-    dtype: str | None,
-    shapes: tuple[str | None, str | None],
-    preset: str | None,
-    options: Sequence[str],
-    software: bool,
-    quick: bool,
-) -> tuple[Task, ...]:
-    from webnorm.lab import check, tune
-    from webnorm.norms.presets import preset_named
-
-    dtypes = check.dtypes_named(dtype) if dtype else ()
-    if preset is not None:
-        return tune.of_preset(preset_named(preset), dtypes, options, software, quick)
-    rows, cols = shapes
-    pairs = integers(rows, "--rows"), integers(cols, "--cols")
-    return tune.grid(op, dtypes, pairs, options, software, quick)
 
 
 @dataclass(kw_only=True)

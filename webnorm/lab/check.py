@@ -34,11 +34,11 @@ _MOST_ENDED = 3
 NORMS = tuple(name for name, op in OPS.items() if not op.exact)
 
 
-def dtypes_named(text: str) -> tuple[str, ...]:
-    """The storage types of a list like "float32,float16", or "all"."""
+def dtypes_named(text: str | None) -> tuple[str, ...]:
+    """The storage types of a list like "float32,float16", or "all"; none where none are named."""
     if text == "all":
         return STORAGE
-    found = tuple(text.split(","))
+    found = () if text is None else tuple(text.split(","))
     for name in found:
         if name not in STORAGE:
             raise unknown("dtype", name, {*STORAGE, "all"})

@@ -22,7 +22,7 @@ from webnorm.lab.results import Result
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms import ops
 from webnorm.norms.ops import Task
-from webnorm.norms.presets import Preset, check_rows, quick_tasks, tasks
+from webnorm.norms.presets import check_rows, preset_named, quick_tasks, tasks
 from webnorm.norms.problem import DTYPES
 
 OPS = ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
@@ -64,8 +64,8 @@ class Tuned:
 
 def grid(
     op: str | None,
-    dtypes: Sequence[str],
     shapes: tuple[Sequence[int] | None, Sequence[int] | None],
+    dtypes: Sequence[str],
     options: Sequence[str],
     software: bool,
     quick: bool,
@@ -91,9 +91,10 @@ def grid(
 
 
 def of_preset(
-    preset: Preset, dtypes: Sequence[str], options: Sequence[str], software: bool, quick: bool
+    name: str, dtypes: Sequence[str], options: Sequence[str], software: bool, quick: bool
 ) -> tuple[Task, ...]:
     """The tasks of a preset in the storage types, its own where there are none; a few of them if `quick`."""
+    preset = preset_named(name)
     changed = [preset.changed(options, dtype, None) for dtype in dtypes or (None,)]
     return _once(task for one in changed for task in (quick_tasks(one, software) if quick else one.tasks))
 
