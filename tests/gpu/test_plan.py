@@ -24,7 +24,6 @@ from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.trial import try_variant
-from webnorm.norms.case import Case
 from webnorm.norms.corpus import PROMISES
 from webnorm.norms.ops import Task, make_inputs
 from webnorm.norms.problem import Problem
@@ -126,19 +125,20 @@ def narrow() -> Iterator[Device]:
     )
 
 
-def in_turn(families: Iterable[Sequence[Kernel]], shapes: Sequence[tuple[int, int]]) -> list[Any]:
-    """The kernels of each name on every shape: those of the two norms, which share their text, take turns."""
+def in_turn(kernels: Iterable[Kernel], trials: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """The kernels of each name on every trial: those of the two norms, which share their text, take turns."""
     return [
-        pytest.param(kernels[at % len(kernels)], *shape, id=f"{kernels[at % len(kernels)].label}-{shape}")
-        for kernels in families
-        for at, shape in enumerate(shapes)
+        pytest.param(kernel, *trial, id="-".join(map(str, (kernel.label, *trial))))
+        for first, family in enumerate(named_alike(kernels).values())
+        for at, trial in enumerate(trials, first)
+        for kernel in [family[at % len(family)]]
     ]
 
 
 @pytest.mark.opengl
 @pytest.mark.parametrize(
     ("kernel", "rows", "cols"),
-    in_turn(named_alike(FORWARD).values(), [(1500, 96), (130, 1023), (40, 4095), (5000, 3), (20, 4096)]),
+    in_turn(FORWARD, [(1500, 96), (130, 1023), (40, 4095), (5000, 3), (20, 4096)]),
 )
 def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: Device) -> None:
     problem = Problem(rows=rows, cols=cols, options=kernel.op.defaults)
@@ -184,12 +184,16 @@ def four_groups(kernel: Kernel, problem: Problem, device: Device) -> Variant:
 
 @pytest.mark.parametrize(
     ("kernel", "rows", "cols", "dtype"),
-    [
-        pytest.param(kernel, *shape, dtype, id=f"{kernel.label}-{shape}-{dtype}")
-        for i, kernel in enumerate(SLICED)
-        for j, shape in enumerate([(1500, 96), (12000, 3), (400, 199), (301, 254), (12000, 16)])
-        for dtype in [("float32", "float16")[(i + j) % 2]]
-    ],
+    in_turn(
+        SLICED,
+        [
+            (1500, 96, "float32"),
+            (12000, 3, "float32"),
+            (400, 199, "float16"),
+            (301, 254, "float16"),
+            (12000, 16, "float32"),
+        ],
+    ),
 )
 def test_slices_add_to_the_same_sums(
     kernel: Kernel, rows: int, cols: int, dtype: str, narrow: Device
@@ -225,16 +229,15 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "case"),
-    [
-        pytest.param(kernel, case, id=f"{kernel.label}-{case.name}")
-        for kernel in SLICED
-        for case in PROMISES
-        if case.narrow and "groups" in kernel.tune and case.problem(kernel.op)
-    ],
+    ("kernel", "name"),
+    in_turn(
+        [kernel for kernel in SLICED if "groups" in kernel.tune],
+        [(case.name,) for case in PROMISES if case.narrow and case.problem(SLICED[0].op)],
+    ),
 )
-def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, case: Case, device: Device) -> None:
+def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, name: str, device: Device) -> None:
     """What is made small for a case is what rows take: as many records as a large GPU wants are no excuse."""
+    (case,) = (case for case in PROMISES if case.name == name)
     problem = case.problem(kernel.op)
     assert problem is not None
     constants = default_variant(kernel, problem, device.traits).constants
@@ -247,8 +250,7 @@ def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, case: Case,
 
 
 @pytest.mark.opengl
-@pytest.mark.parametrize("cap", [1, 3, 50])
-@pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
+@pytest.mark.parametrize(("kernel", "cap"), in_turn(STABLE, [(1,), (3,), (50,)]))
 def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Device) -> None:
     options = kernel.op.defaults.changed(["bias", f"max_workgroups={cap}"])
     cols = (45, 300)[(STABLE.index(kernel) + cap) % 2]

@@ -22,6 +22,7 @@ from testbed import (
     covering,
     judge_rows,
     kernel_named,
+    named_alike,
     nearest,
     needs,
     rows_of,
@@ -75,29 +76,34 @@ def problems_in_turn(kernel: Kernel, layouts: Sequence[tuple[Case, str]]) -> Ite
                 yield found
 
 
-def cases() -> list[Any]:
-    """Every kernel on every case in float32, and the kernels of one name, which read rows alike, on every row
-    length between them; in the narrower types on the cases that are rows of one array, and on every fourth of
-    the others, which take turns; options have turns of their own.
+def value_turns(family: Sequence[Kernel], turn: int) -> Iterator[tuple[Kernel, tuple[Case, ...], Problem]]:
+    """The cases of values for the kernels of one name: for each of them in float32 those that are rows of one
+    array. Such in a narrower type, the others in float32 and every fourth of them in a narrower one they take
+    in turn, since they read rows alike.
     """
-    found = []
-    twins = [kernel for family in FAMILIES.values() if len(family) == 2 for kernel in family]
+    for at, kernel in enumerate(family):
+        whole = [*stacked(kernel.op, "float32")]
+        shared = [one for one in whole if len(one[0]) == 1]
+        for dtype, first in (("float16", turn + 1), ("bfloat16", turn + 3)):
+            narrow = [*stacked(kernel.op, dtype)]
+            shared += [one for i, one in enumerate(narrow) if len(one[0]) > 1 or i % 4 == first % 4]
+        for stack, problem in [one for one in whole if len(one[0]) > 1] + shared[at :: len(family)]:
+            yield kernel, stack, problem
+
+
+def cases() -> list[Any]:
+    """The corpus of each kernel: its cases of values, and options, which have turns of their own."""
+    trials = list[tuple[Kernel, tuple[Case, ...], Problem]]()
     for backward in (False, True):
-        family = [kernel for kernel in KERNELS if not kernel.op.exact and kernel.op.backward == backward]
-        for turn, kernel in enumerate(family):
-            trials = [*stacked(kernel.op, "float32")]
-            if kernel in twins:
-                lengths = [trial for trial in trials if trial[0][0].name.startswith("cols-")]
-                trials = [trial for trial in trials if trial not in lengths[kernel.op.has_mean :: 2]]
-            for dtype, first in (("float16", turn), ("bfloat16", turn + 2)):
-                narrow = [*stacked(kernel.op, dtype)]
-                trials += [one for at, one in enumerate(narrow) if len(one[0]) > 1 or at % 4 == first % 4]
-            trials += [((case,), problem) for case, problem in option_turns(kernel, turn)]
-            for stack, problem in trials:
-                name = stack[0].name + (f"+{len(stack) - 1}" if len(stack) > 1 else "")
-                found.append(
-                    pytest.param(kernel, stack, problem, id=f"{kernel.label}-{name}-{problem.dtype}")
-                )
+        kernels = [kernel for kernel in KERNELS if not kernel.op.exact and kernel.op.backward == backward]
+        for turn, family in enumerate(named_alike(kernels).values()):
+            trials += value_turns(family, turn)
+        for turn, kernel in enumerate(kernels):
+            trials += [(kernel, (case,), problem) for case, problem in option_turns(kernel, turn)]
+    found = []
+    for kernel, stack, problem in sorted(trials, key=lambda trial: trial[0].label):
+        name = stack[0].name + (f"+{len(stack) - 1}" if len(stack) > 1 else "")
+        found.append(pytest.param(kernel, stack, problem, id=f"{kernel.label}-{name}-{problem.dtype}"))
     return found
 
 

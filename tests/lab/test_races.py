@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import broken
 from fuzzing import examples
-from testbed import GPU, KERNELS, covering, needs, option_problems, suited
+from testbed import FAMILIES, GPU, KERNELS, covering, needs, option_problems, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.buffers import POISON
 from webnorm.gpu.device import Device
@@ -396,15 +397,30 @@ def test_notes_name_the_line_of_the_access(device: Device) -> None:
     assert (text.splitlines()[line - 1], element) == ("tile", 0)
 
 
+def trials_of(kernel: Kernel) -> Iterator[tuple[Variant, Problem]]:
+    """Every pair of constants and every option, each with some of the other; kernels of one name take turns
+    over the options.
+    """
+    family = next(family for family in FAMILIES.values() if kernel in family)
+    problems = [suited(kernel, problem) for _, problem in option_problems(kernel.op)]
+    # Accesses have other widths where two values share a word.
+    first_of = {problem.dtype: problem for problem in reversed(problems)}
+    variants = [one for problem in first_of.values() for one in runnable_variants(kernel, problem, GPU)]
+    waiting = [variant for variant, _ in covering((variant, problems[0]) for variant in variants)]
+    for problem in problems[family.index(kernel) :: len(family)]:
+        variant = next((one for one in waiting if one.refusal(problem, GPU) is None), None)
+        if variant is not None:
+            waiting.remove(variant)
+        yield variant or default_variant(kernel, problem, GPU), problem
+    for variant in waiting:
+        yield variant, next(one for one in problems if variant.refusal(one, GPU) is None)
+
+
 @pytest.mark.parametrize(
     "kernel", [kernel for kernel in KERNELS if not kernel.op.exact], ids=lambda kernel: kernel.label
 )
 def test_webnorms_kernels_can_be_watched(kernel: Kernel) -> None:
-    """The default for each problem, and every pair of constants on one of them."""
-    problems = [suited(kernel, problem) for _, problem in option_problems(kernel.op)]
-    variants = [(variant, problems[0]) for variant in runnable_variants(kernel, problems[0], GPU)]
-    defaults = [(default_variant(kernel, problem, GPU), problem) for problem in problems[1:]]
-    for variant, problem in [*defaults, *covering(variants)]:
+    for variant, problem in trials_of(kernel):
         shader = render_shader(variant, problem, "native", GPU)
         watched = Watched(shader.text)
         entry_points = {step.entry_point: step.workgroup_size for step in shader.steps}
