@@ -96,7 +96,7 @@ def test_check_counts_and_names_the_worst_case() -> None:
     results = [
         result("registers", case="normal", max_rel_error=1e-6),
         result("registers", case="outlier", max_rel_error=1.5e-6),
-        result("registers", case="empty", status="skip", max_rel_error=None),
+        result("registers", case="empty", status="skip", max_rel_error=None, reason="no columns"),
         result("one_pass", case="normal", max_rel_error=1e-7),
         result("one_pass", case="mean1e6", status="fail", expected=True, max_rel_error=math.inf),
         result("naive", case="normal", max_rel_error=1.9e-6),
@@ -111,6 +111,7 @@ def test_check_counts_and_names_the_worst_case() -> None:
     assert line_of(shown, "  one_pass").split()[1:] == ["1", "0", "1", "0", "mean1e6,", "float32", "inf"]
     assert line_of(shown, "  naive").split()[1:] == ["1", "4", "0", "0", "uniform,", "float32", "nan"]
     assert "case uniform" in shown and "off by a half" in shown and "does not compile" in shown
+    assert "(case empty" in shown and "skip: no columns" in shown
 
 
 def test_check_of_what_never_ran_has_no_worst() -> None:

@@ -167,8 +167,8 @@ def check_table(results: Sequence[Result]) -> Table:
     The worst is an unexpected failure if there is one, else of those in float32 if there are any. Errors are
     relative to max(1, |expected|).
     """
-    failed = [result for result in results if verdict(result) in ("FAIL", "error")]
-    notes = tables.notes(failed)
+    told = [result for result in results if verdict(result) in ("FAIL", "error", "skip")]
+    notes = tables.notes(told)
     table = _table(
         Column("kernel", no_wrap=True),
         *map(figures, ("pass", "FAIL", "expected\nfailure", "skip")),
