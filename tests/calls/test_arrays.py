@@ -255,11 +255,16 @@ def test_a_thousand_calls_leak_nothing(device: Device) -> None:
             webnorm.layer_norm_backward(on_device(dy), here, 40, weight, stats=out.stats)
 
     three_calls(50)
-    before, memory = objects(), resident_bytes()
+    before = objects()
     assert before["Buffer"] > 0
-    three_calls(334)
+    grown = []
+    # A driver takes memory in pieces when it likes; a leak takes it every time.
+    for _ in range(3):
+        memory = resident_bytes()
+        three_calls(112)
+        grown.append(resident_bytes() - memory)
     assert objects() == before
-    assert resident_bytes() - memory < 4 << 20
+    assert min(grown) < (4 << 20) / 3
 
 
 def test_the_pool_has_a_bound(device: Device) -> None:
