@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webnorm import system
 from webnorm.errors import WebnormError, one_line, shortened
@@ -38,8 +38,7 @@ _LEAST_GBPS = 1e-9
 _MOST_LABEL = 60
 
 
-@dataclass(frozen=True)
-class _Point:
+class _Point(NamedTuple):
     """GB/s at the median, and at p80 and p20 of the time, where those are known."""
 
     gbps: float
@@ -194,13 +193,10 @@ def _draw_lines(ax: Axes, panel: _Panel, styles: Mapping[str, tuple[str, str]]) 
     drawn: dict[str, Artist] = {}
     for kernel, line in panel.lines.items():
         colour, marker = styles[kernel]
-        cols, points = list(line), list(line.values())
-        ax.fill_between(
-            cols, [p.low for p in points], [p.high for p in points], color=colour, alpha=0.15, linewidth=0
-        )
-        (drawn[_label(kernel)],) = ax.plot(
-            cols, [p.gbps for p in points], color=colour, marker=marker, markersize=5, linewidth=1.6
-        )
+        cols, (gbps, low, high) = list(line), zip(*line.values(), strict=True)
+        ax.fill_between(cols, low, high, color=colour, alpha=0.15, linewidth=0)
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.6}
+        (drawn[_label(kernel)],) = ax.plot(cols, gbps, **look)
     if panel.copy:
         (drawn["copy (roofline)"],) = ax.plot(
             list(panel.copy),

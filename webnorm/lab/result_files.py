@@ -25,10 +25,9 @@ _NUMBERS = {field.name for field in fields(Result) if "float" in str(field.type)
 
 def to_json(report: Report) -> str:
     """The report as strict JSON, a result per line; a number that is not finite is a string: "inf"."""
-    about = {"complete": report.complete, **(asdict(report.origin) if report.origin else {})}
-    head = {"schema": SCHEMA, "webnorm": report.webnorm}
-    head |= {name: value for name, value in about.items() if value is not None}
-    head["device"] = _strict(report.device)
+    head = {"schema": SCHEMA, "webnorm": report.webnorm, "complete": report.complete}
+    head |= {**(asdict(report.origin) if report.origin else {}), "device": _strict(report.device)}
+    head = {name: value for name, value in head.items() if value is not None}
     lines = ",\n".join(json.dumps(_as_json(result), allow_nan=False) for result in report.results)
     text = f'{json.dumps(head, allow_nan=False)[:-1]}, "results": [\n{lines}\n]}}\n'
     # The one control character that the library leaves as it is.
