@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,8 +55,13 @@ def new(
         raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
     write_text(path, text)
     say(f"wrote {path}, a copy of {kernel.label}. Change it, then:")
-    for command in _commands(name, home, source, out):
-        say(f"  {shlex.join(['webnorm', *command])}")
+    where = [*([] if home.name == _HOME else ["--op", home.name]), "--wgsl", str(out)]
+    for verb in (
+        ["show", name],
+        ["check", "--kernel", name],
+        ["bench", "--kernel", name, "--kernel", source],
+    ):
+        say(f"  {shlex.join(['webnorm', *verb, *where])}")
 
 
 def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
@@ -79,13 +83,3 @@ def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
         own = ", ".join(one.name for one in found if one.op is op)
         raise WebnormError(f"--from is {source}, of {kernel.op.name}; expected a kernel of {op.name}: {own}")
     return kernel
-
-
-def _commands(name: str, op: Op, source: str, out: Path) -> Sequence[Sequence[str]]:
-    """What to go on with."""
-    where = [*([] if op.name == _HOME else ["--op", op.name]), "--wgsl", str(out)]
-    return (
-        ["show", name, *where],
-        ["check", "--kernel", name, *where],
-        ["bench", "--kernel", name, "--kernel", source, *where],
-    )

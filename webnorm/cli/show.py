@@ -13,10 +13,7 @@ from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError, unknown
 
 if TYPE_CHECKING:
-    from webnorm.kernels.render import Shader, Target
-    from webnorm.kernels.traits import Traits
-    from webnorm.kernels.variants import Variant
-    from webnorm.norms.problem import Problem
+    from webnorm.kernels.render import Shader
 
 
 def show(
@@ -43,7 +40,7 @@ def show(
     from webnorm.choice.auto import choose
     from webnorm.choice.defaults import chosen_variants
     from webnorm.kernels.library import AUTO, select, survey
-    from webnorm.kernels.render import TARGETS
+    from webnorm.kernels.render import TARGETS, render_shader
     from webnorm.kernels.traits import BROWSER
     from webnorm.norms.ops import Task, op_named
 
@@ -70,22 +67,14 @@ def show(
             variant = choose(found, Task(home, problem), traits, tuning).variant
         else:
             variant = chosen_variants(own, problem, traits, chosen)[0]
-        shaders.append(_rendered(variant, problem, target, traits, wgsl or ()))
+        refusal = variant.refusal(problem, traits)
+        if refusal:
+            raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
+        shaders.append(render_shader(variant, problem, target, traits, roots=wgsl or ()))
     if cost:
         _show_cost(shaders, wgsl or (), adapter)
     else:
         _show_text(shaders)
-
-
-def _rendered(
-    variant: Variant, problem: Problem, target: Target, traits: Traits, roots: Sequence[Path]
-) -> Shader:
-    from webnorm.kernels.render import render_shader
-
-    refusal = variant.refusal(problem, traits)
-    if refusal:
-        raise WebnormError(f"{variant} cannot run {problem}: {refusal}")
-    return render_shader(variant, problem, target, traits, roots=roots)
 
 
 def _show_text(shaders: Sequence[Shader]) -> None:

@@ -141,7 +141,10 @@ def run(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Resul
         for kernel in request.kernels:
             name = kernel.op.name, kernel.name
             if refused[name] > taken[name]:
-                yield _mostly_refused(kernel, taken[name], refused[name])
+                cases = f"{refused[name]} of {taken[name] + refused[name]} cases"
+                reason = f"refuses {cases}: what it gets right on the others proves little"
+                blank = blank_result(Variant(kernel, {}), kernel.op.problem(0, 1), "whole corpus", reason)
+                yield replace(blank, status="fail")
 
 
 def _given(
@@ -167,12 +170,6 @@ def _given(
         [one for one in variants if one.kernel.label not in moved or one.refusal(problem, traits) is None],
     )
     yield Task(task.op, with_stats), again
-
-
-def _mostly_refused(kernel: Kernel, taken: int, refused: int) -> Result:
-    problem = kernel.op.problem(0, 1)
-    reason = f"refuses {refused} of {taken + refused} cases: what it gets right on the others proves little"
-    return replace(blank_result(Variant(kernel, {}), problem, "whole corpus", reason), status="fail")
 
 
 def _check(
