@@ -56,12 +56,9 @@ def new(
     write_text(path, text)
     say(f"wrote {path}, a copy of {kernel.label}. Change it, then:")
     where = [*([] if home.name == _HOME else ["--op", home.name]), "--wgsl", str(out)]
-    for verb in (
-        ["show", name],
-        ["check", "--kernel", name],
-        ["bench", "--kernel", name, "--kernel", source],
-    ):
-        say(f"  {shlex.join(['webnorm', *verb, *where])}")
+    own = ["--kernel", name]
+    for command in (["show", name], ["check", *own], ["bench", *own, "--kernel", source]):
+        say(f"  {shlex.join(['webnorm', *command, *where])}")
 
 
 def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
