@@ -309,21 +309,20 @@ def _verdict(ratio: float, low: float, high: float) -> Verdict:
 
 def _drift(pairs: Sequence[tuple[_Side | None, _Side | None]]) -> Drift | None:
     """What became of the copies that results are held against."""
-    found: dict[Hashable, tuple[Result, Result]] = {}
-    for old, new in pairs:
-        if old and new and old.result.timed and new.result.timed:
-            copies = _yardstick(old, new)
-            if copies:
-                found[(_name(copies[0]), copies[0].samples_ns)] = copies
-    if not found:
+    yardsticks = {
+        (_name(copies[0]), copies[0].samples_ns): copies
+        for old, new in pairs
+        if old and new and old.result.timed and new.result.timed and (copies := _yardstick(old, new))
+    }
+    if not yardsticks:
         return None
-    levels = [tuple(copy.levels() for copy in copies) for copies in found.values()]
+    levels = [tuple(copy.levels() for copy in copies) for copies in yardsticks.values()]
     drift = Drift(
         problems=len(levels),
         ratio=math.exp(float(np.mean([new.mean() - old.mean() for old, new in levels]))),
     )
     if len(levels) == 1:
-        ((old_copy, new_copy),) = found.values()
+        ((old_copy, new_copy),) = yardsticks.values()
         drift = replace(drift, old_gbps=old_copy.gbps, new_gbps=new_copy.gbps)
     counts = {(len(old), len(new)) for old, new in levels}
     if len(counts) != 1 or min(min(counts)) < 2:
