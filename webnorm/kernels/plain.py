@@ -37,7 +37,8 @@ def plain(
 ) -> tuple[list[str], list[Origin]]:
     """The lines and where they came from, without what does nothing."""
     text = list(lines)
-    library = [is_library(file) for file, _ in origins]
+    of_library = {file: is_library(file) for file in {file for file, _ in origins}}
+    library = [of_library[file] for file, _ in origins]
     while _inlined(text, library):
         pass
     dropped = _unused_lets(text, library) | _returned_lets(text, library)
