@@ -48,6 +48,14 @@ def named_alike(kernels: Iterable[Kernel]) -> dict[str, tuple[Kernel, ...]]:
     return found
 
 
+def of_one_file(kernels: Iterable[Kernel]) -> list[tuple[Kernel, ...]]:
+    """The kernels of each file: one that serves both norms is one text but for what they compute."""
+    found: dict[Path, tuple[Kernel, ...]] = {}
+    for kernel in kernels:
+        found[kernel.path] = (*found.get(kernel.path, ()), kernel)
+    return list(found.values())
+
+
 FAMILIES = named_alike(KERNELS)
 GPU = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=49152, software=False)
 SOFTWARE = Traits(frozenset({"subgroups"}), max_invocations=1024, workgroup_storage=32768, software=True)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broken import HONEST
-from testbed import GPU, NORMS, STABLE, compute, kernel_named, named_alike, needs, run, run_shader, suited
+from testbed import GPU, NORMS, STABLE, compute, kernel_named, needs, of_one_file, run, run_shader, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import GUARD_BYTES, check_memory, check_reference
@@ -126,10 +126,10 @@ def narrow() -> Iterator[Device]:
 
 
 def in_turn(kernels: Iterable[Kernel], trials: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """The kernels of each name on every trial: those of the two norms, which share their text, take turns."""
+    """The kernels of each file on every trial: the two norms, which share its text, take turns."""
     return [
         pytest.param(kernel, *trial, id="-".join(map(str, (kernel.label, *trial))))
-        for first, family in enumerate(named_alike(kernels).values())
+        for first, family in enumerate(of_one_file(kernels))
         for at, trial in enumerate(trials, first)
         for kernel in [family[at % len(family)]]
     ]

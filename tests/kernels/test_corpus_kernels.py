@@ -22,9 +22,9 @@ from testbed import (
     covering,
     judge_rows,
     kernel_named,
-    named_alike,
     nearest,
     needs,
+    of_one_file,
     rows_of,
     run,
     suited,
@@ -77,7 +77,7 @@ def problems_in_turn(kernel: Kernel, layouts: Sequence[tuple[Case, str]]) -> Ite
 
 
 def value_turns(family: Sequence[Kernel], turn: int) -> Iterator[tuple[Kernel, tuple[Case, ...], Problem]]:
-    """The cases of values for the kernels of one name: for each of them in float32 those that are rows of one
+    """The cases of values for the kernels of one file: for each of them in float32 those that are rows of one
     array. Such in a narrower type, the others in float32 and every fourth of them in a narrower one they take
     in turn, since they read rows alike.
     """
@@ -96,7 +96,7 @@ def cases() -> list[Any]:
     trials = list[tuple[Kernel, tuple[Case, ...], Problem]]()
     for backward in (False, True):
         kernels = [kernel for kernel in KERNELS if not kernel.op.exact and kernel.op.backward == backward]
-        for turn, family in enumerate(named_alike(kernels).values()):
+        for turn, family in enumerate(of_one_file(kernels)):
             trials += value_turns(family, turn)
         for turn, kernel in enumerate(kernels):
             trials += [(kernel, (case,), problem) for case, problem in option_turns(kernel, turn)]

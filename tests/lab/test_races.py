@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import broken
 from fuzzing import examples
-from testbed import FAMILIES, GPU, KERNELS, covering, needs, option_problems, suited
+from testbed import GPU, KERNELS, covering, needs, of_one_file, option_problems, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.buffers import POISON
 from webnorm.gpu.device import Device
@@ -398,10 +398,10 @@ def test_notes_name_the_line_of_the_access(device: Device) -> None:
 
 
 def trials_of(kernel: Kernel) -> Iterator[tuple[Variant, Problem]]:
-    """Every pair of constants and every option, each with some of the other; kernels of one name take turns
+    """Every pair of constants and every option, each with some of the other; kernels of one file take turns
     over the options.
     """
-    family = next(family for family in FAMILIES.values() if kernel in family)
+    family = next(family for family in of_one_file(KERNELS) if kernel in family)
     problems = [suited(kernel, problem) for _, problem in option_problems(kernel.op)]
     # Accesses have other widths where two values share a word.
     first_of = {problem.dtype: problem for problem in reversed(problems)}
