@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import commands
 from fuzzing import examples
 from shown import fit
+from webnorm.cli.verbs import VERBS
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 
@@ -117,6 +118,10 @@ OPTIONS = {
     "nonsense": (),
 }
 ARGUMENTS = {"new": 1, "show": 1, "compare": 2, "verify": 1, "export": 1}
+
+
+def test_no_verb_is_left_out() -> None:
+    assert OPTIONS.keys() == {*VERBS, "nonsense"}
 
 
 @st.composite

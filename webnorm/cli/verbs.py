@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 # name: (function, summary), in the order of `webnorm --help`.
-_VERBS = {
+VERBS = {
     "doctor": (
         "doctor:doctor",
         "Adapters, driver, features, limits, the probed subgroup size, and what is missing.",
@@ -64,7 +64,7 @@ class Verbs(TyperGroup):
     """What typer asks for names and summaries, and for the one verb that is run."""
 
     def __init__(self, **attributes: Any) -> None:
-        listed = {name: TyperCommand(name, help=summary) for name, (_, summary) in _VERBS.items()}
+        listed = {name: TyperCommand(name, help=summary) for name, (_, summary) in VERBS.items()}
         super().__init__(**{**attributes, "commands": listed})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -74,7 +74,7 @@ class Verbs(TyperGroup):
 
 
 def _loaded(name: str) -> Any:
-    place, summary = _VERBS[name]
+    place, summary = VERBS[name]
     function = pkgutil.resolve_name(f"webnorm.cli.{place}")
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
     alone.command(name, help=f"{summary}\n\n{getdoc(function)}")(function)
