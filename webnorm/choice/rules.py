@@ -23,8 +23,8 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
         return
     if kernel == "registers":
         fitting = thresholds.fitting(op, names)
-        yield fitting.constants
-        yield from _lesser(fitting.otherwise or fitting.constants, op.endswith("_backward"))
+        yield fitting[0]
+        yield from _lesser(fitting[-1], op.endswith("_backward"))
     elif kernel == "split_row":
         yield from _split(op, names)
     elif kernel == "workgroup_cache":
