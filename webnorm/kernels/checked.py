@@ -72,10 +72,8 @@ class Checked:
                 waiting += [(key, part, level + 1) for key, part in inside]
             elif isinstance(value, int) and abs(value) > expression.LARGEST:
                 raise self.complaint(near, f"{near} is a number of {value.bit_length()} bits; expected fewer")
-            elif isinstance(value, str) and len(value) > MOST_SENTENCE:
-                raise self.complaint(
-                    near, f"{near} has {len(value)} characters; expected at most {MOST_SENTENCE}"
-                )
+            elif isinstance(value, str):
+                self.few(near, near, len(value), MOST_SENTENCE, "characters")
 
     def complaint(self, near: str, message: str, holding: str = "", index: int = 0) -> WebnormError:
         """The error with the line of the key or table `near`: the one that holds a text, or the index-th.
@@ -91,6 +89,22 @@ class Checked:
                 break
         return self.at(found[min(index, len(found) - 1)] if found else 0, message)
 
+    def unfit(self, near: str, what: str, value: object, wanted: str, holding: str = "") -> WebnormError:
+        """The error for a value of another kind than is wanted."""
+        return self.complaint(near, f"{what} is {quoted(value)}; expected {wanted}", holding)
+
+    def known(self, near: str, kind: str, name: str, names: Collection[str], holding: str = "") -> None:
+        """Complain about a name that is none of those that there are."""
+        if name not in names:
+            raise self.complaint(near, str(unknown(kind, name, names)), holding)
+
+    def one_of(self, key: str, value: object, names: Collection[str], wanted: str) -> str:
+        """A value that has to be one of some names."""
+        if not isinstance(value, str):
+            raise self.unfit(key, key, value, wanted)
+        self.known(key, key, value, names, value)
+        return value
+
     def text(self, key: str) -> str:
         """A sentence of the header."""
         return self.sentence(key, self.table.get(key), f"header key {key!r}")
@@ -98,27 +112,26 @@ class Checked:
     def sentence(self, near: str, value: object, what: str) -> str:
         """A text that is not empty."""
         if not isinstance(value, str) or not value:
-            raise self.complaint(near, f"{what} is {quoted(value)}; expected a sentence")
+            raise self.unfit(near, what, value, "a sentence")
         return value
 
-    def mapping(self, table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-        """A table of a table; empty where there is none."""
-        value = table.get(key, {})
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """A table of the header; empty where there is none."""
+        value = self.table.get(key, {})
         if not isinstance(value, dict):
-            raise self.complaint(key, f"header key {key!r} is {quoted(value)}; expected a table")
-        self.few(key, value)
+            raise self.unfit(key, f"header key {key!r}", value, "a table")
+        self.few(key, key, len(value), MOST_ENTRIES.get(key))
         return value
 
-    def few(self, key: str, entries: Collection[object]) -> None:
-        """Complain about more entries than any header needs."""
-        most = MOST_ENTRIES.get(key, len(entries))
-        if len(entries) > most:
-            raise self.complaint(key, f"{key} has {len(entries)} entries; expected at most {most}")
+    def few(self, near: str, what: str, count: int, most: int | None, of: str = "entries") -> None:
+        """Complain about more than any header needs."""
+        if most is not None and count > most:
+            raise self.complaint(near, f"{what} has {count} {of}; expected at most {most}")
 
     def tree(self, near: str, text: object, known: Sequence[str]) -> Tree:
         """An expression over known names."""
         if not isinstance(text, str | int):
-            raise self.complaint(near, f"{near} is {quoted(text)}; expected an expression")
+            raise self.unfit(near, near, text, "an expression")
         try:
             tree = expression.parse(text)
             expression.check_names(tree, known, text)
@@ -129,15 +142,14 @@ class Checked:
     def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
         """Complain about keys that mean nothing."""
         for key in table:
-            if key not in keys:
-                raise self.complaint(key, str(unknown(f"{where} key", key, keys)))
+            self.known(key, f"{where} key", key, keys)
 
     def array(self, key: str) -> Sequence[Mapping[str, Any]]:
         """An array of tables; empty where there is none."""
         entries = self.table.get(key, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise self.complaint(key, f"{key} is {quoted(entries)}; expected [[{key}]] tables")
-        self.few(key, entries)
+            raise self.unfit(key, key, entries, f"[[{key}]] tables")
+        self.few(key, key, len(entries), MOST_ENTRIES.get(key))
         return entries
 
     def tables(

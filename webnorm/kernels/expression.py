@@ -35,7 +35,7 @@ def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-_FUNCTIONS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "ceil_div": _ceil_div}
+FUNCTIONS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "ceil_div": _ceil_div}
 _BINARY: Mapping[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -49,7 +49,7 @@ _BINARY: Mapping[str, Callable[[int, int], int]] = {
     ">": lambda a, b: int(a > b),
     ">=": lambda a, b: int(a >= b),
 }
-_OPERATORS: Mapping[str, Callable[..., int]] = {**_FUNCTIONS, **_BINARY}
+_OPERATORS: Mapping[str, Callable[..., int]] = {**FUNCTIONS, **_BINARY}
 # Operators that look at a later operand only where an earlier one says so.
 _LAZY = ("if", "and", "or")
 _NODE_OPERATORS: Mapping[type[nodes.Node], str] = {
@@ -126,9 +126,9 @@ def _shown(tree: Tree) -> str:
     if not isinstance(tree, list):
         return str(tree)
     operator, *operands = tree
-    if operator in _FUNCTIONS:
+    if operator in FUNCTIONS:
         return f"{operator}({', '.join(map(_shown, operands))})"
-    simple = [not isinstance(part, list) or part[0] in _FUNCTIONS for part in operands]
+    simple = [not isinstance(part, list) or part[0] in FUNCTIONS for part in operands]
     parts = [
         _shown(part) if alone else f"({_shown(part)})" for part, alone in zip(operands, simple, strict=True)
     ]
@@ -157,7 +157,7 @@ def _tree(node: nodes.Node, quoted: str) -> Tree:
         case nodes.Compare():
             return _comparison(node, quoted)
         case nodes.Call(node=nodes.Name(name=name), kwargs=[], dyn_args=None, dyn_kwargs=None) if (
-            name in _FUNCTIONS
+            name in FUNCTIONS
         ):
             if len(node.args) < 2 or (name == "ceil_div" and len(node.args) > 2):
                 or_more = "" if name == "ceil_div" else " or more"
@@ -213,30 +213,18 @@ def simplify(tree: Tree, values: Mapping[str, int]) -> Tree:
         decided: dict[str, Tree] = {"if": rest[0] if left else rest[-1], "and": rest[0] if left else left}
         return simplify(decided.get(operator, left if left else rest[0]), values)
     operands = [left, *(simplify(operand, values) for operand in rest)]
-    if all(isinstance(operand, int) for operand in operands):
-        return evaluate([operator, *operands], {})
-    return [operator, *operands]
+    if operator in _LAZY or not all(isinstance(operand, int) for operand in operands):
+        return [operator, *operands]
+    try:
+        value = _OPERATORS[operator](*operands)
+    except ZeroDivisionError as error:
+        raise WebnormError(f"division by zero in {shown(tree)}") from error
+    return value if -LARGEST <= value <= LARGEST else _bounded(value, shown(tree))
 
 
 def evaluate(tree: Tree, values: Mapping[str, int]) -> int:
     """The tree's value; raises WebnormError for an unknown name, a division by zero, or a value too large."""
-    if isinstance(tree, int):
-        return tree
-    if isinstance(tree, str):
-        if tree not in values:
-            raise WebnormError(f"unknown name {tree!r} in an expression")
-        return int(values[tree])
-    operator, *operands = tree
-    match operator:
-        case "if":
-            return evaluate(operands[1] if evaluate(operands[0], values) else operands[2], values)
-        case "and":
-            return evaluate(operands[0], values) and evaluate(operands[1], values)
-        case "or":
-            return evaluate(operands[0], values) or evaluate(operands[1], values)
-    arguments = [evaluate(operand, values) for operand in operands]
-    try:
-        value = _OPERATORS[operator](*arguments)
-    except ZeroDivisionError as error:
-        raise WebnormError(f"division by zero in {shown(tree)}") from error
-    return value if -LARGEST <= value <= LARGEST else _bounded(value, shown(tree))
+    value = simplify(tree, values)
+    if isinstance(value, int):
+        return int(value)
+    raise WebnormError(f"unknown name {min(names(value))!r} in an expression")

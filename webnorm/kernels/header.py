@@ -7,62 +7,36 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from webnorm.errors import WebnormError, sentence, unknown
 from webnorm.files import absolute, resolved
 from webnorm.kernels import expression
-from webnorm.kernels.checked import Checked, quoted
+from webnorm.kernels.checked import Checked
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.kernel import AccuracyRules, Kernel, Pass, Per, Require, Scratch
-from webnorm.kernels.layouts import laid_out, layouts
+from webnorm.kernels.layouts import TABLES, laid_out, layouts
 from webnorm.kernels.names import HEADER_NAMES, TEMPLATE_NAMES
 from webnorm.kernels.sources import FORBIDDEN, Unreadable, code_point, read, split_header
 from webnorm.kernels.variants import MOST_POINTS
 from webnorm.norms.ops import OPS, Op
 
 KNOWN_FEATURES = ("subgroups", "shader-f16")
-# The keys that a [[scratch]] table has, and those that it may have.
-_SCRATCH: tuple[set[str], set[str]] = ({"name", "words"}, {"records"})
-
-
+_ARRAYS = ("require", "pass", "scratch")
 _KEYS = {
-    "ops",
-    "layout",
-    "summary",
-    "differs",
-    "rung",
-    "preference",
-    "unstable",
-    "features",
-    "tune",
-    "default",
-    "derive",
-    "require",
-    "pass",
-    "scratch",
-    "accuracy",
+    *("ops", "layout", "summary", "differs", "unstable", "rung", "preference", "accuracy"),
+    *TABLES,
+    *_ARRAYS,
 }
-
-
 MOST_ON_AXIS, LARGEST_ON_AXIS = 128, 2**31
 # Points of the axes times the parts of the rules that are worked out at each: eight times what it is with the
 # gradients' registers, which take seconds.
 MOST_WORK = 1 << 27
-
-
 # What a template or an expression does not take for a name.
 _RESERVED = {
+    *("true", "false", "none", "params", "cost", "parameters"),
     *keyword.kwlist,
-    "true",
-    "false",
-    "none",
-    "min",
-    "max",
-    "ceil_div",
-    "params",
-    "cost",
-    "parameters",
+    *expression.FUNCTIONS,
 }
 
 
@@ -126,7 +100,7 @@ class _Header(Checked):
     def free(self, name: object, known: Sequence[str], kind: str, holding: str = "") -> str:
         """A name that is not taken yet, by Jinja, the header or the problem."""
         if not isinstance(name, str):
-            raise self.complaint("name", f"{kind} is {quoted(name)}; expected a name")
+            raise self.unfit("name", kind, name, "a name")
         if not name.isidentifier() or name in known or name in TEMPLATE_NAMES or name in _RESERVED:
             raise self.complaint(name, f"{kind} {name!r} is no free identifier", holding)
         return name
@@ -134,14 +108,9 @@ class _Header(Checked):
     def axis(self, name: str, values: object) -> tuple[int, ...]:
         self.free(name, HEADER_NAMES, "axis")
         if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
-            raise self.complaint(
-                name, f"axis {name} is {quoted(values)}; expected a list of integers or booleans"
-            )
-        if len(values) > MOST_ON_AXIS:
-            raise self.complaint(
-                name, f"axis {name} has {len(values)} values; expected at most {MOST_ON_AXIS}"
-            )
-        numbers = tuple(int(value) for value in values)
+            raise self.unfit(name, f"axis {name}", values, "a list of integers or booleans")
+        self.few(name, f"axis {name}", len(values), MOST_ON_AXIS, "values")
+        numbers = tuple(map(int, values))
         for number in numbers:
             if not 0 <= number <= LARGEST_ON_AXIS:
                 raise self.complaint(name, f"axis {name} has {number}; expected 0 to {LARGEST_ON_AXIS}")
@@ -153,40 +122,35 @@ class _Header(Checked):
         super().__init__(path, start, toml)
         self.only(self.table, _KEYS, "header")
         if "layout" in self.table:
-            for table in ("features", "tune", "default", "derive"):
-                self.mapping(self.table, table)
-            for table in ("pass", "scratch", "require"):
+            for table in TABLES:
+                self.mapping(table)
+            for table in _ARRAYS:
                 self.array(table)
-            self.table = laid_out(self.table, self.layout())
-
-    def layout(self) -> Mapping[str, Any]:
-        name, known = self.table["layout"], layouts()
-        if not isinstance(name, str):
-            raise self.complaint("layout", f"layout is {quoted(name)}; expected one of {', '.join(known)}")
-        if name not in known:
-            raise self.complaint("layout", str(unknown("layout", name, known)))
-        return known[name]
+            known = layouts()
+            name = self.one_of("layout", self.table["layout"], known, f"one of {', '.join(known)}")
+            self.table = laid_out(self.table, known[name])
 
     def ops(self, folder: str) -> tuple[str, ...]:
         """The ops that the kernel serves: `folder`, unless the header names them."""
         named = self.table.get("ops", [folder])
         if not isinstance(named, list) or not named:
-            raise self.complaint("ops", f"ops is {quoted(named)}; expected a list of ops")
+            raise self.unfit("ops", "ops", named, "a list of ops")
         for name in named:
-            if name not in OPS:
-                raise self.complaint("ops", str(unknown("op", str(name), OPS)))
+            self.known("ops", "op", str(name), OPS)
         return tuple(dict.fromkeys(named))
 
     def kernel(self, op_name: str) -> Kernel:
         """The kernel for an op."""
         op = OPS[op_name]
-        tune = {name: self.axis(name, values) for name, values in self.mapping(self.table, "tune").items()}
+        tune = {name: self.axis(name, values) for name, values in self.mapping("tune").items()}
         # What an expression may use grows from table to table.
         known = [*HEADER_NAMES]
         default = self.defaults(tune, known)
         derive = self.derived(known)
         features = self.features(known)
-        rung = self.rung()
+        rung = self.table.get("rung", 0)
+        if not isinstance(rung, int) or isinstance(rung, bool):
+            raise self.unfit("rung", "rung", rung, "an integer")
         scratch = tuple(self.scratch(known, op))
         kernel = Kernel(
             op=op,
@@ -209,15 +173,9 @@ class _Header(Checked):
         self.require_walkable(kernel)
         return kernel
 
-    def rung(self) -> int:
-        rung = self.table.get("rung", 0)
-        if not isinstance(rung, int) or isinstance(rung, bool):
-            raise self.complaint("rung", f"rung is {quoted(rung)}; expected an integer")
-        return rung
-
     def defaults(self, tune: Mapping[str, Sequence[int]], known: list[str]) -> dict[str, Tree]:
         """Of each axis, which is known from then on."""
-        given = self.mapping(self.table, "default")
+        given = self.mapping("default")
         self.only(given, set(tune), "default")
         default: dict[str, Tree] = {}
         for axis in tune:
@@ -228,7 +186,7 @@ class _Header(Checked):
     def derived(self, known: list[str]) -> dict[str, Tree]:
         """The derived constants, each of which is known from then on."""
         derive: dict[str, Tree] = {}
-        for name, text in self.mapping(self.table, "derive").items():
+        for name, text in self.mapping("derive").items():
             self.free(name, known, "derived constant", str(text))
             derive[name] = self.tree(name, text, known)
             known.append(name)
@@ -236,9 +194,8 @@ class _Header(Checked):
 
     def features(self, known: Sequence[str]) -> dict[str, Tree]:
         features = {}
-        for name, text in self.mapping(self.table, "features").items():
-            if name not in KNOWN_FEATURES:
-                raise self.complaint(name, str(unknown("feature", name, KNOWN_FEATURES)))
+        for name, text in self.mapping("features").items():
+            self.known(name, "feature", name, KNOWN_FEATURES)
             features[name] = self.tree(name, text, known)
         return features
 
@@ -261,20 +218,13 @@ class _Header(Checked):
             yield Require(self.tree("rule", entry["rule"], known), why)
 
     def passes(self, known: Sequence[str], op: Op, scratch: Sequence[str]) -> Iterator[Pass]:
-        keys, optional = (
-            {"entry_point", "workgroup_size", "workgroup_count"},
-            {"per", "bindings", "when", "iterations"},
-        )
-        entries = list(self.tables("pass", keys, optional))
+        keys = {"entry_point", "workgroup_size", "workgroup_count"}
+        entries = list(self.tables("pass", keys, {"per", "bindings", "when", "iterations"}))
         if not entries:
             raise self.complaint("summary", "a kernel has at least one [[pass]] table; this header has none")
         names = {*(tensor.name for tensor in op.tensors), *scratch}
         for entry in entries:
-            per = entry.get("per", "rows")
-            if not isinstance(per, str):
-                raise self.complaint("per", f"per is {quoted(per)}; expected {' or '.join(get_args(Per))}")
-            if per not in get_args(Per):
-                raise self.complaint("per", str(unknown("per", per, get_args(Per))), str(per))
+            per = self.one_of("per", entry.get("per", "rows"), get_args(Per), " or ".join(get_args(Per)))
             bound = entry.get("bindings")
             yield Pass(
                 self.entry_point(entry["entry_point"]),
@@ -290,27 +240,21 @@ class _Header(Checked):
         """The name of a function, as WGSL takes it."""
         if isinstance(name, str) and name.isidentifier() and name != "_" and not name.startswith("__"):
             return name
-        raise self.complaint(
-            "entry_point",
-            f"entry_point is {quoted(name)}; expected the name of a WGSL function",
-            name if isinstance(name, str) else "",
-        )
+        holding = name if isinstance(name, str) else ""
+        raise self.unfit("entry_point", "entry_point", name, "the name of a WGSL function", holding)
 
     def bindings(self, bound: object, names: Set[str]) -> tuple[str, ...]:
         if not isinstance(bound, list) or not all(isinstance(name, str) for name in bound):
-            raise self.complaint(
-                "bindings", f"bindings is {quoted(bound)}; expected a list of tensors and scratch buffers"
-            )
+            raise self.unfit("bindings", "bindings", bound, "a list of tensors and scratch buffers")
         for name in bound:
-            if name not in names:
-                raise self.complaint("bindings", str(unknown("binding", name, names)), name)
+            self.known("bindings", "binding", name, names, name)
             if bound.count(name) > 1:
                 raise self.complaint("bindings", f"bindings names {name!r} twice", name)
         return tuple(bound)
 
     def scratch(self, known: Sequence[str], op: Op) -> Iterator[Scratch]:
         taken = [*known, *(tensor.name for tensor in op.tensors)]
-        for entry in self.tables("scratch", *_SCRATCH):
+        for entry in self.tables("scratch", {"name", "words"}, {"records"}):
             name = self.free(entry["name"], taken, "scratch buffer", "name")
             taken.append(name)
             yield Scratch(
@@ -321,7 +265,7 @@ class _Header(Checked):
             )
 
     def accuracy(self, known: Sequence[str]) -> AccuracyRules:
-        table = self.mapping(self.table, "accuracy")
+        table = self.mapping("accuracy")
         keys = {"serial_terms", "column_terms", "rounded_mean"}
         self.only(table, keys, "accuracy")
         trees = {key: self.tree(key, table.get(key, 0), known) for key in keys}

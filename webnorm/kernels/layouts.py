@@ -15,6 +15,7 @@ from typing import Any
 from webnorm.kernels.sources import wgsl_root
 
 Table = Mapping[str, Any]
+TABLES = ("features", "tune", "default", "derive")
 
 
 @cache
@@ -40,7 +41,7 @@ def laid_out(header: Table, layout: Table) -> dict[str, Any]:
     fixed, free = header.get("derive", {}).keys(), header.get("tune", {}).keys()
     dropped = {"tune": fixed, "default": fixed, "derive": free}
     whole = dict(header)
-    for table in ("features", "tune", "default", "derive"):
+    for table in TABLES:
         given = layout.get(table, {})
         left = {name: given[name] for name in given if name not in dropped.get(table, ())}
         whole[table] = left | header.get(table, {})

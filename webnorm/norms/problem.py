@@ -34,28 +34,13 @@ STORAGE = ("float32", "float16", "bfloat16")
 # What y may be turned into on its way out.
 FP8 = ("float8_e4m3fn", "float8_e5m2")
 
-# What JSON has for the types of the fields below.
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "bool": (bool,),
-    "int": (int,),
-    "float": (float, int),
-    "str": (str,),
-    "str | None": (str, NoneType),
-}
-# What else is taken for one of them, and how they are told.
-_ABSTRACT: Mapping[str, type] = {
-    "bool": np.bool_,
-    "int": Integral,
-    "float": Real,
-    "str": str,
-    "str | None": str,
-}
-_WORDS: Mapping[str, str] = {
-    "bool": "True or False",
-    "int": "an int",
-    "float": "a number",
-    "str": "a text",
-    "str | None": "a text, or None",
+# What JSON has for the types of the fields below, what else is taken for one of them, and how they are told.
+_KINDS: Mapping[str, tuple[tuple[type, ...], type, str]] = {
+    "bool": ((bool,), np.bool_, "True or False"),
+    "int": ((int,), Integral, "an int"),
+    "float": ((float, int), Real, "a number"),
+    "str": ((str,), str, "a text"),
+    "str | None": ((str, NoneType), str, "a text, or None"),
 }
 
 
@@ -67,12 +52,10 @@ def finfo(dtype: str) -> Any:
 def _refuse_kinds(one: Any) -> None:
     """Raise WebnormError for a value that is not of its field's kind; NumPy's numbers are numbers."""
     for field in fields(one):
-        kinds = _KINDS.get(str(field.type))
+        kinds, abstract, words = _KINDS.get(str(field.type), ((), object, ""))
         value = getattr(one, field.name)
-        if kinds is None or type(value) in kinds:
-            continue
-        if isinstance(value, bool) or not isinstance(value, _ABSTRACT[str(field.type)]):
-            raise WebnormError(f"{field.name} is {shown(value)}; expected {_WORDS[str(field.type)]}")
+        if type(value) not in kinds and (isinstance(value, bool) or not isinstance(value, abstract)):
+            raise WebnormError(f"{field.name} is {shown(value)}; expected {words}")
 
 
 @dataclass(frozen=True, kw_only=True)
