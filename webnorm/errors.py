@@ -15,7 +15,7 @@ from typing import Any
 # U+2066 to U+2069: https://trojansource.codes), halves of surrogate pairs, which no encoding has,
 # and two of those that are no characters, with which webnorm.kernels marks lines.
 _ONE_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0\ufdd1]")
-_LINES = re.compile(
+NOT_TO_SHOW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0\ufdd1]"
 )
 
@@ -67,7 +67,7 @@ def shown(value: object) -> str:
 
 def printable(text: str) -> str:
     """The text with escapes for what a terminal would obey; line feeds and tabs stay."""
-    return _LINES.sub(_escaped, text)
+    return NOT_TO_SHOW.sub(_escaped, text)
 
 
 def one_line(text: str) -> str:

@@ -190,7 +190,8 @@ def _package_mend(
         return Mend(missing, commands)
     if which("sudo"):
         return Mend(missing, tuple(("sudo", *command) for command in commands))
-    return Mend(f"{missing} Run as root: {_one_line(commands)}", commands, needs_root=True)
+    line = " && ".join(shlex.join(command) for command in commands)
+    return Mend(f"{missing} Run as root: {line}", commands, needs_root=True)
 
 
 def _linux_missing(*, has_driver: bool, has_loader: bool) -> str:
@@ -201,7 +202,3 @@ def _linux_missing(*, has_driver: bool, has_loader: bool) -> str:
     if not has_loader:
         return "the Vulkan loader (libvulkan.so.1) is not installed."
     return "the Vulkan loader is here, but no Vulkan driver."
-
-
-def _one_line(commands: tuple[tuple[str, ...], ...]) -> str:
-    return " && ".join(shlex.join(command) for command in commands)

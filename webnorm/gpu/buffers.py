@@ -43,22 +43,18 @@ def check_memory(task: Task, device: Device, sets: int = 1) -> None:
             raise WebnormError(
                 f"{problem}: {tensor.name} takes {size} bytes; this device's largest buffer is {limit} bytes"
             )
-    memory = device.memory
-    if memory is not None and total > memory:
-        raise WebnormError(
-            f"{problem}: the buffers take {total} bytes; this machine has {memory} bytes of memory"
-        )
+    _check_room(problem, "the buffers", total, device.memory)
 
 
 def check_reference(problem: Problem) -> None:
     """Raise WebnormError, before anything is drawn, for float64 answers that this machine cannot hold."""
-    memory = machine_memory()
     size = problem.rows * problem.cols * _REFERENCE_BYTES
+    _check_room(problem, "inputs and float64 answers", size, machine_memory())
+
+
+def _check_room(problem: Problem, what: str, size: int, memory: int | None) -> None:
     if memory is not None and size > memory:
-        raise WebnormError(
-            f"{problem}: inputs and float64 answers take {size} bytes; this machine has {memory} bytes of "
-            "memory"
-        )
+        raise WebnormError(f"{problem}: {what} take {size} bytes; this machine has {memory} bytes of memory")
 
 
 # Of an element: x in float64 and as it is stored, an answer with its two sizes, and what came out, twice.

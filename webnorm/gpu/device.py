@@ -44,6 +44,11 @@ STORAGE_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.Buff
 opening = Gate(shuts=False)
 
 
+def _known(handle: Any) -> frozenset[str]:
+    """The features of an adapter or a device that shaders are made for, by WebGPU's names."""
+    return frozenset(web for web, own in _NATIVE_FEATURE.items() if own in handle.features)
+
+
 def _traits(features: frozenset[str], limits: Mapping[str, int], adapter_type: str) -> Traits:
     return Traits(
         features=features & set(_NATIVE_FEATURE),
@@ -79,10 +84,7 @@ class AdapterInfo:
     @property
     def features(self) -> frozenset[str]:
         """The features webnorm knows, by WebGPU's names, plus "timestamp-query"."""
-        native = {name for name in (_TIMESTAMPS,) if name in self.handle.features}
-        return frozenset(
-            native | {web for web, own in _NATIVE_FEATURE.items() if own in self.handle.features}
-        )
+        return _known(self.handle) | ({_TIMESTAMPS} & set(self.handle.features))
 
     @property
     def limits(self) -> Mapping[str, int]:
@@ -192,9 +194,7 @@ class Device:
         self.gate = Gate()
         _devices.add(self)
         self.limits: Mapping[str, int] = dict(handle.limits)
-        native = set(handle.features)
-        features = frozenset(web for web, own in _NATIVE_FEATURE.items() if own in native)
-        self.traits = _traits(features, self.limits, adapter.type)
+        self.traits = _traits(_known(handle), self.limits, adapter.type)
 
     def __copy__(self) -> Device:
         """Itself: there is one such device."""

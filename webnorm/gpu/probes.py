@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import wgpu
 
+from webnorm.gpu.programs import Program
+
 _SUBGROUP_PROBE = """
 @group(0) @binding(0) var<storage, read_write> sizes: array<u32>;
 @compute @workgroup_size(128)
@@ -26,22 +28,19 @@ def _words_of(
 ) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """The buffer of `count` words, the only one of a shader, once that has run."""
     buffer = handle.create_buffer(size=4 * count, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
-    module = handle.create_shader_module(code=text)
-    pipeline = handle.create_compute_pipeline(
-        layout="auto", compute={"module": module, "entry_point": "main"}
-    )
-    group = handle.create_bind_group(
-        layout=pipeline.get_bind_group_layout(0),
-        entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": 4 * count}}],
-    )
+    prepared = Program(handle, text, ["storage"]).on([(buffer, 0, buffer.size)], workgroups)
     encoder = handle.create_command_encoder()
     compute = encoder.begin_compute_pass()
-    compute.set_pipeline(pipeline)
-    compute.set_bind_group(0, group)
-    compute.dispatch_workgroups(workgroups)
+    prepared.encode(compute)
     compute.end()
     handle.queue.submit([encoder.finish()])
     return np.frombuffer(handle.queue.read_buffer(buffer), np.uint32)
+
+
+def timed_pass(encoder: Any, queries: Any) -> Any:
+    """A compute pass whose beginning and end go to the two queries of a set."""
+    ends = {"beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
+    return encoder.begin_compute_pass(timestamp_writes={"query_set": queries, **ends})
 
 
 def probe_timestamps(handle: Any) -> bool:
@@ -49,14 +48,7 @@ def probe_timestamps(handle: Any) -> bool:
     queries = handle.create_query_set(type="timestamp", count=2)
     buffer = handle.create_buffer(size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
     encoder = handle.create_command_encoder()
-    compute = encoder.begin_compute_pass(
-        timestamp_writes={
-            "query_set": queries,
-            "beginning_of_pass_write_index": 0,
-            "end_of_pass_write_index": 1,
-        }
-    )
-    compute.end()
+    timed_pass(encoder, queries).end()
     encoder.resolve_query_set(queries, 0, 2, buffer, 0)
     handle.queue.submit([encoder.finish()])
     begin, end = np.frombuffer(handle.queue.read_buffer(buffer), np.uint64)

@@ -7,8 +7,6 @@ from typing import Any
 
 import wgpu
 
-from webnorm.gpu.device import Device
-
 
 def bind_group_layout(handle: Any, types: Mapping[int, str]) -> Any:
     """The layout of buffers by their bindings, each of a GPUBufferBindingType."""
@@ -26,10 +24,10 @@ def entry(index: int, buffer: Any, offset: int, size: int) -> dict[str, Any]:
 
 
 class Program:
-    """A shader compiled on a device; `kinds` are the types of its bindings, from 0 on."""
+    """A shader compiled on wgpu's own device; `kinds` are the types of its bindings, from 0 on."""
 
-    def __init__(self, device: Device, text: str, kinds: Sequence[str]) -> None:
-        self._handle = handle = device.handle
+    def __init__(self, handle: Any, text: str, kinds: Sequence[str]) -> None:
+        self._handle = handle
         self._layout = bind_group_layout(handle, dict(enumerate(kinds)))
         self.pipeline = handle.create_compute_pipeline(
             layout=handle.create_pipeline_layout(bind_group_layouts=[self._layout]),

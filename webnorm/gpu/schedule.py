@@ -59,11 +59,7 @@ class Schedule:
     """
 
     def __init__(
-        self,
-        device: Device,
-        shader: Shader,
-        pipelines: Sequence[Pipeline],
-        narrow: Narrow | None = None,
+        self, device: Device, shader: Shader, pipelines: Sequence[Pipeline], narrow: Narrow | None = None
     ) -> None:
         self.shader, self.handle = shader, device.handle
         limits = device.limits if narrow is None else narrowed(shader, device.limits, narrow)

@@ -9,6 +9,7 @@ import numpy as np
 import wgpu
 
 from webnorm.gpu.device import Device
+from webnorm.gpu.probes import timed_pass
 from webnorm.gpu.timing import Method, Reading, Sampler, elapsed
 
 # A sample is long enough for its clock: timestamps tick in nanoseconds but a pass costs a few microseconds
@@ -90,13 +91,7 @@ class Stopwatch:
     def _by_timestamps(self, plan: Dispatches, dispatches: range) -> Reading:
         slot = self._free.pop() if self._free else self._slot()
         encoder = self.device.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass(
-            timestamp_writes={
-                "query_set": slot.queries,
-                "beginning_of_pass_write_index": 0,
-                "end_of_pass_write_index": 1,
-            }
-        )
+        compute = timed_pass(encoder, slot.queries)
         for index in dispatches:
             plan.encode(compute, index)
         compute.end()

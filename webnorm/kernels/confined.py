@@ -72,7 +72,7 @@ def _answer(request: Request) -> Any:
     try:
         if _child is None:
             _child = _Child()
-        reply = _child.ask(pickle.dumps((request, TIME_LIMIT_S)), TIME_LIMIT_S)
+        reply = _child.receive(TIME_LIMIT_S, pickle.dumps((request, TIME_LIMIT_S)))
         return json.loads(reply)
     except _Ended as end:
         stop()
@@ -111,12 +111,8 @@ class _Child:
             self.end()
             raise
 
-    def ask(self, message: bytes, limit_s: float) -> bytes:
-        """The answer to a message; raises _Ended where none comes in time."""
-        return self.receive(limit_s, message)
-
     def receive(self, limit_s: float, message: bytes | None = None) -> bytes:
-        """Send a message, if there is one, and wait for the next."""
+        """Send a message, if there is one, and wait for the next; raises _Ended where none comes in time."""
         assert self.process.stdin is not None and self.process.stdout is not None
         expired = threading.Event()
 
@@ -214,14 +210,16 @@ def serve() -> None:
         open(0, "rb", buffering=0, closefd=False) as source,
         open(1, "wb", buffering=0, closefd=False) as sink,
     ):
-        _limit_memory()
+        _set_limit("RLIMIT_AS", MEMORY_LIMIT)
+        _set_limit("RLIMIT_CORE", 0)
         _send(sink, _READY)
         # Read beside the work, so that the end of the parent is noticed at once.
         messages: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=_read, args=(source, messages), daemon=True).start()
         while True:
             request, limit_s = pickle.loads(messages.get())
-            _limit_time(limit_s)
+            # For a parent that was stopped, and cannot end this process.
+            _set_limit("RLIMIT_CPU", math.ceil(time.process_time() + limit_s) + 2)
             _send(sink, json.dumps(_reply(request)).encode())
 
 
@@ -250,18 +248,8 @@ def _reply(request: Request) -> dict[str, Any]:
     }
 
 
-def _limit_memory() -> None:
-    """Take no more than MEMORY_LIMIT, where the system knows such a limit."""
-    _set_limit("RLIMIT_AS", MEMORY_LIMIT)
-    _set_limit("RLIMIT_CORE", 0)
-
-
-def _limit_time(limit_s: float) -> None:
-    """End by itself some time after the parent should have ended this process, were it not stopped."""
-    _set_limit("RLIMIT_CPU", math.ceil(time.process_time() + limit_s) + 2)
-
-
 def _set_limit(name: str, value: int) -> None:
+    """Take no more than that, where the system knows such a limit."""
     try:
         import resource
 

@@ -25,8 +25,7 @@ KNOWN_FEATURES = ("subgroups", "shader-f16")
 _ARRAYS = ("require", "pass", "scratch")
 _KEYS = {
     *("ops", "layout", "summary", "differs", "unstable", "rung", "preference", "accuracy"),
-    *TABLES,
-    *_ARRAYS,
+    *(*TABLES, *_ARRAYS),
 }
 MOST_ON_AXIS, LARGEST_ON_AXIS = 128, 2**31
 # Points of the axes times the parts of the rules that are worked out at each: eight times what it is with the

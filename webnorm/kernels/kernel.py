@@ -98,11 +98,7 @@ class Kernel:
     @property
     def compiles_rows_in(self) -> bool:
         """Whether anything but a count of workgroups or records depends on the rows."""
-        trees = [
-            *self.derive.values(),
-            *self.features.values(),
-            *(scratch.words for scratch in self.scratch),
-        ]
+        trees = [*self.derive.values(), *self.features.values(), *(scratch.words for scratch in self.scratch)]
         trees += [tree for step in self.passes for tree in (step.workgroup_size, step.when)]
         return any("rows" in expression.names(tree) for tree in trees)
 

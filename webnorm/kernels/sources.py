@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from webnorm import files
-from webnorm.errors import WebnormError, sentence
+from webnorm.errors import NOT_TO_SHOW, WebnormError, sentence
 
 # Ten times webnorm's whole library.
 MOST_BYTES = 1 << 20
-# What no kernel's text may hold: control characters but tab and the ends of lines, what Unicode and WGSL take
-# for the end of a line and people do not see, characters that turn the direction of what follows, halves of
-# characters, and the two that mark where a line came from (see webnorm.templates).
-FORBIDDEN = re.compile(
-    "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff\\ufdd0\\ufdd1]"
-)
+# What no kernel's text may hold, the two that mark where a line came from (see kernels.templates) included.
+FORBIDDEN = NOT_TO_SHOW
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
 # What tells a file from itself at another time: device, number, when it was written, size; None without one.
 Stamp = tuple[int, int, int, int] | None

@@ -110,14 +110,14 @@ class Spoiler:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._fill = Program(device, _FILL, _KINDS)
+        self._fill = Program(device.handle, _FILL, _KINDS)
         self._numbers: dict[str, Any] = {}
         self._workgroups = os.cpu_count() or 1 if device.traits.software else _WORKGROUPS
         zeros = device.handle.create_buffer_with_data(
             data=np.zeros(4, np.uint32), usage=wgpu.BufferUsage.STORAGE
         )
         kept = device.create_buffer(4 * _INVOCATIONS)
-        memory = Program(device, _memory_text(device.traits.workgroup_storage // 4), _KINDS)
+        memory = Program(device.handle, _memory_text(device.traits.workgroup_storage // 4), _KINDS)
         self._memory = memory.on(((zeros, 0, zeros.size), (kept, 0, kept.size)), self._workgroups)
 
     def over(self, remembered: Sequence[Remembered], memory: bool = True) -> Prepared:
@@ -170,7 +170,7 @@ class Sameness:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._program = Program(device, _COMPARE, ("uniform", *["read-only-storage"] * 2, "storage"))
+        self._program = Program(device.handle, _COMPARE, ("uniform", *["read-only-storage"] * 2, "storage"))
         self._different = device.create_buffer(4)
 
     def of(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> bool:

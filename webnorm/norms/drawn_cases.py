@@ -109,13 +109,7 @@ def _hard(cols: int) -> tuple[Draw, tuple[int, int]]:
     return x, (len(x(np.random.default_rng(0))), cols)
 
 
-def _with_stray(
-    rng: np.random.Generator,
-    x: Draw,
-    rows: int,
-    cols: int,
-    stray: float | None,
-) -> Draw:
+def _with_stray(rng: np.random.Generator, x: Draw, rows: int, cols: int, stray: float | None) -> Draw:
     """The values, one of them in another's place."""
     row, col = rng.integers(rows), _one_of(rng, 0, cols - 1, rng.integers(cols))
 

@@ -41,10 +41,7 @@ def check_rows(rows: Sequence[int] | None) -> None:
 
 
 def tasks(
-    op: str,
-    shapes: Sequence[tuple[int, int]],
-    options: Options | None = None,
-    **common: Any,
+    op: str, shapes: Sequence[tuple[int, int]], options: Options | None = None, **common: Any
 ) -> tuple[Task, ...]:
     """Problems of an op, one for each (rows, cols): see Op.problem."""
     chosen = OPS[op]
@@ -91,10 +88,7 @@ PRESETS: Mapping[str, Preset] = {
         "Hidden sizes of transformer models: 384, 768, 1024, 1280, 2048, 4096, 5120, 8192.",
         tasks("layer_norm", _HIDDEN) + tasks("rms_norm", _HIDDEN),
     ),
-    "h200": Preset(
-        "Shapes that fill a large GPU: 256 MiB of x and more.",
-        tasks("layer_norm", _H200),
-    ),
+    "h200": Preset("Shapes that fill a large GPU: 256 MiB of x and more.", tasks("layer_norm", _H200)),
 }
 
 

@@ -262,13 +262,8 @@ def _limits(shader: Shader) -> dict[str, int]:
 
 def _accuracy_entry(kernel: Kernel, known: Mapping[str, int]) -> dict[str, Any]:
     """What the tolerance follows from."""
-    rules = kernel.accuracy
-    return {
-        "serial_terms": expression.simplify(rules.serial_terms, known),
-        "column_terms": expression.simplify(rules.column_terms, known),
-        "rounded_mean": expression.simplify(rules.rounded_mean, known),
-        "exact": kernel.op.exact,
-    }
+    terms = {name: expression.simplify(tree, known) for name, tree in vars(kernel.accuracy).items()}
+    return {**terms, "exact": kernel.op.exact}
 
 
 def _binding_entries(shader: Shader, known: Mapping[str, int]) -> list[dict[str, Any]]:

@@ -139,20 +139,12 @@ def run_node(script: str, argument: Path, text: str = "") -> Any:
 
 
 def _request(source: Source) -> dict[str, Any]:
-    """A shader in the form that web/check.mjs describes."""
-    return {
-        "code": source.code,
-        "features": source.features,
-        "limits": source.limits,
-        "passes": [
-            {
-                "entry_point": one.entry_point,
-                "bindings": [{"binding": number, "type": kind} for number, kind in one.bindings],
-                "constants": one.constants,
-            }
-            for one in source.passes
-        ],
-    }
+    """A shader in the form that assets/check.mjs describes."""
+    passes = [
+        {**vars(one), "bindings": [{"binding": number, "type": kind} for number, kind in one.bindings]}
+        for one in source.passes
+    ]
+    return {**vars(source), "passes": passes}
 
 
 def _silenced(code: str) -> Iterator[Message]:

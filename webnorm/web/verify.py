@@ -205,10 +205,7 @@ def judged(package: Package, visit: Visit) -> Seen:
 
 
 def _line(
-    entry: Shader,
-    reported: ReportedShader | None,
-    vectors: Sequence[str],
-    chosen: Mapping[str, str | None],
+    entry: Shader, reported: ReportedShader | None, vectors: Sequence[str], chosen: Mapping[str, str | None]
 ) -> Line:
     native, native_vectors = _native(entry["native"])
     complaints = []

@@ -11,9 +11,6 @@
 // [derive]
 // subgroups = 0
 // per_workgroup = "workgroup_size * accesses * 4"
-// [[require]]
-// rule = "workgroup_size <= max_invocations"
-// why = "more invocations per workgroup than the adapter has"
 // [[pass]]
 // entry_point = "main"
 // workgroup_size = "workgroup_size"
