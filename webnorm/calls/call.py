@@ -13,7 +13,6 @@ from webnorm.calls.arrays import GpuArray, Storage
 from webnorm.errors import WebnormError, one_line
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
-from webnorm.gpu.pool import BufferPool
 from webnorm.gpu.readback import read
 from webnorm.gpu.schedule import Schedule
 from webnorm.norms.ops import Task, Tensor
@@ -61,17 +60,26 @@ def _run(
 ) -> dict[str, AnyArray]:
     """A function of its own, so that wgpu's objects in it end inside the gate."""
     schedule.set_scalars(problem)
-    with _Loan(shared.pool, device) as loan:
-        buffers = {
-            name: array.buffer if isinstance(array, GpuArray) else loan.copy(array)
-            for name, array in arrays.items()
-        }
+    taken: list[Any] = []
+
+    def take(nbytes: int) -> Any:
+        taken.append(shared.pool.take(device, nbytes))
+        return taken[-1]
+
+    try:
+        buffers: dict[str, Any] = {}
+        for name, array in arrays.items():
+            if isinstance(array, GpuArray):
+                buffers[name] = array.buffer
+            else:
+                buffers[name] = take(array.nbytes)
+                write(device, buffers[name], array)
         outputs: dict[str, GpuArray] = {}
         for name, shape, dtype, nbytes in schedule.outputs:
             buffers[name] = buffer = shared.pool.take(device, nbytes)
             outputs[name] = GpuArray(device, shape, dtype, Storage(shared.pool, device, buffer))
         for name, nbytes in schedule.beside.items():
-            buffers[name] = loan.take(nbytes)
+            buffers[name] = take(nbytes)
         encoder = device.handle.create_command_encoder()
         schedule.pack(encoder, buffers)
         compute_pass = encoder.begin_compute_pass()
@@ -82,6 +90,9 @@ def _run(
             return {**outputs}
         sources = [(array.buffer, array.shape, array.dtype) for array in outputs.values()]
         return dict(zip(outputs, read(device, shared.staging, sources, encoder), strict=True))
+    finally:
+        for buffer in taken:
+            shared.pool.give_back(buffer)
 
 
 def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:
@@ -98,33 +109,6 @@ def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device 
         if device is None:
             device, holder = array.device, name
     return device
-
-
-class _Loan:
-    """Buffers that a call takes from a pool and gives back in the end."""
-
-    def __init__(self, pool: BufferPool, device: Device) -> None:
-        self.pool, self.device = pool, device
-        self.taken: list[Any] = []
-
-    def __enter__(self) -> _Loan:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for buffer in self.taken:
-            self.pool.give_back(buffer)
-
-    def take(self, nbytes: int) -> Any:
-        """A buffer for that many bytes."""
-        buffer = self.pool.take(self.device, nbytes)
-        self.taken.append(buffer)
-        return buffer
-
-    def copy(self, array: Array) -> Any:
-        """A buffer with an array in it."""
-        buffer = self.take(array.nbytes)
-        write(self.device, buffer, array)
-        return buffer
 
 
 def _without_rows(tensor: Tensor, problem: Problem) -> Array:

@@ -168,29 +168,16 @@ class _Norm:
         return f"{type(self).__name__}({self.normalized_shape}, eps={self.eps}, dtype={self.dtype})"
 
     def _norm(self, x: AnyArray, return_stats: bool = False) -> Any:
-        return self._function(
-            x,
-            self.normalized_shape,
-            self.weight,
-            bias=self.bias,
-            eps=self.eps,
-            zero_centered_weight=self.zero_centered_weight,
-            return_stats=return_stats,
-            device=self.device,
-        )
+        given = {"bias": self.bias, "return_stats": return_stats, **self._settings}
+        return self._function(x, self.normalized_shape, self.weight, **given)
 
     def _gradients(self, dy: AnyArray, saved: _Saved) -> tuple[Any, ...]:
-        return self._gradient(
-            dy,
-            saved.x,
-            self.normalized_shape,
-            self.weight,
-            stats=saved.stats,
-            eps=self.eps,
-            zero_centered_weight=self.zero_centered_weight,
-            bias_grad=self.bias is not None,
-            device=self.device,
-        )
+        given = {"stats": saved.stats, "bias_grad": self.bias is not None, **self._settings}
+        return self._gradient(dy, saved.x, self.normalized_shape, self.weight, **given)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"eps": self.eps, "zero_centered_weight": self.zero_centered_weight, "device": self.device}
 
 
 class LayerNorm(_Norm):

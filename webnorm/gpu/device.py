@@ -32,6 +32,8 @@ from webnorm.gpu.gate import Gate, forked, uses_wgpu
 # WebGPU's name of a feature -> wgpu-native's. wgpu accepts unknown names without a word.
 _NATIVE_FEATURE = {"subgroups": "subgroup", "shader-f16": "shader-f16"}
 _TIMESTAMPS = "timestamp-query"
+# What wgpu calls an adapter's name, vendor, driver, backend and type.
+_INFO = ("device", "vendor", "description", "backend_type", "adapter_type")
 # What wgpu reports as adapter types, the ones to prefer first.
 _TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "OpenGL", "OpenGLES")
@@ -118,15 +120,7 @@ def adapters() -> list[AdapterInfo]:
         found = [(_rank(handle.info), handle, handle.info) for handle in _handles()]
     found.sort(key=lambda entry: entry[0])
     return [
-        AdapterInfo(
-            index,
-            handle,
-            info["device"],
-            info["vendor"],
-            info["description"],
-            info["backend_type"],
-            info["adapter_type"],
-        )
+        AdapterInfo(index, handle, *(info[key] for key in _INFO))
         for index, (_, handle, info) in enumerate(found)
     ]
 

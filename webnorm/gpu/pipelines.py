@@ -14,6 +14,8 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.programs import bind_group_layout
 from webnorm.kernels.render import Shader, Step
 
+_KINDS = {"read": "read-only-storage", "read_write": "storage"}
+
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -48,9 +50,11 @@ def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings
     """The second half of `compile_shader`: a pipeline per pass, for which the driver compiles."""
     handle = device.handle
     pipelines = []
+    behind = range(len(shader.bindings) + 1, len(shader.bindings) + 1 + extra_bindings)
     with _located(shader):
         for step in shader.steps:
-            layout = _bind_group_layout(device, shader, step, extra_bindings)
+            types = {0: "uniform", **{binding.index: _KINDS[binding.access] for binding in step.bindings}}
+            layout = bind_group_layout(handle, {**types, **dict.fromkeys(behind, "storage")})
             pipeline = handle.create_compute_pipeline(
                 layout=handle.create_pipeline_layout(bind_group_layouts=[layout]),
                 compute={"module": module, "entry_point": step.entry_point},
@@ -66,10 +70,3 @@ def _located(shader: Shader) -> Iterator[None]:
         yield
     except wgpu.GPUError as error:
         raise WebnormError(shader.located(str(error))) from error
-
-
-def _bind_group_layout(device: Device, shader: Shader, step: Step, extra_bindings: int) -> Any:
-    kinds = {"read": "read-only-storage", "read_write": "storage"}
-    types = {0: "uniform", **{binding.index: kinds[binding.access] for binding in step.bindings}}
-    types.update({len(shader.bindings) + 1 + extra: "storage" for extra in range(extra_bindings)})
-    return bind_group_layout(device.handle, types)
