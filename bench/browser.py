@@ -29,7 +29,7 @@ from webnorm.lab.proof import set_up
 from webnorm.norms.ops import OPS, Op, Task
 from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.native import natively
-from webnorm.web.request import Request
+from webnorm.web.request import ExportRequest
 
 _SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
 
@@ -45,11 +45,11 @@ class Line:
     max_abs_error: float
 
 
-def request(op: Op, cols: int, dtype: str) -> Request:
+def request(op: Op, cols: int, dtype: str) -> ExportRequest:
     """The export whose texts are measured."""
     kernels = tuple(kernel for kernel in discover() if kernel.op is op)
     options = replace(op.defaults, saved_stats=False)
-    return Request(op=op, cols=(cols,), kernels=kernels, dtype=dtype, options=options)
+    return ExportRequest(op=op, cols=(cols,), kernels=kernels, dtype=dtype, options=options)
 
 
 def candidates(board: Board, op: Op, cols: int, dtype: str) -> Iterator[tuple[str, Plan]]:

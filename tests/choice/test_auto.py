@@ -96,7 +96,7 @@ def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: 
             assert shader.workgroup_bytes <= traits.workgroup_storage, f"{variant} for {problem}"
             assert shader.features <= traits.features
             assert ("enable subgroups" in shader.text) <= ("subgroups" in traits.features)
-            assert all(step.workgroup_size <= traits.max_invocations for step in shader.steps)
+            assert all(each.workgroup_size <= traits.max_invocations for each in shader.passes)
 
 
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)

@@ -60,7 +60,7 @@ def test_slices(key: tuple[str, int], rows: int, binding: int, dimension: int, a
         "min-storage-buffer-offset-alignment": alignment,
         "max-compute-workgroups-per-dimension": dimension,
     }
-    if shader.workgroup_count(shader.steps[0], 1) > dimension * dimension:
+    if shader.workgroup_count(shader.passes[0], 1) > dimension * dimension:
         with pytest.raises(WebnormError, match="workgroups for a row"):
             slices(shader, problem, limits)
         return
@@ -70,7 +70,7 @@ def test_slices(key: tuple[str, int], rows: int, binding: int, dimension: int, a
     assert parts[0].first_row == 0
     if (
         rows * row_bytes + GUARD_BYTES <= binding
-        and shader.workgroup_count(shader.steps[0], rows) <= dimension**2
+        and shader.workgroup_count(shader.passes[0], rows) <= dimension**2
     ):
         assert len(parts) == 1
     assert sum(part.rows for part in parts) == rows
@@ -90,7 +90,7 @@ def test_slices(key: tuple[str, int], rows: int, binding: int, dimension: int, a
         else:
             assert after.first_row == part.first_row + part.rows
             assert 0 <= place.offset + place.size - end < 16
-        across, down = grid(shader.workgroup_count(shader.steps[0], part.rows), dimension)
+        across, down = grid(shader.workgroup_count(shader.passes[0], part.rows), dimension)
         assert 1 <= across <= dimension and 1 <= down <= dimension
 
 
@@ -246,7 +246,7 @@ def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, name: str, 
     result, plan, _ = try_variant(board, variant, case.name)
     assert result.status == "pass", result.reason
     assert plan is not None
-    assert case.narrow == "dispatches" or plan.dispatches > len(plan.shader.steps)
+    assert case.narrow == "dispatches" or plan.dispatches > len(plan.shader.passes)
 
 
 @pytest.mark.opengl
@@ -258,7 +258,7 @@ def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Dev
     variant = default_variant(kernel, problem, device.traits)
     needs(device, variant.features(problem, device.traits))
     shader = render_shader(variant, problem, "native", device.traits)
-    assert all(shader.workgroup_count(step, problem.rows) <= cap for step in shader.steps)
+    assert all(shader.workgroup_count(each, problem.rows) <= cap for each in shader.passes)
     _, accuracy = run(device, variant, problem)
     assert accuracy.ok, accuracy.reason
 

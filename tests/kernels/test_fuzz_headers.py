@@ -89,10 +89,10 @@ def used(kernel: Kernel, problem: Problem, traits: Traits, rendered: bool) -> No
     assert not FORBIDDEN.search(shader.text)
     assert len(shader.origins) in (shader.text.count("\n"), 0)
     assert shader.workgroup_bytes >= 0
-    for step in shader.steps:
-        count = told(partial(shader.workgroup_count, step, problem.rows))
+    for each in shader.passes:
+        count = told(partial(shader.workgroup_count, each, problem.rows))
         assert count is None or count >= 0
-        assert step.workgroup_size >= 1
+        assert each.workgroup_size >= 1
     for one in shader.bindings:
         assert one.width >= 1
         if one.records is not None:

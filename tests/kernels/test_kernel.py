@@ -282,9 +282,9 @@ def test_webnorms_own_headers_are_far_within_the_bounds() -> None:
 def numbers(kernel: Kernel) -> Iterator[tuple[str, Tree]]:
     """Every expression of a header, with what it is of."""
     yield from kernel.derive.items()
-    for step in kernel.passes:
+    for each in kernel.passes:
         yield from (
-            (name, getattr(step, name)) for name in ("workgroup_size", "workgroup_count", "iterations")
+            (name, getattr(each, name)) for name in ("workgroup_size", "workgroup_count", "iterations")
         )
     for one in kernel.scratch:
         yield from (("records", one.records), ("words", one.words))
@@ -355,11 +355,11 @@ def test_counts_below_nothing_are_refused_where_they_are_asked_for(tmp_path: Pat
     )
     kernel, problem = load(write(tmp_path, text)), Problem(rows=4, cols=8)
     shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
-    assert shader.workgroup_count(shader.steps[0], 4) == 1
+    assert shader.workgroup_count(shader.passes[0], 4) == 1
     with pytest.raises(
         WebnormError, match="workgroup_count of pass main: rows - 3 is -2; expected 0 or more"
     ):
-        shader.workgroup_count(shader.steps[0], 1)
+        shader.workgroup_count(shader.passes[0], 1)
     assert shader.records(shader.bindings[-1], 2) == 0
     with pytest.raises(WebnormError, match="records of s: 2 - rows is -2; expected 0 or more"):
         shader.records(shader.bindings[-1], 4)
@@ -620,7 +620,7 @@ def test_a_layout_supplies_what_the_header_does_not_say(tmp_path: Path) -> None:
     assert kernel.tune["threads_per_row"] == (8, 16, 32, 64, 128, 256, 512, 1024)
     names = default_variant(kernel, Problem(rows=5, cols=4096), GPU).names(Problem(rows=5, cols=4096), GPU)
     assert names["workgroup_size"] == 256 and names["steps"] == 16
-    assert [step.entry_point for step in kernel.passes] == ["main"]
+    assert [each.entry_point for each in kernel.passes] == ["main"]
 
 
 def test_a_header_goes_before_its_layout(tmp_path: Path) -> None:
@@ -644,7 +644,7 @@ def test_a_header_goes_before_its_layout(tmp_path: Path) -> None:
     kernel = load(write(tmp_path, LAID_OUT.replace("// [accuracy]", own)))
     assert kernel.tune == {"vector_width": (4, 1)} and "vector_width" not in kernel.derive
     assert kernel.derive["threads_per_row"] == 64
-    assert [(step.entry_point, step.workgroup_size) for step in kernel.passes] == [
+    assert [(each.entry_point, each.workgroup_size) for each in kernel.passes] == [
         ("main", 32),
         ("second", 1),
     ]

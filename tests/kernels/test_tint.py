@@ -8,7 +8,7 @@ import pytest
 
 from testbed import FAMILIES, KERNELS, NORMS, covering, kernel_named, option_problems, suited
 from webnorm.choice.defaults import default_variant
-from webnorm.kernels.render import MOST_BUFFERS, Shader, Step, render_shader
+from webnorm.kernels.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
 from webnorm.kernels.traits import BROWSER
 from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.norms.problem import Options, Problem
@@ -21,11 +21,11 @@ OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight
 def source(name: str, shader: Shader, text: str | None = None) -> tint.Source:
     kinds = {"read": "read-only-storage", "read_write": "storage"}
 
-    def pipeline(step: Step) -> tint.Pass:
-        storage = ((one.index, kinds[one.access]) for one in step.bindings)
-        return tint.Pass(step.entry_point, ((0, "uniform"), *storage))
+    def pipeline(each: RenderedPass) -> tint.EntryPoint:
+        storage = ((one.index, kinds[one.access]) for one in each.bindings)
+        return tint.EntryPoint(each.entry_point, ((0, "uniform"), *storage))
 
-    passes = tuple(pipeline(step) for step in shader.steps)
+    passes = tuple(pipeline(each) for each in shader.passes)
     return tint.Source(name, text or shader.text, passes, tuple(sorted(shader.features)))
 
 
@@ -59,7 +59,7 @@ def test_every_option() -> None:
             variant = default_variant(kernel, problem, BROWSER)
             if variant.refusal(problem, BROWSER) is None:
                 shader = browser_shader(variant, problem)
-                assert all(len(step.bindings) <= MOST_BUFFERS for step in shader.steps)
+                assert all(len(each.bindings) <= MOST_BUFFERS for each in shader.passes)
                 sources.append(source(f"{variant} {case.name} {problem.dtype}", shader))
     assert len(sources) > 800
     assert complaints(sources) == []

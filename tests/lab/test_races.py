@@ -423,7 +423,7 @@ def test_webnorms_kernels_can_be_watched(kernel: Kernel) -> None:
     for variant, problem in trials_of(kernel):
         shader = render_shader(variant, problem, "native", GPU)
         watched = Watched(shader.text)
-        entry_points = {step.entry_point: step.workgroup_size for step in shader.steps}
+        entry_points = {each.entry_point: each.workgroup_size for each in shader.passes}
         text = watched.text(entry_points, len(shader.bindings) + 1)
         assert len(re.findall(r"\bwatch_barrier\(", text)) - 1 == shader.text.count("workgroupBarrier();")
         assert len(watched.memory) == shader.text.count("var<workgroup>")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from webnorm.web.folder import write
 from webnorm.web.npm import package
-from webnorm.web.request import Request, request_for
+from webnorm.web.request import ExportRequest, request_for
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Export:
     name: str | None = None
 
     @property
-    def request(self) -> Request:
+    def request(self) -> ExportRequest:
         settings = {
             "--dtype": self.dtype,
             "--eps": None,

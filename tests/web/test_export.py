@@ -24,7 +24,7 @@ from webnorm.gpu.device import Device
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, Options, Problem
 from webnorm.web import bundle, folder, native, npm, vectors
-from webnorm.web.request import MOST_COLS, Request, request_for
+from webnorm.web.request import MOST_COLS, ExportRequest, request_for
 
 SETTINGS: dict[str, Any] = {
     "--dtype": None,
@@ -43,7 +43,7 @@ def request(
     options: tuple[str, ...] = (),
     kernel: str = "auto",
     **settings: object,
-) -> Request:
+) -> ExportRequest:
     given = {f"--{name}": value for name, value in settings.items()}
     return request_for(op, cols, options, kernel, (), {**SETTINGS, **given})
 

@@ -40,7 +40,7 @@ from webnorm.web.folder import write
 from webnorm.web.native import natively
 from webnorm.web.npm import package
 from webnorm.web.pages import page_files
-from webnorm.web.request import Request, request_for
+from webnorm.web.request import ExportRequest, request_for
 
 DRIVERS = Path(__file__).parent
 # Software that Dawn takes, unlike Mesa's; Debian's chromium brings it.
@@ -117,7 +117,7 @@ class Run:
 
 def bundle_for(op: Op, problem: Problem, kernel: Kernel | None = None) -> Bundle:
     return bundle_of(
-        Request(
+        ExportRequest(
             op=op,
             cols=(problem.cols,),
             kernels=tuple(one for one in KERNELS if one.op == op),
@@ -490,10 +490,10 @@ def test_slices(engine: Engine) -> None:
         assert found["whole"] is None and found["split"] is None and found["encoded"] is None, what
         assert found["over"] == [], what
         assert found["equal"] or OPS[one.op].backward, what
-        for step in carried.shader.steps:
-            count = found["dispatches"][step.entry_point]
-            assert count == 1 if step.per == "call" else count >= one.least, what
-            begun.append((step.entry_point, step.per))
+        for each in carried.shader.passes:
+            count = found["dispatches"][each.entry_point]
+            assert count == 1 if each.per == "call" else count >= one.least, what
+            begun.append((each.entry_point, each.per))
     assert {("open_amax", "call"), ("finish", "call"), ("main", "rows")} <= set(begun)
     assert all({"software", "portable", "subgroups"} <= classes for classes in carriers.values())
 
@@ -516,7 +516,7 @@ def test_loops_that_mesa_would_end(engine: Engine) -> None:
     infos = ({"description": "llvmpipe (LLVM 15)"}, {"vendor": "nvidia"})
     engine.put("slices.json", [{**case, "info": info} for info in infos])
     mesa, gpu = engine.drive("slices.mjs")
-    iterations = expression.evaluate(shader.steps[0].iterations, {**shader.names, "rows": problem.rows})
+    iterations = expression.evaluate(shader.passes[0].iterations, {**shader.names, "rows": problem.rows})
     assert iterations > SOFTWARE_ITERATIONS
     assert mesa["dispatches"]["main"] >= iterations / SOFTWARE_ITERATIONS and gpu["dispatches"]["main"] == 1
     for found in (mesa, gpu):

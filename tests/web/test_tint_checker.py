@@ -15,7 +15,7 @@ HEADER = """
 """
 MAIN = "@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>)"
 WIDE = MAIN.replace("64", "512")
-PASS = tint.Pass("main", ((0, "read-only-storage"), (1, "storage")))
+PASS = tint.EntryPoint("main", ((0, "read-only-storage"), (1, "storage")))
 
 SHADERS = {
     "good": f"{HEADER} {MAIN} {{ y[id.x] = 2.0 * x[id.x]; }}",
@@ -126,7 +126,7 @@ def test_a_shader_may_use_what_its_limits_say(limits: dict[str, int], ok: tuple[
 @NEEDS_TINT
 def test_a_wide_shader_is_checked_in_all_else() -> None:
     limits = {"maxComputeInvocationsPerWorkgroup": 512, "maxComputeWorkgroupSizeX": 512}
-    wrong = (tint.Pass("main", PASS.bindings[:1]), tint.Pass("other", PASS.bindings))
+    wrong = (tint.EntryPoint("main", PASS.bindings[:1]), tint.EntryPoint("other", PASS.bindings))
     verdicts = tint.check([tint.Source("w", SHADERS["invocations"], (one,), limits=limits) for one in wrong])
     assert [verdict.ok for verdict in verdicts] == [False, False]
 
@@ -134,7 +134,7 @@ def test_a_wide_shader_is_checked_in_all_else() -> None:
 @NEEDS_TINT
 def test_constants_are_passed_on() -> None:
     code = f"override many = 1u;\n{HEADER} {MAIN.replace('64', 'many')} {{ y[id.x] = x[id.x]; }}"
-    passes = [tint.Pass("main", PASS.bindings, {"many": many}) for many in (256, 257)]
+    passes = [tint.EntryPoint("main", PASS.bindings, {"many": many}) for many in (256, 257)]
     verdicts = tint.check([tint.Source("override", code, (one,)) for one in passes])
     assert [verdict.ok for verdict in verdicts] == [True, False]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Options for which - is standard output.
 _TO_STDOUT = ("--json", "--csv", "--markdown")
-Step = Callable[[], object]
+Action = Callable[[], object]
 
 
 def command_line() -> str:
@@ -63,11 +63,11 @@ def _refuse_stream(flag: str, path: Path) -> None:
             raise WebnormError(f"{flag} is {path}, which is {name}; expected another file{hint}")
 
 
-def report_steps(report: Report, outputs: Mapping[str, Path | None]) -> tuple[list[Step], list[Step]]:
+def report_steps(report: Report, outputs: Mapping[str, Path | None]) -> tuple[list[Action], list[Action]]:
     """The steps that write a report into the files asked for, and those that print what - asks for."""
     from webnorm.lab import result_files, tables
 
-    steps: tuple[list[Step], list[Step]] = ([], [])
+    steps: tuple[list[Action], list[Action]] = ([], [])
     texts = (result_files.to_json, tables.to_csv, tables.to_markdown)
     for flag, text in zip(_TO_STDOUT, texts, strict=True):
         path = outputs.get(flag)
@@ -85,7 +85,7 @@ def _put(report: Report, text: Callable[[Report], str], path: Path) -> None:
         files.write_text(path, text(report))
 
 
-def take_each(*steps: Step) -> None:
+def take_each(*steps: Action) -> None:
     """Take every step; then WebnormError, of one line, for those that failed."""
     failed = []
     for step in steps:

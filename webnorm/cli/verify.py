@@ -14,7 +14,7 @@ from webnorm.cli.running import WRONG, Interrupted
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
-    from webnorm.web.verify import Step
+    from webnorm.web.verify import Finding
 
 
 def verify(
@@ -52,7 +52,7 @@ def verify(
     verdicts: list[bool | None] = []
     try:
         with progress("reading the files") as update:
-            for step in verify.verify(
+            for finding in verify.verify(
                 folder,
                 browser,
                 time_limit_s=time_limit,
@@ -62,10 +62,10 @@ def verify(
                 update=update,
             ):
                 if not verdicts:
-                    check_outputs(outputs, step.package.paths)
+                    check_outputs(outputs, finding.package.paths)
                 update(None, None)
-                _show(step)
-                verdicts.append(step.passed)
+                _show(finding)
+                verdicts.append(finding.passed)
     except KeyboardInterrupt:
         raise Interrupted from None
     if False in verdicts:
@@ -76,17 +76,17 @@ def verify(
         )
 
 
-def _show(step: Step) -> None:
+def _show(finding: Finding) -> None:
     from webnorm.cli import report
     from webnorm.cli.screen import Screen
 
     console = Screen()
     # What is missing may name commands, which a broken line would break.
-    console.print(report.step_line(step.passed, step.text), soft_wrap=step.passed is None)
-    if step.refused:
-        console.print(report.refusal_lines(step.package, step.refused), soft_wrap=True)
-    if step.seen is not None:
+    console.print(report.step_line(finding.passed, finding.text), soft_wrap=finding.passed is None)
+    if finding.refused:
+        console.print(report.refusal_lines(finding.package, finding.refused), soft_wrap=True)
+    if finding.seen is not None:
         console.print()
-        console.print(report.verify_table(step.seen))
-        for complaint in step.seen.complaints:
+        console.print(report.verify_table(finding.seen))
+        for complaint in finding.seen.complaints:
             console.print(complaint, style="red", soft_wrap=True)

@@ -12,7 +12,7 @@ import wgpu
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.programs import bind_group_layout
-from webnorm.kernels.render import Shader, Step
+from webnorm.kernels.render import RenderedPass, Shader
 
 _KINDS = {"read": "read-only-storage", "read_write": "storage"}
 
@@ -21,7 +21,7 @@ _KINDS = {"read": "read-only-storage", "read_write": "storage"}
 class Pipeline:
     """One pass, compiled, with its layout."""
 
-    step: Step
+    rendered: RenderedPass
     handle: Any
     layout: Any
 
@@ -52,14 +52,14 @@ def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings
     pipelines = []
     behind = range(len(shader.bindings) + 1, len(shader.bindings) + 1 + extra_bindings)
     with _located(shader):
-        for step in shader.steps:
-            types = {0: "uniform", **{binding.index: _KINDS[binding.access] for binding in step.bindings}}
+        for each in shader.passes:
+            types = {0: "uniform", **{binding.index: _KINDS[binding.access] for binding in each.bindings}}
             layout = bind_group_layout(handle, {**types, **dict.fromkeys(behind, "storage")})
             pipeline = handle.create_compute_pipeline(
                 layout=handle.create_pipeline_layout(bind_group_layouts=[layout]),
-                compute={"module": module, "entry_point": step.entry_point},
+                compute={"module": module, "entry_point": each.entry_point},
             )
-            pipelines.append(Pipeline(step, pipeline, layout))
+            pipelines.append(Pipeline(each, pipeline, layout))
     return pipelines
 
 

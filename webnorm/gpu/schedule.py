@@ -175,15 +175,15 @@ class Schedule:
         """The dispatches of all passes, at most `dimension` workgroups in each direction."""
         whole = len(self._slices) * self._words_bytes
         for pipeline in pipelines:
-            step = pipeline.step
-            if step.per == "call":
-                count = self.shader.workgroup_count(step, self.shader.problem.rows)
-                places = tuple(Place(binding, 0, self._whole(binding)) for binding in step.bindings)
+            rendered = pipeline.rendered
+            if rendered.per == "call":
+                count = self.shader.workgroup_count(rendered, self.shader.problem.rows)
+                places = tuple(Place(binding, 0, self._whole(binding)) for binding in rendered.bindings)
                 yield Dispatch(pipeline, grid(count, dimension), whole, places)
                 continue
-            count = self.shader.workgroup_count(step, self._most_rows)
+            count = self.shader.workgroup_count(rendered, self._most_rows)
             for at, part in enumerate(self._slices):
-                places = tuple(self._place(binding, part) for binding in step.bindings)
+                places = tuple(self._place(binding, part) for binding in rendered.bindings)
                 yield Dispatch(pipeline, grid(count, dimension), at * self._words_bytes, places)
 
     def _place(self, binding: Binding, part: Slice) -> Place:

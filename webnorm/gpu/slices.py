@@ -74,9 +74,9 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
                 f"a row of {binding.width} {binding.dtype} ({binding.name}) takes {binding.row_bytes} bytes; "
                 f"with its guard it has to fit one storage binding, which this device limits to {limit} bytes"
             )
-    for step in shader.steps:
-        while (workgroups := shader.workgroup_count(step, most)) > dimension * dimension:
-            if most == 1 or step.per == "call":
+    for each in shader.passes:
+        while (workgroups := shader.workgroup_count(each, most)) > dimension * dimension:
+            if most == 1 or each.per == "call":
                 raise WebnormError(
                     f"{shader.variant} takes {workgroups} workgroups for a row of {problem.cols}; "
                     f"a dispatch of this device has at most {dimension * dimension}"
@@ -108,7 +108,7 @@ def narrowed(shader: Shader, limits: Mapping[str, int], how: Narrow) -> dict[str
     """
     if how == "dispatches":
         rows = shader.problem.rows
-        most = max(shader.workgroup_count(step, rows if step.per == "call" else 1) for step in shader.steps)
+        most = max(shader.workgroup_count(each, rows if each.per == "call" else 1) for each in shader.passes)
         across = max(_NARROW_DISPATCH, math.isqrt(max(most - 1, 0)) + 1)
         own = limits["max-compute-workgroups-per-dimension"]
         return {**limits, "max-compute-workgroups-per-dimension": min(across, own)}

@@ -42,7 +42,7 @@ trusted_roots: list[Path] = []
 
 
 @dataclass(frozen=True)
-class Step:
+class RenderedPass:
     """One pass with its sizes worked out; `workgroup_count` and `iterations` still depend on the rows."""
 
     entry_point: str
@@ -67,16 +67,18 @@ class Shader:
     text: str
     origins: tuple[tuple[str, int], ...]
     bindings: tuple[Binding, ...]
-    steps: tuple[Step, ...]
+    passes: tuple[RenderedPass, ...]
     params: tuple[str, ...]
     names: Mapping[str, int]
     features: frozenset[str]
     workgroup_bytes: int
 
-    def workgroup_count(self, step: Step, rows: int) -> int:
+    def workgroup_count(self, rendered: RenderedPass, rows: int) -> int:
         """Workgroups that a slice of `rows` rows takes; raises WebnormError for less than none."""
-        what = f"workgroup_count of pass {step.entry_point}"
-        return self.variant.kernel.value(what, step.workgroup_count, {**self.names, "rows": rows}, least=0)
+        what = f"workgroup_count of pass {rendered.entry_point}"
+        return self.variant.kernel.value(
+            what, rendered.workgroup_count, {**self.names, "rows": rows}, least=0
+        )
 
     def records(self, binding: Binding, rows: int) -> int:
         """Records of a scratch buffer where the largest slice has `rows` rows; raises WebnormError for less
@@ -162,7 +164,7 @@ def _sharing(kernel: Kernel, present: Sequence[Tensor], scratch: Sequence[str]) 
     """The tensors that share a buffer, since a pass would bind more of them than a page can count on."""
     names = [*(tensor.name for tensor in present), *scratch]
     most = max(
-        sum(step.bindings is None or name in step.bindings for name in names) for step in kernel.passes
+        sum(each.bindings is None or name in each.bindings for name in names) for each in kernel.passes
     )
     return [
         tensor
@@ -171,30 +173,30 @@ def _sharing(kernel: Kernel, present: Sequence[Tensor], scratch: Sequence[str]) 
     ]
 
 
-def _steps(
+def _passes(
     variant: Variant, problem: Problem, names: Mapping[str, int], bindings: Sequence[Binding]
-) -> Iterator[Step]:
+) -> Iterator[RenderedPass]:
     """The passes of a problem: the op's own first, then those of the kernel's that it needs."""
     kernel = variant.kernel
     for tensor, entry_point in (kernel.op.opening or {}).items():
         bound = tuple(binding for binding in bindings if tensor in binding.tensors)
         if bound:
-            yield Step(entry_point, 1, 1, "call", bound)
-    for step in kernel.passes:
-        where = f"of pass {step.entry_point}"
-        if kernel.value(f"when {where}", step.when, names):
-            kernel.value(f"iterations {where}", step.iterations, names, least=0)
-            yield Step(
-                step.entry_point,
-                kernel.value(f"workgroup_size {where}", step.workgroup_size, names, least=1),
-                step.workgroup_count,
-                step.per,
+            yield RenderedPass(entry_point, 1, 1, "call", bound)
+    for each in kernel.passes:
+        where = f"of pass {each.entry_point}"
+        if kernel.value(f"when {where}", each.when, names):
+            kernel.value(f"iterations {where}", each.iterations, names, least=0)
+            yield RenderedPass(
+                each.entry_point,
+                kernel.value(f"workgroup_size {where}", each.workgroup_size, names, least=1),
+                each.workgroup_count,
+                each.per,
                 tuple(
                     binding
                     for binding in bindings
-                    if step.bindings is None or {binding.name, *binding.tensors} & set(step.bindings)
+                    if each.bindings is None or {binding.name, *binding.tensors} & set(each.bindings)
                 ),
-                step.iterations,
+                each.iterations,
             )
 
 
@@ -233,11 +235,11 @@ def render_shader(
     bindings, views = _bindings(variant, problem, names)
     params = _params(bindings)
     features = variant.features(problem, traits)
-    steps = tuple(_steps(variant, problem, names, bindings))
-    if not steps:
+    passes = tuple(_passes(variant, problem, names, bindings))
+    if not passes:
         raise kernel.mistake("[[pass]]", f"every pass is left out for {problem}")
     if target == "browser":
-        _check_buffers(variant, steps)
+        _check_buffers(variant, passes)
     context: dict[str, Any] = {name: value for name, value in names.items() if name != "rows"}
     context.update(
         buffers=bindings,
@@ -250,7 +252,7 @@ def render_shader(
         features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
         count_cost=count_cost,
     )
-    rendering = _rendering(kernel.path, roots, context, [step.entry_point for step in steps])
+    rendering = _rendering(kernel.path, roots, context, [each.entry_point for each in passes])
     return Shader(
         variant=variant,
         problem=problem,
@@ -258,7 +260,7 @@ def render_shader(
         text=rendering.text,
         origins=rendering.origins,
         bindings=bindings,
-        steps=steps,
+        passes=passes,
         params=params,
         names=names,
         features=features,
@@ -277,11 +279,11 @@ def _check_arguments(variant: object, problem: object, target: object, traits: o
         check_kind("one of roots", root, Path)
 
 
-def _check_buffers(variant: Variant, steps: Sequence[Step]) -> None:
-    for step in steps:
-        if len(step.bindings) > MOST_BUFFERS:
+def _check_buffers(variant: Variant, passes: Sequence[RenderedPass]) -> None:
+    for each in passes:
+        if len(each.bindings) > MOST_BUFFERS:
             raise WebnormError(
-                f"{variant}: pass {step.entry_point} binds {len(step.bindings)} storage buffers; "
+                f"{variant}: pass {each.entry_point} binds {len(each.bindings)} storage buffers; "
                 f"a page can count on {MOST_BUFFERS}"
             )
 
@@ -305,11 +307,11 @@ def _rendering(
     own = wgsl_root().resolve()
     real, *folders = _resolved(path, *roots, home(path)[0])
     folders.append(own)
-    request = templates.Request(str(real), tuple(map(str, folders)), str(own), context, tuple(entry_points))
+    template = templates.Template(str(real), tuple(map(str, folders)), str(own), context, tuple(entry_points))
     is_own = all(
         any(folder.is_relative_to(root) for root in (own, *trusted_roots)) for folder in (real, *folders)
     )
-    rendering = templates.render(request) if is_own else confined.render(request)
+    rendering = templates.render(template) if is_own else confined.render(template)
     if real in _made_of:
         number, files = _made_of[real]
         if any(rendering.files.get(file, known) != known for file, known in files.items()):

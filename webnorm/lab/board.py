@@ -120,7 +120,7 @@ class Board:
         with self._spending("compile_ns"):
             module = create_module(self.device, shader)
         shared = self._shared
-        bound = max(len(step.bindings) for step in shader.steps) + len(shared)
+        bound = max(len(each.bindings) for each in shader.passes) + len(shared)
         if shared and bound > self.device.limits["max-storage-buffers-per-shader-stage"]:
             raise WebnormError(
                 f"{shader.variant} binds as many storage buffers as this device has, and timing calls "

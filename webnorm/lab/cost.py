@@ -67,13 +67,13 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
         return rf"\b(?:{'|'.join(names)})\[" if names else r"(?!)"
 
     elements = problem.rows * problem.cols
-    size = shader.steps[0].workgroup_size
+    size = shader.passes[0].workgroup_size
     lanes = min(device.subgroup_size or 1, size)
     return Cost(
         row_reads=_counted(shader, access("read", True), counted["row_reads"] / elements),
         parameter_reads=_counted(shader, access("read", False), counted["parameter_reads"] / elements),
         writes=_counted(shader, access("read_write", True), counted["writes"] / elements),
-        barriers=counted["barriers"] / size / problem.rows if len(shader.steps) == 1 else None,
+        barriers=counted["barriers"] / size / problem.rows if len(shader.passes) == 1 else None,
         subgroup_operations=counted["subgroup_operations"] / lanes / problem.rows,
         workgroup_bytes=shader.workgroup_bytes,
     )

@@ -169,8 +169,8 @@ def _switching_ns(board: Board, plan: Plan) -> float:
         return 0.0
     shader = plan.shader
     # A pass of no workgroups is no dispatch.
-    run = [step for step in shader.steps if shader.workgroup_count(step, shader.problem.rows)]
-    return _SWITCHING_NS + _INVOCATION_NS * max((step.workgroup_size for step in run), default=0)
+    run = [each for each in shader.passes if shader.workgroup_count(each, shader.problem.rows)]
+    return _SWITCHING_NS + _INVOCATION_NS * max((each.workgroup_size for each in run), default=0)
 
 
 def faster_than_copying(board: Board, running: Sequence[Running]) -> dict[int, str]:

@@ -45,11 +45,11 @@ def race(
     if fitting is None:
         return None
     shader, watched, size = fitting
-    entry_points = {step.entry_point: step.workgroup_size for step in shader.steps}
-    if len(entry_points) < len(shader.steps):
+    entry_points = {each.entry_point: each.workgroup_size for each in shader.passes}
+    if len(entry_points) < len(shader.passes):
         # Notes of one dispatch would be taken for those of another.
         raise Unwatchable("two passes have the same entry point")
-    bound = max(len(step.bindings) for step in shader.steps)
+    bound = max(len(each.bindings) for each in shader.passes)
     if bound >= device.limits["max-storage-buffers-per-shader-stage"]:
         raise Unwatchable("the kernel binds as many buffers as this device has")
     shader = replace(shader, text=watched.text(entry_points, len(shader.bindings) + 1))
@@ -60,7 +60,7 @@ def race(
     outputs = Outputs(device, shader.problem, op.outputs(shader.problem))
     pipelines = compile_shader(device, shader, extra_bindings=1)
     plan = Plan(device, shader, Inputs(device, given).buffers, outputs.buffers, pipelines, [notes])
-    if plan.dispatches > len(shader.steps):
+    if plan.dispatches > len(shader.passes):
         raise Unwatchable("the rows are cut into slices")
     for _ in _states(device, plan, outputs):
         write(device, notes, np.zeros(size, np.uint8))
@@ -85,8 +85,8 @@ def _fitting(
         watched = Watched(shader.text)
         if not watched.memory:
             return None
-        workgroups = max(shader.workgroup_count(step, rows) for step in shader.steps)
-        size = 4 * watched.words(len(shader.steps), workgroups)
+        workgroups = max(shader.workgroup_count(each, rows) for each in shader.passes)
+        size = 4 * watched.words(len(shader.passes), workgroups)
         if size <= most:
             return shader, watched, size
         if rows == 1:

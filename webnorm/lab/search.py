@@ -243,7 +243,7 @@ class Trials:
         shader = render_shader(
             self.candidates[index], problem, "native", self.board.device.traits, roots=self.board.roots
         )
-        counts = tuple(shader.workgroup_count(step, problem.rows) for step in shader.steps)
+        counts = tuple(shader.workgroup_count(each, problem.rows) for each in shader.passes)
         records = tuple(
             shader.records(one, problem.rows) for one in shader.bindings if one.records is not None
         )

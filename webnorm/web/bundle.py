@@ -14,12 +14,12 @@ from webnorm.choice.defaults import best_variant, fitting_variant
 from webnorm.errors import WebnormError
 from webnorm.kernels import expression
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import MOST_BUFFERS, Binding, Shader, Step, render_shader
+from webnorm.kernels.render import MOST_BUFFERS, Binding, RenderedPass, Shader, render_shader
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant, format_constants
 from webnorm.norms.ops import Task, Tensor
 from webnorm.norms.problem import Problem
-from webnorm.web.request import Request
+from webnorm.web.request import ExportRequest
 
 SCHEMA = 1
 _WIDE = replace(BROWSER, max_invocations=1024, workgroup_storage=32768)
@@ -171,7 +171,7 @@ def _refuse_unfit(shader: Shader, traits: Traits) -> None:
             )
 
 
-def bundle_of(request: Request) -> Bundle:
+def bundle_of(request: ExportRequest) -> Bundle:
     """The shaders and the manifest; raises WebnormError for what cannot be exported."""
     if request.op.exact:
         raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
@@ -236,7 +236,7 @@ def _entry(one: Carried, shader: Shader, kernel: Kernel) -> dict[str, Any]:
         "limits": _limits(shader),
         "bindings": _binding_entries(shader, known),
         "overrides": {},
-        "passes": [_pass_entry(step, known) for step in shader.steps],
+        "passes": [_pass_entry(each, known) for each in shader.passes],
         "accuracy": _accuracy_entry(kernel, known),
         "summary": kernel.summary,
         "differs": kernel.differs,
@@ -251,12 +251,12 @@ def _entry(one: Carried, shader: Shader, kernel: Kernel) -> dict[str, Any]:
 
 def _limits(shader: Shader) -> dict[str, int]:
     """What the shader asks of a device, in WebGPU's names."""
-    widest = max(step.workgroup_size for step in shader.steps)
+    widest = max(each.workgroup_size for each in shader.passes)
     return {
         "maxComputeInvocationsPerWorkgroup": widest,
         "maxComputeWorkgroupSizeX": widest,
         "maxComputeWorkgroupStorageSize": shader.workgroup_bytes,
-        "maxStorageBuffersPerShaderStage": max(len(step.bindings) for step in shader.steps),
+        "maxStorageBuffersPerShaderStage": max(len(each.bindings) for each in shader.passes),
     }
 
 
@@ -300,16 +300,16 @@ def _binding_entry(binding: Binding, known: Mapping[str, int], wgsl: str, elemen
     return entry
 
 
-def _pass_entry(step: Step, known: Mapping[str, int]) -> dict[str, Any]:
-    iterations = expression.simplify(step.iterations, known)
+def _pass_entry(rendered: RenderedPass, known: Mapping[str, int]) -> dict[str, Any]:
+    iterations = expression.simplify(rendered.iterations, known)
     if expression.evaluate(iterations, {"rows": _MANY_ROWS}) <= SOFTWARE_ITERATIONS:
         iterations = 0
     return {
-        "entry_point": step.entry_point,
-        "workgroup_size": step.workgroup_size,
-        "workgroup_count": expression.simplify(step.workgroup_count, known),
-        "per": step.per,
-        "bindings": [0, *(binding.index for binding in step.bindings)],
+        "entry_point": rendered.entry_point,
+        "workgroup_size": rendered.workgroup_size,
+        "workgroup_count": expression.simplify(rendered.workgroup_count, known),
+        "per": rendered.per,
+        "bindings": [0, *(binding.index for binding in rendered.bindings)],
         **({} if iterations == 0 else {"iterations": iterations}),
     }
 
@@ -321,7 +321,7 @@ def opening_comment(command: str) -> Callable[[str, Shader], str]:
         kernel = shader.variant.kernel
         constants = format_constants(shader.variant.constants)
         features = ", ".join(sorted(shader.features)) or "none"
-        invocations = max(step.workgroup_size for step in shader.steps)
+        invocations = max(each.workgroup_size for each in shader.passes)
         return (
             f"// {name}: {kernel.op.name} of {shader.problem.cols} columns, {shader.problem.dtype}\n"
             f"// kernel {kernel.name}" + (f" ({constants})" if constants else "") + "\n"

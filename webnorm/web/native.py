@@ -20,7 +20,7 @@ from webnorm.lab.accuracy import Accuracy, assess
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.ops import Op
 from webnorm.web.bundle import Bundle, Carried, bundle_of
-from webnorm.web.request import Request, request_for
+from webnorm.web.request import ExportRequest, request_for
 from webnorm.web.vectors import TestVector, vectors_of
 
 # naga has subgroups and their ids without asking, and refuses the directives.
@@ -36,7 +36,7 @@ def natively(shader: Shader) -> Shader:
 
 
 def native_entries(
-    request: Request, bundle: Bundle, vectors: Sequence[TestVector]
+    request: ExportRequest, bundle: Bundle, vectors: Sequence[TestVector]
 ) -> Iterator[dict[str, Any]]:
     """What each shader does natively; in a process of its own where a text may be foreign."""
     if not adapters():
@@ -70,7 +70,7 @@ def try_natively(device: Device, one: Carried, vectors: Sequence[TestVector]) ->
     missing = sorted(shader.features - traits.features)
     if missing:
         return {"reason": f"{device.adapter.name} lacks {', '.join(missing)}"}
-    widest = max(step.workgroup_size for step in shader.steps)
+    widest = max(each.workgroup_size for each in shader.passes)
     if widest > traits.max_invocations:
         return {"reason": f"{device.adapter.name} has {traits.max_invocations} invocations per workgroup"}
     try:

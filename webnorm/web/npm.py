@@ -17,7 +17,7 @@ from webnorm.web.bundle import Bundle, bundle_of
 from webnorm.web.folder import MANIFEST, Files
 from webnorm.web.native import native_entries
 from webnorm.web.pages import as_json, page_files, rendered
-from webnorm.web.request import Request, Update, silent
+from webnorm.web.request import ExportRequest, Update, silent
 from webnorm.web.vectors import TestVector, vectors_of
 
 # Where every browser has a type of its own; of others the bits travel.
@@ -38,7 +38,7 @@ _FOR_PEOPLE = (
 )
 
 
-def package(request: Request, update: Update = silent) -> Files:
+def package(request: ExportRequest, update: Update = silent) -> Files:
     """The files of the package by their path in it. `update` hears what is done, and which share of it is."""
     update("shaders", 0.0)
     bundle = bundle_of(request)

@@ -39,7 +39,7 @@ def silent(doing: str, share: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ExportRequest:
     """What to export. `kernel` None chooses the best for each class of adapters.
 
     `words` are the arguments of `request_for` that made it, in which it can travel to another process.
@@ -89,7 +89,7 @@ def request_for(
     kernel: str,
     roots: tuple[Path, ...],
     settings: Mapping[str, Any],
-) -> Request:
+) -> ExportRequest:
     """A request in the words of the command line.
 
     `options` are as in Options.changed, `settings` maps --dtype, --eps, --scale, --name and --minify to what
@@ -104,7 +104,7 @@ def request_for(
     kernels = discover(roots)
     # A page that trains has no statistics unless its forward pass was asked for them.
     defaults = replace(op.defaults, saved_stats=False)
-    return Request(
+    return ExportRequest(
         op=op,
         cols=tuple(dict.fromkeys(cols)),
         kernels=tuple(one for one in kernels if one.op == op),

@@ -27,7 +27,7 @@ _OFF = re.compile(r"diagnostic\s*\(\s*off\b")
 
 
 @dataclass(frozen=True)
-class Pass:
+class EntryPoint:
     """A compute pipeline; its bindings are pairs of a number and a GPUBufferBindingType."""
 
     entry_point: str
@@ -41,7 +41,7 @@ class Source:
 
     name: str
     code: str
-    passes: tuple[Pass, ...]
+    passes: tuple[EntryPoint, ...]
     features: tuple[str, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save
 from webnorm.norms.ops import Task, complete_inputs
 from webnorm.norms.problem import DISTRIBUTIONS, DTYPES, Array, Problem
 from webnorm.norms.reference import Answers
-from webnorm.web.request import Request
+from webnorm.web.request import ExportRequest
 
 # Elements of x in a vector, about: a package is downloaded.
 _ELEMENTS = 24_000
@@ -44,7 +44,7 @@ class TestVector:
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
 
 
-def vectors_of(request: Request) -> list[TestVector]:
+def vectors_of(request: ExportRequest) -> list[TestVector]:
     """The vectors of an export, those of each number of columns."""
     return [vector for cols in request.cols for vector in draw(request.task(cols))]
 

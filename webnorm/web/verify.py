@@ -62,7 +62,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Step:
+class Finding:
     """One step of a package's verification: whether it `passed`, None if it could not be taken, and what it
     looked at; with that the shaders that Tint refused, and what a browser saw.
     """
@@ -83,7 +83,7 @@ def verify(
     without: Sequence[str] = (),
     quick: bool = False,
     screenshot: Path | None = None,
-) -> Iterator[Step]:
+) -> Iterator[Finding]:
     """Yield each step before the next begins: the files, which are read, the shaders, the answers.
 
     A package that Tint refuses is not opened in the browser, the first installed unless one is named. There
@@ -94,24 +94,24 @@ def verify(
     no_tint, no_browser = tint.mend(), browsing.mends(browser)
     package = read_package(folder)
     shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
-    yield Step(package, True, f"files: {shaders} shaders and {vectors} vectors are as exported")
+    yield Finding(package, True, f"files: {shaders} shaders and {vectors} vectors are as exported")
     refused: tuple[tint.Verdict, ...] = ()
     if no_tint is not None:
-        yield Step(package, None, f"Tint: {no_tint.missing}")
+        yield Finding(package, None, f"Tint: {no_tint.missing}")
     else:
         update("compiling the shaders", 0.1)
         refused = refused_by_tint(package)
         found = f"{len(refused)} of {shaders} shaders refused"
         right = f"{shaders} shaders compile, and so do their pipelines"
-        yield Step(package, not refused, f"Tint: {found if refused else right}", refused=refused)
-    yield from (Step(package, None, f"browser: {one.missing}") for one in no_browser)
+        yield Finding(package, not refused, f"Tint: {found if refused else right}", refused=refused)
+    yield from (Finding(package, None, f"browser: {one.missing}") for one in no_browser)
     if not refused and not no_browser:
         with Browser(browser, time_limit_s) as opened:
             update(f"running {opened.path.name}", 0.5)
             seen = answers(package, opened, without=without, quick=quick, screenshot=screenshot)
         verdicts = [line.browser.verdict for line in seen.lines]
         ran = f"{len(verdicts) - verdicts.count('skip')} of {shaders} shaders run here"
-        yield Step(
+        yield Finding(
             package, not seen.complaints, f"browser: {ran}, {verdicts.count('pass')} of them right", seen=seen
         )
 
@@ -128,7 +128,7 @@ def _sources(package: Package) -> Iterator[tint.Source]:
     for one in package.shaders:
         types = {binding["binding"]: binding["type"] for binding in one["bindings"]}
         passes = tuple(
-            tint.Pass(
+            tint.EntryPoint(
                 step["entry_point"],
                 tuple((i, types[i]) for i in step["bindings"]),
                 constants=one["overrides"],
