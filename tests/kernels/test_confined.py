@@ -426,9 +426,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     before = confined.render
 
-    def noted(template: templates.Template) -> templates.Rendering:
-        found.append(template.kernel)
-        return before(template)
+    def noted(request: templates.RenderRequest) -> templates.Rendering:
+        found.append(request.kernel)
+        return before(request)
 
     monkeypatch.setattr(confined, "render", noted)
     return found

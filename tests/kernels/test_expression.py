@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -141,6 +143,13 @@ def test_how_a_tree_is_shown() -> None:
     ):
         assert shown(parse(text)) == text
     assert len(shown(parse(" + ".join(["rows"] * 40)))) < 150
+
+
+def test_numpys_integers_are_integers() -> None:
+    values: dict[str, Any] = {"cols": np.int64(3)}
+    value = evaluate(parse("cols * 2 if cols else 0"), values)
+    assert value == 6 and type(value) is int
+    assert simplify(parse("cols + rows"), values) == ["+", 3, "rows"]
 
 
 def test_names() -> None:

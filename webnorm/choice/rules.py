@@ -2,7 +2,7 @@
 
 Measured on one NVIDIA H200, as `thresholds` says, which has the constants of `registers`. Other
 GPUs are expected to differ, which is what `webnorm tune` is for. What a rule names is only taken where the
-adapter can run it, so that rules need not know limits.
+adapter can run it, so that constants need not know limits.
 """
 
 from __future__ import annotations

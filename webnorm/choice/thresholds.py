@@ -197,7 +197,8 @@ def fitting(op: str, names: Names) -> list[Constants]:
     row = next(row for row in _table(op, names) if names["cols"] <= row.cols)
     axes = _GRADIENT if op.endswith("_backward") else _REGISTERS
     given = (row.constants, row.otherwise) if row.otherwise else (row.constants,)
-    return [dict(zip(axes, (*values, 0, 0, 0), strict=False)) for values in given]
+    padded = [(*values, *[0] * (len(axes) - len(values))) for values in given]
+    return [dict(zip(axes, values, strict=True)) for values in padded]
 
 
 def _table(op: str, names: Names) -> tuple[Upto, ...]:

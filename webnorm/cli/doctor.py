@@ -29,7 +29,7 @@ def doctor(
         bool, Option("--browser", help="Look also for what `webnorm verify` needs: a browser and Tint.")
     ] = False,
 ) -> None:
-    """The exit status is 2 where no kernel can run without what is missing."""
+    """The exit status is 2 where kernels, or with --browser webnorm verify, need what is missing."""
     from webnorm import system
     from webnorm.cli.screen import Screen
     from webnorm.gpu.device import adapters, chosen_name, find_adapter

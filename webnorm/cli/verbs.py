@@ -77,5 +77,5 @@ def _loaded(name: str) -> Any:
     place, summary = VERBS[name]
     function = pkgutil.resolve_name(f"webnorm.cli.{place}")
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(name, help=f"{summary}\n\n{getdoc(function)}")(function)
+    alone.command(name, help=f"{summary}\n\n{getdoc(function) or ''}")(function)
     return get_command(alone)

@@ -73,7 +73,7 @@ class Checked:
             elif isinstance(value, int) and abs(value) > expression.LARGEST:
                 raise self.complaint(near, f"{near} is a number of {value.bit_length()} bits; expected fewer")
             elif isinstance(value, str):
-                self.few(near, near, len(value), MOST_SENTENCE, "characters")
+                self.check_few(near, near, len(value), MOST_SENTENCE, "characters")
 
     def complaint(self, near: str, message: str, holding: str = "", index: int = 0) -> WebnormError:
         """The error with the line of the key or table `near`: the one that holds a text, or the index-th.
@@ -93,7 +93,7 @@ class Checked:
         """The error for a value of another kind than is wanted."""
         return self.complaint(near, f"{what} is {quoted(value)}; expected {wanted}", holding)
 
-    def known(self, near: str, kind: str, name: str, names: Collection[str], holding: str = "") -> None:
+    def check_known(self, near: str, kind: str, name: str, names: Collection[str], holding: str = "") -> None:
         """Complain about a name that is none of those that there are."""
         if name not in names:
             raise self.complaint(near, str(unknown(kind, name, names)), holding)
@@ -102,7 +102,7 @@ class Checked:
         """A value that has to be one of some names."""
         if not isinstance(value, str):
             raise self.unfit(key, key, value, wanted)
-        self.known(key, key, value, names, value)
+        self.check_known(key, key, value, names, value)
         return value
 
     def text(self, key: str) -> str:
@@ -120,10 +120,10 @@ class Checked:
         value = self.table.get(key, {})
         if not isinstance(value, dict):
             raise self.unfit(key, f"header key {key!r}", value, "a table")
-        self.few(key, key, len(value), MOST_ENTRIES.get(key))
+        self.check_few(key, key, len(value), MOST_ENTRIES.get(key))
         return value
 
-    def few(self, near: str, what: str, count: int, most: int | None, of: str = "entries") -> None:
+    def check_few(self, near: str, what: str, count: int, most: int | None, of: str = "entries") -> None:
         """Complain about more than any header needs."""
         if most is not None and count > most:
             raise self.complaint(near, f"{what} has {count} {of}; expected at most {most}")
@@ -142,14 +142,14 @@ class Checked:
     def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
         """Complain about keys that mean nothing."""
         for key in table:
-            self.known(key, f"{where} key", key, keys)
+            self.check_known(key, f"{where} key", key, keys)
 
     def array(self, key: str) -> Sequence[Mapping[str, Any]]:
         """An array of tables; empty where there is none."""
         entries = self.table.get(key, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self.unfit(key, key, entries, f"[[{key}]] tables")
-        self.few(key, key, len(entries), MOST_ENTRIES.get(key))
+        self.check_few(key, key, len(entries), MOST_ENTRIES.get(key))
         return entries
 
     def tables(

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from webnorm.errors import WebnormError
 from webnorm.kernels import templates
-from webnorm.kernels.templates import Rendering, Template
+from webnorm.kernels.templates import Rendering, RenderRequest
 
 # webnorm's own kernels take milliseconds.
 TIME_LIMIT_S = 10.0
@@ -35,15 +35,15 @@ _READY = b"ready"
 _LENGTH = struct.Struct("!Q")
 
 
-def render(template: Template) -> Rendering:
+def render(request: RenderRequest) -> Rendering:
     """Render in the child; raises WebnormError with the template's file and line."""
     with _lock:
         used = _child is not None
-        reply = _answer(template)
+        reply = _answer(request)
         if reply.get("spent"):
             stop()
             # What other templates left there may have been too much.
-            if used and (reply := _answer(template)).get("spent"):
+            if used and (reply := _answer(request)).get("spent"):
                 stop()
     if "error" in reply:
         raise WebnormError(reply["error"])
@@ -64,15 +64,15 @@ def stop() -> None:
         _child = None
 
 
-def _answer(template: Template) -> Any:
+def _answer(request: RenderRequest) -> Any:
     global _child
     if _child is not None and _child.process.poll() is not None:
         stop()
-    place = templates.display_path(template.kernel, template.own)
+    place = templates.display_path(request.kernel, request.own)
     try:
         if _child is None:
             _child = _Child()
-        reply = _child.receive(TIME_LIMIT_S, pickle.dumps((template, TIME_LIMIT_S)))
+        reply = _child.receive(TIME_LIMIT_S, pickle.dumps((request, TIME_LIMIT_S)))
         return json.loads(reply)
     except _Ended as end:
         stop()
@@ -217,10 +217,10 @@ def serve() -> None:
         messages: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=_read, args=(source, messages), daemon=True).start()
         while True:
-            template, limit_s = pickle.loads(messages.get())
+            request, limit_s = pickle.loads(messages.get())
             # For a parent that was stopped, and cannot end this process.
             _set_limit("RLIMIT_CPU", math.ceil(time.process_time() + limit_s) + 2)
-            _send(sink, json.dumps(_reply(template)).encode())
+            _send(sink, json.dumps(_reply(request)).encode())
 
 
 def _read(source: IO[bytes], messages: SimpleQueue[bytes]) -> None:
@@ -229,9 +229,9 @@ def _read(source: IO[bytes], messages: SimpleQueue[bytes]) -> None:
     os._exit(0)
 
 
-def _reply(template: Template) -> dict[str, Any]:
+def _reply(request: RenderRequest) -> dict[str, Any]:
     try:
-        found = templates.render(template)
+        found = templates.render(request)
     except (templates.OutOfMemory, MemoryError) as error:
         what = str(error) or "rendering takes too much memory"
         return {"error": f"{what}: expected at most {MEMORY_LIMIT >> 20} MiB", "spent": True}

@@ -206,7 +206,8 @@ def simplify(tree: Tree, values: Mapping[str, int]) -> Tree:
     if isinstance(tree, int):
         return tree
     if isinstance(tree, str):
-        return values.get(tree, tree)
+        # NumPy's integers are integers, too.
+        return int(values[tree]) if tree in values else tree
     operator, first, *rest = tree
     left = simplify(first, values)
     if operator in _LAZY and isinstance(left, int):

@@ -77,7 +77,7 @@ def load_all(path: Path) -> list[Kernel]:
 def _read(path: Path, op_name: str | None) -> tuple[_Header, Sequence[str]]:
     """A file's header and the ops that it serves: those it names, else its folder, else `op_name`."""
     root, folder = home(path)
-    found = re.search(rf"{FORBIDDEN.pattern}|[\t\n\r]", path.name)
+    found = re.search(rf"{FORBIDDEN.pattern}|[\t\n]", path.name)
     if found:
         raise WebnormError(f"{sentence(str(path))}: its name holds {code_point(found[0])}")
     try:
@@ -108,7 +108,7 @@ class _Header(Checked):
         self.free(name, HEADER_NAMES, "axis")
         if not isinstance(values, list) or not values or not all(isinstance(v, int) for v in values):
             raise self.unfit(name, f"axis {name}", values, "a list of integers or booleans")
-        self.few(name, f"axis {name}", len(values), MOST_ON_AXIS, "values")
+        self.check_few(name, f"axis {name}", len(values), MOST_ON_AXIS, "values")
         numbers = tuple(map(int, values))
         for number in numbers:
             if not 0 <= number <= LARGEST_ON_AXIS:
@@ -135,7 +135,7 @@ class _Header(Checked):
         if not isinstance(named, list) or not named:
             raise self.unfit("ops", "ops", named, "a list of ops")
         for name in named:
-            self.known("ops", "op", str(name), OPS)
+            self.check_known("ops", "op", str(name), OPS)
         return tuple(dict.fromkeys(named))
 
     def kernel(self, op_name: str) -> Kernel:
@@ -194,7 +194,7 @@ class _Header(Checked):
     def features(self, known: Sequence[str]) -> dict[str, Tree]:
         features = {}
         for name, text in self.mapping("features").items():
-            self.known(name, "feature", name, KNOWN_FEATURES)
+            self.check_known(name, "feature", name, KNOWN_FEATURES)
             features[name] = self.tree(name, text, known)
         return features
 
@@ -202,7 +202,7 @@ class _Header(Checked):
         """Complain about axes that nobody can walk over."""
         points = math.prod(len(values) for values in kernel.tune.values())
         trees = [*kernel.derive.values(), *(require.rule for require in kernel.require)]
-        trees += [tree for step in kernel.passes for tree in (step.workgroup_size, step.iterations)]
+        trees += [tree for each in kernel.passes for tree in (each.workgroup_size, each.iterations)]
         parts = sum(expression.size(tree) for tree in trees)
         if points > MOST_POINTS or points * parts > MOST_WORK:
             raise self.complaint(
@@ -246,7 +246,7 @@ class _Header(Checked):
         if not isinstance(bound, list) or not all(isinstance(name, str) for name in bound):
             raise self.unfit("bindings", "bindings", bound, "a list of tensors and scratch buffers")
         for name in bound:
-            self.known("bindings", "binding", name, names, name)
+            self.check_known("bindings", "binding", name, names, name)
             if bound.count(name) > 1:
                 raise self.complaint("bindings", f"bindings names {name!r} twice", name)
         return tuple(bound)

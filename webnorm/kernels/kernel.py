@@ -99,7 +99,7 @@ class Kernel:
     def compiles_rows_in(self) -> bool:
         """Whether anything but a count of workgroups or records depends on the rows."""
         trees = [*self.derive.values(), *self.features.values(), *(scratch.words for scratch in self.scratch)]
-        trees += [tree for step in self.passes for tree in (step.workgroup_size, step.when)]
+        trees += [tree for each in self.passes for tree in (each.workgroup_size, each.when)]
         return any("rows" in expression.names(tree) for tree in trees)
 
     @property
@@ -108,8 +108,8 @@ class Kernel:
         rows.
         """
         rows = {tensor.name for tensor in self.op.tensors if tensor.per_row}
-        whole = (step for step in self.passes if step.per == "call")
-        return all(step.bindings is not None and rows.isdisjoint(step.bindings) for step in whole)
+        whole = (each for each in self.passes if each.per == "call")
+        return all(each.bindings is not None and rows.isdisjoint(each.bindings) for each in whole)
 
     def mistake(self, what: str, message: object) -> WebnormError:
         """The error for what a part of the header comes to."""

@@ -307,11 +307,13 @@ def _rendering(
     own = wgsl_root().resolve()
     real, *folders = _resolved(path, *roots, home(path)[0])
     folders.append(own)
-    template = templates.Template(str(real), tuple(map(str, folders)), str(own), context, tuple(entry_points))
+    request = templates.RenderRequest(
+        str(real), tuple(map(str, folders)), str(own), context, tuple(entry_points)
+    )
     is_own = all(
         any(folder.is_relative_to(root) for root in (own, *trusted_roots)) for folder in (real, *folders)
     )
-    rendering = templates.render(template) if is_own else confined.render(template)
+    rendering = templates.render(request) if is_own else confined.render(request)
     if real in _made_of:
         number, files = _made_of[real]
         if any(rendering.files.get(file, known) != known for file, known in files.items()):

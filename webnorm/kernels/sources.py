@@ -12,7 +12,8 @@ from webnorm.errors import NOT_TO_SHOW, WebnormError, sentence
 
 # Ten times webnorm's whole library.
 MOST_BYTES = 1 << 20
-# What no kernel's text may hold, the two that mark where a line came from (see kernels.templates) included.
+# What no kernel's text may hold: what nobody would see, and the two characters that mark where a line came
+# from (kernels.templates).
 FORBIDDEN = NOT_TO_SHOW
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
 # What tells a file from itself at another time: device, number, when it was written, size; None without one.

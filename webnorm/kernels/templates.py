@@ -90,7 +90,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Template:
+class RenderRequest:
     """What to render: a kernel's file, with the names that its template sees.
 
     It lies in one of the folders `roots`, in which includes are looked for, in order. `own` is the folder of
@@ -230,21 +230,21 @@ def _environment(roots: tuple[str, ...], own: str) -> tuple[Environment, _Loader
     return environment, loader
 
 
-def render(template: Template) -> Rendering:
+def render(request: RenderRequest) -> Rendering:
     """Render in this process; raises WebnormError with the template's file and line."""
-    environment, loader = _environment(tuple(dict.fromkeys(template.roots)), template.own)
+    environment, loader = _environment(tuple(dict.fromkeys(request.roots)), request.own)
     if loader.stale:
         loader.forget()
         assert environment.cache is not None
         environment.cache.clear()
-    place = display_path(template.kernel, template.own)
+    place = display_path(request.kernel, request.own)
 
     def placed(error: BaseException, message: str) -> WebnormError:
-        return WebnormError(f"{_template_line(error, template, loader)}: {sentence(message)}")
+        return WebnormError(f"{_template_line(error, request, loader)}: {sentence(message)}")
 
     try:
-        text, origins = _checked_text(template, environment, loader)
-        used = workgroup_bytes(text, template.entry_points)
+        text, origins = _checked_text(request, environment, loader)
+        used = workgroup_bytes(text, request.entry_points)
     except WebnormError:
         raise
     except TemplateSyntaxError as error:
@@ -258,11 +258,11 @@ def render(template: Template) -> Rendering:
         raise placed(error, str(error.msg)) from error
     except MemoryError as error:
         raise OutOfMemory(
-            f"{_template_line(error, template, loader)}: rendering takes too much memory"
+            f"{_template_line(error, request, loader)}: rendering takes too much memory"
         ) from error
     except UndefinedError as error:
         name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
-        why = "; its macro was imported without `with context`" if name in template.context else ""
+        why = "; its macro was imported without `with context`" if name in request.context else ""
         raise placed(error, f"{error}{why}") from error
     except (TemplateError, _Refused, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         raise placed(error, str(error) or type(error).__name__) from error
@@ -272,12 +272,12 @@ def render(template: Template) -> Rendering:
 
 
 def _checked_text(
-    template: Template, environment: Environment, loader: _Loader
+    request: RenderRequest, environment: Environment, loader: _Loader
 ) -> tuple[str, list[tuple[str, int]]]:
     """The text and where its lines came from; raises WebnormError for what is too much for a compiler."""
-    place = display_path(template.kernel, template.own)
-    marked = _at_most(_MOST_MARKED, environment.get_template(template.kernel).generate(template.context))
-    text, origins = ("", []) if marked is None else _text_of(marked, loader, template.own)
+    place = display_path(request.kernel, request.own)
+    marked = _at_most(_MOST_MARKED, environment.get_template(request.kernel).generate(request.context))
+    text, origins = ("", []) if marked is None else _text_of(marked, loader, request.own)
     if marked is None or len(text) > MOST_TEXT or len(origins) > MOST_LINES:
         size = "" if marked is None else f": {len(text)} and {len(origins)}"
         raise WebnormError(
@@ -324,9 +324,9 @@ def _at_most(most: int, pieces: Iterable[str]) -> str | None:
     return "".join(kept)
 
 
-def _template_line(error: BaseException, template: Template, loader: _Loader) -> str:
+def _template_line(error: BaseException, request: RenderRequest, loader: _Loader) -> str:
     """The template's file and line that an error came through: Jinja puts them in the traceback."""
-    place = display_path(template.kernel, template.own)
+    place = display_path(request.kernel, request.own)
     frame = error.__traceback__
     while frame is not None:
         file = frame.tb_frame.f_code.co_filename

@@ -73,16 +73,16 @@ def _demands(kernel: Kernel, traits: Traits) -> Iterator[tuple[Tree, str, Tree]]
     if WORKGROUP_BYTES in kernel.derive:
         why = f"needs {{}} bytes of workgroup memory; the limit is {traits.workgroup_storage}"
         yield ["<=", WORKGROUP_BYTES, traits.workgroup_storage], why, WORKGROUP_BYTES
-    for step in kernel.passes:
+    for each in kernel.passes:
         limit = traits.max_invocations
         why = f"needs {{}} invocations per workgroup; the limit is {limit}"
-        yield ["<=", step.workgroup_size, limit], why, step.workgroup_size
+        yield ["<=", each.workgroup_size, limit], why, each.workgroup_size
         if traits.software:
             why = (
                 "an invocation's loops take {} iterations; "
                 f"Mesa's llvmpipe ends them after {SOFTWARE_ITERATIONS} without a word"
             )
-            yield ["<=", step.iterations, SOFTWARE_ITERATIONS], why, step.iterations
+            yield ["<=", each.iterations, SOFTWARE_ITERATIONS], why, each.iterations
 
 
 def format_constants(constants: Mapping[str, int]) -> str:

@@ -27,7 +27,7 @@ DEVICE_KEYS = ("adapter", "vendor", "driver", "backend", "type")
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One variant on one problem in two reports, as a `result` of the older that has it names it.
+    """One variant on one problem in two reports; which one, `result` says, of the older report that has it.
 
     `ratio` is the new time over the old one, each as a multiple of the copy's in the same rounds where there
     is a copy; above 1 is slower. `low` and `high` bound it: with 95 % confidence all intervals of two reports

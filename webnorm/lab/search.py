@@ -219,7 +219,7 @@ def search_variants(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
     kernels = {file: load(*file) for file in files}
     candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.variants]
     board = jobs.board_of(device, job.task, job.roots, job.sets)
-    # With the first look at it.
+    # It starts with the first look at it.
     began = cache(timing.clock)
 
     def spent() -> float:

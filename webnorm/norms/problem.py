@@ -52,7 +52,9 @@ def finfo(dtype: str) -> Any:
 def _refuse_kinds(one: Any) -> None:
     """Raise WebnormError for a value that is not of its field's kind; NumPy's numbers are numbers."""
     for field in fields(one):
-        kinds, abstract, words = _KINDS.get(str(field.type), ((), object, ""))
+        if str(field.type) not in _KINDS:
+            continue
+        kinds, abstract, words = _KINDS[str(field.type)]
         value = getattr(one, field.name)
         if type(value) not in kinds and (isinstance(value, bool) or not isinstance(value, abstract)):
             raise WebnormError(f"{field.name} is {shown(value)}; expected {words}")

@@ -110,8 +110,8 @@ def _read_manifest(folder: Path) -> Manifest:
         raise WebnormError(f"{path}: shaders is empty; {AGAIN}")
     for shader in manifest["shaders"]:
         known = {binding["binding"] for binding in shader["bindings"]}
-        for step in shader["passes"]:
-            if not known.issuperset(step["bindings"]):
+        for each in shader["passes"]:
+            if not known.issuperset(each["bindings"]):
                 raise WebnormError(f"{path}: {shader['name']} binds what it does not declare; {AGAIN}")
     return manifest
 

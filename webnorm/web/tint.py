@@ -28,7 +28,7 @@ _OFF = re.compile(r"diagnostic\s*\(\s*off\b")
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """A compute pipeline; its bindings are pairs of a number and a GPUBufferBindingType."""
+    """An entry point of a pipeline; bindings are pairs of a number and a GPUBufferBindingType."""
 
     entry_point: str
     bindings: tuple[tuple[int, str], ...]
@@ -139,7 +139,7 @@ def run_node(script: str, argument: Path, text: str = "") -> Any:
 
 
 def _request(source: Source) -> dict[str, Any]:
-    """A shader in the form that assets/check.mjs describes."""
+    """A shader as assets/check.mjs reads it."""
     passes = [
         {**vars(one), "bindings": [{"binding": number, "type": kind} for number, kind in one.bindings]}
         for one in source.passes

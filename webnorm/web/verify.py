@@ -63,8 +63,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Finding:
-    """One step of a package's verification: whether it `passed`, None if it could not be taken, and what it
-    looked at; with that the shaders that Tint refused, and what a browser saw.
+    """What one step of a package's verification found: whether it `passed`, None if it could not be taken,
+    and what it looked at; with that the shaders that Tint refused, and what a browser saw.
     """
 
     package: Package
@@ -129,11 +129,11 @@ def _sources(package: Package) -> Iterator[tint.Source]:
         types = {binding["binding"]: binding["type"] for binding in one["bindings"]}
         passes = tuple(
             tint.EntryPoint(
-                step["entry_point"],
-                tuple((i, types[i]) for i in step["bindings"]),
+                each["entry_point"],
+                tuple((i, types[i]) for i in each["bindings"]),
                 constants=one["overrides"],
             )
-            for step in one["passes"]
+            for each in one["passes"]
         )
         yield tint.Source(
             one["name"], package.texts[one["name"]], passes, tuple(one["features"]), one["limits"]

@@ -18,7 +18,8 @@
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
-// The deviations of both, and those of their means from the mean of all: delta² · count_a · count_b / count.
+// The mean lies between theirs, by their share of the values. To the deviations of both come those of the two means
+// from it, delta² · count_a · count_b / count, over COLS like the others.
 fn joined(a: Moments, b: Moments) -> Moments {
     let count = a.z + b.z;
     let share = b.z / max(count, 1.0);  // 0 of 0 where neither has a column
@@ -56,6 +57,7 @@ fn main(
         let value = load_input(row, j, thread);
         let delta = value - own_mean;
         let next = own_mean + delta / (count + Vec(1.0));
+        // What the sum of squares grows by: the distance from the mean before, times that from the mean after.
         own_spread += where_live(delta * ((value - next) * PER_COLUMN), Vec(), j, thread);
         own_mean = where_live(next, own_mean, j, thread);
         count += where_live(Vec(1.0), Vec(), j, thread);

@@ -39,7 +39,7 @@
 // rule = "rows * cols <= 4194304"
 // why = "of more than 4194304 elements caches do not serve the second read, and fewer workgroups walk than a GPU has room for"
 // [[require]]
-// rule = "workgroup_size <= min(1024, max_invocations)"
+// rule = "workgroup_size <= 1024"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
 // [[require]]
 // rule = "column_chunks <= workgroup_size"

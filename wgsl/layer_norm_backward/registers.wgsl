@@ -36,7 +36,7 @@
 // rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1 and cols % (threads_per_row * vector_width) == 0)"
 // why = "a number of invocations that is no power of two needs subgroups, a workgroup to itself, and a row that it shares evenly"
 // [[require]]
-// rule = "workgroup_size <= min(1024, max_invocations)"
+// rule = "workgroup_size <= 1024"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
 // [[require]]
 // rule = "scalars <= 32"

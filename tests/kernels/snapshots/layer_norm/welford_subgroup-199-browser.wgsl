@@ -77,7 +77,8 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
 // Mean, sum of squared deviations / COLS, number of values.
 alias Moments = vec3<f32>;
 
-// The deviations of both, and those of their means from the mean of all: delta² · count_a · count_b / count.
+// The mean lies between theirs, by their share of the values. To the deviations of both come those of the two means
+// from it, delta² · count_a · count_b / count, over COLS like the others.
 fn joined(a: Moments, b: Moments) -> Moments {
     let count = a.z + b.z;
     let share = b.z / max(count, 1.0);  // 0 of 0 where neither has a column
@@ -100,8 +101,8 @@ fn across_lanes(own: Moments, lanes: u32, lane: u32) -> Moments {
 var<workgroup> partials: array<Moments, 32>;  // no subgroup has fewer than 4 lanes
 
 // The moments of all invocations of the row: of its lanes, and where it has more than a subgroup of them, of its
-// `count` subgroups. All of these read what each has put down, a lane one of them, or several where they are more than
-// lanes; then lanes join again.
+// `count` subgroups. All of these read what each has put down: a lane one of them (where there are fewer, lanes read the
+// same again, and join no further than `count`), or several where there are more; then lanes join again.
 fn row_moments(own: Moments, place: u32, lane: u32, subgroup_size: u32) -> Moments {
     var value = across_lanes(own, min(subgroup_size, THREADS), lane);
     if (subgroup_size < THREADS) {
@@ -110,7 +111,7 @@ fn row_moments(own: Moments, place: u32, lane: u32, subgroup_size: u32) -> Momen
         }
         workgroupBarrier();
         let count = THREADS / subgroup_size;
-        let first = place / THREADS * count;  // of this row: a workgroup has several
+        let first = place / THREADS * count;  // a workgroup may have several rows
         value = partials[first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
             value = joined(value, partials[first + i]);
