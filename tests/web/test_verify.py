@@ -552,7 +552,8 @@ def test_a_page_that_does_not_report(
     began = time.monotonic()
     with pytest.raises(WebnormError, match=f"^{message}$"):
         browser.visit(write(tmp_path / "wrong", script), screenshot=True)
-    assert time.monotonic() - began < limit + 2 * browsing._GRACE_S
+    # It is waited for twice at most, in the page and at its end; the rest is for starting and stopping.
+    assert time.monotonic() - began < limit + 2.5 * browsing._GRACE_S
     assert is_gone(process)
     # To start again on a busy machine it may take longer than a page is given here.
     monkeypatch.setattr(browser, "time_limit_s", 60.0)
