@@ -6,7 +6,6 @@ What a verb does stands here in one sentence; the docstring of its function goes
 
 from __future__ import annotations
 
-import pkgutil
 from inspect import getdoc
 from typing import Any
 
@@ -74,6 +73,8 @@ class Verbs(TyperGroup):
 
 
 def _loaded(name: str) -> Any:
+    import pkgutil
+
     place, summary = VERBS[name]
     function = pkgutil.resolve_name(f"webnorm.cli.{place}")
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
