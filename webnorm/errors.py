@@ -1,4 +1,4 @@
-"""The one exception that means: the user can mend this; and text made fit to be shown.
+"""The one exception that means: the user can mend this, and where; and text made fit to be shown.
 
 What a terminal would obey is written as an escape, as Python does.
 """
@@ -9,6 +9,7 @@ import difflib
 import re
 import reprlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 # Control characters, what breaks lines, what turns the direction of text around (U+202A to U+202E and
@@ -30,14 +31,29 @@ _SHORT.maxtuple = _SHORT.maxlist = 8
 _SHORT.maxlevel = 2
 
 
+@dataclass(frozen=True)
+class Place:
+    """A place in a file's text: line and column from 1, and the length in characters.
+
+    A length of 0 is not known: from the column to the end of the line.
+    """
+
+    file: str
+    line: int
+    column: int = 1
+    length: int = 0
+
+
 class WebnormError(Exception):
     """A mistake of the caller's, told in one line: the value, what was expected, and where.
 
-    Whatever the message is made of, it has no control characters and is of bounded length.
+    Whatever the message is made of, it has no control characters and is of bounded length. `place` is where a
+    kernel's file, or a snippet, has the mistake, if it is in one.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, place: Place | None = None) -> None:
         super().__init__(shortened(one_line(message), MOST))
+        self.place = place
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> WebnormError:

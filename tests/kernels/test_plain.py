@@ -38,9 +38,9 @@ const FACTOR = 2.0;
 
 def shown(library: str, own: str) -> str:
     lines = [*library.splitlines(), *own.splitlines()]
-    origins = [("lib/row.wgsl", 1)] * len(library.splitlines()) + [("mine.wgsl", 1)] * len(own.splitlines())
-    text, places = plain(lines, origins, lambda file: file.startswith("lib/"))
-    assert len(text) == len(places)
+    files = ["lib/row.wgsl"] * len(library.splitlines()) + ["mine.wgsl"] * len(own.splitlines())
+    text, numbers, _ = plain(lines, files, lambda file: file.startswith("lib/"))
+    assert len(text) == len(numbers)
     return "\n".join(text)
 
 

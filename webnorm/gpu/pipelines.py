@@ -46,6 +46,15 @@ def create_module(device: Device, shader: Shader) -> Any:
         return device.handle.create_shader_module(code=shader.text)
 
 
+def refusal(device: Device, text: str) -> str | None:
+    """What the compiler says of a text that it refuses, as it says it."""
+    try:
+        device.handle.create_shader_module(code=text)
+    except wgpu.GPUError as error:
+        return str(error)
+    return None
+
+
 def create_pipelines(device: Device, shader: Shader, module: Any, extra_bindings: int) -> list[Pipeline]:
     """The second half of `compile_shader`: a pipeline per pass, for which the driver compiles."""
     handle = device.handle
@@ -69,4 +78,4 @@ def _located(shader: Shader) -> Iterator[None]:
     try:
         yield
     except wgpu.GPUError as error:
-        raise WebnormError(shader.located(str(error))) from error
+        raise shader.mistake(str(error)) from error

@@ -1,4 +1,4 @@
-"""TOML that is looked at before it is used: bounds, kinds, names; complaints with file and line."""
+"""TOML that is looked at before it is used: bounds, kinds, names; complaints with their place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import WebnormError, sentence, unknown
+from webnorm.errors import Place, WebnormError, sentence, unknown
 from webnorm.kernels import expression
 from webnorm.kernels.expression import Tree
 
@@ -19,6 +19,12 @@ from webnorm.kernels.expression import Tree
 MOST_HEADER, MOST_VALUES, MOST_LEVELS = 1 << 15, 2000, 4
 MOST_NAME, MOST_SENTENCE = 64, 2000
 MOST_ENTRIES = {"tune": 24, "derive": 64, "require": 48, "pass": 16, "scratch": 12}
+# What stands before a line's TOML.
+_COMMENT = "// "
+# A value behind its key, as far as it is on that line.
+_VALUE = re.compile(
+    r"""["']?\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|\[.*\]|\{.*\}|[^\s,#\]}](?:[^,#\]}]*[^\s,#\]}])?)"""
+)
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
@@ -38,11 +44,10 @@ class Checked:
         try:
             self.table = tomllib.loads(toml)
         except tomllib.TOMLDecodeError as error:
-            match = re.search(r"\(at line (\d+), column \d+\)", str(error))
-            message = re.sub(r" \(at .*\)", "", str(error))
-            raise self.at(
-                int(match[1]) if match else len(self.lines), f"header is not TOML: {message}"
-            ) from error
+            match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+            message = "header is not TOML: " + re.sub(r" \(at .*\)", "", str(error))
+            line, column = (int(match[1]), int(match[2])) if match else (len(self.lines), None)
+            raise self.at(line, message, column, 1) from error
         except (ValueError, RecursionError) as error:
             # tomllib has no line for a number of thousands of digits and for brackets in brackets.
             longest = max(range(len(self.lines)), key=lambda at: len(self.lines[at]))
@@ -50,9 +55,14 @@ class Checked:
             raise self.at(longest + 1, f"header is not TOML: {what}") from error
         self.measure()
 
-    def at(self, line: int, message: str) -> WebnormError:
-        """The error with a line of the header, from 1."""
-        return WebnormError(f"{self.path}:{self.start + line}: {sentence(message)}")
+    def at(self, line: int, message: str, column: int | None = 1, length: int = 0) -> WebnormError:
+        """The error with a line of the header, from 1, and what is meant of it; None is its end."""
+        before, text = (_COMMENT, self.lines[line - 1]) if 1 <= line <= len(self.lines) else ("", "")
+        column = min(column or len(text) + 1, len(text) + 1)
+        place = Place(
+            str(self.path), self.start + line, len(before) + column, min(length, len(text) + 1 - column)
+        )
+        return WebnormError(f"{self.path}:{self.start + line}: {sentence(message)}", place)
 
     def measure(self) -> None:
         """Complain about what no header needs, before anything else looks at it."""
@@ -75,28 +85,35 @@ class Checked:
             elif isinstance(value, str):
                 self.check_few(near, near, len(value), MOST_SENTENCE, "characters")
 
-    def complaint(self, near: str, message: str, holding: str = "", index: int = 0) -> WebnormError:
+    def complaint(
+        self, near: str, message: str, holding: str = "", index: int = 0, meant: str | None = ""
+    ) -> WebnormError:
         """The error with the line of the key or table `near`: the one that holds a text, or the index-th.
 
-        A key deeper in a line (an inline table) is the second choice; the header's first line the last.
+        A key deeper in a line (an inline table) is the second choice; the header's first line the last. The
+        place is what is `meant` of its value, None for all of it; the key where that is not found, or empty.
         """
         key = rf"{re.escape(near)}\b"
-        stripped = [line.strip() for line in self.lines]
-        for pattern in (re.compile(rf"\[*\s?[\"']?{key}"), re.compile(rf".*\b{key}")):
-            found = [i for i, text in enumerate(stripped, 1) if pattern.match(text)]
-            found = [i for i in found if holding in self.lines[i - 1]] or found
+        for pattern in (re.compile(rf"\s*\[*\s?[\"']?{key}"), re.compile(rf".*\b{key}")):
+            found = [(i, match) for i, line in enumerate(self.lines, 1) if (match := pattern.match(line))]
+            found = [(i, match) for i, match in found if holding in match.string] or found
             if found:
                 break
-        return self.at(found[min(index, len(found) - 1)] if found else 0, message)
+        else:
+            return self.at(0, message)
+        line, match = found[min(index, len(found) - 1)]
+        begin, end = _meant(match, near, meant)
+        return self.at(line, message, begin + 1, end - begin)
 
     def unfit(self, near: str, what: str, value: object, wanted: str, holding: str = "") -> WebnormError:
         """The error for a value of another kind than is wanted."""
-        return self.complaint(near, f"{what} is {quoted(value)}; expected {wanted}", holding)
+        message = f"{what} is {quoted(value)}; expected {wanted}"
+        return self.complaint(near, message, holding, meant=None)
 
     def check_known(self, near: str, kind: str, name: str, names: Collection[str], holding: str = "") -> None:
         """Complain about a name that is none of those that there are."""
         if name not in names:
-            raise self.complaint(near, str(unknown(kind, name, names)), holding)
+            raise self.complaint(near, str(unknown(kind, name, names)), holding, meant=name)
 
     def one_of(self, key: str, value: object, names: Collection[str], wanted: str) -> str:
         """A value that has to be one of some names."""
@@ -136,7 +153,7 @@ class Checked:
             tree = expression.parse(text)
             expression.check_names(tree, known, text)
         except WebnormError as error:
-            raise self.complaint(near, str(error), str(text)) from error
+            raise self.complaint(near, str(error), str(text), meant=str(text)) from error
         return tree
 
     def only(self, table: Mapping[str, Any], keys: set[str], where: str) -> None:
@@ -161,3 +178,15 @@ class Checked:
             for name in sorted(keys - set(entry)):
                 raise self.complaint(key, f"a [[{key}]] table lacks the key {name!r}", "[[", index)
             yield entry
+
+
+def _meant(key: re.Match[str], near: str, meant: str | None) -> tuple[int, int]:
+    """Where something begins and ends in a line, behind its key, which a match ends with."""
+    line, behind, found = key.string, key.end(), None
+    if meant is None:
+        found = _VALUE.match(line, behind)
+    elif meant not in ("", near):
+        found = re.compile(rf"(?<!\w)(){re.escape(meant)}(?!\w)").search(line, behind)
+    if found is None:
+        return behind - len(near), behind
+    return found.start(1), found.end()

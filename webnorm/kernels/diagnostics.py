@@ -1,41 +1,111 @@
-"""Reading naga's error reports: which line of the shader is meant, and what is wrong with it."""
+"""Reading naga's error reports: which part of the shader is meant, and what is wrong with it."""
 
 from __future__ import annotations
 
+import itertools
 import re
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
 
 # naga draws the source: "12 │ text" for a line, and below it "   │   ^^^ label" for what it means.
 _SOURCE_LINE = re.compile(r"^\s*(\d+) │")
 _MARK = re.compile(r"^\s*│.*\^+ ?(.*)$")
-_PLACE = re.compile(r"┌─ (?:wgsl)?:(\d+):\d+")
+_PLACE = re.compile(r"┌─ (?:wgsl)?:(\d+):(\d+)")
 _HEADLINE = re.compile(r"^(?:Shader '.*?' parsing error: |Shader validation error: )(.+)$")
+_MISTYPED = re.compile(r"the type of `(\w+)` is expected to be `[^`]*`, but got `([^`]+)`")
 _NOTE = re.compile(r"^\s*= (.+)$")
+# What marks some characters of one line, and not the end of several.
+_CARETS = re.compile(r"(?<![─^])\^+")
+# Of a drawn source (codespan_reporting::term::Config).
+_TAB = 4
 
 
-def read_report(report: str) -> tuple[int | None, str]:
-    """The line of the shader, from 1, and the complaint in one sentence.
+class Report(NamedTuple):
+    """What a report says: the line of the shader, from 1, and the complaint in one sentence; the column in
+    characters, from 1, where it is known, and how many are marked.
+    """
+
+    line: int | None
+    complaint: str
+    column: int | None = None
+    length: int = 0
+
+
+def read_report(report: str, lines: Sequence[str] = ()) -> Report:
+    """What a report says of a shader of these lines.
 
     A parse error marks one place. A validation error names the function and marks several places in it; the
     one with words of its own is meant, else the last that is not the whole function.
     """
     line: int | None = None
     current: int | None = None
+    place = (0, 0)
+    source, drawn, carets = "", "", ""
     headline, notes = "", []
     best = -1
     for text in report.splitlines():
         if match := _PLACE.search(text):
-            line = line or int(match[1])
+            place = int(match[1]), int(match[2])
+            line = line or place[0]
         elif match := _SOURCE_LINE.match(text):
-            current = int(match[1])
+            current, source = int(match[1]), text
         elif match := _MARK.match(text):
             label = match[1]
             rank = 0 if "ir::Function" in label else 1 if "naga::" in label else 2
             if current is not None and rank >= max(best, 1):
                 line, best = current, rank
+                drawn, carets = source, text
         elif match := _HEADLINE.match(text.strip()):
             headline = match[1]
         elif match := _NOTE.match(text):
             notes.append(match[1])
+    column, length = place[1] if line == place[0] else None, 0
+    if line is not None and line <= len(lines):
+        spans = _spans(lines[line - 1], drawn, carets)
+        # Of several in a line the one that naga names, else the one that the label belongs to.
+        column, length = next((span for span in spans if span[0] == column), (spans or [(column, 0)])[-1])
     if notes and headline:
-        return line, f"{headline}: {'; '.join(notes)}"
-    return line, headline or "; ".join(part.strip() for part in report.splitlines() if part.strip())
+        headline = f"{headline}: {'; '.join(notes)}"
+    said = headline or "; ".join(part.strip() for part in report.splitlines() if part.strip())
+    return Report(line, said, column, length)
+
+
+def _spans(line: str, drawn: str, carets: str) -> list[tuple[int | None, int]]:
+    """The columns, from 1, and lengths of what is marked in a line, as it is drawn and below it."""
+    text = "".join(" " * width if character == "\t" else character for character, width in _cells(line))
+    if not text or not drawn.endswith(text):
+        return []
+    before = len(drawn) - len(text)
+    ends = list(itertools.accumulate(width for _, width in _cells(line)))
+    spans: list[tuple[int | None, int]] = []
+    for found in _CARETS.finditer(carets, before):
+        begin, end = (sum(end <= at - before for end in ends) for at in found.span())
+        spans.append((begin + 1, end - begin))
+    return spans
+
+
+def _cells(line: str) -> list[tuple[str, int]]:
+    """The characters of a line, each with the cells of a terminal that it takes up."""
+    cells, at = [], 0
+    for character in line:
+        if character == "\t":
+            width = _TAB - at % _TAB
+        elif unicodedata.category(character) in ("Mn", "Me", "Cf"):
+            width = 0
+        else:
+            width = 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        cells.append((character, width))
+        at += width
+    return cells
+
+
+def characters(line: str, units: int) -> int:
+    """How many characters of a line so many UTF-16 units are, as browsers count columns."""
+    return len(line.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "ignore"))
+
+
+def mistyped(report: str) -> tuple[str, str] | None:
+    """The variable that a report says to be of another type than it was declared with, and that type."""
+    found = _MISTYPED.search(report)
+    return (found[1], found[2]) if found else None

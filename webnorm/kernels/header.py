@@ -83,8 +83,8 @@ def _read(path: Path, op_name: str | None) -> tuple[_Header, Sequence[str]]:
     try:
         source, _, _ = read(path, root)
     except Unreadable as error:
-        place = str(path) if error.line is None else f"{path}:{error.line}"
-        raise WebnormError(f"{place}: cannot read the kernel: {error.reason}") from error
+        named, place = error.named(str(path))
+        raise WebnormError(f"{named}: cannot read the kernel: {error.reason}", place) from error
     default = folder if folder in OPS or op_name is None else op_name
     if default not in OPS:
         raise unknown(f"op (the folder of {path})", default, OPS)
@@ -112,9 +112,10 @@ class _Header(Checked):
         numbers = tuple(map(int, values))
         for number in numbers:
             if not 0 <= number <= LARGEST_ON_AXIS:
-                raise self.complaint(name, f"axis {name} has {number}; expected 0 to {LARGEST_ON_AXIS}")
+                message = f"axis {name} has {number}; expected 0 to {LARGEST_ON_AXIS}"
+                raise self.complaint(name, message, meant=str(number))
             if numbers.count(number) > 1:
-                raise self.complaint(name, f"axis {name} has {number} twice")
+                raise self.complaint(name, f"axis {name} has {number} twice", meant=str(number))
         return numbers
 
     def __init__(self, path: Path, start: int, toml: str) -> None:
@@ -248,7 +249,7 @@ class _Header(Checked):
         for name in bound:
             self.check_known("bindings", "binding", name, names, name)
             if bound.count(name) > 1:
-                raise self.complaint("bindings", f"bindings names {name!r} twice", name)
+                raise self.complaint("bindings", f"bindings names {name!r} twice", name, meant=name)
         return tuple(bound)
 
     def scratch(self, known: Sequence[str], op: Op) -> Iterator[Scratch]:

@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-Origin = tuple[str, int]
+from webnorm.kernels.places import Splice
+
+# Of a line that was changed: the number of the line that it was made of, and how.
+Changes = dict[int, tuple[int, list[Splice]]]
 
 _NAMED = re.compile(r"(?:@compute .*|fn (\w+)\(.*|(?:const|alias|var<(?:private|workgroup)>) (\w+)\b.*)")
 _WORD = re.compile(r"\w+")
@@ -33,28 +36,31 @@ class _Block:
 
 
 def plain(
-    lines: Sequence[str], origins: Sequence[Origin], is_library: Callable[[str], bool]
-) -> tuple[list[str], list[Origin]]:
-    """The lines and where they came from, without what does nothing."""
+    lines: Sequence[str], files: Sequence[str], is_library: Callable[[str], bool]
+) -> tuple[list[str], list[int], Changes]:
+    """The lines without what does nothing, the number of each, and what was changed in them; `files` are
+    those that they came from.
+    """
     text = list(lines)
-    of_library = {file: is_library(file) for file in {file for file, _ in origins}}
-    library = [of_library[file] for file, _ in origins]
-    while _inlined(text, library):
+    of_library = {file: is_library(file) for file in set(files)}
+    library = [of_library[file] for file in files]
+    changes: Changes = {}
+    while _inlined(text, library, changes):
         pass
-    dropped = _unused_lets(text, library) | _returned_lets(text, library)
+    dropped = _unused_lets(text, library) | _returned_lets(text, library, changes)
     kept = [line if at not in dropped else "" for at, line in enumerate(text)]
     blocks = [block for block in _blocks(kept) if library[block.body]]
     dropped |= {at for block in _unreachable(kept, blocks) for at in range(block.begin, block.end)}
     found: list[str] = []
-    places: list[Origin] = []
+    numbers: list[int] = []
     for at, line in enumerate(text):
         if at in dropped or not (line or (found and found[-1])):
             continue
         if line.lstrip() == "}" and not found[-1]:
-            found.pop(), places.pop()
+            found.pop(), numbers.pop()
         found.append(line)
-        places.append(origins[at])
-    return found, places
+        numbers.append(at)
+    return found, numbers, changes
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
@@ -104,18 +110,20 @@ def _unused_lets(lines: Sequence[str], library: Sequence[bool]) -> set[int]:
     return unused
 
 
-def _returned_lets(lines: list[str], library: Sequence[bool]) -> set[int]:
+def _returned_lets(lines: list[str], library: Sequence[bool], changes: Changes) -> set[int]:
     """Values of snippets that the next line returns: it returns what they were made of instead."""
     found = set[int]()
     for at in range(len(lines) - 1):
         made, given = re.fullmatch(r"( +)let (\w+) = (.*);", lines[at]), _RETURN.fullmatch(lines[at + 1])
         if made and given and library[at] and given[1] == made[2]:
-            lines[at + 1] = f"{made[1]}return {made[3]};"
+            splice = Splice(made.end(1), made.start(3), "return ")
+            lines[at + 1] = splice.of(lines[at])
+            changes[at + 1] = (at, [*changes.get(at, (at, []))[1], splice])
             found.add(at)
     return found
 
 
-def _inlined(lines: list[str], library: Sequence[bool]) -> bool:
+def _inlined(lines: list[str], library: Sequence[bool], changes: Changes) -> bool:
     """Take one function out of its calls that returns a parameter, or calls another with its own."""
     for block in _blocks(lines):
         if not library[block.body] or block.end - block.body != 3:
@@ -132,38 +140,54 @@ def _inlined(lines: list[str], library: Sequence[bool]) -> bool:
             if f"{head[1]}(" not in line or block.body <= at < block.end or line.lstrip().startswith("//"):
                 continue
             if called is not None:
-                new: str | None = re.sub(rf"\b{head[1]}\(", f"{called[1]}(", line)
+                splices: list[Splice] | None = _renamed(line, head[1], called[1])
             else:
-                new = _with_argument(line, head[1], parameters.index(value[1]))
-            if new is None:
+                splices = _with_argument(line, head[1], parameters.index(value[1]))
+            if splices is None:
                 break
-            if new != line:
-                changed[at] = new
+            if splices:
+                changed[at] = splices
         else:
-            for at, line in changed.items():
-                lines[at] = line
+            for at, done in changed.items():
+                for splice in done:
+                    lines[at] = splice.of(lines[at])
+                changes[at] = (at, [*changes.get(at, (at, []))[1], *done])
             if changed:
                 return True
     return False
 
 
-def _with_argument(line: str, name: str, index: int) -> str | None:
-    """The line with one argument in the place of each call; None where that may mean something else."""
+def _renamed(line: str, name: str, new: str) -> list[Splice]:
+    """What has a line call another function."""
+    calls = re.finditer(rf"\b{name}(?=\()", line)
+    return [Splice(*match.span(), new) for match in calls][::-1]
+
+
+def _with_argument(line: str, name: str, index: int) -> list[Splice] | None:
+    """What puts one argument in the place of each call of a line; None where that may mean something else."""
+    splices: list[Splice] = []
     while match := re.search(rf"\b{name}\(", line):
-        depth, begin, arguments = 1, match.end(), []
+        depth, begin, arguments = 1, match.end(), list[tuple[int, int]]()
         for at in range(match.end(), len(line)):
             depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(line[at], 0)
             if depth == 0 or (depth == 1 and line[at] == ","):
-                arguments.append(line[begin:at].strip())
+                arguments.append((begin, at))
                 begin = at + 1
             if depth == 0:
                 break
         else:
             return None
-        before, after = line[: match.start()], line[at + 1 :]
-        if not re.search(r"[A-Za-z_]", arguments[index]):
+        begin, end = arguments[index]
+        argument = line[begin:end].strip()
+        if not re.search(r"[A-Za-z_]", argument):
             return None  # a number, whose type the function decides
+        begin = line.index(argument, begin)
+        before, after = line[: match.start()], line[at + 1 :]
         alone = re.search(r"(?:[(,=]|return) ?$", before) and re.match(r"[),;]", after)
-        argument = arguments[index]
-        line = before + (argument if alone or _ATOM.fullmatch(argument) else f"({argument})") + after
-    return line
+        opened, closed = ("", "") if alone or _ATOM.fullmatch(argument) else ("(", ")")
+        # From the right, so that what is on the left stays where it is.
+        done = Splice(begin + len(argument), at + 1, closed), Splice(match.start(), begin, opened)
+        for splice in done:
+            line = splice.of(line)
+        splices += done
+    return splices

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from webnorm import files
-from webnorm.errors import NOT_TO_SHOW, WebnormError, sentence
+from webnorm.errors import NOT_TO_SHOW, Place, WebnormError, sentence
 
 # Ten times webnorm's whole library.
 MOST_BYTES = 1 << 20
@@ -21,11 +21,19 @@ Stamp = tuple[int, int, int, int] | None
 
 
 class Unreadable(Exception):
-    """Why a file is not read, in a few words, and the line that is to blame where there is one."""
+    """Why a file is not read, in a few words, and the line and column of the character that is to blame where
+    there is one.
+    """
 
-    def __init__(self, reason: str, line: int | None = None) -> None:
+    def __init__(self, reason: str, line: int | None = None, column: int = 1) -> None:
         super().__init__(reason)
-        self.reason, self.line = reason, line
+        self.reason, self.line, self.column = reason, line, column
+
+    def named(self, file: str) -> tuple[str, Place | None]:
+        """What messages begin with, and the place, for a file as they name it."""
+        if self.line is None:
+            return file, None
+        return f"{file}:{self.line}", Place(file, self.line, self.column, 1)
 
 
 def stamp(path: str) -> Stamp:
@@ -64,12 +72,18 @@ def _decoded(data: bytes) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Unreadable("not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
+        before = data[: error.start].decode("utf-8")
+        raise Unreadable("not UTF-8 text", *_line_and_column(before)) from error
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     found = FORBIDDEN.search(text)
     if found:
-        raise Unreadable(f"it holds {code_point(found[0])}", text.count("\n", 0, found.start()) + 1)
+        raise Unreadable(f"it holds {code_point(found[0])}", *_line_and_column(text[: found.start()]))
     return text
+
+
+def _line_and_column(before: str) -> tuple[int, int]:
+    """Those of what stands behind a text."""
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
 def code_point(character: str) -> str:
@@ -85,13 +99,15 @@ def split_header(source: str, path: Path) -> tuple[int, str]:
         end = lines.index(_CLOSE, start + 1)
     except ValueError:
         raise WebnormError(
-            f"{path}:1: no header: expected a line {_OPEN!r} and after it a line {_CLOSE!r}"
+            f"{path}:1: no header: expected a line {_OPEN!r} and after it a line {_CLOSE!r}",
+            Place(str(path), 1),
         ) from None
     toml = []
     for number, line in enumerate(lines[start + 1 : end], start + 2):
         if line != "//" and not line.startswith("// "):
             raise WebnormError(
-                f"{path}:{number}: a header line starts with '// ', got {sentence(line, 80)!r}"
+                f"{path}:{number}: a header line starts with '// ', got {sentence(line, 80)!r}",
+                Place(str(path), number, 1, len(line)),
             )
         toml.append(line[3:])
     return start + 1, "\n".join(toml)

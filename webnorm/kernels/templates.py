@@ -6,9 +6,9 @@ What stands here imports little: it also runs in the child process of webnorm.ke
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
@@ -21,27 +21,23 @@ from jinja2 import (
     TemplateSyntaxError,
     UndefinedError,
 )
-from jinja2.ext import Extension
-from jinja2.lexer import Token, TokenStream
+from jinja2.lexer import Lexer
 from jinja2.sandbox import SandboxedEnvironment
 
-from webnorm.errors import WebnormError, sentence
-from webnorm.kernels import sources
+from webnorm.errors import Place, WebnormError, sentence
+from webnorm.kernels import places, sources, tags
 from webnorm.kernels.bounds import too_deep, workgroup_bytes
 from webnorm.kernels.expression import Tree
+from webnorm.kernels.marks import MarkingLexer, Origin, unmarked
+from webnorm.kernels.places import Run, spliced
 from webnorm.kernels.plain import plain
+from webnorm.kernels.tracing import tag
 
 # Of a rendered text, in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
-# With the markers.
-_MOST_MARKED = 4 * MOST_TEXT
+# How much longer a text may be with its markers.
+_MARKED = 4
 _MOST_NAME = 255
-# A marker stands before each line of template text and is taken out again after rendering. The two
-# characters are noncharacters of Unicode: no file of a kernel holds them.
-_MARK_OPEN, _MARK_CLOSE = "\ufdd0", "\ufdd1"
-_MARK = re.compile(f"{_MARK_OPEN}([^{_MARK_OPEN}{_MARK_CLOSE}]*):([0-9]{{1,7}}){_MARK_CLOSE}")
-# The marker that a line's first visible character stands behind.
-_FIRST_TEXT = re.compile(_MARK.pattern + f"\\s*(?=[^\\s{_MARK_OPEN}])")
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,8 @@ class RenderRequest:
     """What to render: a kernel's file, with the names that its template sees.
 
     It lies in one of the folders `roots`, in which includes are looked for, in order. `own` is the folder of
-    webnorm's kernels, whose files messages name from its name on. No path goes through a link.
+    webnorm's kernels, whose files messages name from its name on. No path goes through a link. `runs` asks
+    for where each character came from, too.
     """
 
     kernel: str
@@ -102,11 +99,13 @@ class RenderRequest:
     own: str
     context: Mapping[str, Any]
     entry_points: tuple[str, ...]
+    runs: bool = False
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """A text, and for each of its lines the file and line that it came from.
+    """A text, and for each of its lines the file and line that it came from; `runs`, where they were asked
+    for, are what of it came from where.
 
     `workgroup_bytes` is the workgroup memory of its entry points; `files` are the places that were looked at
     for it, with the stamp of what was there.
@@ -116,20 +115,7 @@ class Rendering:
     origins: tuple[tuple[str, int], ...]
     workgroup_bytes: int
     files: Mapping[str, sources.Stamp]
-
-
-class _LineMarks(Extension):
-    """Puts a marker before each line of template text, and each piece of one, as the lexer hands it over."""
-
-    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
-        for token in stream:
-            if token.type == "data":
-                marked = "\n".join(
-                    f"{_MARK_OPEN}{stream.name}:{token.lineno + offset}{_MARK_CLOSE}{text}"
-                    for offset, text in enumerate(token.value.split("\n"))
-                )
-                token = Token(token.lineno, "data", marked)
-            yield token
+    runs: tuple[tuple[Run, ...], ...] = ()
 
 
 class _Refused(Exception):
@@ -144,7 +130,12 @@ class OutOfMemory(WebnormError):
 
 
 class TemplateEnvironment(SandboxedEnvironment):
-    """Jinja for kernels: what one template asks for by name stays in the folders."""
+    """Jinja for kernels: what one template asks for by name stays in the folders, and text is marked."""
+
+    @cached_property
+    def lexer(self) -> Lexer:
+        """What finds text and tags."""
+        return MarkingLexer(self)
 
     def join_path(self, template: str, parent: str) -> str:
         """The name of what a template includes; only the kernel itself has an absolute one."""
@@ -166,7 +157,7 @@ class _Loader(BaseLoader):
     """Finds snippets in the user's folders first, then in webnorm's, and takes headers off.
 
     `looked_at` has the stamp of every place that it has looked at. Of what it has read, `shown` is the file
-    as messages name it, by template and by file, and `blank` the numbers of its empty lines.
+    as messages name it, and `lines` what stands in it, by template and by file.
     """
 
     def __init__(self, roots: Sequence[str], own: str) -> None:
@@ -177,12 +168,17 @@ class _Loader(BaseLoader):
         """Begin anew."""
         self.looked_at: dict[str, sources.Stamp] = {}
         self.shown: dict[str, str] = {"": ""}
-        self.blank: dict[str, frozenset[int]] = {"": frozenset()}
+        self.lines: dict[str, Sequence[str]] = {"": ()}
+        self._kernels, self._outdated = set[str](), set[str]()
 
-    @property
-    def stale(self) -> bool:
-        """Whether anything has changed since it was looked at."""
-        return any(sources.stamp(path) != known for path, known in list(self.looked_at.items()))
+    def refresh(self) -> bool:
+        """Have kernels that have changed read anew; False where a snippet has, or another takes its place.
+
+        A kernel is nobody's snippet: no other template holds anything of it.
+        """
+        changed = {path for path, known in list(self.looked_at.items()) if sources.stamp(path) != known}
+        self._outdated |= changed
+        return changed <= self._kernels
 
     def find(self, template: str) -> tuple[str, str]:
         """The file of a template, and the folder that it has to lie in; raises TemplateNotFound."""
@@ -196,24 +192,25 @@ class _Loader(BaseLoader):
                 return candidate, root
         raise TemplateNotFound(template)
 
-    def get_source(self, environment: Environment, template: str) -> tuple[str, str, None]:
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
         path, root = self.find(template)
         try:
             source, real, read_at = sources.read(path, root)
         except sources.Unreadable as error:
-            shown = display_path(path, self.own)
-            if error.line is not None:
-                raise WebnormError(f"{shown}:{error.line}: {error.reason}") from error
+            named, place = error.named(display_path(path, self.own))
+            if place is not None:
+                raise WebnormError(f"{named}: {error.reason}", place) from error
             if path == template:
-                raise WebnormError(f"{shown}: cannot read the kernel: {error.reason}") from error
+                raise WebnormError(f"{named}: cannot read the kernel: {error.reason}") from error
             raise _Refused(template, error.reason) from error
         self.looked_at[path] = read_at
+        self._outdated.discard(template)
         if path == template:
+            self._kernels.add(path)
             source = sources.without_header(source, Path(path))
-        lines = enumerate(source.splitlines(), 1)
         self.shown[template] = self.shown[real] = display_path(real, self.own)
-        self.blank[template] = frozenset(number for number, line in lines if not line.strip())
-        return source, real, None
+        self.lines[template] = self.lines[real] = source.splitlines()
+        return source, real, lambda: template not in self._outdated
 
 
 @lru_cache(maxsize=16)
@@ -223,76 +220,94 @@ def _environment(roots: tuple[str, ...], own: str) -> tuple[Environment, _Loader
     environment = TemplateEnvironment(
         loader=loader,
         undefined=StrictUndefined,
-        extensions=[_LineMarks],
         keep_trailing_newline=True,
-        auto_reload=False,
+        auto_reload=True,
     )
     return environment, loader
 
 
-def render(request: RenderRequest) -> Rendering:
-    """Render in this process; raises WebnormError with the template's file and line."""
+def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
+    """Render in this process, at most so many characters; WebnormError has the template's file and line."""
     environment, loader = _environment(tuple(dict.fromkeys(request.roots)), request.own)
-    if loader.stale:
+    if not loader.refresh():
         loader.forget()
         assert environment.cache is not None
         environment.cache.clear()
-    place = display_path(request.kernel, request.own)
-
-    def placed(error: BaseException, message: str) -> WebnormError:
-        return WebnormError(f"{_template_line(error, request, loader)}: {sentence(message)}")
-
     try:
-        text, origins = _checked_text(request, environment, loader)
+        text, origins, runs = _checked_text(request, environment, loader, most_text)
         used = workgroup_bytes(text, request.entry_points)
     except WebnormError:
         raise
-    except TemplateSyntaxError as error:
-        file = loader.shown.get(error.filename or place, place)
-        raise WebnormError(f"{file}:{error.lineno}: {sentence(str(error.message))}") from error
-    except TemplateNotFound as error:
-        name = sentence(repr(error.name), 80)
-        raise placed(error, f"includes {name}, which is in none of its folders") from error
-    except SyntaxError as error:
-        # What Jinja made of the template is more than Python takes.
-        raise placed(error, str(error.msg)) from error
-    except MemoryError as error:
-        raise OutOfMemory(
-            f"{_template_line(error, request, loader)}: rendering takes too much memory"
-        ) from error
-    except UndefinedError as error:
-        name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
-        why = "; its macro was imported without `with context`" if name in request.context else ""
-        raise placed(error, f"{error}{why}") from error
-    except (TemplateError, _Refused, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        raise placed(error, str(error) or type(error).__name__) from error
     except Exception as error:
-        raise placed(error, f"{type(error).__name__}: {error}") from error
-    return Rendering(text, tuple(origins), used, dict(loader.looked_at))
+        raise _mistake(error, request, loader) from error
+    return Rendering(text, tuple(origins), used, dict(loader.looked_at), tuple(map(tuple, runs)))
+
+
+def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> WebnormError:
+    """What went wrong in rendering as a user is told it, with its place."""
+    file, line = _template_line(error, request, loader)
+    kind = WebnormError
+    match error:
+        case TemplateSyntaxError():
+            file, line, message = error.filename or file, error.lineno, str(error.message)
+        case TemplateNotFound():
+            message = f"includes {sentence(repr(error.name), 80)}, which is in none of its folders"
+        case SyntaxError():
+            # What Jinja made of the template is more than Python takes.
+            message = str(error.msg)
+        case MemoryError():
+            kind, message = OutOfMemory, "rendering takes too much memory"
+        case UndefinedError():
+            name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
+            why = "; its macro was imported without `with context`" if name in request.context else ""
+            message = f"{error}{why}"
+        case TemplateError() | _Refused() | TypeError() | ValueError() | ArithmeticError() | RecursionError():
+            message = str(error) or type(error).__name__
+        case _:
+            message = f"{type(error).__name__}: {error}"
+    shown = loader.shown.get(file) or display_path(request.kernel, request.own)
+    if line is None:
+        return kind(f"{shown}: {sentence(message)}")
+    column, length = tags.find(loader.lines.get(file, ()), line, message)
+    return kind(f"{shown}:{line}: {sentence(message)}", Place(shown, line, column, length))
 
 
 def _checked_text(
-    request: RenderRequest, environment: Environment, loader: _Loader
-) -> tuple[str, list[tuple[str, int]]]:
-    """The text and where its lines came from; raises WebnormError for what is too much for a compiler."""
+    request: RenderRequest, environment: Environment, loader: _Loader, most_text: int
+) -> tuple[str, list[Origin], list[list[Run]]]:
+    """The text, where its lines came from, and what of them if that was asked for; raises WebnormError for
+    what is too much for a compiler.
+    """
     place = display_path(request.kernel, request.own)
-    marked = _at_most(_MOST_MARKED, environment.get_template(request.kernel).generate(request.context))
-    text, origins = ("", []) if marked is None else _text_of(marked, loader, request.own)
-    if marked is None or len(text) > MOST_TEXT or len(origins) > MOST_LINES:
+    context = {**request.context, "trace": tag(request.context)}
+    marked = _at_most(_MARKED * most_text, environment.get_template(request.kernel).generate(context))
+    text, origins, runs = ("", [], []) if marked is None else _text_of(marked, loader, request)
+    if marked is None or len(text) > most_text or len(origins) > MOST_LINES:
         size = "" if marked is None else f": {len(text)} and {len(origins)}"
         raise WebnormError(
-            f"{place}: renders to more than {MOST_TEXT} characters or {MOST_LINES} lines{size}"
+            f"{place}: renders to more than {most_text} characters or {MOST_LINES} lines{size}"
         )
-    found = sources.FORBIDDEN.search(text)
-    if found:
-        file, line = origins[text.count("\n", 0, found.start())]
-        raise WebnormError(f"{file or place}:{line}: the rendered text holds {sources.code_point(found[0])}")
-    found_deep = too_deep(text)
-    if found_deep:
-        line, what = found_deep
-        file, number = origins[line]
-        raise WebnormError(f"{file or place}:{number}: {what}")
-    return text, origins
+    wrong = _wrong(text)
+    if wrong is None:
+        return text, origins, runs
+    at, column, what = wrong
+    file, line = origins[at]
+    _, _, runs = _text_of(marked, loader, replace(request, runs=True))
+    found = places.place(runs[at], column) or Place(file or place, line)
+    raise WebnormError(f"{file or place}:{line}: {what}", found)
+
+
+def _wrong(text: str) -> tuple[int, int, str] | None:
+    """The line and column, from 0, of what no compiler should be given, and what it is."""
+    if found := sources.FORBIDDEN.search(text):
+        before = text[: found.start()]
+        what = f"the rendered text holds {sources.code_point(found[0])}"
+        return before.count("\n"), len(before) - before.rfind("\n") - 1, what
+    if deep := too_deep(text):
+        at, what = deep
+        line = text.split("\n")[at]
+        return at, len(line) - len(line.lstrip()), what
+    return None
 
 
 @lru_cache(maxsize=1)
@@ -301,16 +316,27 @@ def _snippets(own: str) -> frozenset[str]:
     return frozenset(path.name for path in (Path(own) / "lib").glob("*.wgsl"))
 
 
-def _text_of(marked: str, loader: _Loader, own: str) -> tuple[str, list[tuple[str, int]]]:
+def _text_of(
+    marked: str, loader: _Loader, request: RenderRequest
+) -> tuple[str, list[Origin], list[list[Run]]]:
     """The text, plain in what webnorm's snippets gave, or a user's in their places."""
-    snippets = _snippets(own)
+    snippets = _snippets(request.own)
 
     def is_library(file: str) -> bool:
         path = Path(file)
         return path.parent.name == "lib" and path.name in snippets
 
-    lines, origins = plain(*_strip_marks(marked, loader), is_library)
-    return "\n".join(lines) + "\n", origins
+    runs: list[list[Run]] | None = [] if request.runs else None
+    lines, origins = unmarked(marked, loader.lines, runs)
+    shown = [loader.shown[file] for file, _ in origins]
+    lines, kept, changes = plain(lines, shown, is_library)
+    came = [(shown[at], origins[at][1]) for at in kept]
+    text = "\n".join(lines) + "\n"
+    if runs is None:
+        return text, came, []
+    named = [[run._replace(file=loader.shown[run.file]) for run in line] for line in runs]
+    made = (changes.get(at, (at, ())) for at in kept)
+    return text, came, [spliced(named[at], splices) for at, splices in made]
 
 
 def _at_most(most: int, pieces: Iterable[str]) -> str | None:
@@ -324,14 +350,14 @@ def _at_most(most: int, pieces: Iterable[str]) -> str | None:
     return "".join(kept)
 
 
-def _template_line(error: BaseException, request: RenderRequest, loader: _Loader) -> str:
+def _template_line(error: BaseException, request: RenderRequest, loader: _Loader) -> tuple[str, int | None]:
     """The template's file and line that an error came through: Jinja puts them in the traceback."""
-    place = display_path(request.kernel, request.own)
+    place: tuple[str, int | None] = (request.kernel, None)
     frame = error.__traceback__
     while frame is not None:
         file = frame.tb_frame.f_code.co_filename
         if file in loader.shown:
-            place = f"{loader.shown[file]}:{frame.tb_lineno}"
+            place = (file, frame.tb_lineno)
         frame = frame.tb_next
     return place
 
@@ -342,28 +368,3 @@ def display_path(file: str, own: str) -> str:
     if not path.is_absolute():
         return str(Path(root.name) / path)
     return str(path.relative_to(root.parent)) if path.is_relative_to(root) else str(path)
-
-
-def _strip_marks(marked: str, loader: _Loader) -> tuple[list[str], list[tuple[str, int]]]:
-    """Take the markers out; leave out lines that held nothing but template tags.
-
-    A filter may have changed what a marker says: what names no file is passed over.
-    """
-    lines: list[str] = []
-    origins: list[tuple[str, int]] = []
-    for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        match = _FIRST_TEXT.search(line) or _MARK.search(line)
-        text = _MARK.sub("", line).rstrip()
-        known = match is not None and match[1] in loader.blank
-        origin = (match[1], int(match[2])) if match and known else (origins[-1] if origins else ("", 0))
-        if not text:
-            file, number = origin
-            if not lines or not lines[-1] or number not in loader.blank[file]:
-                continue
-        lines.append(text)
-        origins.append(origin)
-    while lines and not lines[-1]:
-        lines.pop()
-        origins.pop()
-    shown = [(loader.shown[file], number) for file, number in origins]
-    return lines, shown

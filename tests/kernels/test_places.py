@@ -1,0 +1,44 @@
+"""The place in a template of what stands in a rendered text, of what compilers refuse, and of a mistake."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from testbed import FAMILIES, GPU, suited
+from webnorm.choice.defaults import default_variant
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.render import render_shader
+from webnorm.kernels.sources import wgsl_root
+from webnorm.norms.problem import Options, Problem
+
+SHAPES = ((4, 61, "float32"), (4, 768, "float16"), (64, 199, "bfloat16"))
+
+
+@cache
+def template(file: str) -> list[str]:
+    return Path(wgsl_root().parent, file).read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("kernels", FAMILIES.values(), ids=FAMILIES)
+def test_every_character_of_a_template_has_its_place(kernels: tuple[Kernel, ...]) -> None:
+    """What is no template's text came from an expression, or became the name of another function."""
+    for kernel, (rows, cols, dtype) in zip(kernels * 3, SHAPES, strict=False):
+        options = Options(residual=dtype == "float16" and "residual" in kernel.op.options)
+        problem = suited(kernel, Problem(rows=rows, cols=cols, dtype=dtype, options=options))
+        shader = render_shader(default_variant(kernel, problem, GPU), problem, "browser", GPU)
+        count = exact = near = 0
+        for number, line in enumerate(shader.text.splitlines(), 1):
+            for column, character in enumerate(line, 1):
+                if not character.isspace():
+                    place = shader.place(number, column, 1)
+                    assert place is not None
+                    there = template(place.file)[place.line - 1][place.column - 1 :][: place.length]
+                    assert there == character or "{{" in there or re.fullmatch(r"(let )?\w+( = )?|", there)
+                    count += 1
+                    exact += there == character
+                    near += place.length == 0
+        assert count > 1000 and exact > 0.7 * count and near < 0.06 * count

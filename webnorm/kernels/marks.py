@@ -1,0 +1,121 @@
+"""Markers in template text that tell where each piece of a rendered text came from.
+
+The lexer puts one before each line of template text, and each piece of one; they are taken out again after
+rendering. A filter may have changed what a marker says, or the text behind it: what names no template is
+passed over, and only what stands there is taken to have come from there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from jinja2.lexer import Lexer
+
+from webnorm.kernels.places import Run
+
+# Noncharacters of Unicode: no file of a kernel holds them.
+_OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+# The template, the line, and the column where it is not the first.
+_MARK = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*):([0-9]{{1,7}})(?:\\.([0-9]{{1,7}}))?{_CLOSE}")
+# The marker that a line's first visible character stands behind.
+_FIRST_TEXT = re.compile(_MARK.pattern + f"\\s*(?=[^\\s{_OPEN}])")
+
+# A template's name and a line of it.
+Origin = tuple[str, int]
+# The lines of each template by its name; the name "" has none.
+Templates = Mapping[str, Sequence[str]]
+
+
+def located(tokens: Iterable[tuple[int, str, str]], source: str) -> Iterator[tuple[int, int, str, str]]:
+    """The lexer's tokens of a text, each behind the offset at which it begins.
+
+    Between two of them is nothing but white space that a tag's `-` takes away, and before a tag only.
+    """
+    at = 0
+    for line, kind, value in tokens:
+        at = source.index(value, at)
+        yield at, line, kind, value
+        at += len(value)
+
+
+class MarkingLexer(Lexer):
+    """Puts a marker before each line of template text, and each piece of one."""
+
+    def tokeniter(
+        self, source: str, name: str | None, filename: str | None = None, state: str | None = None
+    ) -> Iterator[tuple[int, str, str]]:
+        """The tokens of a template: line, kind and value."""
+        tokens = super().tokeniter(source, name, filename, state)
+        for at, line, kind, value in located(tokens, source):
+            yield line, kind, value if kind != "data" else _marked(value, name, line, at - _begin(source, at))
+
+
+def _begin(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
+
+
+def _marked(text: str, name: str | None, line: int, before: int) -> str:
+    """Template text with its markers; `before` characters stand before it on its first line."""
+    column = f".{before + 1}" if before else ""
+    first, *others = text.split("\n")
+    marked = [f"{_OPEN}{name}:{line}{column}{_CLOSE}{first}"]
+    marked += [f"{_OPEN}{name}:{number}{_CLOSE}{other}" for number, other in enumerate(others, line + 1)]
+    return "\n".join(marked)
+
+
+def unmarked(
+    marked: str, templates: Templates, runs: list[list[Run]] | None = None
+) -> tuple[list[str], list[Origin]]:
+    """Take the markers out; leave out lines that held nothing but template tags.
+
+    `runs`, where it is given, gets what of each line came from where, with the names of templates.
+    """
+    lines: list[str] = []
+    origins: list[Origin] = []
+    for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        match = _FIRST_TEXT.search(line) or _MARK.search(line)
+        text = _MARK.sub("", line).rstrip()
+        known = match is not None and match[1] in templates
+        origin = (match[1], int(match[2])) if match and known else (origins[-1] if origins else ("", 0))
+        if not text and (not lines or not lines[-1] or not _is_blank(origin, templates)):
+            continue
+        lines.append(text)
+        origins.append(origin)
+        if runs is not None:
+            runs.append(list(_runs(line, text, templates, runs)))
+    while lines and not lines[-1]:
+        lines.pop()
+        origins.pop()
+    if runs is not None:
+        del runs[len(lines) :]
+    return lines, origins
+
+
+def _is_blank(origin: Origin, templates: Templates) -> bool:
+    """Whether the template has an empty line there."""
+    name, number = origin
+    return 1 <= number <= len(templates[name]) and not templates[name][number - 1].strip()
+
+
+def _runs(line: str, text: str, templates: Templates, before: Sequence[Sequence[Run]]) -> Iterator[Run]:
+    """What of a marked line came from where. What stands before all markers is what an expression of a line
+    above goes on with.
+    """
+    marks = list(_MARK.finditer(line))
+    if before and before[-1] and (not marks or text[: marks[0].start()].strip()):
+        yield before[-1][-1].end()
+    taken = 0
+    for mark, end in zip(marks, [*(mark.start() for mark in marks[1:]), len(line)], strict=True):
+        name, number, column = mark[1], int(mark[2]), int(mark[3] or 1)
+        if name in templates:
+            is_there = 1 <= number <= len(templates[name]) and column
+            source = templates[name][number - 1][column - 1 :] if is_there else ""
+            yield Run(mark.start() - taken, _alike(line[mark.end() : end], source), name, number, column)
+        taken += len(mark[0])
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
