@@ -21,7 +21,8 @@ from webnorm.errors import WebnormError
 from webnorm.kernels import confined, render, templates
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Target, render_shader, revision
+from webnorm.kernels.render import Target, render_shader
+from webnorm.kernels.revisions import revision
 from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.variants import Variant
 from webnorm.norms.problem import Options, Problem
@@ -30,7 +31,7 @@ from webnorm.norms.problem import Options, Problem
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A second for each rendering, once the process is there."""
-    monkeypatch.setattr(confined, "TIME_LIMIT_S", 1.0)
+    monkeypatch.setattr(confined, "limits", confined.Limits(time_s=1.0))
     yield
 
 
@@ -128,6 +129,14 @@ def test_a_text_that_is_too_large_is_refused_with_its_bounds(tmp_path: Path, bod
     message = refusal(tmp_path, body)
     assert "renders to more than 4194304 characters or 100000 lines" in message
     assert "mine.wgsl: " in message
+
+
+def test_who_wants_tighter_bounds_sets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confined, "limits", confined.Limits(time_s=2.0, memory=256 << 20, text=1000))
+    assert "renders to more than 1000 characters" in refusal(tmp_path, "x" * 1001)
+    assert refusal(tmp_path, '{{ "a" * 3000000000 }}').endswith("too much memory: expected at most 256 MiB")
+    monkeypatch.undo()
+    assert shader_of(tmp_path, "x" * 1001).text == "x" * 1001 + "\n"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def short() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confined, "TIME_LIMIT_S", RENDER_S)
+        patch.setattr(confined, "limits", confined.Limits(time_s=RENDER_S))
         yield
 
 

@@ -86,7 +86,8 @@ def default_of(kernel: Kernel, device: Device, cols: int) -> tuple[Variant, Prob
 
 def race_of(kernel: Kernel, device: Device, cols: int) -> str | None:
     variant, problem = default_of(kernel, device, cols)
-    return race(device, variant, problem, make_inputs(kernel.op, problem), ())
+    found = race(device, variant, problem, make_inputs(kernel.op, problem), ())
+    return None if found is None else str(found)
 
 
 @pytest.mark.opengl
@@ -481,6 +482,6 @@ def test_what_goes_wrong_in_watching_is_not_the_variants_fault(
     """The watched text's own entry point has a builtin twice, of which the compiler says so."""
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
     assert (found.status, found.watched) == ("pass", True), found.reason
-    monkeypatch.setattr("webnorm.lab.watched._KNOWN", (("local_invocation_index", "f32"),))
+    monkeypatch.setattr("webnorm.kernels.tokens._BUILTINS", {"local_invocation_index": "f32"})
     found = tried(device, tmp_path, TILE.replace(", 32>", ", 256>"), "tile[place] = 1.0;")
     assert (found.status, found.watched) == ("pass", False)

@@ -23,7 +23,8 @@ from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import AUTO, discover, select
-from webnorm.kernels.render import Shader, identity, render_shader
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.revisions import identity
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import Task

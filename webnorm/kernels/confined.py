@@ -8,6 +8,7 @@ Windows, memory has no bound but time's.
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import json
 import math
 import os
@@ -21,22 +22,36 @@ import time
 from queue import SimpleQueue
 from typing import IO, Any
 
-from webnorm.errors import WebnormError
+from webnorm.errors import Place, WebnormError
 from webnorm.kernels import templates
+from webnorm.kernels.places import Run
 from webnorm.kernels.templates import Rendering, RenderRequest
 
-# webnorm's own kernels take milliseconds.
-TIME_LIMIT_S = 10.0
 _START_LIMIT_S = 60.0
-MEMORY_LIMIT = 512 << 20
 # Of a reply: the longest text as JSON, and its lines' origins.
 _MOST_REPLY = 96 << 20
 _READY = b"ready"
 _LENGTH = struct.Struct("!Q")
 
 
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a rendering may take: seconds, bytes of memory, and characters of text.
+
+    webnorm's own kernels take milliseconds, and a fortieth of the text.
+    """
+
+    time_s: float = 10.0
+    memory: int = 512 << 20
+    text: int = templates.MOST_TEXT
+
+
+# Of this process's renderings; who wants tighter ones sets them.
+limits = Limits()
+
+
 def render(request: RenderRequest) -> Rendering:
-    """Render in the child; raises WebnormError with the template's file and line."""
+    """Render in the child within `limits`; raises WebnormError with the template's file and line."""
     with _lock:
         used = _child is not None
         reply = _answer(request)
@@ -46,14 +61,28 @@ def render(request: RenderRequest) -> Rendering:
             if used and (reply := _answer(request)).get("spent"):
                 stop()
     if "error" in reply:
-        raise WebnormError(reply["error"])
+        raise WebnormError(reply["error"], None if reply["place"] is None else Place(*reply["place"]))
     files, places = reply["files"], reply["origins"]
     return Rendering(
         text=reply["text"],
         origins=tuple((files[at], line) for at, line in zip(places[::2], places[1::2], strict=True)),
         workgroup_bytes=reply["workgroup_bytes"],
         files={path: None if known is None else tuple(known) for path, known in reply["looked_at"].items()},
+        runs=tuple(
+            tuple(Run(start, length, files[at], *there) for start, length, at, *there in line)
+            for line in reply["runs"]
+        ),
     )
+
+
+def start() -> None:
+    """Have the child ready for the next rendering, which otherwise starts it."""
+    global _child
+    with _lock:
+        try:
+            _child = _child or _Child()
+        except _Ended as end:
+            raise WebnormError(str(end)) from end
 
 
 def stop() -> None:
@@ -72,7 +101,7 @@ def _answer(request: RenderRequest) -> Any:
     try:
         if _child is None:
             _child = _Child()
-        reply = _child.receive(TIME_LIMIT_S, pickle.dumps((request, TIME_LIMIT_S)))
+        reply = _child.receive(limits.time_s, pickle.dumps((request, limits)))
         return json.loads(reply)
     except _Ended as end:
         stop()
@@ -210,17 +239,17 @@ def serve() -> None:
         open(0, "rb", buffering=0, closefd=False) as source,
         open(1, "wb", buffering=0, closefd=False) as sink,
     ):
-        _set_limit("RLIMIT_AS", MEMORY_LIMIT)
-        _set_limit("RLIMIT_CORE", 0)
+        set_limit("RLIMIT_CORE", 0)
         _send(sink, _READY)
         # Read beside the work, so that the end of the parent is noticed at once.
         messages: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=_read, args=(source, messages), daemon=True).start()
         while True:
-            request, limit_s = pickle.loads(messages.get())
+            request, within = pickle.loads(messages.get())
+            set_limit("RLIMIT_AS", within.memory)
             # For a parent that was stopped, and cannot end this process.
-            _set_limit("RLIMIT_CPU", math.ceil(time.process_time() + limit_s) + 2)
-            _send(sink, json.dumps(_reply(request)).encode())
+            set_limit("RLIMIT_CPU", math.ceil(time.process_time() + within.time_s) + 2)
+            _send(sink, json.dumps(_reply(request, within)).encode())
 
 
 def _read(source: IO[bytes], messages: SimpleQueue[bytes]) -> None:
@@ -229,15 +258,18 @@ def _read(source: IO[bytes], messages: SimpleQueue[bytes]) -> None:
     os._exit(0)
 
 
-def _reply(request: RenderRequest) -> dict[str, Any]:
+def _reply(request: RenderRequest, within: Limits) -> dict[str, Any]:
     try:
-        found = templates.render(request)
+        found = templates.render(request, within.text)
     except (templates.OutOfMemory, MemoryError) as error:
         what = str(error) or "rendering takes too much memory"
-        return {"error": f"{what}: expected at most {MEMORY_LIMIT >> 20} MiB", "spent": True}
+        place = getattr(error, "place", None)
+        message = f"{what}: expected at most {within.memory >> 20} MiB"
+        return {"error": message, "place": place and dataclasses.astuple(place), "spent": True}
     except WebnormError as error:
-        return {"error": str(error)}
-    files = list(dict.fromkeys(file for file, _ in found.origins))
+        return {"error": str(error), "place": error.place and dataclasses.astuple(error.place)}
+    named = (*(file for file, _ in found.origins), *(run.file for line in found.runs for run in line))
+    files = list(dict.fromkeys(named))
     places = {file: at for at, file in enumerate(files)}
     return {
         "text": found.text,
@@ -245,10 +277,11 @@ def _reply(request: RenderRequest) -> dict[str, Any]:
         "origins": [number for file, line in found.origins for number in (places[file], line)],
         "workgroup_bytes": found.workgroup_bytes,
         "looked_at": dict(found.files),
+        "runs": [[(*run[:2], places[run.file], *run[3:]) for run in line] for line in found.runs],
     }
 
 
-def _set_limit(name: str, value: int) -> None:
+def set_limit(name: str, value: int) -> None:
     """Take no more than that, where the system knows such a limit."""
     try:
         import resource

@@ -19,6 +19,8 @@ TEMPLATE_NAMES = (
     "target",
     "features",
     "count_cost",
+    "tracing",
+    "trace",
 )
 
 

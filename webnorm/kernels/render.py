@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from webnorm.errors import WebnormError, check_kind, sentence, shown, unknown
-from webnorm.files import absolute, resolved
-from webnorm.kernels import confined, expression, templates
+from webnorm.errors import Place, WebnormError, check_kind, sentence, shown, unknown
+from webnorm.files import resolved
+from webnorm.kernels import confined, expression, filters, places, revisions, templates
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.header import home
 from webnorm.kernels.kernel import Kernel, Per, Scratch
-from webnorm.kernels.sources import Stamp, stamp, wgsl_root
+from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.templates import Binding as Binding
 from webnorm.kernels.templates import Rendering, View
+from webnorm.kernels.tracing import traced
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import Tensor
@@ -72,6 +73,7 @@ class Shader:
     names: Mapping[str, int]
     features: frozenset[str]
     workgroup_bytes: int
+    request: templates.RenderRequest = field(repr=False, compare=False)
 
     def workgroup_count(self, rendered: RenderedPass, rows: int) -> int:
         """Workgroups that a slice of `rows` rows takes; raises WebnormError for less than none."""
@@ -88,14 +90,41 @@ class Shader:
         what = f"records of {binding.name}"
         return self.variant.kernel.value(what, binding.records, {**self.names, "rows": rows}, least=0)
 
-    def located(self, message: str) -> str:
+    def mistake(self, message: str) -> WebnormError:
         """A compiler's message in one line, with the template's file and line and the text quoted."""
-        line, complaint = read_report(message)
+        line, complaint, column, length = read_report(message, self._lines)
         if line is None or not 1 <= line <= len(self.origins):
-            return f"{display_path(os.path.realpath(self.variant.kernel.path))}: {complaint}"
+            return WebnormError(f"{display_path(os.path.realpath(self.variant.kernel.path))}: {complaint}")
         file, number = self.origins[line - 1]
-        quoted = sentence(self.text.splitlines()[line - 1].strip(), 200)
-        return f"{file}:{number}: {complaint}: {quoted}"
+        quoted = sentence(self._lines[line - 1].strip(), 200)
+        return WebnormError(f"{file}:{number}: {complaint}: {quoted}", self.place(line, column, length))
+
+    def place(self, line: int, column: int | None = None, length: int = 0) -> Place | None:
+        """Where the template has what stands in the text; line and column, in characters, are from 1.
+
+        Without a column it is the line's first visible character. None for a line that there is none of. The
+        first call renders the text once more: where files have changed since, a place is but a line.
+        """
+        if not 1 <= line <= min(len(self._lines), len(self.origins)):
+            return None
+        text = self._lines[line - 1]
+        known, runs = self._again[line - 1] if self._again else ("", ())
+        at = len(text) - len(text.lstrip()) if column is None else column - 1
+        found = places.place(runs, at, length) if known == text else None
+        return found or Place(*self.origins[line - 1])
+
+    @cached_property
+    def _lines(self) -> Sequence[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def _again(self) -> Sequence[tuple[str, Sequence[places.Run]]]:
+        """The lines of a second rendering, each with what of it came from where."""
+        with suppress(WebnormError):
+            again = _rendered(replace(self.request, runs=True))
+            if again.origins == self.origins:
+                return list(zip(again.text.splitlines(), again.runs, strict=True))
+        return ()
 
 
 def display_path(file: str) -> str:
@@ -221,11 +250,13 @@ def render_shader(
     *,
     roots: Sequence[Path] = (),
     count_cost: bool = False,
+    tracing: str | None = None,
 ) -> Shader:
     """Render a variant for one problem and target.
 
     `roots` are folders of the user's whose `lib/` snippets go before webnorm's. `count_cost` renders
-    the helpers with counters (see lab.cost). Raises WebnormError with the template's file and line.
+    the helpers with counters (see lab.cost), `tracing` traces with what they call, filtered by its text (see
+    lab.trace). Raises WebnormError with the template's file and line.
     """
     _check_arguments(variant, problem, target, traits, roots)
     kernel = variant.kernel
@@ -236,10 +267,7 @@ def render_shader(
     params = _params(bindings)
     features = variant.features(problem, traits)
     passes = tuple(_passes(variant, problem, names, bindings))
-    if not passes:
-        raise kernel.mistake("[[pass]]", f"every pass is left out for {problem}")
-    if target == "browser":
-        _check_buffers(variant, passes)
+    _check_passes(variant, problem, target, passes)
     context: dict[str, Any] = {name: value for name, value in names.items() if name != "rows"}
     context.update(
         buffers=bindings,
@@ -251,8 +279,10 @@ def render_shader(
         target=target,
         features=[_ENABLE[name] for name in sorted(features) if target == "browser" or name != "subgroups"],
         count_cost=count_cost,
+        tracing=tracing is not None,
     )
-    rendering = _rendering(kernel.path, roots, context, [each.entry_point for each in passes])
+    request = _request(kernel.path, roots, context, [each.entry_point for each in passes])
+    rendering = _traced(_rendered(request), tracing, bindings, passes)
     return Shader(
         variant=variant,
         problem=problem,
@@ -265,6 +295,7 @@ def render_shader(
         names=names,
         features=features,
         workgroup_bytes=rendering.workgroup_bytes,
+        request=request,
     )
 
 
@@ -279,9 +310,12 @@ def _check_arguments(variant: object, problem: object, target: object, traits: o
         check_kind("one of roots", root, Path)
 
 
-def _check_buffers(variant: Variant, passes: Sequence[RenderedPass]) -> None:
+def _check_passes(variant: Variant, problem: Problem, target: Target, passes: Sequence[RenderedPass]) -> None:
+    """Raise WebnormError where there is none, and for a page where one binds more than it can count on."""
+    if not passes:
+        raise variant.kernel.mistake("[[pass]]", f"every pass is left out for {problem}")
     for each in passes:
-        if len(each.bindings) > MOST_BUFFERS:
+        if target == "browser" and len(each.bindings) > MOST_BUFFERS:
             raise WebnormError(
                 f"{variant}: pass {each.entry_point} binds {len(each.bindings)} storage buffers; "
                 f"a page can count on {MOST_BUFFERS}"
@@ -300,26 +334,33 @@ def _check_counts(variant: Variant, names: Mapping[str, int]) -> None:
     kernel.value("rounded_mean", rules.rounded_mean, names)
 
 
-def _rendering(
+def _request(
     path: Path, roots: Sequence[Path], context: Mapping[str, Any], entry_points: Sequence[str]
-) -> Rendering:
-    """The text: made in this process where all of it is webnorm's own, else in the confined one."""
+) -> templates.RenderRequest:
     own = wgsl_root().resolve()
-    real, *folders = _resolved(path, *roots, home(path)[0])
-    folders.append(own)
-    request = templates.RenderRequest(
-        str(real), tuple(map(str, folders)), str(own), context, tuple(entry_points)
-    )
-    is_own = all(
-        any(folder.is_relative_to(root) for root in (own, *trusted_roots)) for folder in (real, *folders)
-    )
+    real, *folders = map(str, _resolved(path, *roots, home(path)[0]))
+    return templates.RenderRequest(real, (*folders, str(own)), str(own), context, tuple(entry_points))
+
+
+def _rendered(request: templates.RenderRequest) -> Rendering:
+    """The text: made in this process where all of it is webnorm's own, else in the confined one."""
+    own = (Path(request.own), *trusted_roots)
+    read = map(Path, (request.kernel, *request.roots))
+    is_own = all(any(path.is_relative_to(root) for root in own) for path in read)
     rendering = templates.render(request) if is_own else confined.render(request)
-    if real in _made_of:
-        number, files = _made_of[real]
-        if any(rendering.files.get(file, known) != known for file, known in files.items()):
-            number = next(_revisions)
-        _made_of[real] = (number, {**files, **rendering.files})
+    revisions.note(Path(request.kernel), rendering.files)
     return rendering
+
+
+def _traced(
+    rendering: Rendering, filter: str | None, bindings: Sequence[Binding], passes: Sequence[RenderedPass]
+) -> Rendering:
+    """The rendering with its traces where they are asked for; their buffer is bound behind the others."""
+    if filter is None:
+        return rendering
+    wanted, entry_points = filters.parse(filter).condition, [each.entry_point for each in passes]
+    text, origins = traced(rendering.text, rendering.origins, wanted, len(bindings) + 1, entry_points)
+    return replace(rendering, text=text, origins=origins)
 
 
 def _resolved(*paths: Path) -> Iterator[Path]:
@@ -328,36 +369,3 @@ def _resolved(*paths: Path) -> Iterator[Path]:
             yield resolved(path)
         except OSError as error:
             raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-# For the kernels that `revision` was asked about: what it said last, and the files that the text was made of.
-_made_of: OrderedDict[Path, tuple[int, Mapping[str, Stamp]]] = OrderedDict()
-_revisions = itertools.count()
-_MOST_FOLLOWED = 256
-
-
-def revision(path: Path) -> int:
-    """A number for what a kernel's file and its snippets hold, which changes when one of them has changed
-    since it was last rendered.
-
-    It costs a look at each place that a snippet was looked for in, and none at what the files hold.
-    """
-    real = resolved(path)
-    number, files = _made_of.get(real, (None, {}))
-    if number is None or any(stamp(file) != known for file, known in files.items()):
-        number = next(_revisions)
-        _made_of[real] = (number, {})
-        while len(_made_of) > _MOST_FOLLOWED:
-            _made_of.popitem(last=False)
-    return number
-
-
-def identity(path: Path) -> tuple[str, int]:
-    """Where a kernel's file lies, links as they are, and its revision; WebnormError where there is none."""
-    try:
-        place = absolute(path)
-        place.stat()
-        return str(place), revision(place)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise WebnormError(f"{sentence(str(path))}: cannot read the kernel: {why}") from error

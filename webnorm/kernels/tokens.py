@@ -18,6 +18,11 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _CLOSING = {")": "(", "]": "[", "}": "{"}
+_BUILTINS = {
+    "local_invocation_index": "u32",
+    "workgroup_id": "vec3<u32>",
+    "num_workgroups": "vec3<u32>",
+}
 
 
 class Unwatchable(Exception):
@@ -96,6 +101,51 @@ class Code:
             parts += [self.text[after : token.start], text]
             after = token.start + len(token.text)
         return "".join([*parts, self.text[after:]])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry point whose invocations know who they are: `index` is text for the number of one within its
+    workgroup, `group` for that of the workgroup. `changes` to the tokens add the parameters that it lacks;
+    `body` is the token that its body begins with.
+    """
+
+    index: str
+    group: str
+    changes: Mapping[int, str]
+    body: int
+
+
+def entry(code: Code, name: str, prefix: str) -> Entry:
+    """The entry point of a name; what it lacks of parameters is named with the prefix. Raises Unwatchable."""
+    start = next((at for at in range(len(code.tokens)) if code.follows(at, "fn", name)), -1)
+    if start < 0:
+        raise Unwatchable("an entry point that is not found")
+    opened = start + 2
+    closed = code.partner.get(opened, opened)
+    body = next((at for at in range(closed, len(code.tokens)) if code[at] == "{"), -1)
+    if code[opened] != "(" or body < 0:
+        raise Unwatchable(f"line {code.tokens[start].line}: an entry point that is not understood")
+    names, added = dict[str, str](), ""
+    for builtin, kind in _BUILTINS.items():
+        names[builtin] = _parameter(code, range(opened, closed), builtin)
+        if not names[builtin]:
+            names[builtin] = f"{prefix}{builtin}"
+            added += f", @builtin({builtin}) {names[builtin]}: {kind}"
+    # A parameter before them may end with a comma of its own, or there may be none.
+    changes = {closed: (added.removeprefix(",") if code[closed - 1] in (",", "(") else added) + ")"}
+    index, group, counts = names.values()
+    return Entry(index, f"{group}.y * {counts}.x + {group}.x", changes, body)
+
+
+def _parameter(code: Code, inside: range, builtin: str) -> str:
+    """The parameter that is a builtin, empty where none is."""
+    named = False
+    for at in inside:
+        named = named or code.follows(at, "@", "builtin", "(", builtin)
+        if named and code[at + 1] == ":":
+            return code[at]
+    return ""
 
 
 def without_comments(text: str) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from webnorm.errors import Place
 from webnorm.gpu.buffers import Inputs, Outputs, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
@@ -33,9 +34,20 @@ _ROWS, _ELEMENTS = 1024, 1 << 20
 _NOTES_BYTES = 1 << 26
 
 
+@dataclass(frozen=True)
+class Race:
+    """A race: what it is, and where one of the two accesses stands."""
+
+    text: str
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.place.file}:{self.place.line}: {self.text}"
+
+
 def race(
     device: Device, variant: Variant, problem: Problem, arrays: Mapping[str, Array], roots: Sequence[Path]
-) -> str | None:
+) -> Race | None:
     """What a race is and where, found on the first rows of a problem; None where there is none.
 
     Raises Unwatchable where that cannot be told, and WebnormError where the variant, or its watched text,
@@ -94,16 +106,17 @@ def _fitting(
         rows = max(1, rows // 2)
 
 
-def _told(head: Sequence[int], shader: Shader, watched: Watched) -> str | None:
+def _told(head: Sequence[int], shader: Shader, watched: Watched) -> Race | None:
     """The race that the first words of the notes tell of."""
     races, line, element, uneven = head
     if races:
         memory = next(one for one in reversed(watched.memory) if one.first <= element)
         file, number = shader.origins[line - 1]
-        return (
-            f"{file}:{number}: a race: {memory.name}[{element - memory.first}] is used by two invocations "
-            "with no barrier between, and one of them writes it"
+        text = (
+            f"a race: {memory.name}[{element - memory.first}] is used by two invocations with no barrier "
+            "between, and one of them writes it"
         )
+        return Race(text, Place(file, number))
     if uneven:
         raise Unwatchable("a barrier that not all invocations of a workgroup come to, or too many barriers")
     return None

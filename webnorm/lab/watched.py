@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from webnorm.kernels.tokens import Code, Unwatchable
+from webnorm.kernels.tokens import Code, Unwatchable, entry
 
 # Of a tag: an invocation's number, below it; barriers of a pass, above it; above those the pass.
 _PLACES = 11
@@ -29,11 +29,6 @@ _ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
 _MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)[iu]?")
 _DECLARES = ("let", "var", "const", "override", "fn", "alias", "struct")
-_KNOWN = (
-    ("local_invocation_index", "u32"),
-    ("workgroup_id", "vec3<u32>"),
-    ("num_workgroups", "vec3<u32>"),
-)
 _FUNCTIONS = Path(__file__).with_name("watch.wgsl").read_text(encoding="utf-8")
 
 
@@ -225,40 +220,18 @@ class Watched:
 
     def _entries(self, entry_points: Mapping[str, int]) -> dict[int, str]:
         """What becomes of the entry points: they tell who they are."""
-        code, changes = self._code, dict[int, str]()
-        functions = {code[at + 1]: at for at in range(len(code.tokens)) if code[at] == "fn"}
-        if len(entry_points) > _MOST_PASSES or not entry_points.keys() <= functions.keys():
-            raise Unwatchable("entry points that are not found, or too many of them")
-        for number, (entry, invocations) in enumerate(entry_points.items()):
-            opened = functions[entry] + 2
-            closed = code.partner.get(opened, opened)
-            body = next((at for at in range(closed, len(code.tokens)) if code[at] == "{"), -1)
-            if code[opened] != "(" or body < 0:
-                raise self._unclear(opened, "an entry point that is not understood")
-            names, added = dict[str, str](), ""
-            for builtin, kind in _KNOWN:
-                names[builtin] = self._parameter(range(opened, closed), builtin)
-                if not names[builtin]:
-                    names[builtin] = f"{_PREFIX}{builtin}"
-                    added += f", @builtin({builtin}) {names[builtin]}: {kind}"
-            # A parameter before them may end with a comma of its own, or there may be none.
-            changes[closed] = (added.removeprefix(",") if code[closed - 1] in (",", "(") else added) + ")"
-            index, group, counts = names.values()
-            changes[body] = (
-                f"{{ {_PREFIX}place = {index}; {_PREFIX}group = {group}.y * {counts}.x + {group}.x; "
+        changes = dict[int, str]()
+        if len(entry_points) > _MOST_PASSES:
+            raise Unwatchable("too many entry points")
+        for number, (name, invocations) in enumerate(entry_points.items()):
+            found = entry(self._code, name, _PREFIX)
+            changes.update(found.changes)
+            changes[found.body] = (
+                f"{{ {_PREFIX}place = {found.index}; {_PREFIX}group = {found.group}; "
                 f"{_PREFIX}barriers = {number << _BARRIERS}u + 1u; {_PREFIX}pass = {number}u; "
                 f"{_PREFIX}size = {invocations}u;"
             )
         return changes
-
-    def _parameter(self, inside: range, builtin: str) -> str:
-        """The parameter that is a builtin, empty where none is."""
-        code, named = self._code, False
-        for at in inside:
-            named = named or code.follows(at, "@", "builtin", "(", builtin)
-            if named and code[at + 1] == ":":
-                return code[at]
-        return ""
 
     def _is_address(self, at: int) -> bool:
         """Whether a token is an `&` that takes an address, not one between two operands."""

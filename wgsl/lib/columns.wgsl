@@ -44,6 +44,9 @@ fn columns_of_rows(
 {% endfor %}
 {% for k in range(batch) %}
         {{ "if (first + " ~ k ~ "u * params.partials_count < params.rows) " if k }}{
+{% if tracing %}
+            traced_row = row{{ k }};
+{% endif %}
             let xhat = {{ "(x" ~ k ~ " - mean" ~ k ~ " - low" ~ k ~ ")" if has_mean else "x" ~ k }} * rstd{{ k }};
             let g = dy{{ k }}{{ " * weight" if has_weight }};
             let dx_value = (g - xhat * mean_gx{{ k }}{{ " - mean_g" ~ k if has_mean }}) * rstd{{ k }}{{ " + dh" ~ k if has_dh }};
@@ -54,6 +57,9 @@ fn columns_of_rows(
         }
 {% endfor %}
     }
+{% if tracing %}
+    traced_row = traced_no_row;
+{% endif %}
 {% if summed %}
     if (exists) {
 {% for name in summed %}

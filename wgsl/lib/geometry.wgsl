@@ -76,6 +76,13 @@ fn live(j: u32, thread: u32) -> Live {
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return {{ "value" if whole else "select(otherwise, value, live(j, thread))" }};
 }
+{% if tracing %}
+
+// The first column of step j, traced_nowhere where none exists.
+fn traced_column(j: u32, thread: u32) -> u32 {
+    return select(traced_nowhere, {{ lanes }}u * access(j, thread){{ " - row_shift" if shifted }}, {{ "any(live(j, thread))" if shifted else "live(j, thread)" }});
+}
+{% endif %}
 {% if count_cost %}
 
 fn live_count(j: u32, thread: u32) -> u32 {

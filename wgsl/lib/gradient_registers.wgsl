@@ -137,6 +137,9 @@ fn main(
 {{ store_steps(tensors | selectattr("name", "eq", "dx") | first) }}
         next_turn();
     }
+{% if tracing %}
+    traced_row = traced_no_row;
+{% endif %}
 {% if summed %}
 
 {% if rows_per_workgroup == 1 %}

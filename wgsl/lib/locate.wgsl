@@ -29,6 +29,9 @@
 {% if shifted %}
     row_shift = (params.x_start + row_index * COLS) % {{ lanes }}u;
 {% endif %}
+{% if tracing %}
+    traced_row = select(traced_past, row, row_exists);
+{% endif %}
 {% endmacro %}
 {#- The body of an entry point, `{% call each_row() %} body {% endcall %}`: once for its row, or for every row
     in turn where the number of workgroups is capped. -#}

@@ -50,6 +50,9 @@ fn main(
 {% endfor %}
 {% for k in range(batch) %}
             {{ "if (first + " ~ k ~ "u * DOWN < params.rows) " if k }}{
+{% if tracing %}
+                traced_row = row{{ k }};
+{% endif %}
 {% if has_weight %}
 {{ unpack_saved("saved" ~ k) }}
                 dweight += dy{{ k }} * ({{ "(x" ~ k ~ " - mean) * rstd - low * rstd" if has_mean else "x" ~ k ~ " * rstd" }});
@@ -60,6 +63,9 @@ fn main(
             }
 {% endfor %}
         }
+{% if tracing %}
+        traced_row = traced_no_row;
+{% endif %}
 {% for name in summed %}
         {{ name }}_sums[place] = {{ name }};
 {% endfor %}
