@@ -12,17 +12,28 @@ import numpy as np
 import pytest
 from jinja2.bccache import Bucket, BytecodeCache
 
-from testbed import KERNELS, needs, option_problems, rows_of, run_shader, spoil_workgroup_memory, suited
+from testbed import (
+    KERNELS,
+    answers,
+    compute,
+    needs,
+    option_problems,
+    rows_of,
+    spoil_workgroup_memory,
+    suited,
+)
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.kernels import render, templates
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import render_shader
+from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
-from webnorm.lab.races import race
+from webnorm.lab.accuracy import assess, tolerance
+from webnorm.lab.races import Race, race
+from webnorm.lab.why import Failure, hints
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import Task, complete_inputs, make_inputs
 from webnorm.norms.problem import Array, Options, Problem, draw_x
@@ -195,6 +206,36 @@ MUTANTS = (
     Mutant("slices that overwrite each other's sums", GRADIENT, "if (params.partials_kept != 0u)", "if (false)", BACKWARD[:1], equivalent="one slice has nothing to add to; test_plan's narrow devices catch it", hard="backward"),
 )  # fmt: skip
 
+# What the first hint about a mutant's output has to say, on the problem that catches it. Mutants whose mistake
+# is one of the formulas are all here.
+HINTS = {
+    "N - 1 for N in naive": "divides the mean by N - 1",
+    "N - 1 for N in the variance": "divides the variance by N - 1",
+    "eps outside the root": "adds eps outside of the root",
+    "no eps": "leaves eps out",
+    "rstd without the root": "leaves the root out of rstd",
+    "weight for bias": "takes weight for bias",
+    "bias for weight": "takes bias for weight",
+    "no weight": "leaves weight out",
+    "no bias": "leaves bias out",
+    "N - 1 for N in RMSNorm": "divides the mean of squares by N - 1",
+    "RMSNorm without the root": "leaves the root out of rstd",
+    "RMSNorm without eps": "leaves eps out",
+    "weight without + 1": "does not add 1 to weight",
+    "the wrong residual slot": "adds x twice in h, and no residual",
+    "no bias of the projection": "leaves residual_bias out of h",
+    "h not rounded before it is normalised": "normalises h before it is rounded",
+    "h cut off instead of rounded": "h fits values that are cut off instead of rounded to float16",
+    "h given back without the residual": "leaves the residual out of h",
+    "amax after scaling": "takes amax after scaling",
+    "scale for its inverse": "gives scale for its inverse",
+    "float8 not scaled": "does not scale y",
+    "float8 without signs": "y is wrong only where the answer is negative",
+    "int8 up to 128": "scales rows to 128",
+    "a tail one short": "column 60 of 61 of y was never written",
+    "stores not guarded by the tail": "what lies behind the end of y has changed",
+}
+
 LAYOUTS = (
     {"threads_per_row": 4, "rows_per_workgroup": 4},
     {"threads_per_row": 16, "rows_per_workgroup": 2},
@@ -312,9 +353,9 @@ def unbroken_text(
 
 def caught(
     kernel_path: Path, op: str, device: Device, chosen: dict[str, int], which: str, watch: bool
-) -> bool:
-    """Whether the harness refuses the kernel on any of the hard problems, or sees a race; its text must have
-    changed.
+) -> Failure | Race | None:
+    """What the harness has against the kernel on the first of the hard problems that it refuses it on, or the
+    race that it sees; its text must have changed.
     """
     changed = False
     kernel = load(kernel_path, op)
@@ -327,18 +368,25 @@ def caught(
         if shader.text == unbroken_text(kernel.label, constants, problem, device.traits):
             continue
         changed = True
+        found: Failure | Race | None
         if watch:
-            if race(device, variant, problem, arrays, ()) is not None:
-                return True
-            continue
-        _, accuracy = run_shader(device, shader, arrays)
-        if not accuracy.ok:
-            return True
+            found = race(device, variant, problem, arrays, ())
+        else:
+            found = failure_of(device, shader, arrays)
+            found = None if assess(found.outputs, found.answers, shader, found.allowed).ok else found
+        if found is not None:
+            return found
     if not changed:
         # What is broken may be the text for subgroups.
         needs(device, ["subgroups"])
     assert changed, "the mutant does not change the text of any rendering"
-    return False
+    return None
+
+
+def failure_of(device: Device, shader: Shader, arrays: dict[str, Array]) -> Failure:
+    """What hints are made of, computed once, whether it is wrong or right."""
+    got, task = compute(device, shader, arrays), Task(shader.variant.kernel.op, shader.problem)
+    return Failure(task, arrays, got, answers(shader, arrays, got), tolerance(shader))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -360,6 +408,13 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
         if outcomes[-1]:
             break
     assert any(outcomes) == (mutant.equivalent is None), mutant.equivalent or "survived"
+    if mutant.name in HINTS:
+        found = outcomes[-1]
+        assert isinstance(found, Failure) and HINTS[mutant.name] in hints(found)[0].text
+
+
+def test_hints_are_those_of_mutants() -> None:
+    assert HINTS.keys() <= {mutant.name for mutant in MUTANTS}
 
 
 def label_of(name: str) -> str:
@@ -376,5 +431,8 @@ def test_the_unbroken_kernels_pass_the_hard_problems(label: str, device: Device)
         variant = variant_of(kernel, problem, device, layout)
         if variant is not None:
             shader = render_shader(variant, problem, "native", device.traits)
-            _, accuracy = run_shader(device, shader, arrays)
+            found = failure_of(device, shader, arrays)
+            accuracy = assess(found.outputs, found.answers, shader, found.allowed)
             assert accuracy.ok, f"{variant} {problem}: {accuracy.reason}"
+            # Of what is right there is nothing to say; small problems tell.
+            assert problem.rows * problem.cols > 4096 or not hints(found)

@@ -9,7 +9,8 @@ from testbed import GPU, kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.variants import Variant
-from webnorm.lab.accuracy import Accuracy, Tolerance, assess, rounded_to, tolerance
+from webnorm.lab.accuracy import Accuracy, assess, tolerance
+from webnorm.lab.deviations import Tolerance, rounded_to
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
 from webnorm.norms.reference import Answer

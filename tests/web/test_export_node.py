@@ -27,7 +27,8 @@ from webnorm.kernels import expression
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader
 from webnorm.kernels.variants import SOFTWARE_ITERATIONS
-from webnorm.lab.accuracy import Tolerance, tolerance
+from webnorm.lab.accuracy import tolerance
+from webnorm.lab.deviations import Tolerance
 from webnorm.norms.case import Case
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, Task, make_inputs

@@ -20,7 +20,8 @@ from webnorm.choice.defaults import default_variant
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.traits import BROWSER
-from webnorm.lab.accuracy import Accuracy, assess, rounded_to, tolerance
+from webnorm.lab.accuracy import Accuracy, assess, tolerance
+from webnorm.lab.deviations import rounded_to
 from webnorm.norms import reference
 from webnorm.norms.case import Case, problems
 from webnorm.norms.corpus import CASES

@@ -95,11 +95,15 @@ class Board:
         """
         op = variant.kernel.op
         h = {"h": outputs["h"][0]} if "h" in outputs else {}
-        arrays = _negated(self.arrays) if version and self.problem.rows == 1 else self.arrays
+        arrays = self.arrays_of(version)
         key = op.name, _digest(h), int(arrays is not self.arrays)
         if key not in self._answers:
             self._answers[key] = op.reference({**arrays, **h}, self.problem_of(variant))
         return self._answers[key]
+
+    def arrays_of(self, version: int) -> Mapping[str, Array]:
+        """A version of the inputs, whose rows stand as in the first."""
+        return _negated(self.arrays) if version and self.problem.rows == 1 else self.arrays
 
     def problem_of(self, variant: Variant) -> Problem:
         """The problem as the variant's op sees it: a copy has no options."""
@@ -107,13 +111,16 @@ class Board:
 
     def prepare(self, variant: Variant) -> Plan:
         """Render, compile and bind; raises WebnormError for what cannot run here."""
+        return self.bind(self.render(variant))
+
+    def render(self, variant: Variant) -> Shader:
+        """The first half of `prepare`."""
         problem = self.problem_of(variant)
         refusal = variant.refusal(problem, self.device.traits)
         if refusal:
             raise WebnormError(refusal)
         with self._spending("render_ns"):
-            shader = render_shader(variant, problem, "native", self.device.traits, roots=self.roots)
-        return self.bind(shader)
+            return render_shader(variant, problem, "native", self.device.traits, roots=self.roots)
 
     def bind(self, shader: Shader) -> Plan:
         """Compile a shader of this problem and bind it to the buffers."""
@@ -153,16 +160,26 @@ class Board:
 
     # --- what was computed, and whether it is right
 
+    def run(self, plan: Plan, version: int) -> int:
+        """Compute a version of the inputs on poisoned outputs and spoiled scratch; gives the set it is in."""
+        # Set 1 takes the other version, and where there is one set the dispatch of number 1 does.
+        at = version % self.sets
+        self.outputs(plan.shader.variant).poison()
+        self.device.run_pass(self.spoiling(plan)(range(0)).encode)
+        plan.run(version - at)
+        return at
+
     def outcome(self, plan: Plan, version: int = 0, at: int = 0) -> tuple[Accuracy, bytes]:
         """Errors of a set that holds the outputs of a version of the inputs, and a digest of its bits."""
-        got = self._read(plan, version, at)
+        got = self.read(plan, version, at)
         return self.judged(plan, got, version), digest(got)
 
     def judged(self, plan: Plan, got: Mapping[str, tuple[Array, bool]], version: int) -> Accuracy:
         """Outputs held against float64; their rows stand as in the first version of the inputs."""
         return assess(got, self.answers(plan.shader.variant, got, version), plan.shader)
 
-    def _read(self, plan: Plan, version: int, at: int) -> dict[str, tuple[Array, bool]]:
+    def read(self, plan: Plan, version: int, at: int) -> dict[str, tuple[Array, bool]]:
+        """The outputs of a set that holds those of a version, rows as in the first version of the inputs."""
         outputs = self.outputs(plan.shader.variant)
         got = outputs.read_all(at)
         if version and self.problem.rows > 1:
@@ -184,7 +201,7 @@ class Board:
         last = dispatches[-self.sets :]
         for version in {self.version(plan, index) for index in last}:
             members = [index % self.sets for index in last if self.version(plan, index) == version]
-            got = self._read(plan, version, members[0])
+            got = self.read(plan, version, members[0])
             if not all(intact for _, intact in got.values()) or digest(got) != golden[version]:
                 return False
             if len(members) > 1 and not sameness_of(self.device).of(outputs.sized(members)):

@@ -87,17 +87,23 @@ def try_variant(
 
     Gives the result, and for a variant that is right its plan and the bits of its outputs.
     """
-    result = blank_result(variant, board.problem, case)
     try:
         plan = board.prepare(variant)
-        result = replace(result, **board.spent)
+    except Exception as error:
+        return broken(board, variant, blank_result(variant, board.problem, case), error), None, ()
+    return try_plan(board, plan, case, watch)
+
+
+def try_plan(
+    board: Board, plan: Plan, case: str | None = None, watch: bool = False
+) -> tuple[Result, Plan | None, Golden]:
+    """`try_variant` for a plan that the board has just prepared."""
+    variant = plan.shader.variant
+    result = replace(blank_result(variant, board.problem, case), **board.spent)
+    try:
         golden = []
         for version in range(board.versions):
-            # Set 1 takes the other version, and where there is one set the dispatch of number 1 does.
-            at = version % board.sets
-            board.outputs(variant).poison()
-            board.device.run_pass(board.spoiling(plan)(range(0)).encode)
-            plan.run(version - at)
+            at = board.run(plan, version)
             accuracy, bits = board.outcome(plan, version, at)
             if not accuracy.ok:
                 wrong = with_accuracy(result, accuracy)
@@ -124,7 +130,8 @@ def _watched(board: Board, variant: Variant) -> tuple[bool, str | None]:
     """
     problem = board.problem_of(variant)
     try:
-        return True, race(board.device, variant, problem, board.arrays, board.roots)
+        found = race(board.device, variant, problem, board.arrays, board.roots)
+        return True, None if found is None else str(found)
     except Exception:
         return False, None
 

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from webnorm.gpu import timing
-from webnorm.lab import accuracy, board, proof, result_files
+from webnorm.lab import accuracy, board, deviations, proof, result_files
 from webnorm.norms import reference
 from webnorm.web.folder import Files
 
@@ -21,6 +21,8 @@ from webnorm.web.folder import Files
 _JS_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
 # What one of the runtime's modules takes from another.
 _JS_LINK = re.compile(r'^(?:import|export) \{[^}]*\} from "[^"]*";\n+', re.MULTILINE)
+# A module whose name begins with a page's is that page's alone.
+_PAGES = ("verify", "lab", "play")
 # What the pages share with webnorm; the reasons stand where they are defined.
 _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
     reference: ("SMALLEST_ROW_MAXIMUM", "INT8_MAXIMUM", "MEAN_DIGITS"),
@@ -30,14 +32,11 @@ _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
         "SERIAL_TERMS",
         "ROUNDED_MEAN_FACTOR",
         "GRADIENT_FACTOR",
-        "SUM_TOLERANCE",
         "EQUAL_SHARE",
         "FEW",
-        "TIE",
         "AMBIGUOUS_SHARE",
-        "LOW_WORD",
-        "DENORMAL",
     ),
+    deviations: ("SUM_TOLERANCE", "TIE", "LOW_WORD", "DENORMAL"),
     timing: ("NOISY_SPREAD", "FEW_SAMPLES", "THROTTLED_RATIO"),
     proof: ("SUSPICIOUS_PERCENT",),
     board: ("LARGEST_CACHE",),
@@ -80,13 +79,15 @@ def _numbers() -> bytes:
 
 
 def page_files(page: str, index: str | None = None) -> Files:
-    """The runtime, and a page with the modules that it shares."""
+    """The runtime, and a page with the modules that it shares; the playground's with its editor."""
     root = _assets()
-    other = {"verify": "lab", "lab": "verify"}[page]
+    others = tuple(name for name in _PAGES if name != page)
+    folders = ("page", "vendor") if page == "play" else ("page",)
     files = {
-        f"page/{path.name}": path.read_bytes()
-        for path in sorted((root / "page").iterdir())
-        if not path.name.startswith(other)
+        f"{folder}/{path.name}": path.read_bytes()
+        for folder in folders
+        for path in sorted((root / folder).iterdir())
+        if not path.name.startswith(others)
     }
     files["runtime.js"] = _runtime(root)
     files["page/numbers.js"] = _numbers()

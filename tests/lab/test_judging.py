@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webnorm.choice.defaults import default_variant
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.kernels import render
+from webnorm.kernels.header import load
+from webnorm.kernels.render import Shader
+from webnorm.kernels.sources import wgsl_root
+from webnorm.lab.board import Board
+from webnorm.lab.examine import Examination, examine
+from webnorm.lab.judging import Compiled, Judged, JudgeJob, Read, judge
+from webnorm.norms.ops import OPS
+from webnorm.norms.playing import draw_playing, playing_tasks
+
+
+@pytest.fixture(autouse=True)
+def trusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """These templates are rendered in this process."""
+    monkeypatch.setattr(render, "trusted_roots", [tmp_path.resolve()])
+
+
+def changed(folder: Path, name: str, old: str, new: str) -> Path:
+    """A built-in kernel with something else in its text, as a user's file."""
+    text = (wgsl_root() / "layer_norm" / f"{name}.wgsl").read_text()
+    assert old in text
+    path = folder / "layer_norm" / "mine.wgsl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def judged(device: Device, path: Path) -> list[Any]:
+    return list(judge(device, JudgeJob(path, None, ())))
+
+
+def found_in(events: list[Any]) -> Examination:
+    (found,) = (event for event in events if isinstance(event, Examination))
+    return found
+
+
+def test_a_right_kernel_is_rendered_compiled_and_passes(device: Device, tmp_path: Path) -> None:
+    path = changed(tmp_path, "naive", "The mean of x.", "The mean of the row.")
+    events = judged(device, path)
+    assert [type(event) for event in events] == [Read, Shader, Compiled, Judged, Judged]
+    assert [event.result.status for event in events if isinstance(event, Judged)] == ["pass", "pass"]
+    assert "The mean of the row." in events[1].text
+    again = pickle.loads(pickle.dumps(events))
+    assert again[1].text == events[1].text and again[2:] == events[2:]
+
+
+def test_a_wrong_one_is_examined_once(device: Device, tmp_path: Path) -> None:
+    events = judged(device, changed(tmp_path, "naive", " + params.eps", ""))
+    assert [type(event) for event in events] == [Read, Shader, Compiled, Judged, Judged, Examination]
+    found = found_in(events)
+    assert found.hints[0].text == "y fits a kernel that leaves eps out"
+    assert found.worst is not None and found.worst.output == "y" and found.map is not None
+    # Every fourth row is so large that eps makes no difference.
+    wrong = [max(row) > 1.0 for row in found.map.cells]
+    assert wrong == [True, True, False, True] * 2
+
+
+def test_mistakes_in_a_text_are_raised(device: Device, tmp_path: Path) -> None:
+    for old, new, said in (
+        ("rung = 1", "rung = ", "mine.wgsl"),
+        ("{% call each_row() %}", "{% call no_row() %}", "mine.wgsl:22"),
+        ("total(sum) * PER_COLUMN", "total(sum) * PER_ROW", "mine.wgsl:29"),
+    ):
+        with pytest.raises(WebnormError, match=said):
+            judged(device, changed(tmp_path, "naive", old, new))
+
+
+def test_what_a_kernel_refuses_is_left_out(device: Device, tmp_path: Path) -> None:
+    rule = 'layout = "row_per_invocation"\n// [[require]]\n// rule = "cols % 2 == 0"\n// why = "pairs"'
+    events = judged(device, changed(tmp_path, "naive", 'layout = "row_per_invocation"', rule))
+    results = [event.result for event in events if isinstance(event, Judged)]
+    assert {one.problem.cols % 2: one.status for one in results} == {0: "pass", 1: "skip"}
+
+
+def test_a_race_has_a_place(device: Device, tmp_path: Path) -> None:
+    old = "        workgroupBarrier();\n        if (thread < left)"
+    path = changed(tmp_path, "two_pass", old, "        if (thread < left)")
+    task = playing_tasks(OPS["layer_norm"])[0]
+    # Whether it does harm depends on the adapter.
+    variant = default_variant(load(path), task.problem, device.traits)
+    found = examine(Board(device, task.problem, draw_playing(task), ()), variant)
+    (hint,) = (hint for hint in found.hints if hint.kind == "race")
+    lines = path.read_text().splitlines()
+    assert hint.place is not None and hint.place.file.endswith("mine.wgsl")
+    assert "partials[" in lines[hint.place.line - 1]
+
+
+def test_a_kernel_that_is_right_at_first(device: Device, tmp_path: Path) -> None:
+    """Row 0 has another mean when every row has moved on."""
+    new = "({{ h }} - mean) * rstd * select(1.0, 1.5, row == 0u && mean > 0.0)"
+    found = found_in(judged(device, changed(tmp_path, "naive", "({{ h }} - mean) * rstd", new)))
+    assert found.hints[0].kind == "unsteady" and "wrong when every row had moved on" in found.hints[0].text
+    assert found.worst is not None and found.worst.index[0] == 7

@@ -1,0 +1,157 @@
+"""A kernel's file judged from its header to its verdict, each step told as soon as it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from webnorm.choice.defaults import chosen_variants
+from webnorm.errors import WebnormError
+from webnorm.gpu.buffers import check_memory
+from webnorm.gpu.device import Device
+from webnorm.gpu.plan import Plan
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.traits import BROWSER
+from webnorm.lab.board import Board
+from webnorm.lab.check import judged
+from webnorm.lab.examine import examine_plan
+from webnorm.lab.results import Result
+from webnorm.lab.trace import Trace, trace
+from webnorm.lab.trial import blank_result, declared, try_plan, try_variant
+from webnorm.norms.corpus import CASES
+from webnorm.norms.ops import Task
+from webnorm.norms.playing import draw_playing, playing_tasks
+
+
+@dataclass(frozen=True)
+class JudgeJob:
+    """A kernel's file, for one of the ops that it serves, with what its problems are to have and values of
+    its tune axes that somebody chose.
+    """
+
+    path: Path
+    op: str | None
+    roots: tuple[Path, ...]
+    dtype: str = "float32"
+    options: tuple[str, ...] = ()
+    constants: Mapping[str, Sequence[int]] | None = None
+
+
+@dataclass(frozen=True)
+class Read:
+    """The header could be read: the op and the name of the kernel, and its tune axes."""
+
+    op: str
+    kernel: str
+    axes: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The texts were accepted."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on one problem."""
+
+    problem: str
+    result: Result
+
+
+def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
+    """The worker's task: Read, then the Shader of the first problem, that it is Compiled, a Judged for each
+    problem; of the first that is wrong an Examination.
+
+    Raises WebnormError, with a place where there is one, for a header, a template or a text that is refused.
+    """
+    kernel = load(job.path, job.op)
+    yield Read(kernel.op.name, kernel.name, kernel.tune)
+    boards: list[tuple[Board, Plan]] = []
+    for task in tasks_of(kernel, job):
+        variant = chosen_variants(kernel, task.problem, device.traits, job.constants or {})[0]
+        refusal = variant.refusal(task.problem, device.traits)
+        if refusal is not None:
+            skipped = replace(blank_result(variant, task.problem, reason=refusal), status="skip")
+            yield Judged(str(task.problem), skipped)
+            continue
+        board = Board(device, task.problem, draw_playing(task), job.roots)
+        shader = render_shader(variant, task.problem, "native", device.traits, roots=job.roots)
+        if not boards:
+            yield shader
+        boards.append((board, board.bind(shader)))
+    yield Compiled()
+    wrong = None
+    for board, plan in boards:
+        result = declared(try_plan(board, plan)[0], kernel)
+        yield Judged(str(board.problem), result)
+        if result.status == "fail" and wrong is None:
+            wrong = board, plan
+    if wrong is not None:
+        yield examine_plan(*wrong)
+
+
+@dataclass(frozen=True)
+class TracedJob:
+    """A kernel's file to be traced on one of the problems that it is judged on, by its number."""
+
+    job: JudgeJob
+    index: int
+    filter: str
+
+
+def trace_judged(device: Device, job: TracedJob) -> Iterator[Trace]:
+    """The worker's task: the trace; raises WebnormError as `trace` does."""
+    kernel = load(job.job.path, job.job.op)
+    task = tasks_of(kernel, job.job)[job.index]
+    variant = chosen_variants(kernel, task.problem, device.traits, job.job.constants or {})[0]
+    yield trace(device, variant, task.problem, draw_playing(task), job.job.roots, job.filter)
+
+
+def tasks_of(kernel: Kernel, job: JudgeJob) -> tuple[Task, ...]:
+    """What a kernel is judged on; WebnormError for options that its op lacks."""
+    return playing_tasks(kernel.op, job.dtype, kernel.op.defaults.changed(job.options))
+
+
+def render_for_browsers(device: Device, job: JudgeJob) -> Iterator[Shader | WebnormError]:
+    """The worker's task: each text that browsers get, with subgroups and without, or why there is none."""
+    kernel = load(job.path, job.op)
+    texts = set[str]()
+    for traits in (BROWSER, replace(BROWSER, features=frozenset())):
+        for task in tasks_of(kernel, job):
+            try:
+                variant = chosen_variants(kernel, task.problem, traits, job.constants or {})[0]
+                if variant.refusal(task.problem, traits) is not None:
+                    continue
+                shader = render_shader(variant, task.problem, "browser", traits, roots=job.roots)
+            except WebnormError as error:
+                yield error
+                continue
+            if shader.text not in texts:
+                texts.add(shader.text)
+                # Worked out here: who asks for places renders nothing.
+                shader.place(1)
+                yield shader
+
+
+@dataclass(frozen=True)
+class CaseJob:
+    """A case of the corpus, as a task, for a kernel's file."""
+
+    job: JudgeJob
+    case: str
+    task: Task
+
+
+def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
+    """The worker's task: the verdict on a case, as `webnorm check` has it."""
+    case = next(one for one in CASES if one.name == job.case)
+    kernel, task = load(job.job.path, job.job.op), job.task
+    check_memory(task, device)
+    variant = chosen_variants(kernel, task.problem, device.traits, job.job.constants or {})[0]
+    board = Board(device, task.problem, case.draw(task), job.job.roots, narrow=case.narrow)
+    yield judged(try_variant(board, variant, case.name)[0], kernel, case)
