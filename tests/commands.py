@@ -21,7 +21,7 @@ import pytest
 from webnorm.cli import app as cli
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab import worker
-from webnorm.lab.worker import Work, Worker
+from webnorm.lab.worker import Ticket, Work, Worker
 from webnorm.web import verify
 from webnorm.web.browser import Browser
 
@@ -56,11 +56,11 @@ class _SharedWorker(Worker):
         self._key = (self.adapter, chosen, tuple(sys.path))
         self._at_rest = True
 
-    def stream(self, work: Work, job: Any) -> Iterator[Any]:
+    def stream(self, work: Work, job: Any, ticket: Ticket | None = None) -> Iterator[Any]:
         self._at_rest = False
-        if self._connection is None:
+        if self._child is None:
             self._adopt()
-        yield from super().stream(work, job)
+        yield from super().stream(work, job, ticket)
         self._at_rest = True
 
     def _adopt(self) -> None:
@@ -70,12 +70,12 @@ class _SharedWorker(Worker):
         if left._key != self._key:
             left.stop()
             return
-        self._process, self._connection, self._stderr = left._process, left._connection, left._stderr
+        self._child = left._child
         if left._surroundings != self._surroundings:
             list(super().stream(_move, self._surroundings))
 
     def __exit__(self, *_: object) -> None:
-        if self._at_rest and self._connection is not None and _SharedWorker._left is None:
+        if self._at_rest and self._child is not None and _SharedWorker._left is None:
             _SharedWorker._left = self
         else:
             super().__exit__()

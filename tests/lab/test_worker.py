@@ -21,19 +21,21 @@ from typing import Any
 import pytest
 
 import broken
-from webnorm.errors import WebnormError
+from webnorm.errors import Place, WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.kernels.library import discover, select
 from webnorm.lab import bench, check
+from webnorm.lab import worker as workers
 from webnorm.lab.channel import Channel
 from webnorm.lab.results import Result
-from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+from webnorm.lab.worker import Left, TaskFailed, Ticket, Worker, WorkerDied
 from webnorm.norms.corpus import CASES
 from webnorm.norms.parts import in_parts
 from webnorm.norms.presets import tasks
 
 RULE = timing.Rule(least=2, most=2, budget_s=1.0)
+MISTAKEN = Place("a.wgsl", 1, 2, 3)
 
 
 def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Device) -> None:
@@ -81,8 +83,9 @@ def test_a_bug_and_a_mistake_in_the_worker(device: Device) -> None:
         with pytest.raises(TaskFailed, match=r"^ZeroDivisionError$") as caught:
             list(worker.stream(_bug, None))
         assert "in _bug" in caught.value.details
-        with pytest.raises(WebnormError, match="a mistake"):
+        with pytest.raises(WebnormError, match="a mistake") as mistake:
             list(worker.stream(_mistake, None))
+        assert mistake.value.place == MISTAKEN
         with pytest.raises(TaskFailed, match=r"^MemoryError: 763 GiB$"):
             list(worker.stream(_too_much, None))
         assert list(worker.stream(_fine, 3)) == [0, 1, 2]
@@ -201,8 +204,7 @@ def test_a_child_that_breaks_off(shared: Worker, name: str, message: str) -> Non
     began = time.monotonic()
     try:
         if name == "reads nothing":
-            assert shared._process is not None
-            os.kill(shared._process.pid, signal.SIGSTOP)
+            os.kill(shared.start().process.pid, signal.SIGSTOP)
         with pytest.raises(WorkerDied) as caught:
             list(shared.stream(_breaks_off, job))
     finally:
@@ -226,6 +228,68 @@ def test_who_leaves_off_meets_no_old_events(shared: Worker) -> None:
     assert next(left) == 0
     del left
     assert list(shared.stream(_fine, 2)) == [0, 1]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may keep a child from answering for a while."""
+    monkeypatch.setattr(workers, "_GRACE_S", 60.0)
+
+
+@pytest.mark.parametrize("name", ["events", "work on large arrays"])
+def test_a_task_that_is_given_up_ends_at_its_next_sign_of_life(
+    shared: Worker, patient: None, name: str
+) -> None:
+    list(shared.stream(_fine, 1))
+    pid, ticket = shared.pid, Ticket()
+    events = shared.stream(_goes_on, name, ticket)
+    assert next(events) == "begun"
+    threading.Timer(0.2, ticket.leave).start()
+    with pytest.raises(Left):
+        list(events)
+    # The child was told in the middle, closed what the task had open, and is the one that answers next.
+    assert list(shared.stream(_fine, 3)) == [0, 1, 2] and shared.pid == pid
+    assert list(shared.stream(_tidied, None)) == [[name]]
+
+
+def test_a_task_that_is_given_up_yields_no_more(shared: Worker, patient: None) -> None:
+    ticket = Ticket()
+    events = shared.stream(_fine, 5, ticket)
+    assert next(events) == 0
+    pid = shared.pid
+    ticket.leave()
+    ticket.leave()
+    with pytest.raises(Left):
+        next(events)
+    # Nobody is told again, whoever meant the task that is over.
+    assert list(shared.stream(_fine, 2)) == [0, 1] and shared.pid == pid
+    ticket.leave()
+    assert list(shared.stream(_fine, 2)) == [0, 1] and shared.pid == pid
+
+
+def test_a_task_that_is_given_up_before_it_begins(shared: Worker) -> None:
+    ticket = Ticket()
+    ticket.leave()
+    with pytest.raises(Left):
+        list(shared.stream(_fine, 5, ticket))
+    assert list(shared.stream(_fine, 2)) == [0, 1]
+
+
+def test_a_child_that_does_not_hear_is_killed(shared: Worker) -> None:
+    ticket = Ticket()
+    events = shared.stream(_forever, None, ticket)
+    pid = next(events)
+    began = time.monotonic()
+    threading.Timer(0.1, ticket.leave).start()
+    with pytest.raises(Left):
+        next(events)
+    assert shared.pid is None and not _alive(pid) and time.monotonic() - began < workers.TIME_LIMIT_S / 2
+
+
+def test_a_task_has_limits_of_its_own(shared: Worker) -> None:
+    list(shared.stream(_fine, 1))
+    with pytest.raises(WorkerDied, match=r"^not done within 0.5 s: stopped$"):
+        list(shared.stream(_goes_on, "events", Ticket(whole_limit_s=0.5)))
 
 
 SCRIPT = """
@@ -297,14 +361,13 @@ def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return len(os.listdir("/proc/self/fd"))
 
     with Worker() as first:
-        first._start()
+        first.start()
     before = open_now()
     for turn in range(200):
         with Worker() as worker:
-            worker._start()
-            assert worker._process is not None
+            child = worker.start()
             if turn % 3 == 0:
-                os.kill(worker._process.pid, signal.SIGKILL)
+                os.kill(child.process.pid, signal.SIGKILL)
     for _ in range(200):
         Worker()
     assert open_now() == before and not _left(tmp_path)
@@ -399,13 +462,33 @@ def _forever(device: object, job: object):  # type: ignore[no-untyped-def]
     time.sleep(600)
 
 
+_ended: list[str] = []
+
+
+def _goes_on(device: object, name: str):  # type: ignore[no-untyped-def]
+    _ended.clear()
+    try:
+        yield "begun"
+        if name == "events":
+            while True:
+                time.sleep(0.01)
+                yield "more"
+        in_parts(lambda part: time.sleep(0.01), 1 << 15, 1 << 19)
+    finally:
+        _ended.append(name)
+
+
+def _tidied(device: object, job: object):  # type: ignore[no-untyped-def]
+    yield _ended
+
+
 def _bug(device: object, job: object):  # type: ignore[no-untyped-def]
     raise ZeroDivisionError
     yield
 
 
 def _mistake(device: object, job: object):  # type: ignore[no-untyped-def]
-    raise WebnormError("a mistake")
+    raise WebnormError("a mistake", MISTAKEN)
     yield
 
 

@@ -1,5 +1,12 @@
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -154,13 +161,106 @@ def test_what_node_says_is_told_in_one_line(tmp_path: Path) -> None:
         tint.run_node("texts.mjs", module)
 
 
+@pytest.fixture(scope="module")
+def kept_open() -> Iterator[tint.OpenTint]:
+    with tint.OpenTint() as opened:
+        yield opened
+
+
+def request(*names: str) -> list[tint.Source]:
+    return [tint.Source(name, SHADERS[name], (PASS,)) for name in names]
+
+
+def pid_of(opened: tint.OpenTint) -> int:
+    assert opened._node is not None
+    return opened._node.process.pid
+
+
+@NEEDS_TINT
+def test_one_process_answers_many_requests(
+    kept_open: tint.OpenTint, verdicts: dict[str, tint.Verdict]
+) -> None:
+    kept_open.start()
+    pid = pid_of(kept_open)
+    assert kept_open.check(request("good")) == [tint.Verdict("good", ())]
+    (syntax,) = kept_open.check(request("syntax"))
+    assert syntax == verdicts["syntax"] and syntax.messages[0].line and syntax.messages[0].column
+    names = [*("invocations", "good") * 3]
+    found: dict[int, list[tint.Verdict]] = {}
+
+    def ask(at: int) -> None:
+        found[at] = kept_open.check(request(*names[at:]))
+
+    threads = [threading.Thread(target=ask, args=(at,)) for at in range(len(names))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(found[at] == [verdicts[name] for name in names[at:]] for at in range(len(names)))
+    assert pid_of(kept_open) == pid
+
+
+@NEEDS_TINT
+def test_a_node_that_dies_is_late_or_old_is_replaced(
+    kept_open: tint.OpenTint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_open.start()
+    first = pid_of(kept_open)
+    os.kill(first, signal.SIGKILL)
+    assert kept_open.check(request("good"))[0].ok
+    second = pid_of(kept_open)
+    assert second != first
+    os.kill(second, signal.SIGSTOP)
+    with pytest.raises(WebnormError, match=r"^check.mjs: node was not done within 0.2 s: stopped$"):
+        kept_open.check(request("good"), 0.2)
+    assert kept_open.check(request("good"))[0].ok and pid_of(kept_open) not in (first, second)
+    monkeypatch.setattr(tint, "_MOST_REQUESTS", 1)
+    second = pid_of(kept_open)
+    assert kept_open.check(request("good"))[0].ok and pid_of(kept_open) != second
+    monkeypatch.undo()
+    # Ctrl-C is the parent's.
+    third = pid_of(kept_open)
+    os.kill(third, signal.SIGINT)
+    assert kept_open.check(request("good"))[0].ok and pid_of(kept_open) == third
+
+
+@NEEDS_TINT
+def test_a_package_that_cannot_be_read_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tint, "available", lambda: None)
+    monkeypatch.setattr(tint, "folder", lambda: tmp_path)
+    for check in (tint.check, tint.OpenTint().check):
+        with pytest.raises(WebnormError, match=r"^Error \[ERR_MODULE_NOT_FOUND\]: [^\n]+$"):
+            check([])
+
+
+@NEEDS_TINT
+def test_node_ends_with_its_parent() -> None:
+    script = (
+        "import time; from webnorm.web import tint; opened = tint.OpenTint(); opened.start(); "
+        "print(opened._node.process.pid, flush=True); time.sleep(600)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
+        child = Path("/proc", parent.stdout.readline().decode().strip(), "stat")
+        parent.kill()
+    until = time.monotonic() + 20
+    while time.monotonic() < until and child.exists() and ") Z " not in child.read_text():
+        time.sleep(0.02)
+    assert not child.exists() or ") Z " in child.read_text()
+
+
 def test_what_is_missing_is_told_with_what_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     node = tmp_path / "node"
     monkeypatch.setenv("PATH", str(tmp_path))
     assert tint.available() == "No Tint: node is not installed; install Node.js 20 or later, with npm."
-    with pytest.raises(WebnormError, match="No Tint: node is not installed"):
-        tint.check([])
+    for check in (tint.check, tint.OpenTint().check):
+        with pytest.raises(WebnormError, match="No Tint: node is not installed"):
+            check([])
     for program in (node, tmp_path / "npm"):
         program.touch(mode=0o755)
     assert tint.available() == (

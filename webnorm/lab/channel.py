@@ -63,6 +63,10 @@ class Channel:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         return bytes(self._read(length))
 
+    def waits(self) -> bool:
+        """Whether a message has begun to arrive, or the other end is gone."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
     def _read(self, count: int) -> memoryview:
         found = memoryview(bytearray(count))
         at = 0

@@ -111,24 +111,42 @@ def time_side_by_side(
             yield Found(index, result)
         else:
             right.append((index, result, plan, golden))
-    if not right:
-        return
-    setup = set_up(board, rule.settle_s)
-    pace = setup.pace
-    running = []
-    for index, result, plan, golden in right:
-        yield Began(index)
-        pace.ready()
-        running.append(Running(index, result, plan, golden, *sampler(setup, plan), []))
-        pace.worked()
+    if right:
+        setup = set_up(board, rule.settle_s)
+        running = []
+        for index, result, plan, golden in right:
+            yield Began(index)
+            running.append(ready(setup, index, result, plan, golden))
+        yield from sampled(setup, running, rule, between)
+        yield from verdicts(setup, running)
+
+
+def ready(setup: Setup, index: int, result: Result, plan: Plan, golden: Golden | None) -> Running:
+    """A variant that is right, about to be timed."""
+    setup.pace.ready()
+    running = Running(index, result, plan, golden, *sampler(setup, plan), [])
+    setup.pace.worked()
+    return running
+
+
+def sampled(
+    setup: Setup,
+    running: Sequence[Running],
+    rule: timing.Rule,
+    between: Callable[[], None] | None = None,
+) -> Iterator[Began | timing.Round]:
+    """Fill the samples of all in turn."""
     samplers, samples = [one.sampler for one in running], [one.samples for one in running]
-    for event in timing.take_turns(samplers, samples, rule, pace, between):
+    for event in timing.take_turns(samplers, samples, rule, setup.pace, between):
         yield Began(running[event.index].index) if isinstance(event, timing.Turn) else event
-    yield from _verdicts(setup, running)
 
 
-def _verdicts(setup: Setup, running: Sequence[Running]) -> Iterator[Began | Found]:
-    """Hold those that have their samples against what shows that they did the work, copies first."""
+def verdicts(
+    setup: Setup, running: Sequence[Running], proved_before: Collection[int] = ()
+) -> Iterator[Began | Found]:
+    """Hold those that have their samples against what shows that they did the work, copies first. Of those
+    that went through all of it before nothing but the outputs is looked at.
+    """
     others = [one for one in running if not one.result.roofline]
     copies = [one for one in running if one.result.roofline]
     copies.sort(key=lambda one: timing.statistics(one.samples).median)
@@ -139,7 +157,7 @@ def _verdicts(setup: Setup, running: Sequence[Running]) -> Iterator[Began | Foun
     measured_against = False
     for one in copies + others:
         yield Began(one.index)
-        if one.result.roofline and measured_against:
+        if one.index in proved_before or (one.result.roofline and measured_against):
             # It would be no yardstick if it remembered something: nobody is measured against a slower copy.
             result = ends(setup, one)
         else:
@@ -150,7 +168,7 @@ def _verdicts(setup: Setup, running: Sequence[Running]) -> Iterator[Began | Foun
         if result.status == "pass":
             raised = (("unsettled", not setup.pace.settled), ("drifting", drifted))
             remarks = tuple(flag for flag, holds in raised if holds)
-            result = _measured(setup, result, one, remarks)
+            result = measured(setup, result, one, remarks)
         yield Found(one.index, result)
 
 
@@ -178,8 +196,8 @@ def _from_sieve(board: Board, result: Result, plan: Plan | None) -> tuple[Result
         return broken(board, variant, replace(result, status="error"), error), None
 
 
-def _measured(setup: Setup, result: Result, one: Running, remarks: tuple[str, ...]) -> Result:
-    """The result with its times; `remarks` are flags of the whole run."""
+def measured(setup: Setup, result: Result, one: Running, remarks: tuple[str, ...] = ()) -> Result:
+    """The result with its times so far; `remarks` are flags of the whole run."""
     board = setup.board
     size = one.plan.shader.variant.kernel.op.minimum_bytes(board.problem_of(one.plan.shader.variant))
     return replace(

@@ -28,7 +28,7 @@ def to_json(report: Report) -> str:
     head = {"schema": SCHEMA, "webnorm": report.webnorm, "complete": report.complete}
     head |= {**(asdict(report.origin) if report.origin else {}), "device": _strict(report.device)}
     head = {name: value for name, value in head.items() if value is not None}
-    lines = ",\n".join(json.dumps(_as_json(result), allow_nan=False) for result in report.results)
+    lines = ",\n".join(json.dumps(as_json(result), allow_nan=False) for result in report.results)
     text = f'{json.dumps(head, allow_nan=False)[:-1]}, "results": [\n{lines}\n]}}\n'
     # The one control character that the library leaves as it is.
     return text.replace("\x7f", r"\u007f")
@@ -74,7 +74,8 @@ class _Shown(Struct):
     wgpu: Name = ""
 
 
-def _as_json(result: Result) -> dict[str, Any]:
+def as_json(result: Result) -> dict[str, Any]:
+    """A result as it stands in a file: what is not known has no key."""
     given = {field.name: getattr(result, field.name) for field in fields(Result)}
     given["problem"] = result.problem.as_json()
     given["constants"] = {name: int(value) for name, value in result.constants.items()}

@@ -3,7 +3,7 @@
 A shader that panics the compiler aborts its process, and one that never ends hangs its device; neither may
 take a run down. The parent sends a generator function and a job, the child sends back what it yields, and
 every silence longer than the time limit ends the child. Work on its own arrays is none: only a kernel, or its
-compiler, can be silent for long.
+compiler, can be silent for long. A task can be given up between two signs of life, and the child lives on.
 
 The child is no child of `multiprocessing`: a daemonic process may have it, and a script needs no main guard
 where its tasks are not its own.
@@ -11,31 +11,31 @@ where its tasks are not its own.
 
 from __future__ import annotations
 
+import itertools
+import os
 import pickle
-import re
 import signal
-import subprocess
-import sys
-import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import process, spawn
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from webnorm.errors import WebnormError, sentence
 from webnorm.lab.channel import Channel, Closed, Silent
+from webnorm.lab.child import Child
 from webnorm.norms.parts import tell
 
 TIME_LIMIT_S = 60.0
-# A child whose end of the channel is closed has so long to end by itself.
-_END_S = 5.0
 # Between two signs of life of a child that is at work; time limits are seconds.
 _ALIVE_S = 0.2
-# The last of what the child printed, in which its panic is looked for.
-_LAST_WORDS = 1 << 16
+# A child that is told to leave its task, and gives no sign of life, is killed after so long.
+_GRACE_S = 0.25
+
+_numbers = itertools.count()
 
 # Run in the child: (device, job) -> events, all of them picklable.
 Work = Callable[[Any, Any], Iterator[Any]]
@@ -59,6 +59,75 @@ class TaskFailed(Exception):
         return self.message
 
 
+class Left(Exception):
+    """The task was given up because somebody asked for it."""
+
+
+class Ticket:
+    """A task's time limits, in seconds, of silence and of the whole; and a way to give it up."""
+
+    def __init__(self, time_limit_s: float = TIME_LIMIT_S, whole_limit_s: float | None = None) -> None:
+        self.time_limit_s, self.whole_limit_s = time_limit_s, whole_limit_s
+        self.left = False
+        self._ends = float("inf")
+        self._lock = threading.Lock()
+        self._task: tuple[Child, int] | None = None
+        # Whether the child has the task; whether its stream waits, and the child was killed meanwhile.
+        self.answered = self._waits = self.killed = False
+
+    def leave(self) -> None:
+        """Have the task end at its next sign of life; from any thread, and before it began, too.
+
+        Where none comes within a short grace, the child is killed.
+        """
+        with self._lock:
+            first, self.left = not self.left, True
+        if first and self._task is not None:
+            child, number = self._task
+            late = threading.Timer(_GRACE_S, self._kill)
+            late.daemon = True
+            late.start()
+            # The grace ends a child that does not read.
+            with suppress(Closed, Silent):
+                child.send(pickle.dumps(number), _GRACE_S)
+
+    def _kill(self) -> None:
+        # Who does not wait has no answer because it did not ask: then the grace begins when it does.
+        with self._lock:
+            if self._waits and self._task is not None:
+                self.killed = True
+                self._task[0].process.kill()
+
+    def begin(self, child: Child, number: int) -> None:
+        """The task is going to be the child's; raises Left where it was given up before."""
+        with self._lock:
+            if self.left:
+                raise Left
+            self._task = child, number
+            if self.whole_limit_s is not None:
+                self._ends = time.monotonic() + self.whole_limit_s
+
+    @contextmanager
+    def waiting(self) -> Iterator[float]:
+        """How long to wait for the child now; raises Silent where that time is over."""
+        with self._lock:
+            self._waits = True
+        try:
+            limit = min(self.time_limit_s, self._ends - time.monotonic())
+            if limit <= 0:
+                raise Silent
+            yield min(limit, _GRACE_S) if self.left else limit
+        finally:
+            with self._lock:
+                self._waits = False
+
+    def exceeded(self) -> str:
+        """Which limit was."""
+        if time.monotonic() >= self._ends:
+            return f"not done within {self.whole_limit_s:g} s: stopped"
+        return f"no sign of life for {self.time_limit_s:g} s: stopped"
+
+
 @contextmanager
 def failing(what: str, hint: str = "") -> Iterator[None]:
     """Have a WebnormError say that something failed because a worker inside did."""
@@ -69,16 +138,21 @@ def failing(what: str, hint: str = "") -> Iterator[None]:
 
 
 class Worker:
-    """Runs tasks in a child that is started when needed and again after it died."""
+    """Runs tasks in a child that is started when needed and again after it died.
 
-    def __init__(self, adapter: str | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
-        self.adapter, self.time_limit_s = adapter, time_limit_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Channel | None = None
-        # What the child prints: a file without a name, which nobody has to remove.
-        self._stderr: IO[bytes] | None = None
+    A child that does not end within `patience_s` of being killed is waited for beside the work.
+    """
+
+    def __init__(
+        self,
+        adapter: str | None = None,
+        time_limit_s: float = TIME_LIMIT_S,
+        patience_s: float = 5.0,
+    ) -> None:
+        self.adapter, self.time_limit_s, self.patience_s = adapter, time_limit_s, patience_s
+        self._child: Child | None = None
         # Tells the tasks apart: who leaves off in the middle of one leaves its child in the middle, too.
-        self._running: object = None
+        self._running: int | None = None
 
     def __enter__(self) -> Worker:
         return self
@@ -86,11 +160,17 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def stream(self, work: Work, job: Any) -> Iterator[Any]:
+    @property
+    def pid(self) -> int | None:
+        """The child's number, where there is one."""
+        return None if self._child is None else self._child.process.pid
+
+    def stream(self, work: Work, job: Any, ticket: Ticket | None = None) -> Iterator[Any]:
         """Yield what `work(device, job)` yields in the child.
 
-        Raises WorkerDied when the child crashes or is silent for longer than the time limit, WebnormError
-        for a mistake found there, TaskFailed for whatever else happens to the work, its job or its events.
+        Raises WorkerDied when the child crashes or exceeds a time limit, of the ticket or else the worker's;
+        Left when the ticket was given up; WebnormError for a mistake found there, TaskFailed for whatever
+        else happens to the work, its job or its events.
         """
         if getattr(process.current_process(), "_inheriting", False):
             raise WebnormError(
@@ -99,109 +179,81 @@ class Worker:
             )
         if self._running is not None:
             self.stop()
-        message = _packed(work, job, self.adapter)
-        connection = self._connection or self._start()
-        self._running = mine = object()
+        number, ticket = next(_numbers), ticket or Ticket(self.time_limit_s)
+        message = _packed(number, work, job, self.adapter)
+        child = self.start()
+        ticket.begin(child, number)
+        self._running = number
         try:
-            connection.send(message, self.time_limit_s)
-            while self._running is mine:
-                kind, value = self._next(connection)
-                if kind == "event":
-                    yield value
-                    if self._running is not mine:
-                        raise WorkerDied("the worker was given another task")
-                elif kind == "end":
-                    self._running = None
-                    if value is not None:
-                        raise value
-        except Silent:
-            raise WorkerDied(f"no sign of life for {self.time_limit_s:g} s: stopped") from None
-        except Closed:
-            raise WorkerDied(self._last_words()) from None
+            with ticket.waiting() as limit:
+                child.send(message, limit)
+            yield from self._events(child, number, ticket)
+        except (Silent, Closed) as end:
+            if ticket.left:
+                raise Left from None
+            raise WorkerDied(ticket.exceeded() if isinstance(end, Silent) else child.last_words()) from None
         finally:
-            if self._running is mine:
+            if self._running == number or ticket.killed:
                 self.stop()
 
-    def _next(self, connection: Channel) -> Any:
+    def _events(self, child: Child, number: int, ticket: Ticket) -> Iterator[Any]:
+        """The events of a task until its end; none after it was given up."""
+        while self._running == number:
+            kind, value = self._next(child, ticket)
+            if kind == "end":
+                self._running = None
+                if ticket.left:
+                    raise Left
+                if value is not None:
+                    raise value
+            elif kind == "event" and not ticket.left:
+                yield value
+                if self._running != number:
+                    raise WorkerDied("the worker was given another task")
+
+    def _next(self, child: Child, ticket: Ticket) -> Any:
         """The next message of the child: an "event", "alive" while it is at work on arrays of its own, or the
         "end" with what was raised, if anything.
         """
         try:
-            return pickle.loads(connection.receive(self.time_limit_s))
+            with ticket.waiting() as limit:
+                message = child.channel.receive(limit)
+            ticket.answered = True
+            return pickle.loads(message)
         except (Closed, Silent):
             raise
         except Exception as error:  # of the event's own code
             raise _failure(error, "an event cannot be read: ") from None
 
-    def _start(self) -> Channel:
-        ours, theirs = Channel.pair()
-        handle, handed_on = theirs.for_child()
-        self._connection = ours
-        self._stderr = tempfile.TemporaryFile(prefix="webnorm-")  # noqa: SIM115 - closed by stop
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, *flags, "-P", "-c", _CHILD, str(handle), *map(str, sys.path)],
-                stdin=subprocess.DEVNULL,
-                stderr=self._stderr,
-                **handed_on,
-            )
-        except OSError as error:
-            raise WebnormError(f"cannot start a worker process: {error.strerror}") from error
-        finally:
-            theirs.close()
-        return ours
+    def start(self, nice: int = 0) -> Child:
+        """The child, started where there is none: so much nicer to others than this process."""
+        if self._child is None:
+            self._child = Child(nice)
+        return self._child
+
+    def kill(self) -> None:
+        """Kill the child, from any thread; a stream that waits for it raises WorkerDied."""
+        child = self._child
+        if child is not None:
+            child.process.kill()
 
     def stop(self) -> None:
         """End the child; the next task has a fresh one."""
-        process, connection, stderr = self._process, self._connection, self._stderr
-        self._process = self._connection = self._stderr = self._running = None
-        if process is not None:
-            process.kill()
-            # One that the system cannot end is left to it.
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_END_S)
-        if connection is not None:
-            connection.close()
-        if stderr is not None:
-            stderr.close()
-
-    def _last_words(self) -> str:
-        """Why the child ended: the panic it printed, else its exit status."""
-        assert self._process is not None and self._stderr is not None
-        try:
-            code = self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            return "the process closed its end of the channel: stopped"
-        size = self._stderr.seek(0, 2)
-        self._stderr.seek(max(0, size - _LAST_WORDS))
-        text = self._stderr.read().decode(errors="replace")
-        panic = re.search(r"panicked at [^\n]*\n([^\n]+)", text)
-        if panic:
-            return f"the shader compiler panicked: {sentence(panic[1])}"
-        if code < 0:
-            known = {each.value: each.name for each in signal.Signals}
-            name = known.get(-code, f"signal {-code}")
-            guess = ", as where memory runs out" if name == "SIGKILL" else ""
-            return f"the process crashed with {name}{guess}"
-        return f"the process ended with exit status {code}"
+        child, self._child, self._running = self._child, None, None
+        if child is not None:
+            child.end(self.patience_s)
 
 
-# The child finds modules where its parent does.
-_CHILD = (
-    "import sys; handle, *sys.path[:] = sys.argv[1:]; sys.argv[1:] = []; "
-    "from webnorm.lab.worker import serve; serve(int(handle))"
-)
-
-
-def _packed(work: Work, job: Any, adapter: str | None) -> bytes:
+def _packed(number: int, work: Work, job: Any, adapter: str | None) -> bytes:
     """The first message of a task; what of it is the script's own has the script read again."""
     try:
         packed = pickle.dumps((work, job))
         main = spawn.get_preparation_data("") if b"__main__" in packed else {}
     except Exception as error:
         raise _failure(error, "the task cannot be sent: ") from None
-    return pickle.dumps((adapter, {k: v for k, v in main.items() if k.startswith("init_main")}, packed))
+    return pickle.dumps(
+        (number, adapter, {k: v for k, v in main.items() if k.startswith("init_main")}, packed)
+    )
 
 
 def _failure(error: BaseException, before: str = "") -> TaskFailed:
@@ -217,23 +269,57 @@ def _failure(error: BaseException, before: str = "") -> TaskFailed:
     return TaskFailed(f"{before}{type(error).__name__}{': ' if said else ''}{said}", details)
 
 
-def serve(handle: int) -> None:
+class _Leaving(BaseException):
+    """Ends a task that the parent gave up, in the middle of work that nobody waits for."""
+
+
+class _Orders:
+    """What the parent says, in the child: a task, or the number of one that is given up."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._number = self._left = -1
+
+    def task(self) -> tuple[str | None, dict[str, str], bytes]:
+        """The next task: the adapter, what of it is the script's own, and the work with its job."""
+        while isinstance(message := self._receive(), int):
+            self._left = message
+        self._number, *task = message
+        return tuple(task)
+
+    def heed(self) -> None:
+        """Raise _Leaving where the parent has given the task up."""
+        while self._channel.waits():
+            self._left = self._receive()
+        if self._left == self._number:
+            raise _Leaving
+
+    def _receive(self) -> Any:
+        return pickle.loads(self._channel.receive())
+
+
+def serve(handle: int, nice: int) -> None:
     """The child's loop: open the device with the first task, answer until the parent is gone."""
     # The parent decides what Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Where a compiler takes all memory, the system ends this process and no other of the user's.
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    _come_last(nice)
     channel = Channel.inherited(handle)
     channel.end_with_it()
-    tell(_now_and_then(lambda: channel.send(pickle.dumps(("alive", None)))))
+    orders = _Orders(channel)
+
+    def send(kind: str, value: Any = None) -> None:
+        channel.send(pickle.dumps((kind, value)))
+        if kind != "end":
+            orders.heed()
+
+    tell(_now_and_then(lambda: send("alive")))
     device = None
     while True:
         try:
-            adapter, main, packed = pickle.loads(channel.receive())
-        except Closed:
-            return
-        try:
+            adapter, main, packed = orders.task()
+            raised: Exception | None = None
+            # Whatever ends this process from here on, the task did it.
+            send("alive")
             if main:
                 _read_main(main)
             work, job = pickle.loads(packed)
@@ -242,16 +328,26 @@ def serve(handle: int) -> None:
 
                 device = open_device(find_adapter(adapter))
             for value in work(device, job):
-                channel.send(pickle.dumps(("event", value)))
-            raised: Exception | None = None
+                send("event", value)
         except Closed:
             return
+        except _Leaving:
+            pass
         except WebnormError as error:
-            raised = WebnormError(sentence(str(error)))
+            raised = WebnormError(sentence(str(error)), error.place)
         except BaseException as error:
             raised = _failure(error)
         work = job = value = None
-        channel.send(pickle.dumps(("end", raised)))
+        send("end", raised)
+
+
+def _come_last(nice: int) -> None:
+    """Leave processor and memory to others where they are short."""
+    if hasattr(os, "nice"):
+        os.nice(nice)
+    # Where a compiler takes all memory, the system ends this process and no other of the user's.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _now_and_then(do: Callable[[], None]) -> Callable[[], None]:

@@ -9,20 +9,32 @@ import json
 import re
 import shutil
 import subprocess
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from webnorm.errors import WebnormError
+from webnorm.errors import Place, WebnormError
 from webnorm.files import cache_folder
+from webnorm.kernels.diagnostics import characters
+from webnorm.kernels.render import Shader
 from webnorm.system import Mend
 
 # Its Tint and Dawn agreed with Chromium 156 on every construct tried. Each version has a folder of its own.
 WEBGPU = "0.6.2"
 # 168 shaders take 0.1 s and node's start 0.2 s; the rest is room for a busy machine.
 TIME_LIMIT_S = 120.0
+# Of one shader, asked of a node that runs: 15 ms on an idle machine.
+REQUEST_LIMIT_S = 10.0
+# Dawn keeps 40 kB of each request: after so many, node is started again.
+_MOST_REQUESTS = 2000
 ASSETS = Path(__file__).parent / "assets"
+_SCRIPT = "check.mjs"
+# What opens the line of an answer: Dawn writes to stdout, too.
+_RESULT = "result: "
 _OFF = re.compile(r"diagnostic\s*\(\s*off\b")
 
 
@@ -48,17 +60,30 @@ class Source:
 
 @dataclass(frozen=True)
 class Message:
-    """What the compiler or the validation said, and where in the text if it has a place."""
+    """What the compiler or the validation said, and where in the text if it has a place.
+
+    Line and column are from 1; columns and lengths are UTF-16 units.
+    """
 
     severity: str
     text: str
     line: int | None = None
     column: int | None = None
+    length: int = 0
 
     @property
     def refuses(self) -> bool:
         """Whether it is an error, or a warning about uniformity: what browsers warn of, they may refuse."""
         return self.severity == "error" or (self.severity == "warning" and "uniform" in self.text)
+
+    def place(self, shader: Shader) -> Place | None:
+        """Where the template of the shader has it."""
+        lines = shader.text.splitlines()
+        if not self.line or not self.column or self.line > len(lines):
+            return None
+        units = self.column - 1, self.column - 1 + self.length
+        begin, end = (characters(lines[self.line - 1], count) for count in units)
+        return shader.place(self.line, begin + 1, end - begin)
 
 
 @dataclass(frozen=True)
@@ -103,10 +128,147 @@ def folder() -> Path:
 
 def check(sources: Sequence[Source]) -> list[Verdict]:
     """One verdict per shader, in one run of node."""
+    _check_available()
+    return _verdicts(sources, run_node(_SCRIPT, folder(), text=_request(sources)))
+
+
+class OpenTint:
+    """Tint in a node process that is kept open: started when it is needed, and again after it died.
+
+    Threads take turns. It ends with this process.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._node: _Node | None = None
+
+    def __enter__(self) -> OpenTint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def check(self, sources: Sequence[Source], time_limit_s: float = REQUEST_LIMIT_S) -> list[Verdict]:
+        """One verdict per shader; raises WebnormError where Tint is missing, ends, or takes longer."""
+        with self._lock:
+            try:
+                return _verdicts(sources, self._ask(_request(sources), time_limit_s))
+            except BaseException:
+                # Ctrl-C, too: whoever asks next must not get this answer.
+                self._end()
+                raise
+
+    def start(self) -> None:
+        """Have node ready for the first shader, which otherwise waits 0.2 s for it."""
+        self.check((), TIME_LIMIT_S)
+
+    def stop(self) -> None:
+        """End node; the next shader starts another."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, request: str, limit_s: float) -> Any:
+        if self._node is not None and self._node.answered > _MOST_REQUESTS:
+            self._end()
+        if self._node is not None:
+            try:
+                return self._node.ask(request, limit_s)
+            except _Died:
+                # At rest, as far as anybody knows.
+                self._end()
+        _check_available()
+        self._node = _Node()
+        try:
+            self._node.ask(_request(()), TIME_LIMIT_S)
+            return self._node.ask(request, limit_s)
+        except _Died:
+            raise _failure(self._node.last_words(), self._node.process.returncode) from None
+
+    def _end(self) -> None:
+        if self._node is not None:
+            self._node.end()
+            self._node = None
+
+
+class _Died(Exception):
+    """Node ended without an answer."""
+
+
+class _Node:
+    """A node process that answers requests."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+        # What it says of an error: a file without a name, which nobody has to remove.
+        self._stderr: IO[bytes] = tempfile.TemporaryFile(prefix="webnorm-")  # noqa: SIM115 - closed by end
+        try:
+            self.process = subprocess.Popen(
+                ["node", str(ASSETS / _SCRIPT), str(folder())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except FileNotFoundError:
+            self._stderr.close()
+            raise WebnormError(available() or "node cannot be started") from None
+
+    def ask(self, request: str, limit_s: float) -> Any:
+        """The answer; raises WebnormError where it takes longer than the limit, _Died where node ends."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        expired = threading.Event()
+
+        def give_up() -> None:
+            expired.set()
+            self.process.kill()
+
+        timer = threading.Timer(limit_s, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            self.process.stdin.write(f"{request}\n")
+            self.process.stdin.flush()
+            for line in self.process.stdout:
+                if line.startswith(_RESULT):
+                    self.answered += 1
+                    return json.loads(line.removeprefix(_RESULT))
+        except (OSError, ValueError):
+            pass
+        finally:
+            timer.cancel()
+            timer.join()
+        if expired.is_set():
+            raise _late(_SCRIPT, limit_s)
+        raise _Died
+
+    def last_words(self) -> str:
+        """What it said before it ended."""
+        self.process.kill()
+        self.process.wait()
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")
+
+    def end(self) -> None:
+        """End it, and leave nothing of it."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.kill()
+        self.process.wait()
+        # What was not read by then is written to nobody.
+        with suppress(OSError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+        self._stderr.close()
+
+
+def _check_available() -> None:
     reason = available()
     if reason is not None:
         raise WebnormError(reason)
-    said = run_node("check.mjs", folder(), text=json.dumps([_request(source) for source in sources]))
+
+
+def _verdicts(sources: Sequence[Source], said: Any) -> list[Verdict]:
+    """What node said of each shader, behind what would have silenced it."""
     return [
         Verdict(source.name, (*_silenced(source.code), *(Message(**message) for message in messages)))
         for source, messages in zip(sources, said, strict=True)
@@ -128,18 +290,44 @@ def run_node(script: str, argument: Path, text: str = "") -> Any:
     except FileNotFoundError:
         raise WebnormError(available() or "node cannot be started") from None
     except subprocess.TimeoutExpired:
-        raise WebnormError(f"{script}: node was not done within {TIME_LIMIT_S:g} s: stopped") from None
+        raise _late(script, TIME_LIMIT_S) from None
     if run.returncode != 0:
-        lines = run.stderr.strip().splitlines() or [f"exit status {run.returncode}"]
-        raise WebnormError(next((line for line in lines if re.match(r"\w*Error\b", line)), lines[-1]))
+        raise _failure(run.stderr, run.returncode)
     try:
-        return json.loads(run.stdout.rpartition("\nresult: ")[2])
+        return json.loads(run.stdout.rpartition(f"\n{_RESULT}")[2])
     except ValueError:
         raise WebnormError(f"{script}: node ended without a result") from None
 
 
-def _request(source: Source) -> dict[str, Any]:
-    """A shader as assets/check.mjs reads it."""
+def source_of(name: str, shader: Shader) -> Source:
+    """A shader for browsers as it is asked about: with no more than the limits that a page is granted."""
+    kinds = {"read": "read-only-storage", "read_write": "storage"}
+    passes = tuple(
+        EntryPoint(
+            each.entry_point,
+            ((0, "uniform"), *((binding.index, kinds[binding.access]) for binding in each.bindings)),
+        )
+        for each in shader.passes
+    )
+    return Source(name, shader.text, passes, tuple(sorted(shader.features)))
+
+
+def _late(script: str, limit_s: float) -> WebnormError:
+    return WebnormError(f"{script}: node was not done within {limit_s:g} s: stopped")
+
+
+def _failure(said: str, status: int) -> WebnormError:
+    """The error for a node that ended: its own words, or else its exit status."""
+    lines = said.strip().splitlines() or [f"node ended with exit status {status}"]
+    return WebnormError(next((line for line in lines if re.match(r"\w*Error\b", line)), lines[-1]))
+
+
+def _request(sources: Sequence[Source]) -> str:
+    """Shaders as assets/check.mjs reads them, in one line."""
+    return json.dumps([_described(source) for source in sources])
+
+
+def _described(source: Source) -> dict[str, Any]:
     passes = [
         {**vars(one), "bindings": [{"binding": number, "type": kind} for number, kind in one.bindings]}
         for one in source.passes

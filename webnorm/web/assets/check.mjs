@@ -1,13 +1,15 @@
-// Reads shaders as JSON from stdin, compiles each with Tint and builds its pipelines on Dawn's null backend,
-// and writes what they said as a line of JSON, opened by "result: " since Dawn writes to stdout too. The
-// exit status is 0 whenever it ran: messages are data. Its argument is the folder where npm put webgpu.
+// Reads shaders from stdin, a line of JSON for each request, until it ends; compiles each with Tint and builds
+// its pipelines on Dawn's null backend, and answers with what they said as a line of JSON, opened by "result: "
+// since Dawn writes to stdout too. The exit status is 0 whenever it ran: messages are data. Its argument is the
+// folder where npm put webgpu.
 //
 // in:  [{ code, features: ["subgroups"], limits: { maxBufferSize: 1 },
 //         passes: [{ entry_point, bindings: [{ binding, type }], constants }] }]
-// out: [[{ severity, text, line?, column? }]]
+// out: [[{ severity, text, line?, column?, length? }]]; columns and lengths are UTF-16 units
 
-import { readFileSync, writeSync } from "node:fs";
+import { writeSync } from "node:fs";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 const webgpu = pathToFileURL(join(process.argv[2], "node_modules/webgpu/index.js"));
@@ -84,6 +86,7 @@ async function check(shader) {
         text: message.message,
         line: message.lineNum,
         column: message.linePos,
+        length: message.length,
       });
     }
     const hasError = () => messages.some(({ severity }) => severity === "error");
@@ -102,10 +105,15 @@ async function check(shader) {
   return messages;
 }
 
-const shaders = JSON.parse(readFileSync(0, "utf8"));
-const messages = [];
-for (const shader of shaders) messages.push(await check(shader));
-const bytes = Buffer.from(`\nresult: ${JSON.stringify(messages)}\n`);
-for (let written = 0; written < bytes.length; ) written += writeSync(1, bytes, written);
+async function answer(line) {
+  const messages = [];
+  for (const shader of JSON.parse(line)) messages.push(await check(shader));
+  const bytes = Buffer.from(`\nresult: ${JSON.stringify(messages)}\n`);
+  for (let written = 0; written < bytes.length; ) written += writeSync(1, bytes, written);
+}
+
+// The parent decides what Ctrl-C means.
+process.on("SIGINT", () => {});
+for await (const line of createInterface({ input: process.stdin })) await answer(line);
 // Dawn's native threads would keep the process alive.
 process.exit(0);
