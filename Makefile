@@ -4,11 +4,12 @@ SHELL := /bin/sh
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help bench test fuzz lint clean
+.PHONY: help bench test fuzz lint editor clean
 
 PYTHON ?= python3
 ARGS ?=
 SECONDS ?= 3600
+VENDOR := $(CURDIR)/webnorm/web/assets/vendor
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 CHECK_PIP = @$(BIN)/python -m pip --version >/dev/null 2>&1 || \
@@ -22,6 +23,7 @@ help:
 	@echo "make test    set up .venv and run every check and test   (ARGS='-k tint')"
 	@echo "make fuzz    set up .venv and draw hostile input for an hour   (SECONDS=600)"
 	@echo "make lint    only ruff and mypy"
+	@echo "make editor  bundle the page's editor anew, after a change in webnorm/web/editor/   (needs node and npm)"
 	@echo "make clean   remove .venv, caches and builds: the way out of a broken .venv"
 	@echo "PYTHON=python3.12 chooses the interpreter for a new .venv."
 
@@ -43,6 +45,11 @@ lint: .venv/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# In a copy, so that no node_modules lies where the package is made from. No package's own script runs.
+editor:
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cp webnorm/web/editor/* "$$folder" && cd "$$folder" && \
+	  npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && node build.mjs "$(VENDOR)"
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
