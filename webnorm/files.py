@@ -140,7 +140,12 @@ def _too_large(size: int, most: int) -> OSError:
 
 def read_json(path: Path, most: int = MOST_BYTES) -> Any:
     """The JSON in a plain file; OSError where that cannot be read, ValueError where it is no sane JSON."""
-    text = read_bytes(path, most).decode("utf-8")
+    return parse_json(read_bytes(path, most))
+
+
+def parse_json(content: bytes) -> Any:
+    """The same for JSON that was sent."""
+    text = content.decode("utf-8")
     try:
         data = json.loads(
             text,

@@ -112,12 +112,25 @@ OPTIONS = {
     ),
     # Not --out, which is where it writes.
     "new": ("--op", "--from"),
+    # With --once, lest it stay.
+    "play": (
+        "--json",
+        "--quick",
+        "--op",
+        "--dtype",
+        "--option",
+        "--constant",
+        "--rows",
+        "--cols",
+        "--trace",
+        "--adapter",
+    ),
     "verify": ("--browser", "--screenshot", "--time-limit"),
     "export": ("--cols", "--dtype", "--kernel", "--name", "--eps", "--scale", "--option", "--wgsl"),
     "doctor": ("--adapter",),
     "nonsense": (),
 }
-ARGUMENTS = {"new": 1, "show": 1, "compare": 2, "verify": 1, "export": 1}
+ARGUMENTS = {"play": 1, "new": 1, "show": 1, "compare": 2, "verify": 1, "export": 1}
 
 
 def test_no_verb_is_left_out() -> None:
@@ -127,7 +140,11 @@ def test_no_verb_is_left_out() -> None:
 @st.composite
 def asked(draw: st.DrawFn) -> list[str]:
     command = draw(st.sampled_from(sorted(OPTIONS)))
-    words = [command, *(draw(WORDS) for _ in range(ARGUMENTS.get(command, 0)))]
+    words = [
+        command,
+        *(["--once"] if command == "play" else []),
+        *(draw(WORDS) for _ in range(ARGUMENTS.get(command, 0))),
+    ]
     for option in draw(st.lists(st.sampled_from(OPTIONS[command] or ("--nonsense",)), max_size=3)):
         words += draw(st.sampled_from([[option], [option, draw(WORDS)], [f"{option}={draw(WORDS)}"]]))
     return words

@@ -29,6 +29,10 @@ VERBS = {
         "Write a kernel that passes `webnorm check`, to be changed: "
         "a copy of another with a header of its own.",
     ),
+    "play": (
+        "play:play",
+        "Judge a kernel's file at every save: compiled, held against float64, explained, timed.",
+    ),
     "check": (
         "check:check",
         "Hold every kernel against float64 on the inputs that broke other implementations.",

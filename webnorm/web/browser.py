@@ -55,7 +55,8 @@ _ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-_TYPES = {
+# The table of the system may lack some, and browsers run no module of an unknown type.
+TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -63,6 +64,7 @@ _TYPES = {
     ".json": "application/json",
     ".svg": "image/svg+xml",
     ".wgsl": "text/plain; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
     ".safetensors": "application/octet-stream",
 }
 
@@ -269,8 +271,7 @@ class _Listener:
 
 class _Handler(SimpleHTTPRequestHandler):
     def guess_type(self, path: str | os.PathLike[str]) -> str:
-        # The table of the system may lack some, and browsers run no module of an unknown type.
-        return _TYPES.get(Path(path).suffix) or super().guess_type(path)
+        return TYPES.get(Path(path).suffix) or super().guess_type(path)
 
     def end_headers(self) -> None:
         # An exported page has to work on sites that allow nothing foreign and nothing inline.

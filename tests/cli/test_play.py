@@ -1,0 +1,146 @@
+"""`webnorm play` as a person runs it: statuses, lines, JSON, the screen, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from commands import webnorm
+from webnorm.cli import play_view
+from webnorm.errors import Place
+from webnorm.gpu.device import Device
+from webnorm.kernels.sources import wgsl_root
+from webnorm.lab.where import HeatMap
+from webnorm.lab.why import Hint
+from webnorm.play.state import Attempt, File, Mistake, Settings, Snapshot, Stage
+from webnorm.play.store import FOLDER_VARIABLE
+
+TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
+    path = tmp_path / "layer_norm" / "mine.wgsl"
+    path.parent.mkdir()
+    path.write_text(TWO_PASS)
+    return path
+
+
+@pytest.mark.xdist_group("play")
+def test_a_right_kernel_ends_with_0(file: Path, device: Device, tmp_path: Path) -> None:
+    done = webnorm(["play", str(file), "--once", "--quick", "--json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    *_, last = map(json.loads, done.stdout.splitlines())
+    assert last["ok"] is True and [shape["result"]["status"] for shape in last["shapes"]] == ["pass", "pass"]
+
+
+@pytest.mark.xdist_group("play")
+def test_a_wrong_one_ends_with_1_and_says_why(file: Path, device: Device, tmp_path: Path) -> None:
+    file.write_text(TWO_PASS.replace("+ params.eps", ""))
+    done = webnorm(["play", str(file), "--once", "--quick"], tmp_path)
+    assert done.returncode == 1
+    assert "why: y fits a kernel that leaves eps out" in done.stdout
+
+
+def test_bad_usage_is_one_line(mistake: Callable[[list[str]], str], tmp_path: Path) -> None:
+    assert "nowhere.wgsl is no file" in mistake(["play", "nowhere.wgsl"])
+    assert "FILE is missing" in mistake(["play"])
+    (tmp_path / "some.wgsl").write_text("")
+    assert "--constant is 'a'" in mistake(["play", "some.wgsl", "--constant", "a"])
+
+
+@pytest.mark.xdist_group("play")
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+@pytest.mark.parametrize("words", (["--once"], ["--json"], ["--web"]), ids=str)
+def test_ctrl_c_ends_it_and_leaves_no_process(file: Path, words: list[str], device: Device) -> None:
+    command = [sys.executable, "-m", "webnorm", "play", str(file), *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = monotonic() + 60
+        while not (children := _children(process.pid)) and monotonic() < deadline:
+            sleep(0.05)
+        sleep(0.5)
+        children = _children(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 130 and errors.count("\n") == 1 and "interrupted" in errors
+    deadline = monotonic() + 5
+    while any(map(_lives, children)) and monotonic() < deadline:
+        sleep(0.05)
+    assert children and not any(map(_lives, children))
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    own = [int(line) for line in found.stdout.split()]
+    return own + [below for one in own for below in _children(one)]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def shown(*parts: Any) -> str:
+    console = Console(width=100, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    return capture.get()
+
+
+def attempt(number: int = 2, **known: Any) -> Attempt:
+    return Attempt(number=number, hash="0" * 64, saved="2026-11-24T00:00:00Z", **known)
+
+
+def test_the_caret_stands_below_what_is_meant() -> None:
+    source = "\tlet höhe = = 1.0;"
+    mistake = Mistake(
+        by="naga",
+        message="expected expression",
+        file="my.wgsl",
+        own=True,
+        line=3,
+        column=13,
+        length=1,
+        source=source,
+    )
+    head, line, caret = shown(play_view.mistake_text(mistake)).rstrip("\n").split("\n")
+    assert head.rstrip() == "naga: my.wgsl:3:13: expected expression"
+    assert line[caret.index("^") :].startswith("= 1.0;")
+
+
+def test_the_map_shows_a_stripe() -> None:
+    cells = tuple(tuple(2.0 if col == 3 else 0.5 for col in range(4)) for _ in range(3))
+    *_, first, second, third = (
+        shown(play_view.heat_map(HeatMap("y", 3, 4, 1, 1, cells))).rstrip("\n").split("\n")
+    )
+    assert [line.split()[1] for line in (first, second, third)] == ["···░"] * 3
+
+
+def test_the_last_good_attempt_stays_while_the_text_is_broken() -> None:
+    broken = attempt(mistakes=(Mistake(by="header", message="no header"),), ok=False)
+    good = attempt(1, hints=(Hint("formula", "y fits a kernel that ...", Place("my.wgsl", 3)),))
+    now = Snapshot(file=File(name="my.wgsl", path="my.wgsl"), settings=Settings(), attempt=broken, good=good)
+    text = shown(*play_view.screen(now))
+    assert "header: no header" in text and "attempt 1:" in text and "why: y fits a kernel that ..." in text
+
+
+def test_a_step_that_failed_says_why() -> None:
+    ended = attempt(stages=(Stage("time", "failed", 3.0, "too large"),), ok=True)
+    assert "time: too large" in shown(*play_view.stage_lines(ended, 0))

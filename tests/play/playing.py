@@ -1,0 +1,72 @@
+"""A session on a file of a test's own, and waiting for what becomes of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from webnorm.kernels.sources import wgsl_root
+from webnorm.play.session import Session
+from webnorm.play.state import Attempt, Settings, Snapshot
+
+TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="utf-8")
+PATIENCE_S = 60.0
+
+
+def changed(*changes: tuple[str, str]) -> str:
+    """The text of two_pass with some of it replaced."""
+    text = TWO_PASS
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def saved(path: Path, text: str | bytes) -> None:
+    """Save as most editors do: beside, then renamed."""
+    beside = path.with_suffix(".swp")
+    beside.write_bytes(text if isinstance(text, bytes) else text.encode())
+    os.replace(beside, path)
+
+
+@contextmanager
+def session(folder: Path, text: str = TWO_PASS, **settings: Any) -> Iterator[Session]:
+    """A session on a new file; nothing but the verdict unless `settings` say more."""
+    path = folder / "layer_norm" / "mine.wgsl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    with Session(path, Settings(**{"time": False, "corpus": False, **settings})) as found:
+        yield found
+
+
+def until(found: Session, holds: Callable[[Snapshot], object]) -> Snapshot:
+    """The first snapshot that is so."""
+    revision, deadline = -1, monotonic() + PATIENCE_S
+    while monotonic() < deadline:
+        now = found.state.wait(revision, 0.2)
+        if now is not None:
+            revision = now.revision
+            if holds(now):
+                return now
+    raise AssertionError(f"not seen: {found.state.now}")
+
+
+def ended(found: Session, text: str) -> Attempt:
+    """The attempt at a text, once nothing more is done with it."""
+    now = until(
+        found, lambda now: now.file.text == text and now.attempt and now.attempt.hash == now.file.base
+    )
+    assert found.idle(PATIENCE_S)
+    now = found.state.now
+    assert now.attempt is not None and now.attempt.hash == now.file.base
+    return now.attempt
+
+
+def judged(found: Session, text: str) -> Attempt:
+    """Save a text, and give the attempt at it."""
+    saved(found.path, text)
+    return ended(found, text)

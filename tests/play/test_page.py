@@ -1,0 +1,329 @@
+"""The playground's page in headless Chromium, before a playground that has every part of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from canned import BUILT, EARLIER, TEXT, broken_attempt, canned, wrong_attempt
+from fake import Fake
+
+from webnorm import system
+from webnorm.files import cache_folder
+from webnorm.play.server import Server
+from webnorm.web import browser as browsing
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser as Chromium
+    from playwright.sync_api import BrowserContext, Page
+
+MISSING = next((mend.missing for mend in browsing.mends()), None)
+# One process: a browser is started once.
+pytestmark = [
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+    pytest.mark.xdist_group("play page"),
+]
+AXE = "axe-core@4.14.1"
+TIME_LIMIT_MS = 20_000
+NPM_LIMIT_S = 120
+PHONE = 360
+# All of a short text is drawn.
+TEXT_OF = "[...document.querySelectorAll('#editor .cm-line')].map((one) => one.textContent).join('\\n')"
+EDITOR, RENDERED = "#editor .cm-content", "#rendered .cm-content"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=browsing.find(),
+            args=browsing._ARGUMENTS,
+            chromium_sandbox=not system.is_root(),
+            env=browsing._environment(),
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def fake() -> Fake:
+    return Fake(canned(), {"two_pass": BUILT, "earlier": EARLIER})
+
+
+@contextmanager
+def opened(context: BrowserContext, url: str, complains: bool = False) -> Iterator[Page]:
+    """The page, which asks nobody but its server for anything, and on whose console no error may show."""
+    said, asked = [], []
+    page = context.new_page()
+    page.set_default_timeout(TIME_LIMIT_MS)
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(url)
+    page.wait_for_selector("#connection.pass")
+    page.wait_for_selector(EDITOR)
+    yield page
+    assert complains or said == []
+    server = url.partition("#")[0]
+    assert [one for one in asked if not one.startswith((server, f"blob:{server}"))] == []
+
+
+@pytest.fixture(scope="module")
+def shared(chromium: Chromium, fake: Fake) -> Iterator[Page]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    with Server(fake) as server, opened(context, server.url) as page:
+        yield page
+        context.close()
+
+
+@pytest.fixture
+def page(shared: Page, fake: Fake) -> Page:
+    """The page as it is when it was just opened, without the second that opening takes."""
+    fake.asked.clear()
+    shared.check("#autosave")
+    fake.change_state(**canned())
+    shared.wait_for_function(f"(text) => {TEXT_OF} === text", arg=TEXT)
+    shared.wait_for_selector(f"{EDITOR} .cm-lintRange-error")
+    return shared
+
+
+def text_of(page: Page) -> str:
+    text: str = page.evaluate(TEXT_OF)
+    return text
+
+
+def marked(page: Page, editor: str) -> list[str]:
+    return [line.strip() for line in page.locator(f"{editor} .cm-marked").all_inner_texts()]
+
+
+def wait_asked(page: Page, fake: Fake, *what: Any) -> None:
+    for _ in range(100):
+        if what in fake.asked:
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError(f"{what} was not asked: {fake.asked}")
+
+
+def test_every_part_is_shown(page: Page) -> None:
+    # The token leaves the address, where people would copy it.
+    assert "#" not in page.url
+    assert page.title() == "2 mistakes: my.wgsl"
+    assert page.get_attribute("body", "data-state") == "error"
+    assert page.locator(".stage").count() == 9 and page.inner_text(".stage.failed").startswith("compile")
+    assert page.inner_text(f"{EDITOR} .cm-lintRange-error") == "summ"
+    mistakes = page.locator("#mistakes > li")
+    assert mistakes.nth(0).inner_text().startswith("naga my.wgsl:8:29: no definition in scope")
+    # What is underlined is what the caret stands under.
+    source, caret = mistakes.nth(0).locator("pre").inner_text().split("\n")
+    assert [*source].index("s") == caret.index("^") and caret.endswith("^~~~")
+    assert mistakes.nth(1).inner_text().startswith("tint lib/write.wgsl:2:1: unused")
+    # The save is broken, so the results are those of the last one that ran.
+    assert page.inner_text("#stale") == "From save 5, the last that was judged."
+    assert "stale" in str(page.get_attribute("#results", "class"))
+    assert "y[3, 60] is 1, expected 2 (off by 1, allowed 0.000001)" in page.inner_text("#worst")
+    assert page.inner_text("#hints").startswith("formula fits N - 1 where N belongs line 10")
+    assert "7x61 float32" in page.inner_text("#shapes") and "inf" in page.inner_text("#shapes")
+    assert "12 of 84 cases, 1 failed" in page.inner_text("#corpus")
+    assert "7 lines of cells with a wrong element" not in page.inner_text("#map")
+    assert "the largest inf times its tolerance" in str(page.get_attribute("#map .heat", "aria-label"))
+    assert page.locator("#map .heat5").count() == 2  # the last row, and the legend
+    assert "the best built-in (registers)" in page.inner_text("#times")
+    assert "copy 20 GB/s" in str(page.get_attribute("#times .chart", "aria-label"))
+    assert "not counted" in page.inner_text("#cost")
+    assert "save 1 40 %, save 3 81 %" in str(page.get_attribute("#history .plot", "aria-label"))
+    assert page.locator("#trace tbody tr").count() == 2
+    assert page.locator("#trace tr.departs").inner_text().endswith("departs")
+    assert "the worker died" in page.inner_text("#notices")
+    assert page.inner_text("#footer") == "On llvmpipe, Vulkan."
+
+
+def test_the_lines_of_both_texts_belong_together(page: Page) -> None:
+    page.click(f"{EDITOR} .cm-line:nth-child(10)")
+    page.wait_for_selector(f"{RENDERED} .cm-marked")
+    assert marked(page, RENDERED) == ["let rstd = inverseSqrt(variance + params.eps);"]
+    page.click(f"{RENDERED} .cm-line:nth-child(5)")
+    page.wait_for_selector(f"{EDITOR} .cm-marked")
+    assert marked(page, EDITOR) == ["/* 𝑥² */ let variance = summ(squares);"]
+    page.click(f"{RENDERED} .cm-line:nth-child(2)")
+    page.wait_for_function("() => document.getElementById('origin').textContent === 'lib/write.wgsl:2'")
+    assert marked(page, EDITOR) == []
+
+
+def test_what_is_typed_is_saved_and_mistakes_stay_at_their_words(page: Page, fake: Fake) -> None:
+    page.click(f"{EDITOR} .cm-line:nth-child(1)")
+    page.keyboard.press("Control+Home")
+    page.keyboard.type("// new\n// lines\n", delay=1)
+    assert page.inner_text(f"{EDITOR} .cm-lintRange-error") == "summ"
+    page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
+    assert fake.snapshot()["file"]["text"] == "// new\n// lines\n" + TEXT
+    # The snapshot of the new text has the mistake in its own lines.
+    text = fake.snapshot()["file"]["text"]
+    broken = broken_attempt(text, 7)
+    broken["mistakes"][0]["line"] += 2
+    fake.change_state(attempt=broken)
+    page.wait_for_selector("text=my.wgsl:10:29")
+    assert page.inner_text(f"{EDITOR} .cm-lintRange-error") == "summ"
+    page.click("text=my.wgsl:10:29")
+    assert page.locator(f"{EDITOR} .cm-activeLine").inner_text().strip().startswith("/* 𝑥² */")
+    # Without saving by itself, Ctrl-S.
+    page.uncheck("#autosave")
+    page.click(f"{EDITOR} .cm-line:nth-child(1)")
+    page.keyboard.type("X")
+    page.wait_for_timeout(400)
+    assert page.inner_text("#saved") == "not saved yet" and fake.snapshot()["file"]["text"] == text
+    page.keyboard.press("Control+s")
+    page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
+    assert "X" in fake.snapshot()["file"]["text"]
+
+
+def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) -> None:
+    fake.change_file(EARLIER)
+    page.wait_for_function("() => document.querySelector('#editor .cm-content').textContent.includes('sum(')")
+    assert text_of(page) == EARLIER
+    page.uncheck("#autosave")
+    page.click(f"{EDITOR} .cm-line:nth-child(1)")
+    page.keyboard.press("Control+Home")
+    page.keyboard.type("mine ")
+    fake.change_file("theirs\n" + EARLIER)
+    page.wait_for_selector("#conflict")
+    assert text_of(page) == "mine " + EARLIER
+    page.click("text=Show the two")
+    page.wait_for_selector("#merge .cm-changedLine")
+    page.click("text=Keep the editor's")
+    page.wait_for_selector("#conflict", state="hidden")
+    wait_asked(page, fake, "save", "mine " + EARLIER)
+    page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
+    page.click(f"{EDITOR} .cm-line:nth-child(1)")
+    page.keyboard.type("2")
+    fake.change_file("theirs\n" + EARLIER)
+    page.click("text=Take the file's")
+    page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
+    assert text_of(page) == "theirs\n" + EARLIER and fake.snapshot()["file"]["text"] == "theirs\n" + EARLIER
+    # What the editor had stands beside it.
+    assert "what the editor had" in page.inner_text("#merge > p")
+
+
+def test_a_row_of_the_map_is_traced(page: Page, fake: Fake) -> None:
+    heat = page.locator("#map .heat")
+    box = heat.bounding_box()
+    assert box
+    heat.click(position={"x": box["width"] / 2, "y": box["height"] * 3.5 / 7})
+    wait_asked(page, fake, "trace", "row == 3u")
+    page.click("text=The same as a table")
+    page.locator("button", has_text="Trace row 6").press("Enter")
+    wait_asked(page, fake, "trace", "row == 6u")
+    assert page.input_value("#trace-filter") == "row == 6u"
+
+
+def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
+    page.select_option("#other", "layer_norm/two_pass")
+    page.click("#compare")
+    page.wait_for_selector("#merge .cm-changedText")
+    assert "layer_norm two_pass" in page.inner_text("#merge > p")
+    page.click("#fork")
+    wait_asked(page, fake, "fork", "layer_norm", "two_pass")
+    page.click("text=Every attempt")
+    page.get_by_label("Compare with save 3").click()
+    page.wait_for_selector("text=Save 3, and the kernel as it is now")
+    page.get_by_label("Take up again: save 1").click()
+    wait_asked(page, fake, "save", EARLIER)
+    assert text_of(page) == EARLIER
+    with page.expect_download() as download:
+        page.click("#export")
+    assert download.value.suggested_filename == "my.tgz"
+    assert Path(download.value.path()).read_bytes() == fake.export()
+    page.uncheck("#auto-time")
+    page.click("text=Apply")
+    settings = {"run": True, "dtype": "float32", "options": ["residual"], "constants": {"threads_per_row": 8}}
+    wait_asked(page, fake, "change", {**settings, "time": False})
+
+
+def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
+    running = {"number": 7, "hash": "", "stages": [{"name": "compile", "state": "running"}], "ok": None}
+    fake.change_state(attempt=running, working="compile", notices=[])
+    page.wait_for_selector("body[data-state=running]")
+    assert page.inner_text("#verdict") == "Compiling ..."
+    assert page.locator("#mistakes-section").is_hidden() and page.locator("#stale").is_visible()
+    assert page.locator(f"{EDITOR} .cm-lintRange-error").count() == 0
+    fake.change_state(attempt=wrong_attempt(number=7), working="time")
+    page.wait_for_selector("body[data-state=fail]")
+    assert page.inner_text("#verdict") == "Wrong: 7x61 float32"
+    assert page.inner_text("#status") == "Save 7. Timing ..." and page.locator("#stale").is_hidden()
+
+
+def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:
+    page.focus("#export")
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-label')") == "Kernel"
+    page.keyboard.press("Control+End")
+    page.keyboard.press("Tab")
+    assert text_of(page) == TEXT + "    "
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.id") == "save"
+
+
+def test_a_lost_connection_is_told_and_comes_back(chromium: Chromium) -> None:
+    fake = Fake(canned())
+    context = chromium.new_context()
+    with Server(fake) as server:
+        port, token = server.port, server.token
+        with opened(context, server.url, complains=True) as page:
+            server.stop()
+            page.wait_for_selector("#connection.fail")
+            page.click(f"{EDITOR} .cm-line:nth-child(1)")
+            page.keyboard.type("kept")
+            page.wait_for_function(
+                "() => document.getElementById('saved').textContent.startsWith('not saved')"
+            )
+            again = Server(fake, port)
+            again.token = token
+            with again:
+                page.wait_for_selector("#connection.pass")
+                page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
+                assert "kept" in fake.snapshot()["file"]["text"]
+            with Server(fake, port):
+                page.wait_for_selector("#connection.fail")
+                page.wait_for_function("() => /token/.test(document.getElementById('status').textContent)")
+    context.close()
+
+
+def axe() -> str:
+    """The text of axe-core, which the tests alone take."""
+    folder = cache_folder(AXE.replace("@", "-"))
+    script = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.exists():
+        if shutil.which("npm") is None:
+            pytest.skip("npm, which brings axe-core, is not installed")
+        quiet = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error", "--ignore-scripts")
+        command = ["npm", "install", "--prefix", str(folder), *quiet, AXE]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=NPM_LIMIT_S, check=False)
+        if done.returncode:
+            pytest.skip(f"npm cannot fetch axe-core: {done.stderr.strip().splitlines()[0]}")
+    return script.read_text(encoding="utf-8")
+
+
+def test_it_fits_a_phone_and_everybody_can_use_it(page: Page) -> None:
+    rules = axe()
+    page.set_viewport_size({"width": PHONE, "height": 740})
+    for details in page.locator("details:not([open]) > summary").all():
+        details.click()
+    page.click("#compare")
+    page.wait_for_selector("#merge .cm-editor")
+    page.evaluate(rules)
+    for scheme, ground in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 29, 38)")):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        assert page.evaluate("() => document.documentElement.scrollWidth") == PHONE
+        shown = "() => getComputedStyle(document.querySelector('#editor .cm-editor')).backgroundColor"
+        assert page.evaluate(shown) == ground
+        # In the other colours only they are another.
+        which = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
+        found = page.evaluate("async (which) => (await axe.run(which)).violations", which)
+        assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []

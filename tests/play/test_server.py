@@ -1,0 +1,335 @@
+"""The page's server over real sockets: who is refused, what is asked of the playground, what is streamed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from typing import Any
+
+import pytest
+from fake import Fake, digest
+
+from webnorm.errors import WebnormError
+from webnorm.play.guard import MOST_BYTES
+from webnorm.play.server import Server
+
+TEXT = "fn main() {}"
+HASH = digest(TEXT)
+ROUTES = (
+    ("GET", "/api/events"),
+    ("PUT", "/api/file"),
+    ("POST", "/api/run"),
+    ("POST", "/api/settings"),
+    ("POST", "/api/trace"),
+    ("POST", "/api/fork"),
+    ("POST", "/api/export"),
+    ("GET", f"/api/source/{HASH}"),
+    ("GET", "/api/kernels"),
+    ("GET", "/api/kernel/layer_norm/two_pass"),
+    ("GET", "/api/nothing"),
+    ("GET", "/nothing"),
+    ("GET", "/page/../../server.py"),
+    ("GET", "/page/%2e%2e/lab.html"),
+    ("DELETE", "/api/file"),
+)
+FREE = ("/", "/page/style.css", "/vendor/editor.js", "/vendor/LICENSES.txt")
+HEADERS = {
+    "cache-control": "no-store",
+    "cross-origin-embedder-policy": "require-corp",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+@pytest.fixture(scope="module")
+def fake() -> Fake:
+    return Fake(sources={"two_pass": TEXT})
+
+
+@pytest.fixture(scope="module")
+def server(fake: Fake) -> Iterator[Server]:
+    with Server(fake) as started:
+        yield started
+
+
+def sent(
+    server: Server, method: str, path: str, body: Any = None, token: str | None = None, **headers: str
+) -> HTTPResponse:
+    """The answer, whose body is read. Without `token` the right one is sent, with "" none."""
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    if token != "":
+        given["Authorization"] = f"Bearer {token or server.token}"
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    connection.request(method, path, content, given)
+    answer = connection.getresponse()
+    endless = str(answer.getheader("content-type")).startswith("text/event-stream")
+    answer.body = b"" if endless else answer.read()  # type: ignore[attr-defined]
+    answer.close()
+    connection.close()
+    return answer
+
+
+def told(answer: HTTPResponse) -> Any:
+    return json.loads(answer.body)  # type: ignore[attr-defined]
+
+
+def test_without_the_token_or_with_a_wrong_one_every_route_is_shut(server: Server) -> None:
+    for method, path in ROUTES:
+        for token in ("", "x", server.token[:-1], server.token + "x"):
+            answer = sent(server, method, path, {} if method != "GET" else None, token=token)
+            assert answer.status == 403, (method, path)
+            assert told(answer)["error"].startswith("the token is missing or wrong")
+    for authorization in (server.token, f"Basic {server.token}", f"Bearer  {server.token}"):
+        assert sent(server, "GET", "/api/kernels", token="", Authorization=authorization).status == 403
+
+
+def test_foreign_hosts_and_origins_are_refused_on_every_route(server: Server) -> None:
+    at = f"127.0.0.1:{server.port}"
+    foreign: tuple[dict[str, str], ...] = (
+        {"Host": f"evil.example:{server.port}"},
+        {"Host": "127.0.0.1"},
+        {"Host": f"127.0.0.1:{server.port + 1}"},
+        {"Host": f"{at}.evil.example"},
+        {"Host": ""},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"https://{at}"},
+        {"Origin": f"http://127.0.0.1:{server.port + 1}"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    )
+    for method, path in (*ROUTES, *(("GET", path) for path in FREE)):
+        for headers in foreign:
+            answer = sent(server, method, path, {} if method != "GET" else None, **headers)
+            assert answer.status == 403, (method, path, headers)
+    for headers in (
+        {"Host": f"localhost:{server.port}", "Origin": f"http://localhost:{server.port}"},
+        {"Host": at, "Origin": f"http://{at}", "Sec_Fetch_Site": "same-origin"},
+        {"Sec_Fetch_Site": "none"},
+    ):
+        assert sent(server, "GET", "/api/kernels", **headers).status == 200
+
+
+def test_a_request_with_no_host_or_two_is_refused(server: Server) -> None:
+    right = f"Host: 127.0.0.1:{server.port}\r\n"
+    for version, hosts in (("1.0", ""), ("1.1", ""), ("1.1", right + "Host: evil.example\r\n")):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
+            raw.sendall(f"GET / HTTP/{version}\r\n{hosts}\r\n".encode())
+            assert raw.recv(100).split()[1] in (b"400", b"403")
+
+
+def test_the_page_needs_no_token_and_every_answer_has_the_headers(server: Server) -> None:
+    answers = [sent(server, "GET", path, token="") for path in FREE]
+    assert [answer.status for answer in answers] == [200] * len(FREE)
+    kinds = [str(answer.getheader("content-type")).partition(";")[0] for answer in answers]
+    assert kinds == ["text/html", "text/css", "text/javascript", "text/plain"]
+    answers += [sent(server, "GET", path) for path in ("/api/kernels", "/api/nothing", "/nothing")]
+    answers += [sent(server, "POST", "/"), sent(server, "GET", "/", Host="evil.example")]
+    assert [answer.status for answer in answers[len(FREE) :]] == [200, 404, 404, 405, 403]
+    for answer in answers:
+        assert HEADERS.items() <= {name.lower(): value for name, value in answer.getheaders()}.items()
+        policy = str(answer.getheader("content-security-policy"))
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self' 'nonce-")
+        assert "unsafe" not in policy and answer.getheader("server") is None
+    # The word that allows styles is another one each time, and the page has it.
+    pages = [sent(server, "GET", "/") for _ in range(2)]
+    nonces = [
+        str(page.getheader("content-security-policy")).split("'nonce-")[1].split("'")[0] for page in pages
+    ]
+    assert nonces[0] != nonces[1]
+    for page, nonce in zip(pages, nonces, strict=True):
+        assert f'nonce="{nonce}"'.encode() in page.body  # type: ignore[attr-defined]
+
+
+def test_bodies_are_bounded(server: Server, fake: Fake) -> None:
+    fake.asked.clear()
+    answer = sent(server, "PUT", "/api/file", b"", Content_Length=str(MOST_BYTES + 1))
+    assert answer.status == 413 and "2000000 bytes" in told(answer)["error"]
+    # Chunked: nothing tells how much will come.
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    pieces = iter([b" " * 500_000] * 5)
+    headers = {"Authorization": f"Bearer {server.token}"}
+    connection.request("PUT", "/api/file", pieces, headers, encode_chunked=True)
+    assert connection.getresponse().status == 413
+    connection.close()
+    large = {"text": "x" * (MOST_BYTES - 200), "base": "0" * 64}
+    assert sent(server, "PUT", "/api/file", large).status == 409
+    assert [what for what, *_ in fake.asked] == ["save"]
+
+
+def test_a_save_is_refused_where_the_file_changed_meanwhile(server: Server, fake: Fake) -> None:
+    base = fake.snapshot()["file"]["base"]
+    answer = sent(server, "PUT", "/api/file", {"text": "mine", "base": base})
+    revision = fake.snapshot()["revision"]
+    assert (answer.status, told(answer)) == (200, {"base": digest("mine"), "revision": revision})
+    answer = sent(server, "PUT", "/api/file", {"text": "mine, too", "base": base})
+    assert (answer.status, told(answer)) == (409, {"error": "my.wgsl changed meanwhile"})
+    assert fake.snapshot()["file"]["text"] == "mine"
+
+
+def test_what_the_page_asks_for_reaches_the_playground(server: Server, fake: Fake) -> None:
+    fake.asked.clear()
+    for path, body in (
+        ("run", None),
+        ("trace", {"filter": "row == 3u"}),
+        ("trace", {"filter": None}),
+        ("fork", {"op": "layer_norm", "kernel": "two_pass"}),
+        ("settings", {"time": False, "constants": {"threads_per_row": 8, "hi_lo_mean": True}}),
+    ):
+        assert (sent(server, "POST", f"/api/{path}", body)).status == 200
+    assert fake.asked == [
+        ("run",),
+        ("trace", "row == 3u"),
+        ("trace", None),
+        ("fork", "layer_norm", "two_pass"),
+        ("change", {"time": False, "constants": {"threads_per_row": 8, "hi_lo_mean": True}}),
+    ]
+    assert told(sent(server, "GET", "/api/kernels"))[0]["kernel"] == "two_pass"
+    for path in (f"/api/source/{HASH}", "/api/kernel/layer_norm/two_pass"):
+        assert sent(server, "GET", path).body == TEXT.encode()  # type: ignore[attr-defined]
+    assert sent(server, "POST", "/api/export").body == fake.export()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "method, path, body, message",
+    [
+        ("PUT", "/api/file", {"text": "a"}, "the body.base is missing"),
+        ("PUT", "/api/file", {"text": 1, "base": HASH}, "the body.text is 1; expected str"),
+        (
+            "PUT",
+            "/api/file",
+            {"text": "a", "base": HASH, "path": "/etc/passwd"},
+            "the body has 'path'; expected",
+        ),
+        ("PUT", "/api/file", b"{", "the body is not JSON"),
+        ("PUT", "/api/file", b"\xff", "the body is not JSON"),
+        ("PUT", "/api/file", b"[" * 100_000, "the body is not JSON"),
+        ("POST", "/api/run", {"x": 1}, "the body has 'x'"),
+        ("POST", "/api/settings", {"run": "yes"}, "the body.run is 'yes'; expected bool"),
+        ("POST", "/api/settings", [], "the body is []"),
+        ("POST", "/api/trace", {"filter": 3}, "the body.filter is 3; expected str"),
+        ("POST", "/api/fork", {"op": "layer_norm", "kernel": "../../x"}, "the body.kernel is '../../x'"),
+        ("GET", "/api/kernel/layer_norm/..%2f..%2fx", None, "Not Found"),
+        ("GET", "/api/kernel/layer_norm/%2e%2e", None, "the kernel.kernel is '..'"),
+        ("GET", "/api/kernel/layer_norm/none", None, "unknown kernel 'none'"),
+        ("GET", "/api/source/..", None, "the attempt.hash is '..'"),
+        ("GET", f"/api/source/{'0' * 64}", None, "no attempt has the hash"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_line(
+    server: Server, method: str, path: str, body: Any, message: str
+) -> None:
+    answer = sent(server, method, path, body)
+    assert answer.status == (404 if message == "Not Found" else 400)
+    assert told(answer)["error"].startswith(message)
+
+
+def test_a_failure_is_told_and_the_server_goes_on(
+    server: Server, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "texts", None)
+    answer = sent(server, "GET", f"/api/source/{HASH}")
+    assert answer.status == 500 and told(answer)["error"].startswith("webnorm failed: TypeError: ")
+    monkeypatch.undo()
+    assert sent(server, "GET", f"/api/source/{HASH}").status == 200
+
+
+# --- the socket ---
+
+
+def test_nothing_listens_beyond_loopback(server: Server) -> None:
+    assert server._socket.getsockname()[0] == "127.0.0.1"
+    assert server.url.startswith(f"http://127.0.0.1:{server.port}/#") and len(server.token) == 32
+    for address in ("127.0.0.2", "::1"):
+        with pytest.raises(OSError):
+            socket.create_connection((address, server.port), timeout=5)
+
+
+def test_a_port_in_use_is_one_line(server: Server) -> None:
+    with pytest.raises(WebnormError, match=rf"^port {server.port} of 127\.0\.0\.1 is in use"):
+        Server(Fake(), server.port)
+    with pytest.raises(WebnormError, match=r"^the port is 70000; expected 0 to 65535"):
+        Server(Fake(), 70000)
+
+
+# --- events ---
+
+
+class Stream:
+    """The events of a server, read one by one."""
+
+    def __init__(self, server: Server) -> None:
+        self._connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
+        self._connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {server.token}"})
+        self._answer = self._connection.getresponse()
+        assert self._answer.status == 200
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answer.close()
+        self._connection.close()
+
+    def next(self) -> Any:
+        """A snapshot, or the line that came instead of one; b"" at the end."""
+        line = self._answer.readline()
+        assert self._answer.readline() in (b"\n", b"")
+        return json.loads(line.removeprefix(b"data: ")) if line.startswith(b"data: ") else line
+
+    def newest(self, fake: Fake) -> Any:
+        """The snapshot of the playground as it is; one that was under way may come first."""
+        while (snapshot := self.next())["revision"] < fake.snapshot()["revision"]:
+            pass
+        return snapshot
+
+
+def test_each_revision_is_streamed_to_all(server: Server, fake: Fake) -> None:
+    with Stream(server) as one, Stream(server) as other:
+        first = one.newest(fake)["revision"]
+        assert other.newest(fake)["revision"] == first
+        fake.change_state(working="verdict")
+        for stream in (one, other):
+            snapshot = stream.next()
+            assert (snapshot["revision"], snapshot["working"]) == (first + 1, "verdict")
+
+
+def test_a_slow_reader_gets_the_newest(server: Server, fake: Fake) -> None:
+    with Stream(server) as stream:
+        begin, count = stream.newest(fake)["revision"], 60
+        for _ in range(count):
+            # More in all than sockets hold.
+            fake.change_state(ballast="x" * 500_000)
+            time.sleep(0.005)
+        seen = [begin]
+        while seen[-1] < begin + count:
+            seen.append(stream.next()["revision"])
+        assert seen == sorted(set(seen)) and len(seen) < count
+    fake.change_state(ballast="")
+
+
+def test_a_number_that_json_lacks_is_null(server: Server, fake: Fake) -> None:
+    fake.change_state(worst=float("inf"))
+    with Stream(server) as stream:
+        assert stream.newest(fake)["worst"] is None
+
+
+def test_stopping_ends_streams_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webnorm.play.events.HEARTBEAT_S", 0.05)
+    with Server(Fake()) as server, Stream(server) as stream:
+        assert stream.next()["revision"] == 1
+        assert stream.next() == b": still here\n"
+        begin = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begin < 1
+        while stream.next():
+            pass
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=5)
+    assert not server._thread.is_alive()

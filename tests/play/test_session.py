@@ -1,0 +1,218 @@
+"""A session survives whatever is saved, and says what is wrong with it and where."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playing import TWO_PASS, changed, ended, judged, saved, session, until
+
+import broken
+from webnorm.gpu.device import Device
+from webnorm.play import stages
+from webnorm.play.playground import Conflict
+from webnorm.play.session import Session
+from webnorm.play.store import FOLDER_VARIABLE
+from webnorm.web import tint
+
+pytestmark = pytest.mark.xdist_group("play")
+DEADLY = tuple(broken.REPLACED["panics"].items())
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory, device: Device) -> Iterator[Session]:
+    """One session for all tests: each begins by a save of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("attempts")))
+        with session(tmp_path_factory.mktemp("played")) as found:
+            ended(found, TWO_PASS)
+            yield found
+
+
+def test_a_right_kernel_passes_both_shapes(played: Session) -> None:
+    attempt = judged(played, changed(("// The second", "// Here the second")))
+    assert attempt.ok and not attempt.mistakes and not attempt.hints
+    assert len(attempt.shapes) == 2 and all(one.result.status == "pass" for one in attempt.shapes)
+    unable = {"tint"} if tint.available() else set()
+    assert {stage.name for stage in attempt.stages if stage.state != "done"} == unable
+    assert played.state.now.good is attempt
+
+
+@pytest.mark.parametrize(
+    ("by", "old", "new", "says", "marked"),
+    (
+        ("naga", "let mean = ", "let mean = = ", "expected expression", "="),
+        ("tint", "let mean = ", "let mean = = ", "missing initializer", "="),
+        ("template", "let pivot", "{{ nothing }} let pivot", "'nothing' is undefined", "nothing"),
+        ("template", "{% call each_row() %}", "{% cal each_row() %}", "unknown tag 'cal'", "cal"),
+        ("header", "[tune]", "[tunes]", "did you mean 'tune'", "tunes"),
+    ),
+)
+def test_a_mistake_is_at_its_place_in_the_file(
+    played: Session, by: str, old: str, new: str, says: str, marked: str
+) -> None:
+    if by == "tint" and (missing := tint.available()):
+        pytest.skip(missing)
+    good = judged(played, TWO_PASS)
+    text = changed((old, new))
+    attempt = judged(played, text)
+    mistake = next(one for one in attempt.mistakes if one.by == by)
+    assert says in mistake.message and mistake.own and attempt.ok is False
+    assert mistake.line is not None and mistake.column is not None
+    line = text.splitlines()[mistake.line - 1]
+    assert mistake.source == line and line[mistake.column - 1 :].startswith(marked)
+    last = played.state.now.good
+    assert last is not None and last.number == good.number
+
+
+def test_what_is_wrong_is_explained_and_not_timed(played: Session) -> None:
+    played.change(time=True)
+    attempt = judged(
+        played, changed(("f32(COLS);", "f32(COLS - 1u);"), ("PER_COLUMN", "(1.0 / f32(COLS - 1u))"))
+    )
+    assert attempt.ok is False and attempt.map is not None and attempt.worst is not None
+    assert any("N - 1" in hint.text for hint in attempt.hints)
+    assert not attempt.times
+    played.change(time=False)
+
+
+def test_the_latest_of_many_saves_wins(played: Session) -> None:
+    for number in range(20):
+        saved(played.path, f"{TWO_PASS}// {number}\n")
+    attempt = ended(played, f"{TWO_PASS}// 19\n")
+    assert attempt.ok and played.state.now.file.text.endswith("// 19\n")
+
+
+def test_a_file_that_goes_comes_back(played: Session) -> None:
+    before = judged(played, TWO_PASS)
+    played.path.unlink()
+    now = until(played, lambda now: now.file.missing)
+    assert "mine.wgsl" in now.notices[-1] and now.good is not None and now.good.number == before.number
+    attempt = judged(played, f"{TWO_PASS}// again\n")
+    assert attempt.ok and not played.state.now.file.missing
+
+
+def test_bytes_that_are_no_text_are_told_of(played: Session) -> None:
+    saved(played.path, bytes(range(256)) * 40)
+    now = until(played, lambda now: now.file.missing)
+    assert "not UTF-8" in now.notices[-1]
+    assert judged(played, TWO_PASS).ok
+
+
+def test_a_snippet_that_changes_is_judged_too(played: Session) -> None:
+    folder = played.path.parents[1] / "lib"
+    folder.mkdir()
+    text = changed(("let pivot = ", '{% include "lib/mine.wgsl" %}\n    let pivot = '))
+    saved(folder / "mine.wgsl", "// nothing\n")
+    assert judged(played, text).ok
+    number = played.state.now.history[-1].number
+    saved(folder / "mine.wgsl", "let = 3;\n")
+    until(played, lambda now: now.attempt and now.attempt.number > number and now.attempt.mistakes)
+    assert played.idle(60.0) and played.state.now.attempt is not None
+    mistake = played.state.now.attempt.mistakes[0]
+    assert mistake.file and mistake.file.endswith("lib/mine.wgsl") and not mistake.own and mistake.line == 1
+    assert mistake.source == "let = 3;"
+
+
+def test_what_kills_the_compiler_is_not_run_again_until_it_is_edited(played: Session, device: Device) -> None:
+    broken.deadly(device)
+    text = changed(*DEADLY)
+    attempt = judged(played, text)
+    assert "panicked" in attempt.mistakes[0].message
+    played.run()
+    assert played.idle(60.0)
+    again = played.state.now.attempt
+    assert again is not None and again.number > attempt.number
+    assert "not run again until it is edited" in again.mistakes[0].message and not again.shapes
+    assert judged(played, TWO_PASS).ok
+
+
+@pytest.mark.parametrize(
+    "loop",
+    (
+        "loop { }",
+        "var spin = 0u;\n    loop { y[spin % 4u] = 1.0; spin += 1u; if (params.eps < 0.0) { break; } }",
+    ),
+)
+def test_a_shader_that_never_ends_is_stopped(
+    played: Session, loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(stages.LIMITS_S, "verdict", 1.0)
+    attempt = judged(played, changed(("let pivot = ", f"{loop}\n    let pivot = ")))
+    # A driver may take an endless loop away, or end it: then the attempt is judged.
+    assert attempt.ok is not None
+    assert judged(played, TWO_PASS).ok
+
+
+@pytest.mark.parametrize(
+    ("tag", "says"),
+    (
+        ("{% set s = 'a' * 3000000000 %}{{ s|length }}", "memory"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "longer than"),
+        ("{% include '/etc/passwd' %}", "outside"),
+        ("{% include '../../../etc/passwd' %}", "outside"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+    ),
+)
+def test_a_template_that_does_too_much_is_one_mistake(played: Session, tag: str, says: str) -> None:
+    attempt = judged(played, changed(("let pivot = ", f"{tag} let pivot = ")))
+    assert says in attempt.mistakes[0].message and "\n" not in attempt.mistakes[0].message
+    assert judged(played, TWO_PASS).ok
+
+
+def test_a_long_file_is_judged(played: Session) -> None:
+    text = TWO_PASS + "// " + "x" * 1_000_000 + "\n"
+    assert judged(played, text).ok
+
+
+def test_a_worker_that_is_killed_is_replaced(played: Session) -> None:
+    os.kill(played.worker_pids[0], signal.SIGKILL)
+    assert judged(played, f"{TWO_PASS}// after the death\n").ok
+
+
+def test_no_more_is_timed_than_there_is_room_for(played: Session) -> None:
+    played.change(time=True, rows=40_000_000, cols=768)
+    attempt = judged(played, f"{TWO_PASS}// large\n")
+    stage = next(one for one in attempt.stages if one.name == "time")
+    assert stage.state == "failed" and "40000000x768" in stage.note and "\n" not in stage.note
+    assert attempt.ok
+    played.change(time=False, rows=None, cols=None)
+
+
+def test_a_time_stands_beside_the_others(played: Session) -> None:
+    judged(played, TWO_PASS)
+    played.change(time=True, rows=8, cols=64)
+    played.idle(60.0)
+    attempt = judged(played, f"{TWO_PASS}// timed\n")
+    assert {one.name for one in attempt.times} == {"attempt", "previous", "best", "copy"}
+    assert (
+        all(one.proved for one in attempt.times) and attempt.time is not None and attempt.time.percent_of_copy
+    )
+    assert played.state.now.history[-1].median_ns == attempt.time.median_ns
+    played.change(time=False, rows=None, cols=None)
+
+
+def test_a_text_that_changed_meanwhile_is_not_overwritten(played: Session) -> None:
+    judged(played, TWO_PASS)
+    base = played.state.now.file.base
+    saved(played.path, f"{TWO_PASS}// theirs\n")
+    with pytest.raises(Conflict, match="has changed"):
+        played.save(f"{TWO_PASS}// mine\n", base)
+    assert played.path.read_text().endswith("// theirs\n")
+
+
+def test_the_attempt_before_comes_back(played: Session) -> None:
+    judged(played, f"{TWO_PASS}// first\n")
+    judged(played, f"{TWO_PASS}// second\n")
+    played.undo()
+    ended(played, f"{TWO_PASS}// first\n")
+    assert played.path.read_text().endswith("// first\n")
+
+
+def test_attempts_are_kept(tmp_path: Path, played: Session) -> None:
+    attempt = judged(played, f"{TWO_PASS}// kept\n")
+    assert played.store.source(attempt.hash).endswith("// kept\n")
+    assert played.store.entries()[-1].number == attempt.number

@@ -1,0 +1,102 @@
+"""Snapshots follow one another, and are JSON whatever was found; attempts are kept, whatever lies there."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webnorm.errors import WebnormError
+from webnorm.lab.accuracy import Worst
+from webnorm.lab.result_files import read
+from webnorm.lab.results import Result
+from webnorm.lab.where import HeatMap
+from webnorm.norms.problem import Problem
+from webnorm.play.state import Attempt, Entry, File, Settings, Snapshot, State, Timed, as_json, digest
+from webnorm.play.store import FOLDER_VARIABLE, Store, scratch
+
+
+def attempt(number: int, text: str = "a", **known: Any) -> Attempt:
+    return Attempt(number=number, hash=digest(text), saved="2026-11-24T00:00:00Z", **known)
+
+
+def first() -> Snapshot:
+    return Snapshot(file=File(name="my.wgsl", path="/my.wgsl", text="a"), settings=Settings())
+
+
+def test_who_waits_gets_the_next_snapshot() -> None:
+    state = State(first())
+    assert state.wait(0, 0.0) is None and state.wait(-1, 0.0) is state.now
+    timer = threading.Timer(0.01, lambda: state.change(working="render"))
+    timer.start()
+    now = state.wait(0, 10.0)
+    timer.join()
+    assert now is not None and now.revision == 1 and now.working == "render"
+
+
+def test_a_snapshot_is_json() -> None:
+    worst = Worst("y", (0, 1), math.nan, -math.inf, math.inf, 1e-6)
+    cells = ((0.5, math.inf),)
+    found = attempt(1, worst=worst, map=HeatMap("y", 1, 2, 1, 1, cells), ok=False)
+    data = json.loads(json.dumps(as_json(State(first()).change(attempt=found)), allow_nan=False))
+    assert data["file"]["base"] == digest("a") and "good" not in data
+    assert data["attempt"]["worst"]["got"] == "nan" and data["attempt"]["worst"]["index"] == [0, 1]
+    assert data["attempt"]["map"]["cells"] == [[0.5, "inf"]]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
+    return Store.of(tmp_path / "my.wgsl")
+
+
+def timed() -> Result:
+    problem = Problem(rows=2, cols=4)
+    return Result(
+        op="layer_norm",
+        kernel="my",
+        constants={},
+        problem=problem,
+        status="pass",
+        median_ns=10.0,
+        samples_ns=(10.0,),
+        gbps=2.0,
+    )
+
+
+def test_attempts_come_back(store: Store) -> None:
+    assert store.entries() == ()
+    store.keep(attempt(1, ok=False), {})
+    entry = store.keep(attempt(2, ok=True, times=(Timed("attempt", timed(), True),)), {"adapter": "one"})
+    assert store.entries() == (Entry.of(attempt(1, ok=False)), entry) and entry.median_ns == 10.0
+    # What is newly known of an attempt takes its place.
+    store.keep(attempt(1, ok=True), {})
+    assert {one.number: one.status for one in store.entries()} == {1: "pass", 2: "pass"}
+    (result,) = read(store.folder / "results" / "2.json").results
+    assert result.kernel == "my"
+
+
+def test_what_is_no_attempt_is_passed_over(store: Store) -> None:
+    store.keep(attempt(1, ok=True), {})
+    path = store.folder / "attempts.jsonl"
+    path.write_text("{\n[]\n" + path.read_text() + '{"number": "x"}\n\xff')
+    assert [one.number for one in store.entries()] == [1]
+
+
+def test_sources_are_kept_by_their_digest(store: Store) -> None:
+    path = store.keep_source("text", "layer_norm", "my")
+    assert path.parent.name == "layer_norm" and store.source(digest("text")) == "text"
+    for hash in ("", "../..", digest("another"), "0" * 64 + "/"):
+        with pytest.raises(WebnormError, match="hash is"):
+            store.source(hash)
+
+
+def test_a_draft_to_play_with_stays(store: Store) -> None:
+    path = scratch()
+    assert path.parent.name == "layer_norm" and "/// webnorm" in path.read_text()
+    path.write_text("mine")
+    assert scratch().read_text() == "mine"

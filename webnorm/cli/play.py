@@ -1,0 +1,229 @@
+"""`webnorm play`: a kernel's file, judged at every save."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from webnorm.cli import options
+from webnorm.cli.running import BAD_USAGE, OK, WRONG, Interrupted
+from webnorm.cli.streams import complain, emit, say
+from webnorm.errors import WebnormError
+
+if TYPE_CHECKING:
+    from webnorm.cli.screen import Screen
+    from webnorm.play.session import Session
+    from webnorm.play.state import Attempt, Snapshot
+
+# How often the screen is drawn at most, and how long a view waits for news at a time, in seconds.
+_DRAWN_S, _GLANCE_S = 0.05, 0.1
+_PATIENCE_S = 3600.0
+
+
+def play(
+    file: Annotated[
+        Path | None,
+        Argument(help="A kernel's file, as `webnorm new` writes it. With --web it may be left out."),
+    ] = None,
+    web: Annotated[bool, Option("--web", help="Serve the playground's page, to this machine alone.")] = False,
+    port: Annotated[int, Option(help="The page's port; 0 for any that is free.", min=0, max=65535)] = 0,
+    once: Annotated[
+        bool, Option("--once", help="Judge the file once and end, with its exit status.")
+    ] = False,
+    json: Annotated[
+        bool, Option("--json", help="Write a line of JSON after each step, with all that is known by then.")
+    ] = False,
+    quick: Annotated[bool, Option("--quick", help="The verdict alone: no times, no corpus.")] = False,
+    op: options.Op = None,
+    dtype: options.Dtype = None,
+    option: options.Option = None,
+    constant: options.Constant = None,
+    rows: Annotated[int | None, Option(help="Rows of the problem that is timed.", min=1)] = None,
+    cols: Annotated[int | None, Option(help="Columns of the problem that is timed.", min=1)] = None,
+    trace: Annotated[
+        str | None,
+        Option(help="Which records of the kernel's trace(...) are kept, such as 'row == 3'; '' for all."),
+    ] = None,
+    adapter: options.Adapter = None,
+) -> None:
+    """Edit the file in any editor: each save is rendered, compiled, held against float64 and timed beside
+    the copy, the save before and the best kernel there is; what is wrong is shown with its place in the
+    file, where in the output, and what mistake would fit.
+
+    Keys: r runs it again, t times it, c tries the corpus, x traces, u goes back to the attempt before, q
+    quits. Attempts are kept in the user's cache.
+    """
+    from webnorm.cli.screen import Screen
+    from webnorm.play.session import Session
+    from webnorm.play.state import Settings
+
+    settings = Settings(
+        time=not quick,
+        corpus=not quick,
+        dtype=dtype or "float32",
+        options=tuple(option or ()),
+        constants=_constants(constant),
+        trace=trace,
+        rows=rows,
+        cols=cols,
+    )
+    path = _file(file, web)
+    console = Screen(stderr=json)
+    status = OK
+    try:
+        with Session(path, settings, op, adapter) as session:
+            if web:
+                _serve(session, port)
+            elif once:
+                status = _once(session, console, json)
+            elif json or not console.is_terminal:
+                _follow(session, console, json)
+            else:
+                _watch(session, console)
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    raise typer.Exit(status)
+
+
+def _file(given: Path | None, web: bool) -> Path:
+    """The file to play with; without one, for the page, a draft that stays from one day to the next."""
+    if given is not None:
+        if not given.is_file():
+            raise WebnormError(f"{given} is no file; expected a kernel's, such as `webnorm new NAME` writes")
+        return given
+    if not web:
+        raise WebnormError("FILE is missing; expected a kernel's file, or --web for the page")
+    from webnorm.play.store import scratch
+
+    return scratch()
+
+
+def _serve(session: Session, port: int) -> None:
+    """Serve the page until Ctrl-C."""
+    from threading import Event
+
+    from webnorm.play.desk import Desk
+    from webnorm.play.server import Server
+
+    with Server(Desk(session), port) as server:
+        say(f"{session.path}: open {server.url}")
+        say("Ctrl-C ends it. The link is for you alone: who has it may write the file.")
+        sys.stdout.flush()
+        while not Event().wait(_PATIENCE_S):
+            pass
+
+
+def _constants(pairs: list[str] | None) -> dict[str, int]:
+    """The values of --constant, of which a playground takes one each."""
+    found: dict[str, int] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not value.isdecimal():
+            raise WebnormError(f"--constant is {pair!r}; expected NAME=VALUE, a whole number")
+        found[name] = int(value)
+    return found
+
+
+def _once(session: Session, console: Screen, json: bool) -> int:
+    """Follow one attempt to its end; 1 where it is wrong, 2 where there was none."""
+    _follow(session, console, json, once=True)
+    now = session.state.now
+    if now.attempt is None:
+        complain("; ".join(now.notices) or "nothing could be judged")
+        return BAD_USAGE
+    return OK if now.attempt.ok else WRONG
+
+
+def _follow(session: Session, console: Screen, json: bool, once: bool = False) -> None:
+    """Write what is new of each attempt, line by line."""
+    revision, told = -1, Told(console, json)
+    while True:
+        now = session.state.wait(revision, _GLANCE_S)
+        if now is not None:
+            revision = now.revision
+            told.of(now)
+        elif once and session.idle(0.0) and session.state.now.revision == revision:
+            return
+
+
+class Told:
+    """What has been written of the attempt at hand."""
+
+    def __init__(self, console: Screen, json: bool) -> None:
+        self.console, self.json = console, json
+        self._number, self._ended = 0, 0
+        self._notices: tuple[str, ...] = ()
+
+    def of(self, now: Snapshot) -> None:
+        """Write what is new."""
+        for notice in now.notices:
+            if notice not in self._notices:
+                complain(notice)
+        self._notices = now.notices
+        attempt = now.attempt
+        if attempt is None:
+            return
+        if attempt.number != self._number:
+            self._number, self._ended = attempt.number, 0
+        ended = sum(stage.state in ("done", "failed") for stage in attempt.stages)
+        if ended > self._ended or (attempt.mistakes and now.working is None):
+            self._write(now, attempt, self._ended)
+            self._ended = ended
+
+    def _write(self, now: Snapshot, attempt: Attempt, known: int) -> None:
+        if self.json:
+            from dataclasses import replace
+            from json import dumps
+
+            from webnorm.play.state import as_json
+
+            emit(dumps(as_json(replace(attempt, rendered=None)), allow_nan=False))
+            return
+        from webnorm.cli.play_view import stage_lines
+
+        for line in stage_lines(attempt, known):
+            self.console.print(line, soft_wrap=True)
+
+
+def _watch(session: Session, console: Screen) -> None:
+    """One screen, drawn anew when something has changed; the terminal's own lines stay."""
+    from rich.console import Group
+    from rich.live import Live
+
+    from webnorm.cli.keys import keys
+    from webnorm.cli.play_view import screen
+
+    revision = -1
+    with (
+        Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
+        keys() as pressed,
+    ):
+        while True:
+            now = session.state.wait(revision, _GLANCE_S)
+            if now is not None:
+                revision = now.revision
+                live.update(Group(*screen(now)), refresh=True)
+            if not _act(session, pressed(_DRAWN_S)):
+                return
+
+
+def _act(session: Session, key: str) -> bool:
+    """Do what a key says; False for the end."""
+    match key:
+        case "q" | "\x04":
+            return False
+        case "r":
+            session.run()
+        case "t":
+            session.do("time")
+        case "c":
+            session.do("corpus")
+        case "x":
+            session.trace("")
+        case "u":
+            session.undo()
+    return True

@@ -1,0 +1,299 @@
+"""What `webnorm play` shows of an attempt: mistakes with a caret, verdict, where and why, times, counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from webnorm.cli.screen import figures, plain, words
+from webnorm.errors import one_line
+from webnorm.lab.tables import percent_text, time_text
+from webnorm.lab.trace import Trace
+from webnorm.lab.where import HeatMap
+from webnorm.play.state import Attempt, Mistake, Snapshot, Stage
+
+KEYS = "r run   t time   c corpus   x trace   u undo   q quit"
+_MARKS = {"waiting": "·", "running": "…", "done": "✓", "failed": "✗", "skipped": "-"}
+_STYLES = {"waiting": "dim", "running": "yellow", "done": "green", "failed": "bold red", "skipped": "dim"}
+# Errors in units of the tolerance, from right to far off, and what an error beyond each is drawn with.
+_SHADES = (
+    (0.0, "·", "dim"),
+    (1.0, "░", "yellow"),
+    (1e2, "▒", "yellow"),
+    (1e4, "▓", "red"),
+    (1e6, "█", "bold red"),
+)
+_NOT_A_NUMBER = ("×", "bold magenta")
+_RECORDS, _HINTS, _MISTAKES, _ATTEMPTS = 12, 4, 4, 5
+
+
+def screen(now: Snapshot) -> Iterator[RenderableType]:
+    """All of a snapshot, from the title to the keys."""
+    yield _title(now)
+    yield from (plain(notice, "yellow") for notice in now.notices[-2:])
+    attempt = now.attempt
+    if attempt is not None:
+        yield _stages(attempt.stages)
+        yield from findings(attempt)
+        if attempt.mistakes and now.good is not None and now.good.number != attempt.number:
+            yield Dimmed(
+                f"the last that could be judged, attempt {now.good.number}:", tuple(findings(now.good))
+            )
+    yield from _history(now)
+    yield Text(KEYS, "dim")
+
+
+def findings(attempt: Attempt) -> Iterator[RenderableType]:
+    """What is known of an attempt."""
+    for mistake in attempt.mistakes[:_MISTAKES]:
+        yield mistake_text(mistake)
+    if len(attempt.mistakes) > _MISTAKES:
+        yield Text(f"and {len(attempt.mistakes) - _MISTAKES} more", "dim")
+    if attempt.shapes:
+        yield _verdicts(attempt)
+    yield from _where(attempt)
+    if attempt.trace is not None:
+        yield trace_table(attempt.trace)
+    if attempt.times:
+        yield _times(attempt)
+    if attempt.cost is not None:
+        yield _counts(attempt)
+    if attempt.corpus is not None:
+        yield _corpus(attempt)
+    for stage in attempt.stages:
+        if stage.note and not attempt.mistakes:
+            yield plain(f"{stage.name}: {stage.note}", "red")
+
+
+def stage_lines(attempt: Attempt, known: int) -> Iterator[RenderableType]:
+    """The stages that have ended but for the first `known`, with what they found."""
+    ended = [stage for stage in attempt.stages if stage.state in ("done", "failed")]
+    for stage in ended[known:]:
+        yield _stages([stage])
+        if stage.note and not attempt.mistakes:
+            yield plain(f"{stage.name}: {stage.note}", "red")
+        match stage.name:
+            case "verdict":
+                yield _verdicts(attempt)
+            case "where":
+                yield from _where(attempt)
+            case "time" if attempt.times:
+                yield _times(attempt)
+            case "trace" if attempt.trace is not None:
+                yield trace_table(attempt.trace)
+            case "cost" if attempt.cost is not None:
+                yield _counts(attempt)
+            case "corpus" if attempt.corpus is not None:
+                yield _corpus(attempt)
+    if len(ended) > known:
+        for mistake in attempt.mistakes:
+            yield mistake_text(mistake)
+
+
+def _where(attempt: Attempt) -> Iterator[RenderableType]:
+    for hint in attempt.hints[:_HINTS]:
+        place = f" ({hint.place.file}:{hint.place.line})" if hint.place else ""
+        yield Text.assemble(("why: ", "bold"), plain(f"{hint.text}{place}"))
+    if attempt.map is not None:
+        yield heat_map(attempt.map)
+
+
+class Dimmed:
+    """What is no longer so, under a heading."""
+
+    def __init__(self, heading: str, parts: Sequence[RenderableType]) -> None:
+        self.heading, self.parts = heading, parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.heading, "dim")
+        for segment in console.render(Group(*self.parts), options):
+            yield segment if segment.control else type(segment)(segment.text, Style(dim=True), None)
+
+
+def mistake_text(mistake: Mistake) -> Text:
+    """Who complains of what and where, then the line with a caret."""
+    place = ""
+    if mistake.file is not None:
+        place = f"{mistake.file}:{mistake.line}:{mistake.column}: "
+    text = Text.assemble((f"{mistake.by}: ", "bold red"), plain(place, "bold"), plain(mistake.message))
+    if mistake.source and mistake.column is not None:
+        before = mistake.source[: mistake.column - 1]
+        # Tabs stay what they are, so that the caret stands where they end.
+        indent = "".join("\t" if one == "\t" else " " for one in before)
+        shown = one_line(mistake.source.replace("\t", "    "))
+        indent = indent.replace("\t", "    ")
+        text.append(f"\n  {shown}\n  {indent}").append("^" * max(1, mistake.length), "bold red")
+    return text
+
+
+def _title(now: Snapshot) -> Text:
+    file, attempt = now.file, now.attempt
+    named = f"{file.op}/{file.kernel}" if file.op else ""
+    text = Text.assemble(
+        (one_line(file.name), "bold"), f"  {named}  {now.device.get('adapter', 'opening the adapter')}"
+    )
+    if file.missing:
+        return text.append("  missing", "bold red")
+    if attempt is None:
+        return text
+    text.append(f"  attempt {attempt.number}  ")
+    if now.working is not None:
+        return text.append(f"{now.working} …", "yellow")
+    words, style = {True: ("pass", "bold green"), False: ("FAIL", "bold red"), None: ("", "")}[attempt.ok]
+    if attempt.mistakes and not attempt.shapes:
+        words = "cannot be judged"
+    return text.append(words, style)
+
+
+def _stages(stages: Sequence[Stage]) -> Text:
+    text = Text()
+    for stage in stages:
+        took = f" {stage.ms:.0f} ms" if stage.ms is not None else ""
+        text.append(f"{_MARKS[stage.state]} {stage.name}{took}  ", _STYLES[stage.state])
+    return text
+
+
+def _verdicts(attempt: Attempt) -> RenderableType:
+    table = Table(
+        words("verdict"),
+        words("problem"),
+        figures("max abs error"),
+        figures("tolerance"),
+        box=None,
+        pad_edge=False,
+    )
+    reasons = []
+    for one in attempt.shapes:
+        result = one.result
+        status = "expected failure" if result.expected else result.status
+        style = {"pass": "green", "fail": "bold red", "error": "red"}.get(result.status, "dim")
+        numbers = (
+            f"{value:.2e}" if value is not None else "-" for value in (result.max_abs_error, result.tolerance)
+        )
+        table.add_row(plain(status, style), plain(one.problem), *numbers)
+        if result.reason:
+            reasons.append(plain(f"{one.problem}: {result.reason}"))
+    return Group(table, *reasons)
+
+
+def heat_map(map: HeatMap) -> Text:
+    """The error by row and column: a wrong tail is a stripe, a row that leaks a line."""
+    text = Text(
+        f"{one_line(map.output)}, {map.rows} rows down, {map.cols} columns across; error in tolerances: "
+    )
+    for least, mark, style in _SHADES[1:]:
+        text.append(f"{mark} > {least:.0e}  " if least > 1 else f"{mark} > 1  ", style)
+    text.append("× no number", _NOT_A_NUMBER[1])
+    for number, row in enumerate(map.cells):
+        text.append(f"\n{number * map.row_step:6} ", "dim")
+        for cell in row:
+            text.append(*_shade(cell))
+    return text
+
+
+def _shade(cell: float) -> tuple[str, str]:
+    if not math.isfinite(cell):
+        return _NOT_A_NUMBER
+    return next((mark, style) for least, mark, style in reversed(_SHADES) if cell > least or least == 0)
+
+
+def trace_table(trace: Trace) -> RenderableType:
+    """The first records, and float64 beside what is known there."""
+    columns = (
+        words("traced"),
+        figures("row"),
+        figures("workgroup"),
+        figures("invocation"),
+        words("value"),
+        words("float64"),
+    )
+    table = Table(*columns, box=None, pad_edge=False)
+    for record in trace.records[:_RECORDS]:
+        site = trace.sites[record.site]
+        place = f" :{site.place.line}" if site.place else ""
+        style = "bold red" if record.departs else ""
+        row = "-" if record.row is None else str(record.row)
+        expected = _numbers(record.expected) if record.expected is not None else ""
+        cells = (f"{site.name}{place}", row, str(record.workgroup), str(record.invocation))
+        table.add_row(*(plain(cell, style) for cell in (*cells, _numbers(record.values), expected)))
+    more = trace.count - min(len(trace.records), _RECORDS)
+    note = f"{more} more of {trace.count} records" if more else f"{trace.count} records"
+    lost = trace.count - len(trace.records)
+    return Group(table, Text(note + (f", {lost} of them not kept: filter them" if lost else ""), "dim"))
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.9g}" for value in values)
+
+
+def _times(attempt: Attempt) -> RenderableType:
+    order = ("attempt", "previous", "best", "copy")
+    columns = (
+        words("time"),
+        words("kernel"),
+        figures("median"),
+        figures("GB/s"),
+        figures("% of copy"),
+        figures("x attempt"),
+    )
+    table = Table(*columns, box=None, pad_edge=False)
+    own = attempt.time
+    for one in sorted(attempt.times, key=lambda one: order.index(one.name)):
+        result = one.result
+        if not result.timed or own is None or not own.median_ns:
+            table.add_row(one.name, plain(result.kernel), plain(result.reason or result.status, "red"))
+            continue
+        ratio = (result.median_ns or 0.0) / own.median_ns
+        sure = "" if one.proved else "~"
+        flags = f" ({', '.join(result.flags)})" if result.flags and one.proved else ""
+        table.add_row(
+            one.name,
+            plain(f"{result.kernel}{flags}"),
+            f"{sure}{time_text(result.median_ns)}",
+            f"{result.gbps:.4g}" if result.gbps else "-",
+            percent_text(result.percent_of_copy),
+            f"{ratio:.2f}",
+            style="bold" if one.name == "attempt" else None,
+        )
+    return Group(table, plain(f"timed on {own.problem}", "dim")) if own is not None else table
+
+
+def _counts(attempt: Attempt) -> Text:
+    cost = attempt.cost
+    assert cost is not None
+    parts = {
+        "reads of rows": cost.row_reads,
+        "of parameters": cost.parameter_reads,
+        "writes": cost.writes,
+        "barriers": cost.barriers,
+        "subgroup operations": cost.subgroup_operations,
+    }
+    told = (f"{name} {'not counted' if value is None else f'{value:.3g}'}" for name, value in parts.items())
+    return Text(f"per element and row: {', '.join(told)}; workgroup memory {cost.workgroup_bytes} bytes")
+
+
+def _corpus(attempt: Attempt) -> RenderableType:
+    corpus = attempt.corpus
+    assert corpus is not None
+    text = Text(f"corpus: {corpus.done} of {corpus.of}")
+    if corpus.failed:
+        text.append(f", {len(corpus.failed)} wrong", "bold red")
+    return Group(
+        text, *(plain(f"  {one['case']}: {one['reason']}", "red") for one in corpus.failed[:_MISTAKES])
+    )
+
+
+def _history(now: Snapshot) -> Iterator[RenderableType]:
+    shown = now.history[-_ATTEMPTS:]
+    if len(now.history) < 2:
+        return
+    text = Text("attempts: ", "dim")
+    for one in shown:
+        time = f" {time_text(one.median_ns)}" if one.median_ns is not None else ""
+        text.append(f"{one.number} {one.status}{time}   ", "green" if one.status == "pass" else "red")
+    yield text

@@ -1,0 +1,1 @@
+"""One kernel's file, watched: a state that terminal and page show."""

@@ -1,0 +1,317 @@
+"""Attempts at a kernel, one after the other in a thread: the newest text first, then what was asked for.
+
+A text that comes while another is at work takes its place at once. What is asked for beside that interrupts
+the steps that nobody waits for, which go on afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+from webnorm.errors import WebnormError
+from webnorm.lab.beside import Text
+from webnorm.lab.hot import HotWorker, Left
+from webnorm.lab.worker import TaskFailed, WorkerDied
+from webnorm.play import stages
+from webnorm.play.mistakes import By, Located
+from webnorm.play.stages import Run
+from webnorm.play.state import Attempt, Entry, StageName, State, digest
+from webnorm.play.store import MOST_SHOWN, Store
+from webnorm.web.tint import OpenTint
+
+# Notices that are kept.
+_MOST_NOTICES = 5
+_STEPS: Mapping[StageName, Callable[[Run], None]] = {
+    "verdict": stages.judge,
+    "trace": stages.trace,
+    "time": stages.time,
+    "tint": stages.ask_tint,
+    "cost": stages.count_cost,
+    "corpus": stages.try_corpus,
+}
+# Whose complaint it is that ends a stage.
+_BY: Mapping[StageName, By] = {"render": "template", "compile": "naga"}
+_TRACES = re.compile(r"{{-?\s*trace\(")
+
+
+@dataclass(frozen=True)
+class _Errand:
+    """A task that is no step of an attempt, and who waits for what it yields."""
+
+    work: Any
+    job: Any
+    limit_s: float
+    found: Future[list[Any]]
+
+
+class Course:
+    """What is done with the texts of one file. Its methods are called from any thread."""
+
+    def __init__(
+        self, state: State, store: Store, path: Path, root: Path, op: str | None, adapter: str | None
+    ):
+        self._state, self._store = state, store
+        self._path, self._root, self._op = path, root, op
+        self.worker, self._tint = HotWorker(adapter), OpenTint()
+        # Guards what is to be done, and wakes who does it.
+        self._asked = threading.Condition()
+        self._fresh: tuple[str, int] | None = None
+        self._waiting: deque[StageName] = deque()
+        self._errands: deque[_Errand] = deque()
+        self._doing: StageName | Literal["errand"] | None = None
+        self._ended = False
+        self._run: Run | None = None
+        self._software, self._began = False, 0.0
+        # Why a text is not run again.
+        self._deadly: dict[str, str] = {}
+        self._thread = threading.Thread(target=self._work, name="course", daemon=True)
+
+    def start(self) -> None:
+        """Open the device and begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and leave no process."""
+        with self._asked:
+            self._ended = True
+            self._asked.notify_all()
+        self.worker.stop()
+        self._tint.stop()
+        while self._errands:
+            self._errands.popleft().found.set_exception(WebnormError("the playground has ended"))
+
+    def judge(self, text: str, edition: int) -> None:
+        """Begin an attempt at a text; `edition` counts the changes of its snippets."""
+        with self._asked:
+            self._fresh = text, edition
+            self._interrupt(also="verdict")
+
+    def do(self, stage: StageName) -> None:
+        """Do one step more of the attempt at hand, before those that are left of it."""
+        with self._asked:
+            if self._run is not None and self._run.op is not None:
+                self._waiting.appendleft(stage)
+                self._interrupt()
+
+    def ask(self, work: Any, job: Any, limit_s: float) -> list[Any]:
+        """What another task yields in the worker, once that has time for it; raises what that raises."""
+        errand = _Errand(work, job, limit_s, Future())
+        with self._asked:
+            if self._ended:
+                raise WebnormError("the playground has ended")
+            self._errands.append(errand)
+            self._interrupt()
+        return errand.found.result()
+
+    def idle(self, timeout_s: float) -> bool:
+        """Wait until nothing is left to be done; False where that is not so in time."""
+        with self._asked:
+            return self._asked.wait_for(lambda: self._ended or not (self._doing or self._any), timeout_s)
+
+    def notice(self, text: str) -> None:
+        """Tell of something that is no attempt's fault; once, however often it happens."""
+        known = tuple(one for one in self._state.now.notices if one != text)
+        self._state.change(notices=(*known, text)[-_MOST_NOTICES:])
+
+    @property
+    def _any(self) -> bool:
+        return bool(self._fresh or self._waiting or self._errands)
+
+    def _interrupt(self, also: str | None = None) -> None:
+        self._asked.notify_all()
+        if self._doing not in (None, "errand", None if also else "verdict"):
+            self.worker.leave()
+
+    def _work(self) -> None:
+        try:
+            description, traits = self.worker.opened()
+        except (WebnormError, Left) as error:
+            if not self._ended:
+                self.notice(f"{error}; `webnorm doctor` lists the adapters")
+            self.stop()
+            return
+        self._software = traits.software
+        self._state.change(device=description)
+        while (next := self._next()) is not None:
+            if isinstance(next, _Errand):
+                self._go(next)
+            else:
+                self._do(next)
+
+    def _next(self) -> StageName | _Errand | None:
+        """What is done next; waits for it. None at the end."""
+        with self._asked:
+            self._doing = None
+            self._asked.notify_all()
+            self._asked.wait_for(lambda: self._ended or self._any)
+            if self._ended:
+                return None
+            if self._fresh is not None:
+                text, edition = self._fresh
+                self._fresh = None
+                self._run = self._begun(text, edition)
+                self._waiting = self._steps(self._run)
+            if self._errands and not (self._waiting and self._waiting[0] == "verdict"):
+                self._doing = "errand"
+                return self._errands.popleft()
+            self._doing = self._waiting.popleft() if self._waiting else None
+        return self._doing if self._doing is not None else self._next()
+
+    def _go(self, errand: _Errand) -> None:
+        try:
+            errand.found.set_result(list(self.worker.stream(errand.work, errand.job, errand.limit_s)))
+        except Left:
+            errand.found.set_exception(WebnormError("it was interrupted"))
+        except (WorkerDied, TaskFailed) as failure:
+            errand.found.set_exception(WebnormError(str(failure)))
+        except WebnormError as error:
+            errand.found.set_exception(error)
+
+    # --- an attempt
+
+    def _begun(self, text: str, edition: int) -> Run:
+        """A new attempt; the last text that was timed is what it is timed beside."""
+        last, now = self._run, self._state.now
+        attempt = Attempt(
+            number=max((one.number for one in now.history), default=0) + 1,
+            hash=digest(text),
+            saved=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        self._state.change(attempt=attempt, working=None)
+        key = f"{attempt.hash}-{edition}"
+        failed = last.attempt.corpus.failed if last is not None and last.attempt.corpus else ()
+        return Run(
+            attempt=attempt,
+            path=self._path,
+            text=Text(self._path, key),
+            previous=self._previous(last, key),
+            op_name=self._op,
+            roots=(self._root,),
+            settings=now.settings,
+            software=self._software,
+            worker=self.worker,
+            tint=self._tint,
+            located=Located(self._path, text),
+            tell=self._tell,
+            entered=self._enter,
+            failed_before=frozenset(one["case"] for one in failed),
+        )
+
+    def _previous(self, last: Run | None, key: str) -> Text | None:
+        """The last text that was timed, other than this one, in a file of its own."""
+        if last is None or last.op is None:
+            return None
+        if last.attempt.time is None or last.text.hash == key:
+            return last.previous
+        with suppress(WebnormError):
+            kept = self._store.keep_source(last.located.text, last.op.name, last.kernel)
+            return Text(kept, last.text.hash)
+        return None
+
+    def _steps(self, run: Run) -> deque[StageName]:
+        """What is done with a new text, in order."""
+        deadly = self._deadly.get(run.text.hash)
+        if deadly is not None:
+            self._refuse(run, "run", WebnormError(f"{deadly}; not run again until it is edited"))
+            self._keep(run)
+            return deque()
+        wanted = run.settings
+        steps: list[tuple[StageName, bool]] = [
+            ("verdict", True),
+            ("trace", wanted.trace is not None or _TRACES.search(run.located.text) is not None),
+            ("time", wanted.time),
+            ("tint", True),
+            ("cost", True),
+            ("corpus", wanted.corpus),
+        ]
+        return deque(name for name, is_wanted in steps if is_wanted)
+
+    def _do(self, step: StageName) -> None:
+        """Do a step, and show how it ended."""
+        run = self._run
+        assert run is not None
+        try:
+            _STEPS[step](run)
+            self._leave_stage("done")
+        except Left:
+            self._leave_stage("waiting")
+            with self._asked:
+                # What it was interrupted for comes first.
+                self._waiting.insert(min(1, len(self._waiting)), step)
+            return
+        except stages.Skipped as reason:
+            self._leave_stage("skipped", str(reason))
+        except WorkerDied as death:
+            self._deadly[run.text.hash] = str(death)
+            self._refuse(run, "run", WebnormError(str(death)))
+        except (TaskFailed, WebnormError) as error:
+            self._failed(run, step, error if isinstance(error, WebnormError) else WebnormError(str(error)))
+        if step == "verdict":
+            self._judged(run)
+        self._keep(run)
+
+    def _failed(self, run: Run, step: StageName, error: WebnormError) -> None:
+        """A mistake of the text's, or no more than a note of a step after the verdict."""
+        if step == "verdict":
+            by = _BY.get(self._state.now.working or step, "run") if run.op is not None else "header"
+            self._refuse(run, by, error)
+        else:
+            self._leave_stage("failed", str(error))
+
+    def _refuse(self, run: Run, by: By, error: WebnormError) -> None:
+        run.change(mistakes=(*run.attempt.mistakes, run.located.mistake(by, error)), ok=False)
+        self._leave_stage("failed", str(error))
+
+    def _judged(self, run: Run) -> None:
+        """After the verdict: what is wrong is not timed."""
+        file = replace(self._state.now.file, op=run.op.name if run.op else None, kernel=run.kernel or None)
+        self._state.change(file=file, **({"good": run.attempt} if run.attempt.shapes else {}))
+        if not run.attempt.ok:
+            kept = (run.attempt.shapes and "trace", run.attempt.rendered and "tint")
+            with self._asked:
+                self._waiting = deque(one for one in self._waiting if one in kept)
+
+    def _tell(self, attempt: Attempt) -> None:
+        good = self._state.now.good
+        is_good = good is not None and good.number == attempt.number
+        self._state.change(attempt=attempt, **({"good": attempt} if is_good else {}))
+
+    def _enter(self, name: StageName) -> None:
+        """A stage begins, and with it the one before ends."""
+        run = self._run
+        assert run is not None
+        self._leave_stage("done")
+        self._began = perf_counter()
+        run.attempt = run.attempt.with_stage(name, state="running")
+        self._state.change(attempt=run.attempt, working=name)
+
+    def _leave_stage(self, state: str, note: str = "") -> None:
+        run, name = self._run, self._state.now.working
+        if run is None or name is None:
+            return
+        ms = 1e3 * (perf_counter() - self._began)
+        run.attempt = run.attempt.with_stage(name, state=state, ms=ms, note=note)
+        self._state.change(working=None)
+        self._tell(run.attempt)
+
+    def _keep(self, run: Run) -> None:
+        """Put the attempt into the history, on disk as far as that can be done."""
+        entry = Entry.of(run.attempt)
+        others = tuple(one for one in self._state.now.history if one.number != entry.number)
+        self._state.change(history=(*others, entry)[-MOST_SHOWN:])
+        try:
+            self._store.keep(run.attempt, self._state.now.device)
+            if run.op is not None:
+                self._store.keep_source(run.located.text, run.op.name, run.kernel)
+        except WebnormError as error:
+            self.notice(str(error))

@@ -1,0 +1,112 @@
+"""A session as the page's server asks for it: values of JSON's kinds, kernels by their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webnorm.errors import WebnormError
+from webnorm.kernels.drafts import draft
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import discover
+from webnorm.kernels.sources import wgsl_root
+from webnorm.play.packing import LIMIT_S, pack
+from webnorm.play.session import Session
+from webnorm.play.stages import timed_shape
+from webnorm.play.state import Snapshot, as_json
+
+
+class Desk:
+    """What webnorm.play.playground.Playground says."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._kernels = [kernel for kernel in discover() if not kernel.op.exact]
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that is known."""
+        return _json(self._session.state.now)
+
+    def wait(self, revision: int, timeout: float) -> dict[str, Any] | None:
+        """The newest snapshot as soon as it is newer."""
+        now = self._session.state.wait(revision, timeout)
+        return None if now is None else _json(now)
+
+    def save(self, text: str, base: str) -> str:
+        """Write the file; raises Conflict where it changed since."""
+        return self._session.save(text, base)
+
+    def run(self) -> None:
+        """Judge the text as it is."""
+        self._session.run()
+
+    def change(self, settings: dict[str, Any]) -> None:
+        """Change settings."""
+        changes = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+        }
+        self._session.change(**changes)
+
+    def trace(self, filter: str | None) -> None:
+        """Trace records that a filter lets pass."""
+        self._session.trace(filter)
+
+    def fork(self, op: str, kernel: str) -> None:
+        """Put a copy of a built-in kernel in the place of the file's text."""
+        found = self._named(op, kernel)
+        own = self._session.state.now.file
+        text = draft(found, [self._session.path.parents[1], wgsl_root()])
+        if own.op is not None and own.op != op:
+            raise WebnormError(
+                f"{op}/{kernel} is of another op than {own.name}; expected a kernel of {own.op}"
+            )
+        self._session.save(text, own.base)
+
+    def source(self, hash: str) -> str:
+        """The text of an earlier attempt."""
+        return self._session.store.source(hash)
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """The built-in kernels, in the order of the ladder."""
+        return [
+            {
+                "op": one.op.name,
+                "kernel": one.name,
+                "summary": one.summary,
+                "differs": one.differs,
+                "rung": one.rung,
+            }
+            for one in self._kernels
+        ]
+
+    def kernel(self, op: str, name: str) -> str:
+        """A built-in kernel's text."""
+        return self._named(op, name).path.read_text(encoding="utf-8")
+
+    def export(self) -> bytes:
+        """The npm package of the file for the columns that are timed, and the type and options of now."""
+        now = self._session.state.now
+        if now.file.op is None:
+            raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that is right")
+        settings = {
+            "--dtype": now.settings.dtype,
+            "--eps": None,
+            "--scale": None,
+            "--name": None,
+            "--minify": False,
+        }
+        _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
+        path = self._session.path
+        words = (now.file.op, (cols,), now.settings.options, str(path), (self._session.root,), settings)
+        (package,) = self._session.ask(pack, words, LIMIT_S)
+        return bytes(package)
+
+    def _named(self, op: str, name: str) -> Kernel:
+        for kernel in self._kernels:
+            if (kernel.op.name, kernel.name) == (op, name):
+                return kernel
+        raise WebnormError(f"unknown kernel {op}/{name}; /api/kernels lists them")
+
+
+def _json(now: Snapshot) -> dict[str, Any]:
+    found: dict[str, Any] = as_json(now)
+    return found

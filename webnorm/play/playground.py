@@ -1,0 +1,56 @@
+"""What the page's server asks of the playground behind it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from webnorm.errors import WebnormError
+
+
+class Conflict(WebnormError):
+    """The file changed since the text that somebody saves was read."""
+
+
+class Playground(Protocol):
+    """A watched kernel. Its methods are called from threads of the server's, several at once.
+
+    A method that is asked for what cannot be raises WebnormError, which the page shows. Snapshots are of
+    JSON's kinds; in them a number that is not finite is null, or a string as in results files.
+    """
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that is known, with its "revision", which grows."""
+
+    def wait(self, revision: int, timeout: float) -> dict[str, Any] | None:
+        """The newest snapshot as soon as it is newer than a revision; None after `timeout` seconds."""
+
+    def save(self, text: str, base: str) -> str:
+        """Write the file, whose text so far has the SHA-256 `base`; gives the new text's.
+
+        From then on snapshots have the new text.
+        Raises Conflict where the file's text is another by now.
+        """
+
+    def run(self) -> None:
+        """Judge the file as it is, where that is not done at every save."""
+
+    def change(self, settings: dict[str, Any]) -> None:
+        """Change those settings that are given."""
+
+    def trace(self, filter: str | None) -> None:
+        """Trace the invocations that a condition picks, "" for all; None: no more."""
+
+    def fork(self, op: str, kernel: str) -> None:
+        """Go on with a copy of a built-in kernel."""
+
+    def source(self, hash: str) -> str:
+        """The text of an earlier attempt, by its SHA-256."""
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """The built-in kernels: "op", "kernel" and, in a sentence, "summary"."""
+
+    def kernel(self, op: str, name: str) -> str:
+        """A built-in kernel's text."""
+
+    def export(self) -> bytes:
+        """The npm package of the file, as the .tgz that `npm install` takes."""

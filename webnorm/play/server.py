@@ -1,0 +1,298 @@
+"""The playground's page and its routes, on 127.0.0.1 and nowhere else.
+
+What needs a token, and who may ask, is told in `webnorm.play.guard`. Kernels are named, never a path; the
+page's files are read once, so that no path of a request reaches the file system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Annotated, Any, TypeVar
+
+import uvicorn
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from webnorm import forms
+from webnorm.errors import WebnormError, one_line, sentence
+from webnorm.files import parse_json
+from webnorm.forms import Name
+from webnorm.play.events import Events
+from webnorm.play.guard import MOST_BYTES, NONCE, Guard, new_token, too_large
+from webnorm.play.playground import Conflict, Playground
+from webnorm.web.browser import TYPES
+from webnorm.web.folder import Files
+from webnorm.web.pages import page_files
+
+HOST = "127.0.0.1"
+_INDEX = "index.html"
+# Where play.html names the word that allows its styles.
+_NONCE_PLACE = b"{{ nonce }}"
+_PATIENCE_S = 5.0
+_Handler = Callable[[Request], Awaitable[Response]]
+_Form = TypeVar("_Form", bound=Struct)
+
+Hash = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Word = Annotated[str, Meta(pattern="^[A-Za-z0-9_]{1,100}$")]
+
+
+class Save(Struct, forbid_unknown_fields=True):
+    """The body of PUT /api/file."""
+
+    text: str
+    base: Hash
+
+
+class Settings(Struct, forbid_unknown_fields=True):
+    """The body of POST /api/settings: what is to change."""
+
+    run: bool | UnsetType = UNSET
+    time: bool | UnsetType = UNSET
+    dtype: Word | UnsetType = UNSET
+    options: Annotated[list[Name], Meta(max_length=100)] | UnsetType = UNSET
+    constants: Annotated[dict[Word, int | bool], Meta(max_length=100)] | UnsetType = UNSET
+
+
+class Filter(Struct, forbid_unknown_fields=True):
+    """The body of POST /api/trace; null ends tracing."""
+
+    filter: Name | None
+
+
+class Built(Struct, forbid_unknown_fields=True):
+    """A built-in kernel: the body of POST /api/fork."""
+
+    op: Word
+    kernel: Word
+
+
+class Attempt(Struct):
+    """Of GET /api/source."""
+
+    hash: Hash
+
+
+class Nothing(Struct, forbid_unknown_fields=True):
+    """The body of a request that only asks for something: empty, or an empty object."""
+
+
+class Server:
+    """A playground's page, served by a thread from `with` to `stop`, which ends open streams, too.
+
+    `port` 0 takes a free one. Raises WebnormError when the port is in use.
+    """
+
+    def __init__(self, playground: Playground, port: int = 0) -> None:
+        self._playground, self._files = playground, page_files("play", _INDEX)
+        self._socket = _bound(port)
+        self.port: int = self._socket.getsockname()[1]
+        self.token = new_token()
+        self.url = f"http://{HOST}:{self.port}/#{self.token}"
+        self._ready, self._loop = threading.Event(), asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="webnorm play: server", daemon=True)
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Answer no more, and end; from any thread, and again."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end)
+            self._thread.join(_PATIENCE_S)
+
+    def _end(self) -> None:
+        self._events.end()
+        self._server.should_exit = True
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._ready.set()
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        self._events = Events(self._playground)
+        page = _page(self._files)
+        app = _application([*_Routes(self._playground, self._events).all(), *page])
+        guard = Guard(app, self.port, self.token, free={route.path for route in page})
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                guard,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                # Nothing is written to the terminal, which shows the same playground.
+                log_config=None,
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._ready.set()
+        await self._server.serve([self._socket])
+
+
+def _bound(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # Elsewhere this lets a port be used that was just given up; on Windows, one that is in use.
+    if sys.platform != "win32":
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen()
+    except OverflowError:
+        listener.close()
+        raise WebnormError(f"the port is {port}; expected 0 to 65535") from None
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise WebnormError(
+                f"port {port} of {HOST} is in use; name another one, or 0 for a free one"
+            ) from error
+        raise WebnormError(f"cannot listen on port {port} of {HOST}: {error.strerror}") from error
+    return listener
+
+
+def _application(routes: list[Route]) -> Starlette:
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            Conflict: partial(_told, 409),
+            WebnormError: partial(_told, 400),
+            HTTPException: _refused,
+            Exception: _failed,
+        },
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _page(files: Files) -> list[Route]:
+    """The page's files, which need no token."""
+    return [Route("/" + path.removesuffix(_INDEX), _file(path, content)) for path, content in files.items()]
+
+
+def _file(path: str, content: bytes) -> _Handler:
+    async def give(request: Request) -> Response:
+        text = content.replace(_NONCE_PLACE, request.scope[NONCE].encode()) if path == _INDEX else content
+        return Response(text, media_type=TYPES[PurePosixPath(path).suffix])
+
+    return give
+
+
+async def _told(status: int, request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, status)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": sentence(f"webnorm failed: {type(error).__name__}: {error}")}, 500)
+
+
+class _Routes:
+    """What the page asks for, as calls of the playground's methods."""
+
+    def __init__(self, playground: Playground, events: Events) -> None:
+        self._playground, self._events = playground, events
+
+    def all(self) -> list[Route]:
+        """Every route but those of the page's files."""
+        playground = self._playground
+        return [
+            Route("/api/events", self._stream),
+            Route("/api/file", self._save, methods=["PUT"]),
+            Route("/api/run", _doing(Nothing, playground.run), methods=["POST"]),
+            Route("/api/settings", self._change, methods=["POST"]),
+            Route("/api/trace", _doing(Filter, playground.trace), methods=["POST"]),
+            Route("/api/fork", _doing(Built, playground.fork), methods=["POST"]),
+            Route("/api/export", self._export, methods=["POST"]),
+            Route("/api/source/{hash}", self._source),
+            Route("/api/kernels", self._kernels),
+            Route("/api/kernel/{op}/{kernel}", self._kernel),
+        ]
+
+    async def _stream(self, request: Request) -> Response:
+        return StreamingResponse(self._events.stream(), media_type="text/event-stream")
+
+    async def _save(self, request: Request) -> Response:
+        given = await _body(request, Save)
+        base = await run_in_threadpool(self._playground.save, given.text, given.base)
+        # Snapshots that were under way are older: the page must not take their text for a change of the file.
+        return JSONResponse({"base": base, "revision": self._playground.snapshot()["revision"]})
+
+    async def _change(self, request: Request) -> Response:
+        given = await _body(request, Settings)
+        changes = {name: value for name, value in structs.asdict(given).items() if value is not UNSET}
+        await run_in_threadpool(self._playground.change, changes)
+        return JSONResponse({})
+
+    async def _export(self, request: Request) -> Response:
+        await _body(request, Nothing)
+        package = await run_in_threadpool(self._playground.export)
+        return Response(package, media_type="application/gzip")
+
+    async def _source(self, request: Request) -> Response:
+        attempt = forms.read(request.path_params, Attempt, "the attempt")
+        return PlainTextResponse(await run_in_threadpool(self._playground.source, attempt.hash))
+
+    async def _kernels(self, request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(self._playground.kernels))
+
+    async def _kernel(self, request: Request) -> Response:
+        built = forms.read(request.path_params, Built, "the kernel")
+        return PlainTextResponse(await run_in_threadpool(self._playground.kernel, built.op, built.kernel))
+
+
+def _doing(form: type[_Form], method: Callable[..., None]) -> _Handler:
+    """A route that calls a method with what its body has."""
+
+    async def do(request: Request) -> Response:
+        given = await _body(request, form)
+        await run_in_threadpool(method, **structs.asdict(given))
+        return JSONResponse({})
+
+    return do
+
+
+async def _body(request: Request, form: type[_Form]) -> _Form:
+    """The body in a form; HTTPException for one that is too large, WebnormError for one that does not fit."""
+    content = bytearray()
+    async for piece in request.stream():
+        content += piece
+        if len(content) > MOST_BYTES:
+            raise HTTPException(413, too_large())
+    try:
+        data: Any = parse_json(bytes(content)) if content else {}
+    except ValueError as error:
+        raise WebnormError(f"the body is not JSON: {error}") from None
+    if isinstance(data, Mapping):
+        for name in data:
+            if name not in form.__struct_fields__:
+                raise WebnormError(
+                    f"the body has {one_line(repr(name)[:100])}; expected {', '.join(form.__struct_fields__)}"
+                )
+    return forms.read(data, form, "the body")

@@ -1,0 +1,143 @@
+"""One kernel's file: read whenever it may have changed, written where somebody edits it here, and judged.
+
+This process does no more than that with a text: headers, templates and shaders are the worker's, which may
+hang or die over them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from webnorm import files
+from webnorm.kernels.header import home
+from webnorm.kernels.sources import Stamp, Unreadable, read, stamp
+from webnorm.play.course import Course
+from webnorm.play.playground import Conflict
+from webnorm.play.state import File, Settings, Snapshot, StageName, State, digest
+from webnorm.play.store import Store
+from webnorm.play.watch import Watch
+
+
+class Session:
+    """A kernel's file and what is known of it, in `state`. Actions may come from any thread."""
+
+    def __init__(
+        self, path: Path, settings: Settings, op: str | None = None, adapter: str | None = None
+    ) -> None:
+        self.path = files.absolute(path)
+        self.root = home(self.path)[0]
+        self.store = Store.of(self.path)
+        file = File(name=path.name, path=str(self.path))
+        self.state = State(Snapshot(file=file, settings=settings, history=self.store.entries()))
+        self._course = Course(self.state, self.store, self.path, self.root, op, adapter)
+        # What was seen last, by one who looks at a time: the snippets, and how often they have changed.
+        self._looking = threading.Lock()
+        self._snippets: Mapping[str, Stamp] = {}
+        self._edition = 0
+        self._open = ExitStack()
+
+    def __enter__(self) -> Session:
+        self._course.start()
+        self._open.callback(self._course.stop)
+        self._open.enter_context(Watch(self.path, self.root, self.look))
+        self.look()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    # --- what others ask for
+
+    def look(self, again: bool = False) -> None:
+        """Look at the file; a text that is new is judged, or any `again`."""
+        with self._looking:
+            text, complaint = self._read()
+            snippets = self._stamps()
+            if snippets != self._snippets:
+                self._snippets, self._edition, again = snippets, self._edition + 1, True
+            file = self.state.now.file
+            if complaint is not None:
+                self.state.change(file=replace(file, missing=True))
+                self._course.notice(complaint)
+                return
+            if not again and not file.missing and text == file.text:
+                return
+            self.state.change(file=replace(file, text=text, missing=False))
+            if self.state.now.settings.run or again:
+                self._course.judge(text, self._edition)
+
+    def run(self) -> None:
+        """Judge the text as it is."""
+        self.look(again=True)
+
+    def do(self, stage: StageName) -> None:
+        """Do one step more of the attempt at hand."""
+        self._course.do(stage)
+
+    def trace(self, filter: str | None) -> None:
+        """Trace the records that a filter lets pass from now on; none with None."""
+        self.state.change(settings=replace(self.state.now.settings, trace=filter))
+        if filter is not None:
+            self._course.do("trace")
+
+    def change(self, **changes: Any) -> None:
+        """Change settings, and judge anew."""
+        self.state.change(settings=replace(self.state.now.settings, **changes))
+        if self.state.now.settings.run:
+            self.look(again=True)
+
+    def save(self, text: str, base: str) -> str:
+        """Write the file, unless it has changed since `base`, a text's digest: Conflict then. Gives the new
+        text's digest.
+        """
+        current, complaint = self._read()
+        if complaint is None and digest(current) != base:
+            raise Conflict(f"{self.path} has changed meanwhile")
+        files.write_text(self.path, text)
+        self.look()
+        return digest(text)
+
+    def restore(self, hash: str) -> None:
+        """Write the text of an earlier attempt into the file."""
+        self.save(self.store.source(hash), self.state.now.file.base)
+
+    def undo(self) -> None:
+        """Write the text of the attempt before the one in the file, if there is any."""
+        own = self.state.now.file.base
+        earlier = [one.hash for one in self.state.now.history if one.hash != own]
+        if earlier:
+            self.restore(earlier[-1])
+
+    def ask(self, work: Any, job: Any, limit_s: float) -> list[Any]:
+        """What another task yields in the worker; raises what that raises."""
+        return self._course.ask(work, job, limit_s)
+
+    def idle(self, timeout_s: float) -> bool:
+        """Wait until nothing is left to be done; False where that is not so in time."""
+        return self._course.idle(timeout_s)
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """The worker processes that stand ready, the one that works first."""
+        return self._course.worker.pids
+
+    # --- the file
+
+    def _read(self) -> tuple[str, str | None]:
+        """The text, or why there is none."""
+        try:
+            return read(self.path, self.root)[0], None
+        except Unreadable as error:
+            where = f":{error.line}" if error.line is not None else ""
+            return "", f"{self.path}{where}: cannot read the kernel: {error.reason}"
+
+    def _stamps(self) -> Mapping[str, Stamp]:
+        """What tells the snippets from themselves at another time."""
+        folders = {self.path.parent, self.root, self.root / "lib"}
+        found = (one for folder in folders for one in folder.glob("*.wgsl") if one != self.path)
+        return {str(one): stamp(str(one)) for one in found}

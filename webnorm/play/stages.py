@@ -1,0 +1,229 @@
+"""What is done with a text, step by step: each asks the worker, and says what it found of the attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from webnorm.errors import WebnormError
+from webnorm.kernels.render import Shader
+from webnorm.lab import beside, jobs, judging
+from webnorm.lab.cost import CostJob, count_costs
+from webnorm.lab.examine import Examination
+from webnorm.lab.judging import JudgeJob
+from webnorm.norms.case import Case, problems
+from webnorm.norms.corpus import CASES
+from webnorm.norms.ops import OPS, Op, Task
+from webnorm.play.mistakes import Located
+from webnorm.play.state import Attempt, Corpus, Mistake, Rendered, Settings, StageName, Timed
+from webnorm.web import tint
+
+# Seconds of silence after which a step is given up; a rendering has its own bounds.
+LIMITS_S: dict[StageName, float] = {"verdict": 5.0}
+USUAL_LIMIT_S = 10.0
+# Problems that are timed where nobody says which, as (rows, columns): what a GPU cannot keep in its cache
+# with several sets of it, and what a program on the CPU does in a millisecond.
+_TIMED_GPU, _TIMED_SOFTWARE = (4096, 1024), (256, 768)
+# Failures of the corpus that are told.
+_MOST_FAILED = 20
+
+
+class Skipped(Exception):
+    """A step that cannot be done here, and why: no fault of the kernel's."""
+
+
+class Worker(Protocol):
+    """What the steps ask: see lab.hot."""
+
+    def stream(self, work: Callable[..., Any], job: Any, time_limit_s: float) -> Iterator[Any]:
+        """What a task yields in the worker process."""
+
+    def allow(self, time_limit_s: float) -> None:
+        """How long that may be silent from now on."""
+
+
+@dataclass(kw_only=True)
+class Run:
+    """An attempt under way. `tell` shows the attempt as it has become.
+
+    `previous` is the text to be timed beside it. What one step finds and a later one needs is kept here.
+    """
+
+    attempt: Attempt
+    path: Path
+    text: beside.Text
+    previous: beside.Text | None
+    op_name: str | None
+    roots: tuple[Path, ...]
+    settings: Settings
+    software: bool
+    worker: Worker
+    tint: tint.OpenTint
+    located: Located
+    tell: Callable[[Attempt], None]
+    entered: Callable[[StageName], None]
+    op: Op | None = None
+    kernel: str = ""
+    shader: Shader | None = None
+    limit_s: float = USUAL_LIMIT_S
+    failed_before: frozenset[str] = frozenset()
+    left_cases: list[tuple[Case, Task]] | None = None
+
+    def change(self, **changes: Any) -> None:
+        """Say what is newly known of the attempt."""
+        self.attempt = replace(self.attempt, **changes)
+        self.tell(self.attempt)
+
+    def enter(self, stage: StageName) -> None:
+        """A stage begins."""
+        self.entered(stage)
+        self.limit_s = LIMITS_S.get(stage, USUAL_LIMIT_S)
+        self.worker.allow(self.limit_s)
+
+    def ask(self, work: Any, job: Any) -> Iterator[Any]:
+        """What a task yields in the worker."""
+        yield from self.worker.stream(work, job, self.limit_s)
+
+    @property
+    def job(self) -> JudgeJob:
+        """The file and what is asked of it, as the worker takes it."""
+        own = self.settings
+        chosen = {axis: (value,) for axis, value in own.constants.items()}
+        return JudgeJob(self.path, self.op_name, self.roots, own.dtype, own.options, chosen)
+
+    @property
+    def timed_task(self) -> Task:
+        """The problem that is timed."""
+        assert self.op is not None
+        shape = timed_shape(self.settings, self.software)
+        options = self.op.defaults.changed(self.settings.options)
+        return Task(self.op, self.op.problem(*shape, self.settings.dtype, options=options))
+
+
+def timed_shape(settings: Settings, software: bool) -> tuple[int, int]:
+    """Rows and columns of the problem that is timed."""
+    rows, cols = _TIMED_SOFTWARE if software else _TIMED_GPU
+    return settings.rows or rows, settings.cols or cols
+
+
+def judge(run: Run) -> None:
+    """Header, text, compiler, verdict; where and why. Raises WebnormError for what cannot be judged."""
+    run.enter("render")
+    for event in run.ask(judging.judge, run.job):
+        match event:
+            case judging.Read(op, kernel):
+                run.op, run.kernel = OPS[op], kernel
+            case Shader():
+                run.shader = event
+                run.change(rendered=_rendered(event, run.located))
+                run.enter("compile")
+            case judging.Compiled():
+                run.enter("verdict")
+            case judging.Judged():
+                run.change(shapes=(*run.attempt.shapes, event))
+                if event.result.status == "error":
+                    raise WebnormError(event.result.reason or "it could not be run")
+            case Examination():
+                run.enter("where")
+                run.change(worst=event.worst, map=event.map, hints=event.hints)
+    results = [one.result for one in run.attempt.shapes]
+    right = [result for result in results if result.status == "pass" or result.expected]
+    run.change(ok=bool(right) and all(one in right or one.status == "skip" for one in results))
+
+
+def time(run: Run) -> None:
+    """The time beside the copy, the attempt before and the best there is."""
+    run.enter("time")
+    job = beside.BesideJob(
+        run.timed_task,
+        run.text,
+        run.job.constants or {},
+        run.roots,
+        run.previous,
+    )
+    for event in run.ask(beside.time_beside, job):
+        if isinstance(event, beside.Beside):
+            others = tuple(one for one in run.attempt.times if one.name != event.name)
+            run.change(times=(*others, Timed(event.name, event.result, event.proved)))
+            if event.name == "attempt" and event.result.status in ("fail", "error"):
+                run.change(ok=False)
+
+
+def ask_tint(run: Run) -> None:
+    """What Chrome's compiler says of the texts that browsers get, at the template's places."""
+    run.enter("tint")
+    missing = tint.available()
+    if missing is not None:
+        raise Skipped(missing)
+    shaders: list[Shader] = []
+    mistakes: list[Mistake] = []
+    for event in run.ask(judging.render_for_browsers, run.job):
+        if isinstance(event, WebnormError):
+            mistakes.append(run.located.mistake("tint", event))
+        else:
+            shaders.append(event)
+    verdicts = run.tint.check([tint.source_of(str(at), one) for at, one in enumerate(shaders)])
+    for shader, verdict in zip(shaders, verdicts, strict=True):
+        for message in verdict.messages:
+            if message.refuses:
+                error = WebnormError(message.text, message.place(shader))
+                mistakes.append(run.located.mistake("tint", error))
+    if mistakes:
+        found = tuple(dict.fromkeys((*run.attempt.mistakes, *mistakes)))
+        run.change(mistakes=found, ok=False)
+
+
+def trace(run: Run) -> None:
+    """What `trace` tags in the text say, beside float64."""
+    run.enter("trace")
+    wrong = (at for at, one in enumerate(run.attempt.shapes) if one.result.status == "fail")
+    job = judging.TracedJob(run.job, next(wrong, 0), run.settings.trace or "")
+    for found in run.ask(judging.trace_judged, job):
+        run.change(trace=found)
+
+
+def count_cost(run: Run) -> None:
+    """The accesses, barriers and subgroup operations."""
+    run.enter("cost")
+    assert run.shader is not None
+    spec = jobs.VariantSpec.of(run.shader.variant)
+    for found in run.ask(count_costs, CostJob(((run.timed_task.problem, spec),), run.roots)):
+        run.change(cost=found)
+
+
+def try_corpus(run: Run) -> None:
+    """The corpus, in the background: what failed at the last attempt comes first. Goes on where it was
+    interrupted.
+    """
+    run.enter("corpus")
+    assert run.op is not None
+    if run.left_cases is None:
+        cases = ((case, Task(run.op, own)) for case, own in problems(CASES, run.op, [run.settings.dtype]))
+        wanted = [(case, task) for case, task in cases if not (case.for_gpus and run.software)]
+        run.left_cases = sorted(wanted, key=lambda one: one[0].name not in run.failed_before)
+        run.change(corpus=Corpus(0, len(run.left_cases)))
+    while run.left_cases:
+        case, task = run.left_cases[0]
+        job = judging.CaseJob(run.job, case.name, task)
+        for result in run.ask(judging.try_case, job):
+            _count(run, case, result)
+        run.left_cases.pop(0)
+
+
+def _count(run: Run, case: Case, result: Any) -> None:
+    corpus = run.attempt.corpus
+    assert corpus is not None
+    failed = corpus.failed
+    if result.status in ("fail", "error") and not result.expected and len(failed) < _MOST_FAILED:
+        told = {"case": case.name, "problem": str(result.problem), "reason": result.reason or ""}
+        failed = (*failed, told)
+    corpus = Corpus(corpus.done + 1, corpus.of, failed)
+    run.change(corpus=corpus, ok=bool(run.attempt.ok) and not failed)
+
+
+def _rendered(shader: Shader, located: Located) -> Rendered:
+    numbers = {located.own_name: 0}
+    origins = tuple((numbers.setdefault(file, len(numbers)), line) for file, line in shader.origins)
+    return Rendered(shader.text, tuple(numbers), origins)

@@ -1,0 +1,252 @@
+"""What is known of a kernel's file at a moment: one snapshot for everyone who shows it.
+
+A snapshot is never changed, only followed by the next, whose `revision` is higher. Views wait for that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal
+
+from webnorm.lab.accuracy import Worst
+from webnorm.lab.cost import Cost
+from webnorm.lab.judging import Judged
+from webnorm.lab.result_files import as_json as result_as_json
+from webnorm.lab.results import Result
+from webnorm.lab.trace import Trace
+from webnorm.lab.where import HeatMap
+from webnorm.lab.why import Hint
+
+StageName = Literal["render", "compile", "verdict", "where", "time", "tint", "trace", "corpus", "cost"]
+Status = Literal["pass", "fail", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """What keeps a text from being judged, at its place in the template; see errors.Place.
+
+    `own` tells that `file` is the one that is edited; `source` is the text of that line. `by` says who
+    complains: the reading of the header or of the template, a compiler, or the run.
+    """
+
+    by: Literal["header", "template", "naga", "tint", "run"]
+    message: str
+    file: str | None = None
+    own: bool = False
+    line: int | None = None
+    column: int | None = None
+    length: int = 0
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of an attempt, and how long it took, in milliseconds."""
+
+    name: StageName
+    state: Literal["waiting", "running", "done", "failed", "skipped"] = "waiting"
+    ms: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A rendered text; each of its lines has the number of a file, 0 for the edited one, and a line of it."""
+
+    text: str
+    files: tuple[str, ...]
+    origins: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A time beside others that were sampled in turn with it."""
+
+    name: Literal["attempt", "previous", "best", "copy"]
+    result: Result
+    proved: bool
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """How far the corpus has been tried, and what failed there."""
+
+    done: int
+    of: int
+    failed: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """What is known of one text. `ok` is None until the verdict; anything against the text makes it False."""
+
+    number: int
+    hash: str
+    saved: str
+    stages: tuple[Stage, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+    rendered: Rendered | None = None
+    shapes: tuple[Judged, ...] = ()
+    worst: Worst | None = None
+    map: HeatMap | None = None
+    hints: tuple[Hint, ...] = ()
+    times: tuple[Timed, ...] = ()
+    trace: Trace | None = None
+    cost: Cost | None = None
+    corpus: Corpus | None = None
+    ok: bool | None = None
+
+    def with_stage(self, name: StageName, **changes: Any) -> Attempt:
+        """The attempt with a stage changed, which comes last where it is new."""
+        if all(stage.name != name for stage in self.stages):
+            return replace(self, stages=(*self.stages, Stage(name, **changes)))
+        changed = (replace(one, **changes) if one.name == name else one for one in self.stages)
+        return replace(self, stages=tuple(changed))
+
+    @property
+    def time(self) -> Result | None:
+        """Its own time, if it was taken."""
+        return next((one.result for one in self.times if one.name == "attempt"), None)
+
+    @property
+    def status(self) -> Status:
+        """How it ended, as its history tells."""
+        if self.mistakes:
+            return "error"
+        return "pass" if self.ok else "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An attempt in the history; times are nanoseconds per dispatch of `problem`."""
+
+    number: int
+    hash: str
+    saved: str
+    status: Status
+    median_ns: float | None = None
+    gbps: float | None = None
+    percent_of_copy: float | None = None
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Entry:
+        """What the history keeps of an attempt."""
+        entry = cls(number=attempt.number, hash=attempt.hash, saved=attempt.saved, status=attempt.status)
+        time = attempt.time
+        if time is None or not time.timed:
+            return entry
+        return replace(
+            entry,
+            median_ns=time.median_ns,
+            gbps=time.gbps,
+            percent_of_copy=time.percent_of_copy,
+            problem=str(time.problem),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """The file that is watched. `base` is the digest of its text, from which an edit begins."""
+
+    name: str
+    path: str
+    text: str = ""
+    missing: bool = False
+    op: str | None = None
+    kernel: str | None = None
+
+    @property
+    def base(self) -> str:
+        """The digest of the text."""
+        return digest(self.text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is done at each save: nothing without `run`; `time` and `corpus` are further stages.
+
+    `trace` is a filter of records, "" for all of them and None for no tracing. `rows` and `cols` are those of
+    the problem that is timed, None for what suits the adapter.
+    """
+
+    run: bool = True
+    time: bool = True
+    corpus: bool = True
+    dtype: str = "float32"
+    options: tuple[str, ...] = ()
+    constants: Mapping[str, int] = field(default_factory=dict)
+    trace: str | None = None
+    rows: int | None = None
+    cols: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """Everything that is shown. `good` is the last attempt whose text could be judged; `working` names the
+    stage that runs.
+    """
+
+    file: File
+    settings: Settings
+    revision: int = 0
+    device: Mapping[str, Any] = field(default_factory=dict)
+    working: StageName | None = None
+    attempt: Attempt | None = None
+    good: Attempt | None = None
+    history: tuple[Entry, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+class State:
+    """The newest snapshot, changed by one thread and waited for by others."""
+
+    def __init__(self, first: Snapshot) -> None:
+        self._now, self._changed = first, threading.Condition()
+
+    @property
+    def now(self) -> Snapshot:
+        """The newest snapshot."""
+        return self._now
+
+    def change(self, **changes: Any) -> Snapshot:
+        """Follow the snapshot by one with these fields changed."""
+        with self._changed:
+            self._now = replace(self._now, **changes, revision=self._now.revision + 1)
+            self._changed.notify_all()
+            return self._now
+
+    def wait(self, revision: int, timeout_s: float) -> Snapshot | None:
+        """The newest snapshot once its revision is higher; None where it is not in time."""
+        with self._changed:
+            newer = self._changed.wait_for(lambda: self._now.revision > revision, timeout_s)
+            return self._now if newer else None
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def as_json(value: Any) -> Any:
+    """A snapshot, or a part of one, as JSON has it: what is None is left out, and a number that is not finite
+    is text: "inf", "-inf", "nan". Results are those of results files.
+    """
+    if isinstance(value, Result):
+        return result_as_json(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {one.name: as_json(getattr(value, one.name)) for one in fields(value)}
+        if isinstance(value, File):
+            found["base"] = value.base
+        return {name: one for name, one in found.items() if one is not None}
+    if isinstance(value, Mapping):
+        return {name: as_json(one) for name, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [as_json(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,121 @@
+"""Attempts at a kernel, kept from one day to the next: what became of them, their sources, their times.
+
+They lie in the user's cache, in a folder for each file that was played with: `attempts.jsonl` has a line for
+each attempt, `sources/HASH/OP/KERNEL.wgsl` its text, and `results/NUMBER.json` what was measured, which
+`webnorm compare` reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webnorm import files, forms
+from webnorm.errors import WebnormError
+from webnorm.kernels.drafts import draft, lesson
+from webnorm.kernels.library import discover
+from webnorm.kernels.sources import wgsl_root
+from webnorm.lab import result_files
+from webnorm.lab.results import Report
+from webnorm.play.state import Attempt, Entry, as_json, digest
+
+# Another folder than that of the cache.
+FOLDER_VARIABLE = "WEBNORM_ATTEMPTS"
+# Attempts that are shown; the file keeps all of them, up to so many bytes of the newest.
+MOST_SHOWN = 200
+_MOST_BYTES = 8 << 20
+_HASH = 64
+
+
+def scratch() -> Path:
+    """A file to play with for who brings none: a draft of a lesson at first, then what it was left as."""
+    path = _base() / "scratch" / "layer_norm" / "mine.wgsl"
+    if not path.exists():
+        _made(path.parent)
+        kernel = next(one for one in discover() if one.name == lesson(one.op) and one.op.name == "layer_norm")
+        files.write_text(path, draft(kernel, [wgsl_root()]))
+    return path
+
+
+def _base() -> Path:
+    return Path(os.environ.get(FOLDER_VARIABLE) or files.cache_folder("playground"))
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WebnormError(f"cannot write {folder}: {error.strerror or error}") from error
+    return folder
+
+
+@dataclass(frozen=True)
+class Store:
+    """The attempts at one file; `folder` is theirs."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, file: Path) -> Store:
+        """The store of a file, wherever that is reached from; nothing is made yet."""
+        name = digest(str(files.resolved(file)))[:16]
+        return cls(_base() / f"{file.stem[:40]}-{name}")
+
+    @property
+    def _list(self) -> Path:
+        return self.folder / "attempts.jsonl"
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The newest attempts, oldest first. What is no attempt in the file is passed over."""
+        try:
+            lines = files.read_bytes(self._list, 2 * _MOST_BYTES).decode(errors="replace").splitlines()
+        except OSError:
+            return ()
+        found = []
+        for line in lines[-MOST_SHOWN:]:
+            with suppress(ValueError, WebnormError):
+                found.append(forms.read(json.loads(line), Entry))
+        return tuple(found)
+
+    def keep(self, attempt: Attempt, device: Mapping[str, Any]) -> Entry:
+        """Add an attempt, or what is newly known of one that is there; WebnormError where that fails."""
+        entry = Entry.of(attempt)
+        _made(self.folder)
+        with files.turn(self._list):
+            kept = [one for one in self.entries() if one.number != entry.number]
+            lines = [json.dumps(as_json(one)) for one in [*kept, entry]]
+            files.write_text(self._list, "\n".join(lines) + "\n")
+        timed = tuple(one.result for one in attempt.times)
+        if timed:
+            report = Report(device=device, results=timed, complete=True)
+            path = _made(self.folder / "results") / f"{attempt.number}.json"
+            files.write_text(path, result_files.to_json(report))
+        return entry
+
+    def keep_source(self, text: str, op: str, kernel: str) -> Path:
+        """A file with this text in a folder of the op's, as kernels lie; WebnormError where that fails."""
+        path = _made(self.folder / "sources" / digest(text) / op) / f"{kernel}.wgsl"
+        if not path.exists():
+            files.write_text(path, text)
+        return path
+
+    def source_file(self, hash: str) -> Path:
+        """Where the text of an attempt lies; WebnormError where it was not kept."""
+        is_hash = len(hash) == _HASH and all(one in "0123456789abcdef" for one in hash)
+        found = next((self.folder / "sources" / hash).glob("*/*.wgsl"), None) if is_hash else None
+        if found is None:
+            raise WebnormError(f"hash is {hash!r}; expected that of an attempt whose text was kept")
+        return found
+
+    def source(self, hash: str) -> str:
+        """The text of an attempt; WebnormError where it was not kept."""
+        path = self.source_file(hash)
+        try:
+            return files.read_bytes(path, _MOST_BYTES).decode()
+        except (OSError, ValueError) as error:
+            raise WebnormError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error

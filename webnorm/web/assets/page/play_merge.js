@@ -1,0 +1,129 @@
+// The kernel beside another text: an earlier save, a built-in kernel, or the file when two people wrote it.
+
+import * as cm from "../vendor/editor.js";
+import { byId, element } from "./dom.js";
+import { shownAs } from "./play_editor.js";
+import { ask } from "./play_link.js";
+
+// Two columns do not fit beside one another on a phone.
+const NARROW = matchMedia("(max-width: 47rem)");
+
+/** The panel at the page's end. */
+export class Beside {
+  #texts = null;
+  #shown = null;
+  #kernels = [];
+  #attempts = [];
+
+  constructor() {
+    byId("compare").addEventListener("click", () => this.#chosen());
+    byId("other").addEventListener("change", () => this.#offer());
+  }
+
+  /** @param {import("./play_editor.js").Texts} texts */
+  attach(texts) {
+    this.#texts = texts;
+  }
+
+  /**
+   * What can stand beside the kernel.
+   * @param {object[]} attempts  of the history
+   * @param {string} [op]  whose built-in kernels come first
+   */
+  offer(attempts, op) {
+    this.#attempts = attempts;
+    const kernels = this.#kernels.toSorted((a, b) => (b.op === op) - (a.op === op));
+    const chosen = byId("other").value;
+    byId("other").replaceChildren(
+      group("Built-in kernels", kernels.map((one) => [`${one.op}/${one.kernel}`, `${one.op} ${one.kernel}`])),
+      group("Earlier saves", attempts.map((one) => [one.number, `save ${one.number}, ${one.status}`]).reverse()),
+    );
+    if (chosen) byId("other").value = chosen;
+    this.#offer();
+  }
+
+  /** @param {{ op: string, kernel: string, summary?: string }[]} kernels */
+  know(kernels) {
+    this.#kernels = kernels;
+  }
+
+  /** The built-in kernel that is chosen, or null. */
+  get builtIn() {
+    const [op, kernel] = byId("other").value.split("/");
+    return kernel ? { op, kernel } : null;
+  }
+
+  /**
+   * Show a text beside the editor's.
+   * @param {string} label
+   * @param {string} text
+   */
+  show(label, text) {
+    this.close();
+    const parent = byId("merge");
+    parent.hidden = false;
+    parent.replaceChildren(element("p", { class: "small" }, `${label}, and the kernel as it is now`));
+    const mine = this.#texts.text;
+    const readOnly = cm.EditorState.readOnly.of(true);
+    const wrapped = cm.EditorView.lineWrapping;
+    const [left, right] = [shownAs(label), shownAs("The kernel as it is now")];
+    const collapse = { collapseUnchanged: { margin: 3, minSize: 8 } };
+    if (NARROW.matches) {
+      const unified = cm.unifiedMergeView({ original: text, mergeControls: false, ...collapse });
+      this.#shown = new cm.EditorView({ parent, doc: mine, extensions: [...right.extensions, readOnly, wrapped, unified] });
+      right.follow(this.#shown);
+    } else {
+      const side = ({ extensions }, doc) => ({ doc, extensions: [...extensions, readOnly, wrapped] });
+      this.#shown = new cm.MergeView({ parent, a: side(left, text), b: side(right, mine), ...collapse });
+      left.follow(this.#shown.a);
+      right.follow(this.#shown.b);
+    }
+    parent.scrollIntoView({ block: "nearest" });
+  }
+
+  /** The kernel's text is another by now. */
+  refresh() {
+    const view = this.#shown?.b ?? this.#shown;
+    const text = this.#texts.text;
+    if (view && view.state.doc.toString() !== text) {
+      view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } });
+    }
+  }
+
+  /** Show nothing. */
+  close() {
+    this.#shown?.destroy();
+    this.#shown = null;
+    byId("merge").hidden = true;
+  }
+
+  /**
+   * An earlier save's text.
+   * @param {{ hash: string }} attempt
+   * @returns {Promise<string>}
+   */
+  async source({ hash }) {
+    return (await ask("GET", `api/source/${hash}`)).text();
+  }
+
+  #offer() {
+    byId("fork").disabled = !this.builtIn;
+    byId("compare").disabled = !byId("other").value;
+  }
+
+  async #chosen() {
+    const { builtIn } = this;
+    if (builtIn) {
+      const { op, kernel } = builtIn;
+      this.show(`${op} ${kernel}`, await (await ask("GET", `api/kernel/${op}/${kernel}`)).text());
+    } else {
+      const attempt = this.#attempts.find(({ number }) => number === Number(byId("other").value));
+      this.show(`Save ${attempt.number}`, await this.source(attempt));
+    }
+  }
+}
+
+function group(label, options) {
+  const items = options.map(([value, text]) => element("option", { value }, text));
+  return items.length ? element("optgroup", { label }, ...items) : "";
+}

@@ -1,0 +1,194 @@
+// The playground's page: every snapshot is shown, and what a person does is asked of the server.
+
+import { byId, download } from "./dom.js";
+import { Texts } from "./play_editor.js";
+import { ask, listen, takeToken } from "./play_link.js";
+import { showMap } from "./play_map.js";
+import { Beside } from "./play_merge.js";
+import * as results from "./play_results.js";
+import { Saver } from "./play_save.js";
+import { showHistory, showTimes } from "./play_times.js";
+import { showTrace } from "./play_trace.js";
+
+const beside = new Beside();
+const saver = new Saver((label, text) => beside.show(label, text));
+const texts = new Texts(
+  () => {
+    saver.typed();
+    beside.refresh();
+  },
+  () => saver.save(),
+);
+saver.attach(texts);
+beside.attach(texts);
+
+const goTo = (place) => texts.goTo(place);
+let remarks = [];
+let snapshot = null;
+
+/** What each part was last drawn from, so that what stays the same keeps its focus and its open details. */
+const drawn = new Map();
+
+function part(name, data, draw) {
+  const key = JSON.stringify(data ?? null);
+  if (drawn.get(name) === key) return;
+  drawn.set(name, key);
+  draw(data);
+}
+
+/** Do what a person asked for; what the server says against it is told. */
+async function doing(action) {
+  remarks = [];
+  try {
+    await action();
+  } catch (error) {
+    remarks = [error.message];
+  }
+  if (snapshot) showNotices();
+  else results.showNotices(remarks);
+}
+
+const post = (path, body = {}) => doing(() => ask("POST", `api/${path}`, body));
+const trace = (filter) => {
+  byId("trace-filter").value = filter;
+  return post("trace", { filter });
+};
+
+function showNotices() {
+  part("notices", [...(snapshot.notices ?? []), ...remarks], results.showNotices);
+}
+
+/** The save whose results are shown: the newest, or the last that ran while the newest has none. */
+function shownAttempt({ attempt, good }) {
+  return attempt?.shapes?.length || !good ? attempt : good;
+}
+
+function showHead({ file, attempt, working }) {
+  const [state, verdict, detail] = results.headline(attempt, working);
+  document.body.dataset.state = state;
+  byId("verdict").textContent = verdict;
+  byId("status").textContent = detail;
+  byId("name").textContent = file.name ?? "";
+  document.title = `${verdict}: ${file.name}`;
+}
+
+function showAttempt({ attempt, good, file }) {
+  const shown = shownAttempt({ attempt, good });
+  const stale = Boolean(shown && attempt && shown.number !== attempt.number);
+  byId("results").classList.toggle("stale", stale);
+  byId("stale").hidden = !stale;
+  byId("stale").textContent = stale ? `From save ${shown.number}, the last that was judged.` : "";
+  part("stages", attempt?.stages ?? [], results.showStages);
+  part("mistakes", attempt?.mistakes ?? [], (mistakes) => results.showMistakes(mistakes, goTo));
+  part("squiggles", [attempt?.hash, attempt?.mistakes, file.base], () => texts.underline(attempt?.mistakes ?? []));
+  part("rendered", (attempt?.rendered ?? shown?.rendered), (rendered) => texts.show(rendered));
+  const { shapes, worst, hints, corpus } = shown ?? {};
+  part("shapes", { shapes, worst, hints, corpus }, (data) => results.showShapes(data, goTo));
+  part("map", shown?.map, (map) => showMap(map, (row) => trace(`row == ${row}u`)));
+  part("times", shown?.times, showTimes);
+  part("cost", shown?.cost, results.showCost);
+  part("trace", shown?.trace, (traced) => showTrace(traced, goTo));
+}
+
+function showSettings(settings) {
+  byId("auto-run").checked = settings.run ?? true;
+  byId("auto-time").checked = settings.time ?? true;
+  byId("dtype").value = settings.dtype ?? "float32";
+  byId("options").value = (settings.options ?? []).join(" ");
+  byId("constants").value = Object.entries(settings.constants ?? {})
+    .map(([name, value]) => `${name}=${value}`)
+    .join(" ");
+  byId("trace-stop").disabled = (settings.trace ?? null) === null;
+  byId("trace-filter").value ||= settings.trace ?? "";
+}
+
+function show(newest) {
+  snapshot = newest;
+  window.webnormStarted = true;
+  saver.take(newest.file, newest.revision);
+  showHead(newest);
+  showAttempt(newest);
+  showNotices();
+  part("settings", newest.settings ?? {}, showSettings);
+  part("history", newest.history ?? [], (history) => {
+    showHistory(history, compareWith, restore);
+    beside.offer(history, newest.file.op);
+  });
+  part("device", newest.device, (device) => (byId("footer").textContent = deviceText(device)));
+}
+
+function deviceText(device) {
+  return device ? `On ${[device.adapter, device.backend].filter(Boolean).join(", ")}.` : "";
+}
+
+function compareWith(attempt) {
+  return doing(async () => beside.show(`Save ${attempt.number}`, await beside.source(attempt)));
+}
+
+function restore(attempt) {
+  return doing(async () => texts.replace(await beside.source(attempt), true));
+}
+
+/** The settings as a person wrote them. */
+function settings() {
+  const words = (id) => byId(id).value.split(/[\s,]+/).filter(Boolean);
+  const constants = words("constants").map((word) => {
+    const [name, value] = word.split("=");
+    return [name, { true: true, false: false }[value] ?? Number(value)];
+  });
+  return {
+    run: byId("auto-run").checked,
+    time: byId("auto-time").checked,
+    dtype: byId("dtype").value,
+    options: words("options"),
+    constants: Object.fromEntries(constants),
+  };
+}
+
+function handle() {
+  const onSubmit = (id, action) =>
+    byId(id).addEventListener("submit", (event) => {
+      event.preventDefault();
+      action();
+    });
+  onSubmit("settings", () => post("settings", settings()));
+  onSubmit("trace-form", () => trace(byId("trace-filter").value));
+  byId("trace-stop").addEventListener("click", () => post("trace", { filter: null }));
+  byId("run").addEventListener("click", async () => {
+    await saver.save();
+    post("run");
+  });
+  byId("fork").addEventListener("click", async () => {
+    await saver.save();
+    if (beside.builtIn) post("fork", beside.builtIn);
+  });
+  byId("export").addEventListener("click", () =>
+    doing(async () => {
+      const answer = await ask("POST", "api/export", {});
+      download(`${snapshot?.file.kernel ?? "kernel"}.tgz`, await answer.blob(), "application/gzip");
+    }),
+  );
+}
+
+function connection(connected, why) {
+  byId("connection").className = connected ? "tag pass" : "tag fail";
+  byId("connection").textContent = connected ? "connected" : "connection lost";
+  if (!connected) byId("status").textContent = why;
+  else if (snapshot) saver.again();
+}
+
+async function begin() {
+  window.webnormStarted = true;
+  if (!takeToken()) {
+    connection(false, "Open the address that webnorm play printed: it has the key that this page needs.");
+    return;
+  }
+  handle();
+  listen(show, connection);
+  await doing(async () => {
+    beside.know(await (await ask("GET", "api/kernels")).json());
+    beside.offer(snapshot?.history ?? [], snapshot?.file.op);
+  });
+}
+
+begin();

@@ -1,0 +1,190 @@
+// What a save brought, part by part: stages, mistakes, the verdict, where and why it is wrong, what it does.
+
+import { button, byId, element } from "./dom.js";
+import { counted, errorText } from "./format.js";
+import { row, table } from "./table.js";
+
+const SHAPES = [
+  { name: "Problem", wide: true, unnamed: true },
+  { name: "Verdict" },
+  { name: "Max error", number: true },
+  { name: "Tolerance", number: true },
+];
+const TAGS = { pass: "pass", fail: "fail", error: "fail", skip: "" };
+const STATES = {
+  waiting: "waiting",
+  running: "running",
+  done: "done",
+  failed: "failed",
+  skipped: "skipped",
+  left: "left for a newer save",
+};
+const WORKING = {
+  render: "Rendering",
+  compile: "Compiling",
+  verdict: "Holding it against float64",
+  where: "Looking where it is wrong",
+  time: "Timing",
+  tint: "Asking Tint",
+  trace: "Tracing",
+  corpus: "Going through the corpus",
+  cost: "Counting",
+};
+const COSTS = {
+  row_reads: "reads of row tensors, per element",
+  parameter_reads: "reads of parameters, per element",
+  writes: "writes, per element",
+  barriers: "barriers, per row",
+  subgroup_operations: "subgroup operations, per row",
+  workgroup_bytes: "bytes of workgroup memory",
+};
+
+/**
+ * A number of a snapshot as a person reads it; what JSON lacks comes as a text or not at all.
+ * @param {number | string | null | undefined} value
+ * @returns {string}
+ */
+export function numberText(value) {
+  if (value === null || value === undefined) return "not finite";
+  return typeof value === "number" ? String(Number(value.toPrecision(7))) : value;
+}
+
+/**
+ * The headline for an attempt: its state, what to say, and the detail.
+ * @param {object | null} attempt
+ * @param {string | null} working  the stage that runs
+ * @returns {[string, string, string]}
+ */
+export function headline(attempt, working) {
+  const doing = working ? `${WORKING[working] ?? working} ...` : "";
+  if (!attempt) return ["running", "Waiting", doing || "Nothing has been judged yet."];
+  const errors = (attempt.mistakes ?? []).length;
+  const shapes = attempt.shapes ?? [];
+  const wrong = shapes.filter(({ result }) => result.status !== "pass");
+  const last = `Save ${attempt.number}. ${doing}`;
+  if (wrong.length) return ["fail", `Wrong: ${wrong.map(({ problem }) => problem).join(", ")}`, last];
+  if (attempt.ok === false) return ["error", errors ? `${counted(errors, "mistake")}` : "It did not run", last];
+  if (attempt.ok && shapes.length) return ["pass", `Right on ${counted(shapes.length, "shape")}`, last];
+  return ["running", doing || "Waiting", last];
+}
+
+/** An error, which results hold as a text where it is not finite. */
+function errorOf(value) {
+  return typeof value === "string" ? value : errorText(value);
+}
+
+/** The strip of stages. */
+export function showStages(stages) {
+  const items = stages.map(({ name, state, ms, note }) =>
+    element(
+      "li",
+      { class: `stage ${state}` },
+      element("span", {}, name),
+      element("span", { class: "small" }, Number.isFinite(ms) ? `${ms.toFixed(0)} ms` : STATES[state] ?? state),
+      note && element("span", { class: "small" }, note),
+    ),
+  );
+  byId("stages").replaceChildren(...items);
+}
+
+/**
+ * Every mistake; one of the kernel's own text leads there.
+ * @param {object[]} mistakes
+ * @param {(place: object) => void} goTo
+ */
+export function showMistakes(mistakes, goTo) {
+  byId("mistakes-section").hidden = mistakes.length === 0;
+  const items = mistakes.map((mistake) => {
+    const { by, message, file, own, line, column, source } = mistake;
+    const place = [file, line, line && column].filter(Boolean).join(":");
+    const named = own && line ? button(place, () => goTo(mistake), { class: "plain link mono" }) : place;
+    return element(
+      "li",
+      {},
+      element("p", {}, element("span", { class: "tag fail" }, by), " ", named, ": ", message),
+      source && element("pre", { class: "source", tabindex: 0, "aria-label": `The text of ${place}` }, caret(mistake)),
+    );
+  });
+  byId("mistakes").replaceChildren(...items);
+}
+
+function caret({ source, column, length }) {
+  if (!column) return source;
+  const before = [...source].slice(0, column - 1).map((one) => (one === "\t" ? "\t" : " "));
+  return `${source}\n${before.join("")}^${"~".repeat(Math.max(0, (length || 1) - 1))}`;
+}
+
+/** The verdict of each shape, the worst element, the reasons that fit, and how the corpus stands. */
+export function showShapes(attempt, goTo) {
+  const { shapes, worst, hints, corpus } = attempt ?? {};
+  const rows = (shapes ?? []).map(({ problem, result }) =>
+    row(SHAPES, [
+      element("strong", { class: "mono" }, problem),
+      element("span", { class: `tag ${TAGS[result.status] ?? ""}` }, result.status),
+      errorOf(result.max_abs_error),
+      errorOf(result.tolerance),
+    ]),
+  );
+  const reasons = (shapes ?? []).filter(({ result }) => result.reason);
+  byId("shapes").replaceChildren(
+    rows.length ? table(SHAPES, rows, { class: "bleed" }) : element("p", { class: "muted" }, "Not judged yet."),
+    ...reasons.map(({ problem, result }) => element("p", { class: "small" }, `${problem}: ${result.reason}`)),
+    worst ? worstElement(worst) : "",
+    hints?.length ? hintList(hints, goTo) : "",
+    corpus ? corpusPart(corpus) : "",
+  );
+}
+
+function worstElement({ output, index, got, expected, error, tolerance }) {
+  return element(
+    "p",
+    { id: "worst" },
+    "The worst element: ",
+    element("strong", { class: "mono" }, `${output}[${(index ?? []).join(", ")}]`),
+    ` is ${numberText(got)}, expected ${numberText(expected)} `,
+    element("span", { class: "muted" }, `(off by ${numberText(error)}, allowed ${numberText(tolerance)})`),
+  );
+}
+
+function hintList(hints, goTo) {
+  const items = hints.map(({ kind, text, place }) =>
+    element(
+      "li",
+      {},
+      element("span", { class: "tag warn" }, kind),
+      ` ${text} `,
+      place && button(`line ${place.line}`, () => goTo(place), { class: "plain link" }),
+    ),
+  );
+  return element("div", {}, element("h3", {}, "What fits"), element("ul", { class: "hints", id: "hints" }, ...items));
+}
+
+function corpusPart({ done, of, failed }) {
+  const wrong = failed ?? [];
+  const words = `The corpus: ${done} of ${of} cases, ${wrong.length} failed.`;
+  const items = wrong.map((one) => element("li", {}, `${one.case} (${one.problem}): ${one.reason}`));
+  return element(
+    "div",
+    { id: "corpus" },
+    element("progress", { max: of, value: done, "aria-label": "Cases of the corpus" }),
+    element("p", { class: "small" }, words),
+    items.length > 0 && element("ul", { class: "hints" }, ...items),
+  );
+}
+
+/** Counts of operations. */
+export function showCost(cost) {
+  byId("cost-section").hidden = !cost;
+  const facts = Object.entries(COSTS).flatMap(([name, told]) => {
+    const value = cost?.[name];
+    const text = value === null || value === undefined ? "not counted" : numberText(value);
+    return [element("dt", {}, told), element("dd", { class: "mono" }, text)];
+  });
+  byId("cost").replaceChildren(element("dl", { class: "facts" }, ...facts));
+}
+
+/** What is to be said about the playground itself. */
+export function showNotices(notices) {
+  byId("notices").replaceChildren(...notices.map((text) => element("p", { class: "notice" }, text)));
+}
+

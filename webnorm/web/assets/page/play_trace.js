@@ -1,0 +1,52 @@
+// What trace() in the kernel wrote, beside float64.
+
+import { button, byId, element } from "./dom.js";
+import { counted } from "./format.js";
+import { numberText } from "./play_results.js";
+import { row, table } from "./table.js";
+
+const MOST = 200;
+const COLUMNS = [
+  { name: "What", wide: true, unnamed: true },
+  { name: "Row", number: true },
+  { name: "Workgroup", number: true },
+  { name: "Invocation", number: true },
+  { name: "Value", number: true },
+  { name: "float64", number: true },
+  { name: "Verdict", unnamed: true },
+];
+
+function valuesText(values) {
+  return values?.map(numberText).join(", ") ?? "";
+}
+
+/**
+ * Show a trace, or say how to get one.
+ * @param {object | null | undefined} trace
+ * @param {(place: object) => void} goTo
+ */
+export function showTrace(trace, goTo) {
+  const parent = byId("trace");
+  if (!trace) return parent.replaceChildren(element("p", { class: "muted" }, "Nothing was traced."));
+  const shown = trace.records.slice(0, MOST);
+  const rows = shown.map((record) => {
+    const { name, place } = trace.sites[record.site];
+    return row(
+      COLUMNS,
+      [
+        place ? button(name, () => goTo(place), { class: "plain link mono" }) : element("code", {}, name),
+        String(record.row ?? "–"),
+        String(record.workgroup),
+        String(record.invocation),
+        valuesText(record.values),
+        valuesText(record.expected),
+        record.departs ? element("span", { class: "tag fail" }, "departs") : "",
+      ],
+      record.departs ? { class: "departs" } : {},
+    );
+  });
+  const less = shown.length < trace.count ? `, of which ${shown.length} are shown` : "";
+  const where = trace.filter ? ` where ${trace.filter}` : "";
+  const caption = `${counted(trace.count, "value")}${where}${less}.`;
+  parent.replaceChildren(table(COLUMNS, rows, { caption, class: "bleed" }));
+}
