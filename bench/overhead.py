@@ -24,10 +24,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+import webnorm
 from bench.arguments import positive, run
-from webnorm.calls import functional
-from webnorm.calls.arrays import GpuArray
-from webnorm.calls.session import session_of
 from webnorm.choice.auto import choose
 from webnorm.choice.tuning import Platform, applicable
 from webnorm.errors import WebnormError
@@ -36,7 +34,8 @@ from webnorm.gpu import timing
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.gpu.plan import Plan
-from webnorm.gpu.readback import read
+from webnorm.gpu.pool import BufferPool
+from webnorm.gpu.readback import STAGING_USAGE, read
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
 from webnorm.kernels.library import discover
 from webnorm.lab.board import Board
@@ -49,6 +48,8 @@ from webnorm.norms.problem import DTYPES, STORAGE
 _NO_DISK_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
 # A lone call after a wait costs more, whatever it does: the processor's caches are cold.
 _IN_A_ROW = 10
+# Room to read into, as calls have it.
+_STAGING_BYTES = 1 << 27
 _AGAINST = {
     "call on GpuArrays": "  encode and submit",
     "call on NumPy arrays": "  write, encode and submit, read",
@@ -66,7 +67,7 @@ class Line:
 
 def call(op: Op, arrays: Mapping[str, Any], device: Device) -> Any:
     """The op's function of the Python API on its inputs by name, which are its arguments' names."""
-    return getattr(functional, op.name)(
+    return getattr(webnorm, op.name)(
         normalized_shape=arrays["x"].shape[1], eps=op.default_eps, device=device, **arrays
     )
 
@@ -82,7 +83,7 @@ def bound(device: Device, task: Task) -> tuple[Board, Plan]:
 def first_call(device: Device, task: Task) -> Iterator[float]:
     """A worker's task: nanoseconds of a process's first call on GpuArrays."""
     arrays = make_inputs(task.op, task.problem)
-    on_device = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
+    on_device = {name: webnorm.GpuArray.from_numpy(array, device) for name, array in arrays.items()}
     yield timing.elapsed(lambda: call(task.op, on_device, device))
 
 
@@ -134,12 +135,12 @@ def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
     op, problem = task.op, task.problem
     board, plan = bound(device, task)
     arrays = board.arrays
-    resident = {name: GpuArray.from_numpy(array, device) for name, array in arrays.items()}
+    resident = {name: webnorm.GpuArray.from_numpy(array, device) for name, array in arrays.items()}
     outputs = [
         (plan.buffers[tensor.name][0], tensor.shape(problem), DTYPES[tensor.dtype(problem)])
         for tensor in op.outputs(problem)
     ]
-    read_back = partial(read, device, session_of(device).staging, outputs)
+    read_back = partial(read, device, BufferPool(_STAGING_BYTES, STAGING_USAGE), outputs)
 
     def upload() -> None:
         for name, array in arrays.items():

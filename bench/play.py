@@ -1,0 +1,203 @@
+"""How soon the playground answers a save.
+
+    python -m bench.play [--adapter ADAPTER] [--saves 20] [--kernel two_pass]
+
+Saves replace a copy of a kernel's file, by renaming as editors do, each with another text, so that every one
+is compiled. The first line tells how long it takes until a save is seen, the others what follows. Before a
+death a spare worker stands ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.arguments import positive, run
+from webnorm.errors import WebnormError
+from webnorm.kernels.library import discover, select
+from webnorm.play.session import Session
+from webnorm.play.state import Attempt, Settings
+from webnorm.play.store import FOLDER_VARIABLE
+from webnorm.play.watch import Watch
+
+# Milliseconds that the median is to take.
+GOALS = {
+    "save seen": 20,
+    "compile error shown": 50,
+    "verdict, warm": 150,
+    "next verdict after a death": 300,
+    "first time shown": 600,
+}
+_PATIENCE_S = 60.0
+# A pointer to an array's element as an argument panics naga where it writes SPIR-V.
+Change = tuple[str, str]
+_REFUSED: tuple[Change, ...] = (("let mean = ", "let mean = = "),)
+_DEADLY: tuple[Change, ...] = (
+    ("@compute", "fn touch(p: ptr<function, f32>) { *p = 1.0; }\n@compute"),
+    ("let pivot", "var many = array<f32, 4>();\n    touch(&many[row % 4u]);\n    let pivot"),
+)
+
+
+@dataclass
+class _File:
+    """The file that is saved again and again, each time with another text."""
+
+    path: Path
+    text: str
+    saves: int = 0
+
+    def save(self, *changes: Change) -> None:
+        """Replace the file by its text with changes, and a constant that no save had before."""
+        text = self.text
+        for old, new in changes:
+            if old not in text:
+                raise WebnormError(f"the kernel's text has no {old!r}; expected one like two_pass")
+            text = text.replace(old, new, 1)
+        self.saves += 1
+        beside = self.path.with_suffix(".part")
+        beside.write_text(f"{text}const SAVE = {self.saves}u;\n", encoding="utf-8")
+        os.replace(beside, self.path)
+
+
+def seen(file: _File, saves: int) -> Iterator[float]:
+    """Milliseconds from a renaming to the watch's call."""
+    called = threading.Event()
+    with Watch(file.path, file.path.parents[1], called.set):
+        called.wait(1.0)
+        for _ in range(saves):
+            called.clear()
+            file.save()
+            began = perf_counter()
+            if not called.wait(_PATIENCE_S):
+                raise WebnormError("a save was not seen")
+            yield 1e3 * (perf_counter() - began)
+            # What follows of the same save must not be taken for the next.
+            called.wait(0.0)
+            threading.Event().wait(0.3)
+
+
+def answered(session: Session, file: _File, shown: Callable[[Attempt], bool], *changes: Change) -> float:
+    """Milliseconds from a renaming until something is so of its attempt."""
+    now = session.state.now.attempt
+    number = 0 if now is None else now.number
+    began = perf_counter()
+    file.save(*changes)
+    _until(session, lambda attempt: attempt.number > number and shown(attempt))
+    return 1e3 * (perf_counter() - began)
+
+
+def _until(session: Session, holds: Callable[[Attempt], bool]) -> None:
+    """Return as soon as a snapshot has such an attempt."""
+    revision, deadline = -1, perf_counter() + _PATIENCE_S
+    while perf_counter() < deadline:
+        now = session.state.wait(revision, 1.0)
+        if now is not None:
+            revision = now.revision
+            if now.attempt is not None and holds(now.attempt):
+                return
+    notices = "; ".join(session.state.now.notices)
+    raise WebnormError(f"no answer within {_PATIENCE_S:g} s{': ' if notices else ''}{notices}")
+
+
+def _spared(session: Session) -> None:
+    """Wait until a spare worker stands ready, as it does for who writes for a few seconds."""
+    deadline = perf_counter() + _PATIENCE_S
+    while len(session.worker_pids) < 2 and perf_counter() < deadline:
+        threading.Event().wait(0.05)
+
+
+def refused(attempt: Attempt) -> bool:
+    """Whether a mistake is shown."""
+    return bool(attempt.mistakes)
+
+
+def judged(attempt: Attempt) -> bool:
+    """Whether the verdict is shown."""
+    return attempt.ok is not None
+
+
+def timed(attempt: Attempt) -> bool:
+    """Whether a time is shown, proved or not."""
+    return attempt.time is not None
+
+
+def latencies(file: _File, adapter: str | None, saves: int) -> Iterator[tuple[str, list[float]]]:
+    """Each line of the table as it is measured."""
+    yield "save seen", list(seen(file, saves))
+    verdict_alone = Settings(time=False, corpus=False)
+    with Session(file.path, verdict_alone, adapter=adapter) as session:
+        _until(session, judged)
+        parts: dict[str, list[float]] = {name: [] for name in GOALS}
+        for _ in range(saves):
+            parts["compile error shown"].append(answered(session, file, refused, *_REFUSED))
+            # The first one after an error is no other than the next.
+            session.idle(_PATIENCE_S)
+            parts["verdict, warm"].append(answered(session, file, judged))
+            session.idle(_PATIENCE_S)
+        yield from ((name, parts[name]) for name in ("compile error shown", "verdict, warm"))
+        for _ in range(saves):
+            _spared(session)
+            answered(session, file, refused, *_DEADLY)
+            session.idle(_PATIENCE_S)
+            parts["next verdict after a death"].append(answered(session, file, judged))
+            session.idle(_PATIENCE_S)
+        yield "next verdict after a death", parts["next verdict after a death"]
+    with Session(file.path, Settings(corpus=False), adapter=adapter) as session:
+        session.run()
+        _until(session, timed)
+        session.idle(_PATIENCE_S)
+        found = []
+        for _ in range(saves):
+            found.append(answered(session, file, timed))
+            session.idle(_PATIENCE_S)
+        yield "first time shown", found
+
+
+def table(found: dict[str, list[float]]) -> Table:
+    """Medians and 95th percentiles in milliseconds beside the goals; a save is seen before all else."""
+    shown = Table("", "median", "p95", "goal", "saves")
+    first = float(np.median(found["save seen"]))
+    for name, times in found.items():
+        less = 0.0 if name == "save seen" else first
+        median, p95 = (f"{value - less:.0f} ms" for value in np.percentile(times, (50, 95)))
+        shown.add_row(name, median, p95, f"{GOALS[name]} ms", str(len(times)))
+    return shown
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--adapter")
+    parser.add_argument("--saves", type=positive, default=20)
+    parser.add_argument("--kernel", default="two_pass", help="the layer_norm kernel that is edited")
+    asked = parser.parse_args()
+    console = Console()
+    kernel = select(discover(), asked.kernel)
+    with tempfile.TemporaryDirectory() as folder:
+        # Nobody wants to go back to these attempts.
+        os.environ[FOLDER_VARIABLE] = folder
+        path = Path(folder) / "wgsl" / "layer_norm" / "played.wgsl"
+        path.parent.mkdir(parents=True)
+        file = _File(path, kernel.path.read_text(encoding="utf-8"))
+        file.save()
+        found = {}
+        for name, times in latencies(file, asked.adapter, asked.saves):
+            found[name] = times
+            console.print(f"{name}: {len(times)} saves", style="dim")
+    console.print(table(found))
+
+
+if __name__ == "__main__":
+    run(main)
