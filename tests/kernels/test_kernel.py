@@ -185,6 +185,11 @@ def test_complaints_have_file_and_line(tmp_path: Path, old: str, new: str, line:
     assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert "\n" not in str(caught.value)
+    place = caught.value.place
+    assert place is not None and (place.file, place.line) == (str(path), line)
+    assert (
+        1 <= place.column <= place.column + place.length <= len(path.read_text().splitlines()[line - 1]) + 1
+    )
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def where(error: WebnormError) -> tuple[str, int, int, int]:
         "é\t{% include «'../none.wgsl'» %}\n",
         "é\t{% for k «cols» %}{% endfor %}\n",
         "é\t{{ cols «3» }}\n",
-        "é\t{{ (cols «]» }}\n",
+        "é\t{{ [1][0] + (cols «]» }}\n",
         "é\t{{ cols «$» 1 }}\n",
         "\né\t{% if «%}»{% endif %}\n",
         "{{ ''.«__class__».__mro__ }}\n",

@@ -74,8 +74,8 @@ def unmarked(
     lines: list[str] = []
     origins: list[Origin] = []
     for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        match = _FIRST_TEXT.search(line) or _MARK.search(line)
         text = _MARK.sub("", line).rstrip()
+        match = (_FIRST_TEXT.search(line) if text else None) or _MARK.search(line)
         known = match is not None and match[1] in templates
         origin = (match[1], int(match[2])) if match and known else (origins[-1] if origins else ("", 0))
         if not text and (not lines or not lines[-1] or not _is_blank(origin, templates)):
@@ -117,5 +117,7 @@ def _runs(line: str, text: str, templates: Templates, before: Sequence[Sequence[
 
 def _alike(one: str, other: str) -> int:
     """How many characters two texts begin with alike."""
+    if other.startswith(one):
+        return len(one)
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
