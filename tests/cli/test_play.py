@@ -143,4 +143,4 @@ def test_the_last_good_attempt_stays_while_the_text_is_broken() -> None:
 
 def test_a_step_that_failed_says_why() -> None:
     ended = attempt(stages=(Stage("time", "failed", 3.0, "too large"),), ok=True)
-    assert "time: too large" in shown(*play_view.stage_lines(ended, 0))
+    assert "time: too large" in shown(*play_view.news(ended))

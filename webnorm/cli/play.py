@@ -155,7 +155,7 @@ class Told:
 
     def __init__(self, console: Screen, json: bool) -> None:
         self.console, self.json = console, json
-        self._number, self._ended = 0, 0
+        self._number, self._ended, self._mistakes = 0, 0, 0
         self._notices: tuple[str, ...] = ()
 
     def of(self, now: Snapshot) -> None:
@@ -168,13 +168,14 @@ class Told:
         if attempt is None:
             return
         if attempt.number != self._number:
-            self._number, self._ended = attempt.number, 0
-        ended = sum(stage.state in ("done", "failed") for stage in attempt.stages)
-        if ended > self._ended or (attempt.mistakes and now.working is None):
-            self._write(now, attempt, self._ended)
-            self._ended = ended
+            self._number, self._ended, self._mistakes = attempt.number, 0, 0
+        ended = sum(stage.ended for stage in attempt.stages)
+        refused = now.working is None and len(attempt.mistakes) > self._mistakes
+        if ended > self._ended or refused:
+            self._write(attempt)
+            self._ended, self._mistakes = ended, len(attempt.mistakes)
 
-    def _write(self, now: Snapshot, attempt: Attempt, known: int) -> None:
+    def _write(self, attempt: Attempt) -> None:
         if self.json:
             from dataclasses import replace
             from json import dumps
@@ -183,9 +184,9 @@ class Told:
 
             emit(dumps(as_json(replace(attempt, rendered=None)), allow_nan=False))
             return
-        from webnorm.cli.play_view import stage_lines
+        from webnorm.cli.play_view import news
 
-        for line in stage_lines(attempt, known):
+        for line in news(attempt, self._ended, self._mistakes):
             self.console.print(line, soft_wrap=True)
 
 

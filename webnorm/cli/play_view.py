@@ -70,15 +70,14 @@ def findings(attempt: Attempt) -> Iterator[RenderableType]:
             yield plain(f"{stage.name}: {stage.note}", "red")
 
 
-def stage_lines(attempt: Attempt, known: int) -> Iterator[RenderableType]:
-    """The stages that have ended but for the first `known`, with what they found."""
-    ended = [stage for stage in attempt.stages if stage.state in ("done", "failed")]
-    for stage in ended[known:]:
+def news(attempt: Attempt, known: int = 0, mistakes: int = 0) -> Iterator[RenderableType]:
+    """The stages that have ended, with what they found, and the mistakes, but for the first so many."""
+    for stage in [stage for stage in attempt.stages if stage.ended][known:]:
         yield _stages([stage])
         if stage.note and not attempt.mistakes:
             yield plain(f"{stage.name}: {stage.note}", "red")
         match stage.name:
-            case "verdict":
+            case "verdict" if attempt.shapes:
                 yield _verdicts(attempt)
             case "where":
                 yield from _where(attempt)
@@ -90,9 +89,8 @@ def stage_lines(attempt: Attempt, known: int) -> Iterator[RenderableType]:
                 yield _counts(attempt)
             case "corpus" if attempt.corpus is not None:
                 yield _corpus(attempt)
-    if len(ended) > known:
-        for mistake in attempt.mistakes:
-            yield mistake_text(mistake)
+    for mistake in attempt.mistakes[mistakes:]:
+        yield mistake_text(mistake)
 
 
 def _where(attempt: Attempt) -> Iterator[RenderableType]:

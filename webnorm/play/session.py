@@ -107,9 +107,12 @@ class Session:
         self.save(self.store.source(hash), self.state.now.file.base)
 
     def undo(self) -> None:
-        """Write the text of the attempt before the one in the file, if there is any."""
+        """Write the text that came before the one in the file, if there is any: again, and one goes further
+        back.
+        """
+        texts = list(dict.fromkeys(one.hash for one in self.state.now.history))
         own = self.state.now.file.base
-        earlier = [one.hash for one in self.state.now.history if one.hash != own]
+        earlier = texts[: texts.index(own)] if own in texts else texts
         if earlier:
             self.restore(earlier[-1])
 

@@ -52,6 +52,11 @@ class Stage:
     ms: float | None = None
     note: str = ""
 
+    @property
+    def ended(self) -> bool:
+        """Whether it came to an end, good or bad."""
+        return self.state in ("done", "failed")
+
 
 @dataclass(frozen=True)
 class Rendered:
