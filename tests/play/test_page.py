@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from canned import BUILT, EARLIER, TEXT, broken_attempt, canned, wrong_attempt
-from fake import Fake
+from fake import Fake, digest
 
 from webnorm import system
 from webnorm.files import cache_folder
@@ -246,7 +246,12 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
 
 
 def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
-    running = {"number": 7, "hash": "", "stages": [{"name": "compile", "state": "running"}], "ok": None}
+    running = {
+        "number": 7,
+        "hash": digest(TEXT),
+        "stages": [{"name": "compile", "state": "running"}],
+        "ok": None,
+    }
     fake.change_state(attempt=running, working="compile", notices=[])
     page.wait_for_selector("body[data-state=running]")
     assert page.inner_text("#verdict") == "Compiling ..."

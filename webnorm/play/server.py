@@ -100,7 +100,7 @@ class Server:
         self.port: int = self._socket.getsockname()[1]
         self.token = new_token()
         self.url = f"http://{HOST}:{self.port}/#{self.token}"
-        self._ready, self._loop = threading.Event(), asyncio.new_event_loop()
+        self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="webnorm play: server", daemon=True)
 
     def __enter__(self) -> Server:
@@ -116,6 +116,7 @@ class Server:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end)
             self._thread.join(_PATIENCE_S)
+        self._socket.close()
 
     def _end(self) -> None:
         self._events.end()
@@ -123,12 +124,12 @@ class Server:
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._serve())
+            asyncio.run(self._serve())
         finally:
             self._ready.set()
-            self._loop.close()
 
     async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._events = Events(self._playground)
         page = _page(self._files)
         app = _application([*_Routes(self._playground, self._events).all(), *page])

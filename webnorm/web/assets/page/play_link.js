@@ -83,7 +83,8 @@ async function hear(take, told) {
       if (value.endsWith("\n\n")) {
         const newest = newestOf(pieces.join(""));
         pieces = [];
-        if (newest) take(JSON.parse(newest));
+        // Outside of this function, so that a page that fails is not taken for a lost connection.
+        if (newest) queueMicrotask(() => take(JSON.parse(newest)));
       }
     }
   } finally {

@@ -4,8 +4,8 @@ import { button, byId, element, svg } from "./dom.js";
 import { counted, errorText } from "./format.js";
 import { row, table } from "./table.js";
 
-// The least error of each class of style.css, as a multiple of the tolerance.
-const STEPS = [0, 0.1, 1, 10, 1000, Infinity];
+// Beyond these multiples of the tolerance an error is of the next class of play.css; of the last is what is no number.
+const STEPS = [0, 0.1, 1, 10, 1000];
 const WORDS = ["under 0.1", "to 1: still right", "to 10", "to 1000", "more", "NaN, infinite or never written"];
 const MOST_ROWS = 50;
 const ROWS = [
@@ -21,7 +21,7 @@ function valueOf(cell) {
 }
 
 function stepOf(value) {
-  return STEPS.findLastIndex((least) => value >= least);
+  return value === Infinity ? STEPS.length : Math.max(0, STEPS.findLastIndex((least) => value > least));
 }
 
 /**
@@ -30,8 +30,8 @@ function stepOf(value) {
  * @param {(row: number) => void} trace
  */
 export function showMap(map, trace) {
-  byId("map-section").hidden = !map;
-  if (!map) return byId("map").replaceChildren();
+  byId("map-section").hidden = !map?.cells.length;
+  if (!map?.cells.length) return byId("map").replaceChildren();
   const lines = wrongLines(map);
   const worst = Math.max(...map.cells.flat().map(valueOf));
   const told =

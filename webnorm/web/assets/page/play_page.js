@@ -1,6 +1,6 @@
 // The playground's page: every snapshot is shown, and what a person does is asked of the server.
 
-import { byId, download } from "./dom.js";
+import { button, byId, download, element } from "./dom.js";
 import { Texts } from "./play_editor.js";
 import { ask, listen, takeToken } from "./play_link.js";
 import { showMap } from "./play_map.js";
@@ -22,9 +22,16 @@ const texts = new Texts(
 saver.attach(texts);
 beside.attach(texts);
 
-const goTo = (place) => texts.goTo(place);
 let remarks = [];
 let snapshot = null;
+
+/** A place as a text, which leads there where it is in the kernel's own file. */
+function link(place, text) {
+  const { attempt, good } = snapshot;
+  const own = place.own ?? place.file === (attempt?.rendered ?? good?.rendered)?.files[0];
+  if (own && place.line) return button(text, () => texts.goTo(place), { class: "plain link mono" });
+  return element("span", { class: "mono", title: place.file }, text);
+}
 
 /** What each part was last drawn from, so that what stays the same keeps its focus and its open details. */
 const drawn = new Map();
@@ -72,22 +79,27 @@ function showHead({ file, attempt, working }) {
   document.title = `${verdict}: ${file.name}`;
 }
 
-function showAttempt({ attempt, good, file }) {
+function showAttempt({ attempt, good }) {
   const shown = shownAttempt({ attempt, good });
   const stale = Boolean(shown && attempt && shown.number !== attempt.number);
   byId("results").classList.toggle("stale", stale);
   byId("stale").hidden = !stale;
   byId("stale").textContent = stale ? `From save ${shown.number}, the last that was judged.` : "";
   part("stages", attempt?.stages ?? [], results.showStages);
-  part("mistakes", attempt?.mistakes ?? [], (mistakes) => results.showMistakes(mistakes, goTo));
-  part("squiggles", [attempt?.hash, attempt?.mistakes, file.base], () => texts.underline(attempt?.mistakes ?? []));
-  part("rendered", (attempt?.rendered ?? shown?.rendered), (rendered) => texts.show(rendered));
+  part("mistakes", attempt?.mistakes ?? [], (mistakes) => results.showMistakes(mistakes, link));
+  // Of another text than the editor's last, places would be wrong; what is underlined moves along until then.
+  if (attempt?.hash === saver.base) {
+    part("squiggles", [attempt.number, attempt.mistakes], () => texts.underline(attempt.mistakes ?? []));
+  } else {
+    drawn.delete("squiggles");
+  }
+  part("rendered", attempt?.rendered ?? shown?.rendered, (rendered) => texts.show(rendered));
   const { shapes, worst, hints, corpus } = shown ?? {};
-  part("shapes", { shapes, worst, hints, corpus }, (data) => results.showShapes(data, goTo));
+  part("shapes", { shapes, worst, hints, corpus }, (data) => results.showShapes(data, link));
   part("map", shown?.map, (map) => showMap(map, (row) => trace(`row == ${row}u`)));
   part("times", shown?.times, showTimes);
   part("cost", shown?.cost, results.showCost);
-  part("trace", shown?.trace, (traced) => showTrace(traced, goTo));
+  part("trace", shown?.trace, (traced) => showTrace(traced, link));
 }
 
 function showSettings(settings) {
@@ -98,18 +110,22 @@ function showSettings(settings) {
   byId("constants").value = Object.entries(settings.constants ?? {})
     .map(([name, value]) => `${name}=${value}`)
     .join(" ");
-  byId("trace-stop").disabled = (settings.trace ?? null) === null;
-  byId("trace-filter").value ||= settings.trace ?? "";
+}
+
+function showTracing(filter) {
+  byId("trace-stop").disabled = filter === null;
+  byId("trace-filter").value ||= filter ?? "";
 }
 
 function show(newest) {
   snapshot = newest;
-  window.webnormStarted = true;
   saver.take(newest.file, newest.revision);
   showHead(newest);
   showAttempt(newest);
   showNotices();
-  part("settings", newest.settings ?? {}, showSettings);
+  const { trace: filter = null, ...settings } = newest.settings ?? {};
+  part("settings", settings, showSettings);
+  part("tracing", filter, showTracing);
   part("history", newest.history ?? [], (history) => {
     showHistory(history, compareWith, restore);
     beside.offer(history, newest.file.op);

@@ -1,6 +1,6 @@
 // What a save brought, part by part: stages, mistakes, the verdict, where and why it is wrong, what it does.
 
-import { button, byId, element } from "./dom.js";
+import { byId, element } from "./dom.js";
 import { counted, errorText } from "./format.js";
 import { row, table } from "./table.js";
 
@@ -88,20 +88,19 @@ export function showStages(stages) {
 }
 
 /**
- * Every mistake; one of the kernel's own text leads there.
+ * Every mistake with its place and its line.
  * @param {object[]} mistakes
- * @param {(place: object) => void} goTo
+ * @param {(place: object, text: string) => Node} link  a place as a text that leads there, where it can
  */
-export function showMistakes(mistakes, goTo) {
+export function showMistakes(mistakes, link) {
   byId("mistakes-section").hidden = mistakes.length === 0;
   const items = mistakes.map((mistake) => {
-    const { by, message, file, own, line, column, source } = mistake;
+    const { by, message, file, line, column, source } = mistake;
     const place = [file, line, line && column].filter(Boolean).join(":");
-    const named = own && line ? button(place, () => goTo(mistake), { class: "plain link mono" }) : place;
     return element(
       "li",
       {},
-      element("p", {}, element("span", { class: "tag fail" }, by), " ", named, ": ", message),
+      element("p", {}, element("span", { class: "tag fail" }, by), " ", link(mistake, place), ": ", message),
       source && element("pre", { class: "source", tabindex: 0, "aria-label": `The text of ${place}` }, caret(mistake)),
     );
   });
@@ -115,7 +114,7 @@ function caret({ source, column, length }) {
 }
 
 /** The verdict of each shape, the worst element, the reasons that fit, and how the corpus stands. */
-export function showShapes(attempt, goTo) {
+export function showShapes(attempt, link) {
   const { shapes, worst, hints, corpus } = attempt ?? {};
   const rows = (shapes ?? []).map(({ problem, result }) =>
     row(SHAPES, [
@@ -130,7 +129,7 @@ export function showShapes(attempt, goTo) {
     rows.length ? table(SHAPES, rows, { class: "bleed" }) : element("p", { class: "muted" }, "Not judged yet."),
     ...reasons.map(({ problem, result }) => element("p", { class: "small" }, `${problem}: ${result.reason}`)),
     worst ? worstElement(worst) : "",
-    hints?.length ? hintList(hints, goTo) : "",
+    hints?.length ? hintList(hints, link) : "",
     corpus ? corpusPart(corpus) : "",
   );
 }
@@ -146,14 +145,14 @@ function worstElement({ output, index, got, expected, error, tolerance }) {
   );
 }
 
-function hintList(hints, goTo) {
+function hintList(hints, link) {
   const items = hints.map(({ kind, text, place }) =>
     element(
       "li",
       {},
       element("span", { class: "tag warn" }, kind),
       ` ${text} `,
-      place && button(`line ${place.line}`, () => goTo(place), { class: "plain link" }),
+      place && link(place, `line ${place.line}`),
     ),
   );
   return element("div", {}, element("h3", {}, "What fits"), element("ul", { class: "hints", id: "hints" }, ...items));

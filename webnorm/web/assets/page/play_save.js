@@ -6,12 +6,18 @@ import { ask } from "./play_link.js";
 const IDLE_MS = 300;
 const KEY = "webnorm play autosave";
 
+function plain(text) {
+  return (text ?? "").replaceAll("\r\n", "\n").replaceAll("\r", "\n");
+}
+
 /** Holds the editor against the file. */
 export class Saver {
   #texts = null;
   #file = null;
   #base = null;
   #savedText = "";
+  // Editors of Windows end lines with two characters; this one has line feeds alone.
+  #ending = "\n";
   #sending = false;
   // Snapshots before this one do not know of the last save yet.
   #revision = 0;
@@ -66,8 +72,9 @@ export class Saver {
     if (revision < this.#revision) return;
     const other = this.#file?.path !== file.path;
     this.#file = file;
-    const text = file.text ?? "";
     if (file.base === this.#base && !other) return;
+    this.#ending = file.text?.includes("\r\n") ? "\r\n" : "\n";
+    const text = plain(file.text);
     if (other || !this.dirty) {
       this.#texts.replace(text);
       this.#settle(text, file.base);
@@ -88,7 +95,7 @@ export class Saver {
     this.#texts.send();
     this.#tell("saving");
     try {
-      const answer = await (await ask("PUT", "api/file", { text, base: this.#base })).json();
+      const answer = await (await this.#put(text)).json();
       this.#sending = false;
       this.#revision = answer.revision;
       this.#settle(text, answer.base);
@@ -98,6 +105,10 @@ export class Saver {
       if (error.status === 409) this.#conflict();
       else this.#tell(`not saved: ${error.message}`);
     }
+  }
+
+  #put(text) {
+    return ask("PUT", "api/file", { text: text.replaceAll("\n", this.#ending), base: this.#base });
   }
 
   /** Save what could not be saved before. */
@@ -118,7 +129,7 @@ export class Saver {
     const mine = this.#texts.text;
     const chosen = (text) => () => {
       // Either way the newest text of the file is the one that is replaced.
-      this.#savedText = this.#file.text ?? "";
+      this.#savedText = plain(this.#file.text);
       this.#base = this.#file.base;
       byId("conflict").hidden = true;
       this.#texts.replace(text(), true);
@@ -133,9 +144,9 @@ export class Saver {
         button("Keep the editor's", chosen(() => this.#texts.text)),
         button("Take the file's", () => {
           this.#compare("what the editor had", mine);
-          chosen(() => this.#file.text ?? "")();
+          chosen(() => plain(this.#file.text))();
         }),
-        button("Show the two", () => this.#compare("the file", this.#file.text ?? "")),
+        button("Show the two", () => this.#compare("the file", plain(this.#file.text))),
       ),
     );
     byId("conflict").hidden = false;

@@ -1,6 +1,6 @@
 // What trace() in the kernel wrote, beside float64.
 
-import { button, byId, element } from "./dom.js";
+import { byId, element } from "./dom.js";
 import { counted } from "./format.js";
 import { numberText } from "./play_results.js";
 import { row, table } from "./table.js";
@@ -23,9 +23,9 @@ function valuesText(values) {
 /**
  * Show a trace, or say how to get one.
  * @param {object | null | undefined} trace
- * @param {(place: object) => void} goTo
+ * @param {(place: object, text: string) => Node} link  a place as a text that leads there, where it can
  */
-export function showTrace(trace, goTo) {
+export function showTrace(trace, link) {
   const parent = byId("trace");
   if (!trace) return parent.replaceChildren(element("p", { class: "muted" }, "Nothing was traced."));
   const shown = trace.records.slice(0, MOST);
@@ -34,7 +34,7 @@ export function showTrace(trace, goTo) {
     return row(
       COLUMNS,
       [
-        place ? button(name, () => goTo(place), { class: "plain link mono" }) : element("code", {}, name),
+        place ? link(place, name) : element("code", {}, name),
         String(record.row ?? "–"),
         String(record.workgroup),
         String(record.invocation),
