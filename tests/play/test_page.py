@@ -88,6 +88,8 @@ def page(shared: Page, fake: Fake) -> Page:
     """The page as it is when it was just opened, without the second that opening takes."""
     fake.asked.clear()
     shared.check("#autosave")
+    # What the test before has typed is on its way to the file, and would come after the new state.
+    shared.wait_for_function("() => document.querySelector('#saved').textContent === 'saved'")
     fake.change_state(**canned())
     shared.wait_for_function(f"(text) => {TEXT_OF} === text", arg=TEXT)
     shared.wait_for_selector(f"{EDITOR} .cm-lintRange-error")

@@ -204,6 +204,14 @@ def test_a_text_that_changed_meanwhile_is_not_overwritten(played: Session) -> No
     assert played.path.read_text().endswith("// theirs\n")
 
 
+def test_a_file_keeps_its_line_ends(played: Session) -> None:
+    saved(played.path, TWO_PASS.replace("\n", "\r\n"))
+    until(played, lambda now: now.file.text == TWO_PASS)
+    played.save(f"{TWO_PASS}// here\n", played.state.now.file.base)
+    assert ended(played, f"{TWO_PASS}// here\n").ok
+    assert played.path.read_bytes().endswith(b"}\r\n// here\r\n")
+
+
 def test_the_attempt_before_comes_back(played: Session) -> None:
     judged(played, f"{TWO_PASS}// first\n")
     judged(played, f"{TWO_PASS}// second\n")

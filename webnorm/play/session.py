@@ -15,7 +15,7 @@ from typing import Any
 
 from webnorm import files
 from webnorm.kernels.header import home
-from webnorm.kernels.sources import Stamp, Unreadable, read, stamp
+from webnorm.kernels.sources import MOST_BYTES, Stamp, Unreadable, read, stamp
 from webnorm.play.course import Course
 from webnorm.play.playground import Conflict
 from webnorm.play.state import File, Settings, Snapshot, StageName, State, digest
@@ -98,7 +98,7 @@ class Session:
         current, complaint = self._read()
         if complaint is None and digest(current) != base:
             raise Conflict(f"{self.path} has changed meanwhile")
-        files.write_text(self.path, text)
+        files.write_text(self.path, text.replace("\n", self._line_end()))
         self.look()
         return digest(text)
 
@@ -138,6 +138,13 @@ class Session:
         except Unreadable as error:
             where = f":{error.line}" if error.line is not None else ""
             return "", f"{self.path}{where}: cannot read the kernel: {error.reason}"
+
+    def _line_end(self) -> str:
+        """What ends the file's lines: editors of Windows write two characters where texts here have one."""
+        try:
+            return "\r\n" if b"\r\n" in files.read_bytes(self.path, MOST_BYTES) else "\n"
+        except OSError:
+            return "\n"
 
     def _stamps(self) -> Mapping[str, Stamp]:
         """What tells the snippets from themselves at another time."""
