@@ -210,6 +210,16 @@ def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) ->
     assert text_of(page) == "theirs\n" + EARLIER and fake.snapshot()["file"]["text"] == "theirs\n" + EARLIER
     # What the editor had stands beside it.
     assert "what the editor had" in page.inner_text("#merge > p")
+    # Lines that end as on Windows stay so, and nothing is saved because of them.
+    page.check("#autosave")
+    fake.change_file(EARLIER.replace("\n", "\r\n"))
+    page.wait_for_function(f"(text) => {TEXT_OF} === text", arg=EARLIER)
+    assert page.inner_text("#saved") == "saved"
+    page.click(f"{EDITOR} .cm-line:nth-child(1)")
+    page.keyboard.press("Control+Home")
+    page.keyboard.type("x")
+    wait_asked(page, fake, "save", "x" + EARLIER.replace("\n", "\r\n"))
+    page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
 
 
 def test_a_row_of_the_map_is_traced(page: Page, fake: Fake) -> None:
