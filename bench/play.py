@@ -98,13 +98,8 @@ def answered(session: Session, file: _File, shown: Callable[[Attempt], bool], *c
 
 def _until(session: Session, holds: Callable[[Attempt], bool]) -> None:
     """Return as soon as a snapshot has such an attempt."""
-    revision, deadline = -1, perf_counter() + _PATIENCE_S
-    while perf_counter() < deadline:
-        now = session.state.wait(revision, 1.0)
-        if now is not None:
-            revision = now.revision
-            if now.attempt is not None and holds(now.attempt):
-                return
+    if session.state.until(lambda now: now.attempt and holds(now.attempt), _PATIENCE_S) is not None:
+        return
     notices = "; ".join(session.state.now.notices)
     raise WebnormError(f"no answer within {_PATIENCE_S:g} s{': ' if notices else ''}{notices}")
 

@@ -89,7 +89,8 @@ def test_a_race_has_a_place(device: Device, tmp_path: Path) -> None:
     task = playing_tasks(OPS["layer_norm"])[0]
     # Whether it does harm depends on the adapter.
     variant = default_variant(load(path), task.problem, device.traits)
-    found = examine(Board(device, task.problem, draw_playing(task), ()), variant)
+    board = Board(device, task.problem, draw_playing(task), ())
+    found = examine(board, board.prepare(variant))
     (hint,) = (hint for hint in found.hints if hint.kind == "race")
     lines = path.read_text().splitlines()
     assert hint.place is not None and hint.place.file.endswith("mine.wgsl")

@@ -17,9 +17,9 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.header import load
 from webnorm.kernels.sources import wgsl_root
-from webnorm.lab.jobs import VariantSpec
+from webnorm.lab.judging import JudgeJob, TracedJob, trace_judged
 from webnorm.lab.known import beyond
-from webnorm.lab.trace import Record, Trace, TraceJob, trace, trace_variant
+from webnorm.lab.trace import Record, Trace, trace
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Options, Problem
 
@@ -247,8 +247,8 @@ def test_the_workers_task(device: Device, tmp_path: Path) -> None:
     path = tmp_path / "layer_norm" / "traced.wgsl"
     path.parent.mkdir()
     path.write_text(tagged({MEAN: '{{ trace("mean") }}'}))
-    variant = default_variant(load(path), PROBLEM, device.traits)
-    (found,) = trace_variant(device, TraceJob(VariantSpec.of(variant), PROBLEM, filter="invocation == 0"))
+    # The second of the problems that it is judged on has seven rows.
+    (found,) = trace_judged(device, TracedJob(JudgeJob(path, None, ()), 1, "invocation == 0"))
     assert [record.row for record in found.records] == [*range(7)]
 
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from webnorm.kernels.sources import wgsl_root
@@ -45,14 +44,9 @@ def session(folder: Path, text: str = TWO_PASS, **settings: Any) -> Iterator[Ses
 
 def until(found: Session, holds: Callable[[Snapshot], object]) -> Snapshot:
     """The first snapshot that is so."""
-    revision, deadline = -1, monotonic() + PATIENCE_S
-    while monotonic() < deadline:
-        now = found.state.wait(revision, 0.2)
-        if now is not None:
-            revision = now.revision
-            if holds(now):
-                return now
-    raise AssertionError(f"not seen: {found.state.now}")
+    now = found.state.until(holds, PATIENCE_S)
+    assert now is not None, f"not seen: {found.state.now}"
+    return now
 
 
 def ended(found: Session, text: str) -> Attempt:

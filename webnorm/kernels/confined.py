@@ -19,6 +19,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import IO, Any
 
@@ -112,6 +114,25 @@ def _answer(request: RenderRequest) -> Any:
         raise
 
 
+@contextmanager
+def killed_after(limit_s: float, process: subprocess.Popen[Any]) -> Iterator[threading.Event]:
+    """Kill a process that is asked for something and does not answer in so many seconds: the event tells."""
+    expired = threading.Event()
+
+    def give_up() -> None:
+        expired.set()
+        process.kill()
+
+    timer = threading.Timer(limit_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+        timer.join()
+
+
 class _Ended(Exception):
     """Why there is no answer."""
 
@@ -143,24 +164,13 @@ class _Child:
     def receive(self, limit_s: float, message: bytes | None = None) -> bytes:
         """Send a message, if there is one, and wait for the next; raises _Ended where none comes in time."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        expired = threading.Event()
-
-        def give_up() -> None:
-            expired.set()
-            self.process.kill()
-
-        timer = threading.Timer(limit_s, give_up)
-        timer.daemon = True
-        timer.start()
-        try:
-            if message is not None:
-                _send(self.process.stdin, message)
-            reply = _receive(self.process.stdout)
-        except OSError:
-            reply = None
-        finally:
-            timer.cancel()
-            timer.join()
+        with killed_after(limit_s, self.process) as expired:
+            try:
+                if message is not None:
+                    _send(self.process.stdin, message)
+                reply = _receive(self.process.stdout)
+            except OSError:
+                reply = None
         if reply is not None:
             return reply
         if expired.is_set():

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from webnorm.gpu.plan import Plan
-from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Worst, assess_output, tolerance
 from webnorm.lab.board import Board
 from webnorm.lab.races import race
@@ -38,16 +37,8 @@ class Examination:
     hints: tuple[Hint, ...]
 
 
-def examine(board: Board, variant: Variant) -> Examination:
-    """Run a variant that was found wrong again, twice on each version of the inputs, until one is wrong.
-
-    Raises WebnormError where it cannot run.
-    """
-    return examine_plan(board, board.prepare(variant))
-
-
-def examine_plan(board: Board, plan: Plan) -> Examination:
-    """`examine` for a plan that is there already."""
+def examine(board: Board, plan: Plan) -> Examination:
+    """Run a plan that was found wrong again, twice on each version of the inputs, until one is wrong."""
     for version in range(board.versions):
         first, again = (board.read(plan, version, board.run(plan, version)) for _ in range(2))
         found = _examined(board, plan, version, first, again)

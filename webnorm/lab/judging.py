@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,18 @@ from webnorm.gpu.plan import Plan
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader, render_shader
-from webnorm.kernels.traits import BROWSER
+from webnorm.kernels.traits import BROWSER, Traits
+from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.check import judged
-from webnorm.lab.examine import examine_plan
+from webnorm.lab.examine import examine
 from webnorm.lab.results import Result
 from webnorm.lab.trace import Trace, trace
 from webnorm.lab.trial import blank_result, declared, try_plan, try_variant
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import Task
 from webnorm.norms.playing import draw_playing, playing_tasks
+from webnorm.norms.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,19 @@ class JudgeJob:
     roots: tuple[Path, ...]
     dtype: str = "float32"
     options: tuple[str, ...] = ()
-    constants: Mapping[str, Sequence[int]] | None = None
+    constants: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def variant(self, kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
+        """The kernel with its constants for a problem."""
+        return chosen_variants(kernel, problem, traits, self.constants)[0]
 
 
 @dataclass(frozen=True)
 class Read:
-    """The header could be read: the op and the name of the kernel, and its tune axes."""
+    """The header could be read: the op and the name of the kernel."""
 
     op: str
     kernel: str
-    axes: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -70,10 +75,10 @@ def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
     Raises WebnormError, with a place where there is one, for a header, a template or a text that is refused.
     """
     kernel = load(job.path, job.op)
-    yield Read(kernel.op.name, kernel.name, kernel.tune)
+    yield Read(kernel.op.name, kernel.name)
     boards: list[tuple[Board, Plan]] = []
     for task in tasks_of(kernel, job):
-        variant = chosen_variants(kernel, task.problem, device.traits, job.constants or {})[0]
+        variant = job.variant(kernel, task.problem, device.traits)
         refusal = variant.refusal(task.problem, device.traits)
         if refusal is not None:
             skipped = replace(blank_result(variant, task.problem, reason=refusal), status="skip")
@@ -92,7 +97,7 @@ def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
         if result.status == "fail" and wrong is None:
             wrong = board, plan
     if wrong is not None:
-        yield examine_plan(*wrong)
+        yield examine(*wrong)
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ def trace_judged(device: Device, job: TracedJob) -> Iterator[Trace]:
     """The worker's task: the trace; raises WebnormError as `trace` does."""
     kernel = load(job.job.path, job.job.op)
     task = tasks_of(kernel, job.job)[job.index]
-    variant = chosen_variants(kernel, task.problem, device.traits, job.job.constants or {})[0]
+    variant = job.job.variant(kernel, task.problem, device.traits)
     yield trace(device, variant, task.problem, draw_playing(task), job.job.roots, job.filter)
 
 
@@ -124,7 +129,7 @@ def render_for_browsers(device: Device, job: JudgeJob) -> Iterator[Shader | Webn
     for traits in (BROWSER, replace(BROWSER, features=frozenset())):
         for task in tasks_of(kernel, job):
             try:
-                variant = chosen_variants(kernel, task.problem, traits, job.constants or {})[0]
+                variant = job.variant(kernel, task.problem, traits)
                 if variant.refusal(task.problem, traits) is not None:
                     continue
                 shader = render_shader(variant, task.problem, "browser", traits, roots=job.roots)
@@ -152,6 +157,6 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     case = next(one for one in CASES if one.name == job.case)
     kernel, task = load(job.job.path, job.job.op), job.task
     check_memory(task, device)
-    variant = chosen_variants(kernel, task.problem, device.traits, job.job.constants or {})[0]
+    variant = job.job.variant(kernel, task.problem, device.traits)
     board = Board(device, task.problem, case.draw(task), job.job.roots, narrow=case.narrow)
     yield judged(try_variant(board, variant, case.name)[0], kernel, case)

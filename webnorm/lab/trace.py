@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,9 +20,8 @@ from webnorm.kernels.render import Shader, display_path, render_shader
 from webnorm.kernels.tracing import EXAMPLE, FLOAT, HEAD, MOST_RECORDS, NO_ROW, WORDS, Kind, sites, with_types
 from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import tolerance
-from webnorm.lab.jobs import VariantSpec
 from webnorm.lab.known import beyond, of_columns, of_rows, tensor_of
-from webnorm.norms.ops import Task, make_inputs
+from webnorm.norms.ops import Task
 from webnorm.norms.problem import Array, Problem
 
 # Rows that are run, and elements of them.
@@ -246,23 +245,3 @@ class _Reading:
                 return None
             values = [value - self.means[record.row] for value in values]
         return tuple(values), tuple(off)
-
-
-@dataclass(frozen=True)
-class TraceJob:
-    """A variant to trace on a problem's first rows, in a worker process; without arrays they are drawn as the
-    problem says.
-    """
-
-    spec: VariantSpec
-    problem: Problem
-    arrays: Mapping[str, Array] | None = None
-    roots: tuple[Path, ...] = ()
-    filter: str = ""
-
-
-def trace_variant(device: Device, job: TraceJob) -> Iterator[Trace]:
-    """The worker's task: the trace of the variant."""
-    variant = job.spec.variant()
-    arrays = make_inputs(variant.kernel.op, job.problem) if job.arrays is None else job.arrays
-    yield trace(device, variant, job.problem, arrays, job.roots, job.filter)

@@ -94,7 +94,7 @@ class Course:
         """Begin an attempt at a text; `edition` counts the changes of its snippets."""
         with self._asked:
             self._fresh = text, edition
-            self._interrupt(also="verdict")
+            self._interrupt(verdict=True)
 
     def do(self, stage: StageName) -> None:
         """Do one step more of the attempt at hand, before those that are left of it."""
@@ -127,9 +127,10 @@ class Course:
     def _any(self) -> bool:
         return bool(self._fresh or self._waiting or self._errands)
 
-    def _interrupt(self, also: str | None = None) -> None:
+    def _interrupt(self, verdict: bool = False) -> None:
+        """Have the step that runs leave off, and a verdict where that counts no more; never an errand."""
         self._asked.notify_all()
-        if self._doing not in (None, "errand", None if also else "verdict"):
+        if self._doing not in (None, "errand") and (verdict or self._doing != "verdict"):
             self.worker.leave()
 
     def _work(self) -> None:
@@ -306,8 +307,10 @@ class Course:
 
     def _keep(self, run: Run) -> None:
         """Put the attempt into the history, on disk as far as that can be done."""
-        entry = Entry.of(run.attempt)
-        others = tuple(one for one in self._state.now.history if one.number != entry.number)
+        entry, known = Entry.of(run.attempt), self._state.now.history
+        if entry in known:
+            return
+        others = tuple(one for one in known if one.number != entry.number)
         self._state.change(history=(*others, entry)[-MOST_SHOWN:])
         try:
             self._store.keep(run.attempt, self._state.now.device)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from webnorm.errors import WebnormError
 from webnorm.kernels.render import Shader
 from webnorm.lab import beside, jobs, judging
 from webnorm.lab.cost import CostJob, count_costs
 from webnorm.lab.examine import Examination
+from webnorm.lab.hot import HotWorker
 from webnorm.lab.judging import JudgeJob
 from webnorm.norms.case import Case, problems
 from webnorm.norms.corpus import CASES
@@ -34,16 +35,6 @@ class Skipped(Exception):
     """A step that cannot be done here, and why: no fault of the kernel's."""
 
 
-class Worker(Protocol):
-    """What the steps ask: see lab.hot."""
-
-    def stream(self, work: Callable[..., Any], job: Any, time_limit_s: float) -> Iterator[Any]:
-        """What a task yields in the worker process."""
-
-    def allow(self, time_limit_s: float) -> None:
-        """How long that may be silent from now on."""
-
-
 @dataclass(kw_only=True)
 class Run:
     """An attempt under way. `tell` shows the attempt as it has become.
@@ -59,7 +50,7 @@ class Run:
     roots: tuple[Path, ...]
     settings: Settings
     software: bool
-    worker: Worker
+    worker: HotWorker
     tint: tint.OpenTint
     located: Located
     tell: Callable[[Attempt], None]
@@ -136,13 +127,7 @@ def judge(run: Run) -> None:
 def time(run: Run) -> None:
     """The time beside the copy, the attempt before and the best there is."""
     run.enter("time")
-    job = beside.BesideJob(
-        run.timed_task,
-        run.text,
-        run.job.constants or {},
-        run.roots,
-        run.previous,
-    )
+    job = beside.BesideJob(run.timed_task, run.text, run.job.constants, run.roots, run.previous)
     for event in run.ask(beside.time_beside, job):
         if isinstance(event, beside.Beside):
             others = tuple(one for one in run.attempt.times if one.name != event.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
@@ -227,9 +227,13 @@ class State:
 
     def wait(self, revision: int, timeout_s: float) -> Snapshot | None:
         """The newest snapshot once its revision is higher; None where it is not in time."""
+        return self.until(lambda now: now.revision > revision, timeout_s)
+
+    def until(self, holds: Callable[[Snapshot], object], timeout_s: float) -> Snapshot | None:
+        """The first snapshot from now on that is so; None where there is none in time."""
         with self._changed:
-            newer = self._changed.wait_for(lambda: self._now.revision > revision, timeout_s)
-            return self._now if newer else None
+            self._changed.wait_for(lambda: holds(self._now), timeout_s)
+            return self._now if holds(self._now) else None
 
 
 def digest(text: str) -> str:

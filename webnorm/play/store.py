@@ -26,7 +26,7 @@ from webnorm.play.state import Attempt, Entry, as_json, digest
 
 # Another folder than that of the cache.
 FOLDER_VARIABLE = "WEBNORM_ATTEMPTS"
-# Attempts that are shown; the file keeps all of them, up to so many bytes of the newest.
+# Attempts that are listed; the texts of older ones stay.
 MOST_SHOWN = 200
 _MOST_BYTES = 8 << 20
 _HASH = 64

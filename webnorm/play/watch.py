@@ -46,7 +46,7 @@ class Watch:
     def _run(self) -> None:
         while not self._stop.is_set():
             folders = self.folders()
-            for _ in watch(
+            for changes in watch(
                 *folders,
                 watch_filter=self._concerns,
                 step=_STEP_MS,
@@ -57,7 +57,7 @@ class Watch:
                 raise_interrupt=False,
                 recursive=False,
             ):
-                if _:
+                if changes:
                     self._changed()
                 if self.folders() != folders:
                     self._changed()

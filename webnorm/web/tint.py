@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from webnorm.errors import Place, WebnormError
 from webnorm.files import cache_folder
+from webnorm.kernels.confined import killed_after
 from webnorm.kernels.diagnostics import characters
 from webnorm.kernels.render import Shader
 from webnorm.system import Mend
@@ -217,27 +218,13 @@ class _Node:
     def ask(self, request: str, limit_s: float) -> Any:
         """The answer; raises WebnormError where it takes longer than the limit, _Died where node ends."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        expired = threading.Event()
-
-        def give_up() -> None:
-            expired.set()
-            self.process.kill()
-
-        timer = threading.Timer(limit_s, give_up)
-        timer.daemon = True
-        timer.start()
-        try:
+        with killed_after(limit_s, self.process) as expired, suppress(OSError, ValueError):
             self.process.stdin.write(f"{request}\n")
             self.process.stdin.flush()
             for line in self.process.stdout:
                 if line.startswith(_RESULT):
                     self.answered += 1
                     return json.loads(line.removeprefix(_RESULT))
-        except (OSError, ValueError):
-            pass
-        finally:
-            timer.cancel()
-            timer.join()
         if expired.is_set():
             raise _late(_SCRIPT, limit_s)
         raise _Died
