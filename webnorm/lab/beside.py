@@ -19,7 +19,7 @@ from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
 from webnorm.kernels.header import load
-from webnorm.kernels.library import discover
+from webnorm.kernels.library import discover, select
 from webnorm.kernels.variants import Variant
 from webnorm.lab import jobs
 from webnorm.lab.bench import against_copy, copies_of, sets_for
@@ -30,7 +30,7 @@ from webnorm.lab.results import Result
 from webnorm.lab.trial import blank_result, declared, try_plan, try_variant
 from webnorm.norms.ops import Task
 
-Name = Literal["attempt", "previous", "best", "copy"]
+Name = Literal["attempt", "previous", "best", "goal", "copy"]
 # What is timed, by what its text is known.
 Asked = tuple[Name, str, Variant]
 # What differs by less than a few per cent is for `webnorm bench` to tell apart.
@@ -50,7 +50,7 @@ class Text:
 @dataclass(frozen=True)
 class BesideJob:
     """A kernel to be timed on a task, with values of its tune axes that somebody chose; `previous` is an
-    earlier text of it. `roots` have the snippets of both.
+    earlier text of it, `goal` a kernel of the op's that is timed, too. `roots` have snippets of both texts.
     """
 
     task: Task
@@ -58,6 +58,7 @@ class BesideJob:
     constants: Mapping[str, Sequence[int]]
     roots: tuple[Path, ...]
     previous: Text | None = None
+    goal: str | None = None
     rule: timing.Rule = RULE
 
 
@@ -157,6 +158,10 @@ def _asked(stand: _Stand, device: Device, job: BesideJob) -> Iterator[Asked]:
     if not task.op.exact:
         variant = choose(kernels, task, traits).variant
         yield "best", str(variant), variant
+    if job.goal is not None:
+        kernel = select(kernels, job.goal, task.op.name)
+        variant = chosen_variants(kernel, task.problem, traits, {})[0]
+        yield "goal", str(variant), variant
     copies = copies_of([one for one in kernels if one.op.exact], task.problem, traits)
     for variant in copies if stand.copy is None else [stand.copy]:
         yield "copy", str(variant), variant

@@ -25,14 +25,14 @@ from webnorm.lab.trace import Trace, trace
 from webnorm.lab.trial import blank_result, declared, try_plan, try_variant
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import Task
-from webnorm.norms.playing import draw_playing, playing_tasks
-from webnorm.norms.problem import Problem
+from webnorm.norms.playing import draw_given, draw_playing, given_task, playing_tasks
+from webnorm.norms.problem import Array, Problem
 
 
 @dataclass(frozen=True)
 class JudgeJob:
     """A kernel's file, for one of the ops that it serves, with what its problems are to have and values of
-    its tune axes that somebody chose.
+    its tune axes that somebody chose. `x` is the mean and the standard deviation of one more x.
     """
 
     path: Path
@@ -41,6 +41,7 @@ class JudgeJob:
     dtype: str = "float32"
     options: tuple[str, ...] = ()
     constants: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    x: tuple[float, float] | None = None
 
     def variant(self, kernel: Kernel, problem: Problem, traits: Traits) -> Variant:
         """The kernel with its constants for a problem."""
@@ -62,10 +63,11 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on one problem."""
+    """The verdict on one problem; `given` marks that of the x that somebody chose."""
 
     problem: str
     result: Result
+    given: bool = False
 
 
 def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
@@ -76,24 +78,25 @@ def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
     """
     kernel = load(job.path, job.op)
     yield Read(kernel.op.name, kernel.name)
-    boards: list[tuple[Board, Plan]] = []
-    for task in tasks_of(kernel, job):
+    boards: list[tuple[_Posed, Board, Plan]] = []
+    for posed in _posed(kernel, job):
+        task = posed.task
         variant = job.variant(kernel, task.problem, device.traits)
         refusal = variant.refusal(task.problem, device.traits)
         if refusal is not None:
             skipped = replace(blank_result(variant, task.problem, reason=refusal), status="skip")
-            yield Judged(str(task.problem), skipped)
+            yield posed.judged(skipped)
             continue
-        board = Board(device, task.problem, draw_playing(task), job.roots)
+        board = Board(device, task.problem, posed.draw(), job.roots)
         shader = render_shader(variant, task.problem, "native", device.traits, roots=job.roots)
         if not boards:
             yield shader
-        boards.append((board, board.bind(shader)))
+        boards.append((posed, board, board.bind(shader)))
     yield Compiled()
     wrong = None
-    for board, plan in boards:
+    for posed, board, plan in boards:
         result = declared(try_plan(board, plan)[0], kernel)
-        yield Judged(str(board.problem), result)
+        yield posed.judged(result)
         if result.status == "fail" and wrong is None:
             wrong = board, plan
     if wrong is not None:
@@ -112,14 +115,32 @@ class TracedJob:
 def trace_judged(device: Device, job: TracedJob) -> Iterator[Trace]:
     """The worker's task: the trace; raises WebnormError as `trace` does."""
     kernel = load(job.job.path, job.job.op)
-    task = tasks_of(kernel, job.job)[job.index]
-    variant = job.job.variant(kernel, task.problem, device.traits)
-    yield trace(device, variant, task.problem, draw_playing(task), job.job.roots, job.filter)
+    posed = _posed(kernel, job.job)[job.index]
+    problem = posed.task.problem
+    variant = job.job.variant(kernel, problem, device.traits)
+    yield trace(device, variant, problem, posed.draw(), job.job.roots, job.filter)
 
 
-def tasks_of(kernel: Kernel, job: JudgeJob) -> tuple[Task, ...]:
+@dataclass(frozen=True)
+class _Posed:
+    """A problem that a kernel is judged on; `x` is the mean and the deviation of one that somebody chose."""
+
+    task: Task
+    x: tuple[float, float] | None = None
+
+    def draw(self) -> dict[str, Array]:
+        return draw_playing(self.task) if self.x is None else draw_given(self.task, *self.x)
+
+    def judged(self, result: Result) -> Judged:
+        told = "" if self.x is None else ", x {:g} ± {:g}".format(*self.x)
+        return Judged(f"{self.task.problem}{told}", result, self.x is not None)
+
+
+def _posed(kernel: Kernel, job: JudgeJob) -> list[_Posed]:
     """What a kernel is judged on; WebnormError for options that its op lacks."""
-    return playing_tasks(kernel.op, job.dtype, kernel.op.defaults.changed(job.options))
+    options = kernel.op.defaults.changed(job.options)
+    found = [_Posed(task) for task in playing_tasks(kernel.op, job.dtype, options)]
+    return found if job.x is None else [*found, _Posed(given_task(kernel.op, job.dtype, options), job.x)]
 
 
 def render_for_browsers(device: Device, job: JudgeJob) -> Iterator[Shader | WebnormError]:
@@ -127,7 +148,7 @@ def render_for_browsers(device: Device, job: JudgeJob) -> Iterator[Shader | Webn
     kernel = load(job.path, job.op)
     texts = set[str]()
     for traits in (BROWSER, replace(BROWSER, features=frozenset())):
-        for task in tasks_of(kernel, job):
+        for task in (posed.task for posed in _posed(kernel, job)):
             try:
                 variant = job.variant(kernel, task.problem, traits)
                 if variant.refusal(task.problem, traits) is not None:

@@ -30,6 +30,19 @@ def playing_tasks(op: Op, dtype: str = "float32", options: Options | None = None
     )
 
 
+def given_task(op: Op, dtype: str = "float32", options: Options | None = None) -> Task:
+    """The problem of an x that somebody chose."""
+    return Task(op, op.problem(*_SHAPES[0], dtype, None, options, distribution="given", seed=_SEED + 1))
+
+
+def draw_given(task: Task, mean: float, spread: float) -> dict[str, Array]:
+    """Inputs with a normal x of this mean and standard deviation, in the problem's type."""
+    problem = task.problem
+    rng = np.random.default_rng([problem.seed, problem.rows, problem.cols])
+    x = mean + spread * rng.standard_normal((problem.rows, problem.cols))
+    return complete_inputs(task, {"x": converted(x, DTYPES[problem.dtype])}, rng)
+
+
 def draw_playing(task: Task) -> dict[str, Array]:
     """The inputs of a task: rows of several scales and means, so that the formulas of `norms.mistakes` differ
     from the right one, and from each other, in more than rounding.

@@ -23,6 +23,7 @@ from webnorm.lab.beside import Text
 from webnorm.lab.hot import HotWorker, Left
 from webnorm.lab.worker import TaskFailed, WorkerDied
 from webnorm.play import stages
+from webnorm.play.lessons import goal_of
 from webnorm.play.mistakes import By, Located
 from webnorm.play.stages import Run
 from webnorm.play.state import Attempt, Entry, StageName, State, digest
@@ -205,6 +206,7 @@ class Course:
             located=Located(self._path, text),
             tell=self._tell,
             entered=self._enter,
+            goal=goal_of(now.settings.lesson),
             failed_before=frozenset(one["case"] for one in failed),
         )
 

@@ -9,6 +9,7 @@ from webnorm.kernels.drafts import draft
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
 from webnorm.kernels.sources import wgsl_root
+from webnorm.play.lessons import OP, lesson_named, lessons, marked
 from webnorm.play.packing import LIMIT_S, pack
 from webnorm.play.session import Session
 from webnorm.play.stages import timed_shape
@@ -61,6 +62,20 @@ class Desk:
             )
         self._session.save(text, own.base)
 
+    def lessons(self) -> list[dict[str, Any]]:
+        """The lessons, in their order."""
+        return [{"name": one.name, "title": one.title} for one in lessons()]
+
+    def lesson(self, name: str | None) -> None:
+        """Begin a lesson with a copy of its kernel; None ends the one that is under way."""
+        if name is None:
+            self._session.change(lesson=None, x=None)
+            return
+        found = lesson_named(name)
+        self._session.change(run=False)
+        self.fork(OP, found.source)
+        self._session.change(run=True, lesson=name, x=found.x)
+
     def source(self, hash: str) -> str:
         """The text of an earlier attempt."""
         return self._session.store.source(hash)
@@ -109,4 +124,10 @@ class Desk:
 
 def _json(now: Snapshot) -> dict[str, Any]:
     found: dict[str, Any] = as_json(now)
+    name = now.settings.lesson
+    if name is not None:
+        lesson = lesson_named(name)
+        marks = marked(lesson, now.attempt, now.history)
+        about = {"name": name, "title": lesson.title, "text": lesson.text}
+        found["lesson"] = {**about, "marks": as_json(marks), "passed": all(one.met for one in marks)}
     return found

@@ -59,6 +59,7 @@ class Run:
     kernel: str = ""
     shader: Shader | None = None
     limit_s: float = USUAL_LIMIT_S
+    goal: str | None = None
     failed_before: frozenset[str] = frozenset()
     left_cases: list[tuple[Case, Task]] | None = None
 
@@ -82,7 +83,7 @@ class Run:
         """The file and what is asked of it, as the worker takes it."""
         own = self.settings
         chosen = {axis: (value,) for axis, value in own.constants.items()}
-        return JudgeJob(self.path, self.op_name, self.roots, own.dtype, own.options, chosen)
+        return JudgeJob(self.path, self.op_name, self.roots, own.dtype, own.options, chosen, own.x)
 
     @property
     def timed_task(self) -> Task:
@@ -127,7 +128,7 @@ def judge(run: Run) -> None:
 def time(run: Run) -> None:
     """The time beside the copy, the attempt before and the best there is."""
     run.enter("time")
-    job = beside.BesideJob(run.timed_task, run.text, run.job.constants, run.roots, run.previous)
+    job = beside.BesideJob(run.timed_task, run.text, run.job.constants, run.roots, run.previous, run.goal)
     for event in run.ask(beside.time_beside, job):
         if isinstance(event, beside.Beside):
             others = tuple(one for one in run.attempt.times if one.name != event.name)

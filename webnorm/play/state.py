@@ -71,7 +71,7 @@ class Rendered:
 class Timed:
     """A time beside others that were sampled in turn with it."""
 
-    name: Literal["attempt", "previous", "best", "copy"]
+    name: Literal["attempt", "previous", "best", "goal", "copy"]
     result: Result
     proved: bool
 
@@ -127,12 +127,15 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An attempt in the history; times are nanoseconds per dispatch of `problem`."""
+    """An attempt in the history; times are nanoseconds per dispatch of `problem`. `hinted` tells that a hint
+    explained what was wrong.
+    """
 
     number: int
     hash: str
     saved: str
     status: Status
+    hinted: bool = False
     median_ns: float | None = None
     gbps: float | None = None
     percent_of_copy: float | None = None
@@ -141,7 +144,13 @@ class Entry:
     @classmethod
     def of(cls, attempt: Attempt) -> Entry:
         """What the history keeps of an attempt."""
-        entry = cls(number=attempt.number, hash=attempt.hash, saved=attempt.saved, status=attempt.status)
+        entry = cls(
+            number=attempt.number,
+            hash=attempt.hash,
+            saved=attempt.saved,
+            status=attempt.status,
+            hinted=any(hint.kind == "formula" for hint in attempt.hints),
+        )
         time = attempt.time
         if time is None or not time.timed:
             return entry
@@ -176,7 +185,8 @@ class Settings:
     """What is done at each save: nothing without `run`; `time` and `corpus` are further stages.
 
     `trace` is a filter of records, "" for all of them and None for no tracing. `rows` and `cols` are those of
-    the problem that is timed, None for what suits the adapter.
+    the problem that is timed, None for what suits the adapter. `x` is the mean and the standard deviation of
+    one more x to be judged on, `lesson` the name of the lesson that is under way.
     """
 
     run: bool = True
@@ -186,6 +196,8 @@ class Settings:
     options: tuple[str, ...] = ()
     constants: Mapping[str, int] = field(default_factory=dict)
     trace: str | None = None
+    x: tuple[float, float] | None = None
+    lesson: str | None = None
     rows: int | None = None
     cols: int | None = None
 

@@ -1,0 +1,134 @@
+"""The ladder as lessons: what each begins with, what is asked, and whether an attempt does it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from webnorm.errors import unknown
+from webnorm.lab.results import Result
+from webnorm.play.state import Attempt, Entry
+
+OP = "layer_norm"
+_FILE = Path(__file__).with_name("lessons.toml")
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What has to be so of an attempt; see lessons.toml."""
+
+    right: bool = False
+    hinted: bool = False
+    breaks: bool = False
+    share: float | None = None
+    beside: str | None = None
+    reads: float | None = None
+    barriers: float | None = None
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson; `x` is the mean and the spread of an x that it begins with, where it has one."""
+
+    name: str
+    title: str
+    source: str
+    text: str
+    marks: Marks
+    x: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What has to be so, in words, and whether it is; None where that is not known yet."""
+
+    text: str
+    met: bool | None
+
+
+@cache
+def lessons() -> tuple[Lesson, ...]:
+    """All of them, in their order."""
+    found = tomllib.loads(_FILE.read_text(encoding="utf-8"))["lesson"]
+    return tuple(
+        Lesson(
+            name=one["name"],
+            title=one["title"],
+            source=one["from"],
+            text=" ".join(one["text"].split()),
+            marks=Marks(**one["marks"]),
+            x=tuple(one["x"]) if "x" in one else None,
+        )
+        for one in found
+    )
+
+
+def lesson_named(name: str) -> Lesson:
+    """The lesson of a name; WebnormError without one."""
+    for one in lessons():
+        if one.name == name:
+            return one
+    raise unknown("lesson", name, [one.name for one in lessons()])
+
+
+def goal_of(name: str | None) -> str | None:
+    """The kernel that a lesson is timed beside; None without one, or a lesson."""
+    return None if name is None else lesson_named(name).marks.beside
+
+
+def marked(lesson: Lesson, attempt: Attempt | None, history: Sequence[Entry]) -> tuple[Mark, ...]:
+    """How far an attempt, and those before it, do what is asked."""
+    return tuple(_marks(lesson.marks, attempt, history))
+
+
+def _marks(marks: Marks, attempt: Attempt | None, history: Sequence[Entry]) -> Iterator[Mark]:
+    if marks.hinted:
+        hinted = any(one.hinted for one in history)
+        yield Mark("a mistake was made that a hint explains", hinted or None)
+    if marks.breaks:
+        yield Mark("it is wrong on the x that was chosen", _broken(attempt))
+    if marks.right:
+        yield Mark("it is right", _right(attempt))
+    cost = None if attempt is None else attempt.cost
+    if marks.reads is not None:
+        told = f"it reads x at most {marks.reads:g} times"
+        yield Mark(told, _at_most(None if cost is None else cost.row_reads, marks.reads))
+    if marks.barriers is not None:
+        told = f"a workgroup passes at most {marks.barriers:g} barriers a row"
+        yield Mark(told, _at_most(None if cost is None else cost.barriers, marks.barriers))
+    if marks.share is not None:
+        told = f"it has {100 * marks.share:g} % of the speed of {marks.beside} here"
+        yield Mark(told, _fast(attempt, marks.share))
+
+
+def _right(attempt: Attempt | None) -> bool | None:
+    """Whether it passes; the failure of a kernel that is declared unstable is none that passes."""
+    if attempt is None or attempt.ok is None:
+        return None
+    return attempt.ok and all(one.result.status != "fail" for one in attempt.shapes)
+
+
+def _broken(attempt: Attempt | None) -> bool | None:
+    given = None if attempt is None else next((one for one in attempt.shapes if one.given), None)
+    return None if given is None else given.result.status == "fail"
+
+
+def _at_most(value: float | None, most: float) -> bool | None:
+    return None if value is None else value <= most
+
+
+def _fast(attempt: Attempt | None, share: float) -> bool | None:
+    """Whether an attempt is fast enough beside the lesson's own kernel, once that is proved."""
+    times = {} if attempt is None else {one.name: one.result for one in attempt.times if one.proved}
+    own, goal = times.get("attempt"), times.get("goal")
+    if own is None or goal is None or not (own.timed and goal.timed):
+        return None
+    return _ns(goal) >= share * _ns(own)
+
+
+def _ns(result: Result) -> float:
+    assert result.median_ns is not None
+    return result.median_ns
