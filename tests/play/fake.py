@@ -60,6 +60,15 @@ class Fake:
     def fork(self, op: str, kernel: str) -> None:
         self.asked.append(("fork", op, kernel))
 
+    def lessons(self) -> list[dict[str, Any]]:
+        return [
+            {"name": "naive", "title": "The formula"},
+            {"name": "one_pass", "title": "An x that breaks it"},
+        ]
+
+    def lesson(self, name: str | None) -> None:
+        self.asked.append(("lesson", name))
+
     def source(self, hash: str) -> str:
         if hash not in self.texts:
             raise WebnormError(f"no attempt has the hash {hash}")

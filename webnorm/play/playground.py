@@ -43,6 +43,12 @@ class Playground(Protocol):
     def fork(self, op: str, kernel: str) -> None:
         """Go on with a copy of a built-in kernel."""
 
+    def lessons(self) -> list[dict[str, Any]]:
+        """The lessons in their order: "name" and "title"."""
+
+    def lesson(self, name: str | None) -> None:
+        """Begin a lesson, with a copy of its kernel in the place of the text; None ends one."""
+
     def source(self, hash: str) -> str:
         """The text of an earlier attempt, by its SHA-256."""
 

@@ -63,6 +63,7 @@ class Settings(Struct, forbid_unknown_fields=True):
     dtype: Word | UnsetType = UNSET
     options: Annotated[list[Name], Meta(max_length=100)] | UnsetType = UNSET
     constants: Annotated[dict[Word, int | bool], Meta(max_length=100)] | UnsetType = UNSET
+    x: Annotated[list[float], Meta(min_length=2, max_length=2)] | UnsetType | None = UNSET
 
 
 class Filter(Struct, forbid_unknown_fields=True):
@@ -76,6 +77,12 @@ class Built(Struct, forbid_unknown_fields=True):
 
     op: Word
     kernel: Word
+
+
+class Begin(Struct, forbid_unknown_fields=True):
+    """The body of POST /api/lesson; null ends the one that is under way."""
+
+    name: Word | None
 
 
 class Attempt(Struct):
@@ -230,6 +237,8 @@ class _Routes:
             Route("/api/settings", self._change, methods=["POST"]),
             Route("/api/trace", _doing(Filter, playground.trace), methods=["POST"]),
             Route("/api/fork", _doing(Built, playground.fork), methods=["POST"]),
+            Route("/api/lessons", self._lessons),
+            Route("/api/lesson", _doing(Begin, playground.lesson), methods=["POST"]),
             Route("/api/export", self._export, methods=["POST"]),
             Route("/api/source/{hash}", self._source),
             Route("/api/kernels", self._kernels),
@@ -259,6 +268,9 @@ class _Routes:
     async def _source(self, request: Request) -> Response:
         attempt = forms.read(request.path_params, Attempt, "the attempt")
         return PlainTextResponse(await run_in_threadpool(self._playground.source, attempt.hash))
+
+    async def _lessons(self, request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(self._playground.lessons))
 
     async def _kernels(self, request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(self._playground.kernels))

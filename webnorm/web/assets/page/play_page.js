@@ -2,6 +2,7 @@
 
 import { button, byId, download, element } from "./dom.js";
 import { Texts } from "./play_editor.js";
+import { offerLessons, showLesson } from "./play_lessons.js";
 import { ask, listen, takeToken } from "./play_link.js";
 import { showMap } from "./play_map.js";
 import { Beside } from "./play_merge.js";
@@ -110,6 +111,9 @@ function showSettings(settings) {
   byId("constants").value = Object.entries(settings.constants ?? {})
     .map(([name, value]) => `${name}=${value}`)
     .join(" ");
+  const [mean, spread] = settings.x ?? ["", ""];
+  byId("x-mean").value = mean;
+  byId("x-spread").value = spread;
 }
 
 function showTracing(filter) {
@@ -126,6 +130,7 @@ function show(newest) {
   const { trace: filter = null, ...settings } = newest.settings ?? {};
   part("settings", settings, showSettings);
   part("tracing", filter, showTracing);
+  part("lesson", newest.lesson, showLesson);
   part("history", newest.history ?? [], (history) => {
     showHistory(history, compareWith, restore);
     beside.offer(history, newest.file.op);
@@ -158,6 +163,7 @@ function settings() {
     dtype: byId("dtype").value,
     options: words("options"),
     constants: Object.fromEntries(constants),
+    x: byId("x-mean").value === "" ? null : [Number(byId("x-mean").value), Number(byId("x-spread").value || 1)],
   };
 }
 
@@ -169,6 +175,11 @@ function handle() {
     });
   onSubmit("settings", () => post("settings", settings()));
   onSubmit("trace-form", () => trace(byId("trace-filter").value));
+  onSubmit("lesson-form", async () => {
+    await saver.save();
+    post("lesson", { name: byId("lesson-name").value });
+  });
+  byId("lesson-end").addEventListener("click", () => post("lesson", { name: null }));
   byId("trace-stop").addEventListener("click", () => post("trace", { filter: null }));
   byId("run").addEventListener("click", async () => {
     await saver.save();
@@ -204,6 +215,8 @@ async function begin() {
   await doing(async () => {
     beside.know(await (await ask("GET", "api/kernels")).json());
     beside.offer(snapshot?.history ?? [], snapshot?.file.op);
+    offerLessons(await (await ask("GET", "api/lessons")).json());
+    if (snapshot) showLesson(snapshot.lesson);
   });
 }
 

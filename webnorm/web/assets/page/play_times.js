@@ -5,7 +5,7 @@ import { button, byId, element, svg } from "./dom.js";
 import { gbpsText, percentText, timeText } from "./format.js";
 import { row, table } from "./table.js";
 
-const NAMES = { attempt: "this save", previous: "the save before", best: "the best built-in", copy: "copy" };
+const NAMES = { attempt: "this save", previous: "the save before", best: "the best built-in", goal: "the lesson's", copy: "copy" };
 const TIMES = [
   { name: "What", wide: true, unnamed: true },
   { name: "Median", number: true },
