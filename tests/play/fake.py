@@ -82,5 +82,8 @@ class Fake:
             raise WebnormError(f"unknown kernel '{name}'")
         return self.built[name]
 
+    def here(self) -> dict[str, Any]:
+        raise WebnormError("nothing to run here")
+
     def export(self) -> bytes:
         return b"\x1f\x8bpackage"

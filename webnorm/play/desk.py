@@ -9,8 +9,9 @@ from webnorm.kernels.drafts import draft
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
 from webnorm.kernels.sources import wgsl_root
+from webnorm.norms.ops import OPS, Task
 from webnorm.play.lessons import OP, lesson_named, lessons, marked
-from webnorm.play.packing import LIMIT_S, pack
+from webnorm.play.packing import LIMIT_S, HereJob, for_here, pack
 from webnorm.play.session import Session
 from webnorm.play.stages import timed_shape
 from webnorm.play.state import Snapshot, as_json
@@ -114,6 +115,18 @@ class Desk:
         words = (now.file.op, (cols,), now.settings.options, str(path), (self._session.root,), settings)
         (package,) = self._session.ask(pack, words, LIMIT_S)
         return bytes(package)
+
+    def here(self) -> dict[str, Any]:
+        """The texts with which a browser computes the problem that is timed, beside a copy."""
+        now = self._session.state.now
+        if now.file.op is None:
+            raise WebnormError(f"{now.file.name} has not been judged yet; expected a kernel that compiles")
+        op, options = OPS[now.file.op], now.settings.options
+        _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
+        problem = op.problem(1, cols, now.settings.dtype, options=op.defaults.changed(options))
+        job = HereJob(self._session.path, Task(op, problem), (self._session.root,))
+        (found,) = self._session.ask(for_here, job, LIMIT_S)
+        return dict(found)
 
     def _named(self, op: str, name: str) -> Kernel:
         for kernel in self._kernels:

@@ -1,4 +1,6 @@
-"""The worker's task that makes a package of the file: what `webnorm export` writes, as npm packs it."""
+"""What leaves the playground, made in the worker: a package as `webnorm export` writes it and npm packs it,
+and the texts for the browser that shows the page.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,18 @@ import gzip
 import io
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from webnorm.errors import WebnormError
+from webnorm.kernels.header import load
+from webnorm.kernels.library import discover
+from webnorm.norms.ops import Task, plain
 from webnorm.web import npm
 from webnorm.web.folder import Files
 from webnorm.web.request import request_for
+from webnorm.web.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, as_read, read_bundle
 
 # Seconds; the shaders of a package are run, too.
 LIMIT_S = 120.0
@@ -19,6 +28,33 @@ LIMIT_S = 120.0
 def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes]:
     """The package of a request, given as request_for takes it, in a .tgz; WebnormError as that raises it."""
     yield archive(npm.package(request_for(*words)))
+
+
+@dataclass(frozen=True)
+class HereJob:
+    """A kernel's file, and the problem that a browser is to compute with it."""
+
+    path: Path
+    task: Task
+    roots: tuple[Path, ...]
+
+
+def for_here(device: Any, job: HereJob) -> Iterator[dict[str, Any]]:
+    """The bundles of the file and of the copy, as the lab's modules take them; WebnormError where the kernel
+    runs in no browser.
+    """
+    kernel = load(job.path, job.task.op.name)
+    copies = [one for one in discover() if one.op.exact]
+    copied = Task(copies[0].op, plain(job.task.problem))
+    bundle = read_bundle(job.task, [kernel], job.roots, "webnorm play --web")
+    if not bundle.carried:
+        raise WebnormError(f"{kernel.label} runs in no browser; `webnorm export` says why")
+    cols = job.task.problem.cols
+    yield {
+        "bundle": as_read(bundle),
+        "copies": as_read(read_bundle(copied, copies, (), "webnorm play --web")),
+        "rows": {"gpu": LAB_ELEMENTS // cols, "software": LAB_SOFTWARE_ELEMENTS // cols},
+    }
 
 
 def archive(files: Files) -> bytes:

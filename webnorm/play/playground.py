@@ -58,5 +58,8 @@ class Playground(Protocol):
     def kernel(self, op: str, name: str) -> str:
         """A built-in kernel's text."""
 
+    def here(self) -> dict[str, Any]:
+        """What a browser runs the kernel with: "bundle" and "copies" as the lab's, and "rows"."""
+
     def export(self) -> bytes:
         """The npm package of the file, as the .tgz that `npm install` takes."""

@@ -239,6 +239,7 @@ class _Routes:
             Route("/api/fork", _doing(Built, playground.fork), methods=["POST"]),
             Route("/api/lessons", self._lessons),
             Route("/api/lesson", _doing(Begin, playground.lesson), methods=["POST"]),
+            Route("/api/here", self._here, methods=["POST"]),
             Route("/api/export", self._export, methods=["POST"]),
             Route("/api/source/{hash}", self._source),
             Route("/api/kernels", self._kernels),
@@ -259,6 +260,10 @@ class _Routes:
         changes = {name: value for name, value in structs.asdict(given).items() if value is not UNSET}
         await run_in_threadpool(self._playground.change, changes)
         return JSONResponse({})
+
+    async def _here(self, request: Request) -> Response:
+        await _body(request, Nothing)
+        return JSONResponse(await run_in_threadpool(self._playground.here))
 
     async def _export(self, request: Request) -> Response:
         await _body(request, Nothing)

@@ -23,7 +23,7 @@ from webnorm.web.request import TO_A_FOLDER, Update, silent
 _LAB_COLS = (256, 1024, 4096)
 _LAB_DTYPES = ("float32", "float16")
 # Elements of a problem: several times the cache of a large GPU, and what SwiftShader does in milliseconds.
-_LAB_ELEMENTS, _LAB_SOFTWARE_ELEMENTS = 1 << 24, 1 << 17
+LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS = 1 << 24, 1 << 17
 
 
 def lab(roots: tuple[Path, ...] = (), update: Update = silent) -> Files:
@@ -36,33 +36,42 @@ def lab(roots: tuple[Path, ...] = (), update: Update = silent) -> Files:
         update(f"{op.name}, {cols} columns, {dtype}", len(entries) / len(problems))
         bundle = _lab_bundle(op, cols, dtype, [kernel for kernel in kernels if kernel.op == op], roots)
         file = f"{bundle.name}.json"
-        # The lab is read: its texts keep their comments.
-        texts = {one.name: one.text for one in bundle.carried}
-        data = {"manifest": {**bundle.manifest(), "vectors": []}, "texts": texts}
-        files[f"bundles/{file}"] = json.dumps(data).encode()
+        files[f"bundles/{file}"] = json.dumps(as_read(bundle)).encode()
         entries.append(
             {
                 "file": file,
                 "op": op.name,
                 "cols": cols,
                 "dtype": dtype,
-                "rows": _LAB_ELEMENTS // cols,
-                "software_rows": _LAB_SOFTWARE_ELEMENTS // cols,
+                "rows": LAB_ELEMENTS // cols,
+                "software_rows": LAB_SOFTWARE_ELEMENTS // cols,
             }
         )
     index = {"schema": SCHEMA, "webnorm": __version__, "bundles": entries}
     return files | {LAB_INDEX: as_json(index)}
 
 
+def as_read(bundle: Bundle) -> dict[str, Any]:
+    """A bundle as the lab's modules take it; its texts keep their comments."""
+    texts = {one.name: one.text for one in bundle.carried}
+    return {"manifest": {**bundle.manifest(), "vectors": []}, "texts": texts}
+
+
 def _lab_bundle(op: Op, cols: int, dtype: str, kernels: Sequence[Kernel], roots: tuple[Path, ...]) -> Bundle:
-    """Every kernel of an op that can run the problem on some class of adapters."""
+    """Every kernel of an op that can run the lab's problem on some class of adapters."""
     command = shlex.join(["webnorm", "export", "--lab", *TO_A_FOLDER])
     problem = op.problem(1, cols, dtype, options=replace(op.defaults, saved_stats=False))
+    return read_bundle(Task(op, problem), kernels, roots, command)
+
+
+def read_bundle(task: Task, kernels: Sequence[Kernel], roots: tuple[Path, ...], command: str) -> Bundle:
+    """A bundle with every kernel that can run a problem on some class of adapters, unstable ones, too."""
+    op, problem = task.op, task.problem
     able = [k for k in kernels if any(named(k)(problem, traits)[0] for traits in LAB_CLASSES.values())]
     return Bundle(
-        name=f"{op.name}-{cols}-{dtype}",
-        task=Task(op, problem),
-        cols=(cols,),
+        name=f"{op.name}-{problem.cols}-{problem.dtype}",
+        task=task,
+        cols=(problem.cols,),
         command=command,
         carried=tuple(
             one

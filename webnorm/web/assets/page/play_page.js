@@ -2,6 +2,7 @@
 
 import { button, byId, download, element } from "./dom.js";
 import { Texts } from "./play_editor.js";
+import { runHere } from "./play_here.js";
 import { offerLessons, showLesson } from "./play_lessons.js";
 import { ask, listen, takeToken } from "./play_link.js";
 import { showMap } from "./play_map.js";
@@ -175,6 +176,12 @@ function handle() {
     });
   onSubmit("settings", () => post("settings", settings()));
   onSubmit("trace-form", () => trace(byId("trace-filter").value));
+  byId("run-here").addEventListener("click", () =>
+    doing(async () => {
+      await saver.save();
+      await runHere(() => snapshot?.attempt?.times?.find(({ name }) => name === "attempt")?.result);
+    }),
+  );
   onSubmit("lesson-form", async () => {
     await saver.save();
     post("lesson", { name: byId("lesson-name").value });
