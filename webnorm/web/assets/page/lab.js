@@ -3,7 +3,7 @@
 import { descriptorFor, traitsOf } from "../runtime.js";
 import { byId, download } from "./dom.js";
 import { adapterFacts, adapterName, browserName, Complaint, findAdapter, openDevice } from "./gpu.js";
-import { Bench, ladder } from "./lab_bench.js";
+import { Bench, ladder } from "./trials.js";
 import { Controls } from "./lab_controls.js";
 import { asJson, deviceDescription } from "./lab_results.js";
 import { checkedText, kernelCard, resultCard, showResult, summary } from "./lab_view.js";

@@ -2,7 +2,7 @@
 
 import { byId, element } from "./dom.js";
 import { Complaint } from "./gpu.js";
-import { distributionsFor } from "./lab_draw.js";
+import { distributionsFor } from "./draws.js";
 
 // In the order in which one narrows the next.
 const SELECTS = ["op", "cols", "dtype", "distribution"];

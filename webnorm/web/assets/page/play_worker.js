@@ -3,7 +3,7 @@
 
 import { descriptorFor, traitsOf } from "../runtime.js";
 import { adapterFacts, adapterName, findAdapter, openDevice } from "./gpu.js";
-import { Bench } from "./lab_bench.js";
+import { Bench } from "./trials.js";
 
 const DISTRIBUTION = "normal";
 const SEED = 0;
@@ -11,8 +11,8 @@ const SEED = 0;
 self.onmessage = async ({ data: { bundle, copies, rows } }) => {
   try {
     const adapter = await findAdapter();
-    const descriptor = descriptorFor(adapter, [copies.manifest, bundle.manifest]);
-    const device = await openDevice(adapter, descriptor, []);
+    const shaders = [...copies.manifest.shaders, ...bundle.manifest.shaders];
+    const device = await openDevice(adapter, descriptorFor({ ...bundle.manifest, shaders }, adapter), []);
     const traits = traitsOf(device, adapter.info);
     const machine = { device, adapterInfo: adapter.info, traits };
     const drawn = {

@@ -4,7 +4,7 @@ import { choose, createNorm } from "../runtime.js";
 import { assess, tolerance } from "./verdicts.js";
 import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
 import { breathe } from "./dom.js";
-import { drawInputs } from "./lab_draw.js";
+import { drawInputs } from "./draws.js";
 import { Complaint, guarded, handheld, within } from "./gpu.js";
 import { flags, measure, statistics, Stopwatch } from "./measure.js";
 import { SUSPICIOUS_PERCENT } from "./numbers.js";
