@@ -9,6 +9,7 @@ import { showMap } from "./play_map.js";
 import { Beside } from "./play_merge.js";
 import * as results from "./play_results.js";
 import { Saver } from "./play_save.js";
+import { share } from "./play_share.js";
 import { showHistory, showTimes } from "./play_times.js";
 import { showTrace } from "./play_trace.js";
 
@@ -176,6 +177,7 @@ function handle() {
     });
   onSubmit("settings", () => post("settings", settings()));
   onSubmit("trace-form", () => trace(byId("trace-filter").value));
+  byId("share").addEventListener("click", () => doing(() => share(snapshot)));
   byId("run-here").addEventListener("click", () =>
     doing(async () => {
       await saver.save();
