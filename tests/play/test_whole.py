@@ -1,0 +1,91 @@
+"""The playground as a whole: a kernel forked, broken, explained, mended, compared, exported and proved."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playing import PATIENCE_S, ended, session
+from test_page import EDITOR, MISSING, chromium, opened, text_of
+
+from commands import webnorm
+from webnorm.gpu.device import Device
+from webnorm.kernels.drafts import draft
+from webnorm.kernels.header import load
+from webnorm.kernels.sources import wgsl_root
+from webnorm.play.desk import Desk
+from webnorm.play.server import Server
+from webnorm.play.session import Session
+from webnorm.play.store import FOLDER_VARIABLE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser as Chromium
+    from playwright.sync_api import Page
+
+__all__ = ["chromium"]
+pytestmark = [
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+    pytest.mark.xdist_group("play page"),
+]
+MEAN = "\n    var distances = Vec();"
+SQUARES = "squares += d * (d * PER_COLUMN);"
+
+
+@pytest.fixture
+def played(tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
+    naive = draft(load(wgsl_root() / "layer_norm" / "naive.wgsl"), [wgsl_root()])
+    with session(tmp_path, naive, time=True, rows=8, cols=64) as found:
+        yield found
+
+
+def written(page: Page, played: Session, text: str) -> None:
+    """Put a text into the editor as a paste does, and wait until it has been judged."""
+    page.click(EDITOR)
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(text)
+    ended(played, text)
+
+
+def test_from_a_fork_to_a_package(chromium: Chromium, played: Session, tmp_path: Path) -> None:
+    ended(played, played.state.now.file.text)
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    with Server(Desk(played)) as server, opened(context, server.url) as page:
+        page.set_default_timeout(PATIENCE_S * 1000)
+        # Fork a lesson.
+        page.select_option("#other", "layer_norm/two_pass")
+        page.click("#fork")
+        page.wait_for_function("() => document.querySelector('#editor').textContent.includes('two_pass')")
+        assert played.idle(PATIENCE_S)
+        forked = played.state.now.file.text
+        assert SQUARES in forked and MEAN in forked
+        page.wait_for_selector("body[data-state=pass]")
+        # Break it, and read why.
+        traced = forked.replace(MEAN, f'\n    {{{{ trace("mean") }}}}{MEAN}')
+        written(page, played, traced.replace(SQUARES, "squares += d * (d / f32(COLS - 1u));"))
+        page.wait_for_selector("body[data-state=fail]")
+        assert "divides the variance by N - 1" in page.inner_text("#hints")
+        # Look where, and into a row.
+        page.click("#map .heat")
+        page.wait_for_function("() => document.querySelector('#trace').textContent.includes('mean')")
+        assert played.idle(PATIENCE_S)
+        # Mend it, and see it pass beside the others.
+        written(page, played, forked)
+        page.wait_for_selector("body[data-state=pass]")
+        assert "the best built-in" in page.inner_text("#times")
+        page.click("#compare")
+        page.wait_for_selector("#merge .cm-mergeView")
+        # Take it along.
+        with page.expect_download() as download:
+            page.click("#export")
+        package = tmp_path / "package.tgz"
+        download.value.save_as(package)
+        assert text_of(page)
+        context.close()
+    with tarfile.open(package) as packed:
+        packed.extractall(tmp_path / "unpacked", filter="data")
+    done = webnorm(["verify", str(tmp_path / "unpacked" / "package")], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
