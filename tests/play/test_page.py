@@ -254,7 +254,7 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     page.uncheck("#auto-time")
     page.click("text=Apply")
     settings = {"run": True, "dtype": "float32", "options": ["residual"], "constants": {"threads_per_row": 8}}
-    wait_asked(page, fake, "change", {**settings, "time": False})
+    wait_asked(page, fake, "change", {**settings, "time": False, "x": None})
 
 
 def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:

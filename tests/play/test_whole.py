@@ -34,6 +34,14 @@ MEAN = "\n    var distances = Vec();"
 SQUARES = "squares += d * (d * PER_COLUMN);"
 
 
+PASTE = """([editor, text]) => {
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", text);
+  const event = new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true });
+  document.querySelector(editor).dispatchEvent(event);
+}"""
+
+
 @pytest.fixture
 def played(tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
@@ -46,7 +54,7 @@ def written(page: Page, played: Session, text: str) -> None:
     """Put a text into the editor as a paste does, and wait until it has been judged."""
     page.click(EDITOR)
     page.keyboard.press("Control+a")
-    page.keyboard.insert_text(text)
+    page.evaluate(PASTE, [EDITOR, text])
     ended(played, text)
 
 
