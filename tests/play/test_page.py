@@ -276,7 +276,7 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
 
 
 def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:
-    page.focus("#export")
+    page.focus("#share")
     page.keyboard.press("Tab")
     assert page.evaluate("() => document.activeElement.getAttribute('aria-label')") == "Kernel"
     page.keyboard.press("Control+End")
