@@ -10,6 +10,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -29,6 +30,12 @@ _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 
 
 # --- where a path leads
+
+
+def shipped(folder: str) -> Path:
+    """A folder of the repository that comes with webnorm: in the wheel, or beside the package."""
+    packaged = Path(str(resources.files("webnorm"))) / folder
+    return packaged if packaged.is_dir() else packaged.parents[1] / folder
 
 
 def resolved(path: str | Path) -> Path:

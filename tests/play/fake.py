@@ -57,6 +57,9 @@ class Fake:
     def trace(self, filter: str | None) -> None:
         self.asked.append(("trace", filter))
 
+    def guide(self) -> str:
+        return "<p>What <code>Vec</code> is.</p><pre><code>let a = 1;</code></pre>"
+
     def fork(self, op: str, kernel: str) -> None:
         self.asked.append(("fork", op, kernel))
 

@@ -332,6 +332,7 @@ def test_it_fits_a_phone_and_everybody_can_use_it(page: Page) -> None:
     page.set_viewport_size({"width": PHONE, "height": 740})
     for details in page.locator("details:not([open]) > summary").all():
         details.click()
+    page.wait_for_selector("#guide-text code")
     page.click("#compare")
     page.wait_for_selector("#merge .cm-editor")
     page.evaluate(rules)

@@ -24,14 +24,15 @@ def lesson(op: Op) -> str:
     return {"layer_norm": "two_pass", "rms_norm": "workgroup"}.get(op.name, "naive")
 
 
-def draft(kernel: Kernel, roots: Sequence[Path]) -> str:
+def draft(kernel: Kernel, roots: Sequence[Path], folder: str | None = None) -> str:
     """The text of a copy of a kernel, for its op alone, that is to be changed.
 
     `roots` are the folders that the copy's snippets are looked for in: of those that it includes it holds the
-    ones with entry points itself. Raises WebnormError for a kernel that cannot be read.
+    ones with entry points itself. In a `folder` of another name than the op's its header names the op. Raises
+    WebnormError for a kernel that cannot be read.
     """
     source = _text(kernel.path, home(kernel.path)[0])
-    header = _own_header(split_header(source, kernel.path)[1], kernel)
+    header = _own_header(split_header(source, kernel.path)[1], kernel, folder)
     said = (
         f"To be changed. First: {_first_change(kernel)}. Then say in `summary` and `differs` what it is. "
         "docs/add-a-kernel.md has what header and body may use."
@@ -41,10 +42,12 @@ def draft(kernel: Kernel, roots: Sequence[Path]) -> str:
     return f"// /// webnorm\n{header}\n// ///\n\n{comment}\n\n{body}\n"
 
 
-def _own_header(toml: str, kernel: Kernel) -> str:
+def _own_header(toml: str, kernel: Kernel, folder: str | None) -> str:
     """The header of a copy: a summary of its own, no place on the ladder, the op of its folder."""
     own = {"summary": f"A copy of {kernel.label}.", "differs": "Nothing yet."}
     lines, kept = toml.splitlines(), [f"{key} = {json.dumps(text)}" for key, text in own.items()]
+    if folder not in (None, kernel.op.name):
+        kept.append(f"ops = {json.dumps([kernel.op.name])}")
     while lines and not lines[0].startswith("["):
         count = _length(lines) if (key := _KEY.match(lines[0])) else 1
         if key is None or key[1] not in (*own, "ops", "rung"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 from webnorm import files
@@ -124,6 +123,5 @@ def without_header(source: str, path: Path) -> str:
 
 @cache
 def wgsl_root() -> Path:
-    """The folder of the kernels that come with webnorm: in the wheel, or beside the package."""
-    packaged = Path(str(resources.files("webnorm"))) / "wgsl"
-    return packaged if packaged.is_dir() else packaged.parents[1] / "wgsl"
+    """The folder of the kernels that come with webnorm."""
+    return files.shipped("wgsl")

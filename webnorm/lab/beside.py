@@ -147,6 +147,8 @@ def _asked(stand: _Stand, device: Device, job: BesideJob) -> Iterator[Asked]:
 
     def chosen(name: Name, text: Text) -> Asked:
         kernel = load(text.path, task.op.name)
+        if kernel.op != task.op:
+            raise WebnormError(f"{kernel.label} is no kernel of {task.op.name}")
         variant = chosen_variants(kernel, task.problem, traits, job.constants)[0]
         return name, f"{text.hash} {variant}", variant
 

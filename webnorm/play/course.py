@@ -75,6 +75,8 @@ class Course:
         self._software, self._began = False, 0.0
         # Why a text is not run again.
         self._deadly: dict[str, str] = {}
+        # Guards the history.
+        self._keeping = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="course", daemon=True)
 
     def start(self) -> None:
@@ -113,6 +115,15 @@ class Course:
             self._errands.append(errand)
             self._interrupt()
         return errand.found.result()
+
+    def keep(self, text: str) -> None:
+        """Keep a text that another takes the place of, also where it has not been judged."""
+        now = self._state.now
+        if any(one.hash == digest(text) for one in now.history):
+            return
+        under_way = now.attempt
+        is_own = under_way is not None and under_way.hash == digest(text)
+        self._keep(under_way if under_way and is_own else self._attempt(text), text)
 
     def idle(self, timeout_s: float) -> bool:
         """Wait until nothing is left to be done; False where that is not so in time."""
@@ -184,11 +195,7 @@ class Course:
     def _begun(self, text: str, edition: int) -> Run:
         """A new attempt; the last text that was timed is what it is timed beside."""
         last, now = self._run, self._state.now
-        attempt = Attempt(
-            number=max((one.number for one in now.history), default=0) + 1,
-            hash=digest(text),
-            saved=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        )
+        attempt = self._attempt(text)
         self._state.change(attempt=attempt, working=None)
         key = f"{attempt.hash}-{edition}"
         failed = last.attempt.corpus.failed if last is not None and last.attempt.corpus else ()
@@ -210,6 +217,14 @@ class Course:
             failed_before=frozenset(one["case"] for one in failed),
         )
 
+    def _attempt(self, text: str) -> Attempt:
+        """The attempt that follows those of the history, with nothing known of it."""
+        return Attempt(
+            number=max((one.number for one in self._state.now.history), default=0) + 1,
+            hash=digest(text),
+            saved=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+
     def _previous(self, last: Run | None, key: str) -> Text | None:
         """The last text that was timed, other than this one, in a file of its own."""
         if last is None or last.op is None:
@@ -217,8 +232,7 @@ class Course:
         if last.attempt.time is None or last.text.hash == key:
             return last.previous
         with suppress(WebnormError):
-            kept = self._store.keep_source(last.located.text, last.op.name, last.kernel)
-            return Text(kept, last.text.hash)
+            return Text(self._source(last.located.text), last.text.hash)
         return None
 
     def _steps(self, run: Run) -> deque[StageName]:
@@ -226,7 +240,7 @@ class Course:
         deadly = self._deadly.get(run.text.hash)
         if deadly is not None:
             self._refuse(run, "run", WebnormError(f"{deadly}; not run again until it is edited"))
-            self._keep(run)
+            self._keep(run.attempt, run.located.text)
             return deque()
         wanted = run.settings
         steps: list[tuple[StageName, bool]] = [
@@ -261,7 +275,7 @@ class Course:
             self._failed(run, step, error if isinstance(error, WebnormError) else WebnormError(str(error)))
         if step == "verdict":
             self._judged(run)
-        self._keep(run)
+        self._keep(run.attempt, run.located.text)
 
     def _failed(self, run: Run, step: StageName, error: WebnormError) -> None:
         """A mistake of the text's, or no more than a note of a step after the verdict."""
@@ -307,16 +321,21 @@ class Course:
         self._state.change(working=None)
         self._tell(run.attempt)
 
-    def _keep(self, run: Run) -> None:
-        """Put the attempt into the history, on disk as far as that can be done."""
-        entry, known = Entry.of(run.attempt), self._state.now.history
-        if entry in known:
-            return
-        others = tuple(one for one in known if one.number != entry.number)
-        self._state.change(history=(*others, entry)[-MOST_SHOWN:])
-        try:
-            self._store.keep(run.attempt, self._state.now.device)
-            if run.op is not None:
-                self._store.keep_source(run.located.text, run.op.name, run.kernel)
-        except WebnormError as error:
-            self.notice(str(error))
+    def _source(self, text: str) -> Path:
+        """Where a text is kept, from now on; WebnormError where it cannot be."""
+        return self._store.keep_source(text, self._path.parent.name, self._path.stem)
+
+    def _keep(self, attempt: Attempt, text: str) -> None:
+        """Put an attempt into the history, on disk as far as that can be done."""
+        entry = Entry.of(attempt)
+        with self._keeping:
+            known = self._state.now.history
+            if entry in known:
+                return
+            others = tuple(one for one in known if one.number != entry.number)
+            self._state.change(history=(*others, entry)[-MOST_SHOWN:])
+            try:
+                self._store.keep(attempt, self._state.now.device)
+                self._source(text)
+            except WebnormError as error:
+                self.notice(str(error))

@@ -10,6 +10,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
 from webnorm.kernels.sources import wgsl_root
 from webnorm.norms.ops import OPS, Task
+from webnorm.play.guide import guide
 from webnorm.play.lessons import OP, lesson_named, lessons, marked
 from webnorm.play.packing import LIMIT_S, HereJob, for_here, pack
 from webnorm.play.session import Session
@@ -54,14 +55,7 @@ class Desk:
 
     def fork(self, op: str, kernel: str) -> None:
         """Put a copy of a built-in kernel in the place of the file's text."""
-        found = self._named(op, kernel)
-        own = self._session.state.now.file
-        text = draft(found, [self._session.path.parents[1], wgsl_root()])
-        if own.op is not None and own.op != op:
-            raise WebnormError(
-                f"{op}/{kernel} is of another op than {own.name}; expected a kernel of {own.op}"
-            )
-        self._session.save(text, own.base)
+        self._session.put(self._draft(op, kernel))
 
     def lessons(self) -> list[dict[str, Any]]:
         """The lessons, in their order."""
@@ -73,9 +67,11 @@ class Desk:
             self._session.change(lesson=None, x=None)
             return
         found = lesson_named(name)
-        self._session.change(run=False)
-        self.fork(OP, found.source)
-        self._session.change(run=True, lesson=name, x=found.x)
+        self._session.put(self._draft(OP, found.source), lesson=name, x=found.x)
+
+    def guide(self) -> str:
+        """What a kernel's header and body may use, as HTML."""
+        return guide()
 
     def source(self, hash: str) -> str:
         """The text of an earlier attempt."""
@@ -127,6 +123,11 @@ class Desk:
         job = HereJob(self._session.path, Task(op, problem), (self._session.root,))
         (found,) = self._session.ask(for_here, job, LIMIT_S)
         return dict(found)
+
+    def _draft(self, op: str, kernel: str) -> str:
+        """A copy of a built-in kernel, for the file's folder."""
+        session = self._session
+        return draft(self._named(op, kernel), [session.root, wgsl_root()], session.path.parent.name)
 
     def _named(self, op: str, name: str) -> Kernel:
         for kernel in self._kernels:

@@ -49,6 +49,9 @@ class Playground(Protocol):
     def lesson(self, name: str | None) -> None:
         """Begin a lesson, with a copy of its kernel in the place of the text; None ends one."""
 
+    def guide(self) -> str:
+        """What a kernel's header and body may use, as HTML."""
+
     def source(self, hash: str) -> str:
         """The text of an earlier attempt, by its SHA-256."""
 

@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from webnorm import forms
@@ -239,6 +239,7 @@ class _Routes:
             Route("/api/fork", _doing(Built, playground.fork), methods=["POST"]),
             Route("/api/lessons", self._lessons),
             Route("/api/lesson", _doing(Begin, playground.lesson), methods=["POST"]),
+            Route("/api/guide", self._guide),
             Route("/api/here", self._here, methods=["POST"]),
             Route("/api/export", self._export, methods=["POST"]),
             Route("/api/source/{hash}", self._source),
@@ -276,6 +277,9 @@ class _Routes:
 
     async def _lessons(self, request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(self._playground.lessons))
+
+    async def _guide(self, request: Request) -> Response:
+        return HTMLResponse(await run_in_threadpool(self._playground.guide))
 
     async def _kernels(self, request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(self._playground.kernels))

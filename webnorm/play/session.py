@@ -102,9 +102,16 @@ class Session:
         self.look()
         return digest(text)
 
-    def restore(self, hash: str) -> None:
-        """Write the text of an earlier attempt into the file."""
-        self.save(self.store.source(hash), self.state.now.file.base)
+    def put(self, text: str, **changes: Any) -> None:
+        """Write another text into the file, and change settings with it; the text that is there stays among
+        the attempts.
+        """
+        now = self.state.now
+        self._course.keep(now.file.text)
+        self.state.change(settings=replace(now.settings, **changes))
+        self.save(text, now.file.base)
+        if text == now.file.text:
+            self.change()
 
     def undo(self) -> None:
         """Write the text that came before the one in the file, if there is any: again, and one goes further
@@ -114,7 +121,7 @@ class Session:
         own = self.state.now.file.base
         earlier = texts[: texts.index(own)] if own in texts else texts
         if earlier:
-            self.restore(earlier[-1])
+            self.put(self.store.source(earlier[-1]))
 
     def ask(self, work: Any, job: Any, limit_s: float) -> list[Any]:
         """What another task yields in the worker; raises what that raises."""

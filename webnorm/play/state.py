@@ -22,7 +22,7 @@ from webnorm.lab.where import HeatMap
 from webnorm.lab.why import Hint
 
 StageName = Literal["render", "compile", "verdict", "where", "time", "tint", "trace", "corpus", "cost"]
-Status = Literal["pass", "fail", "error"]
+Status = Literal["pass", "fail", "error", "unjudged"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +122,8 @@ class Attempt:
         """How it ended, as its history tells."""
         if self.mistakes:
             return "error"
+        if self.ok is None:
+            return "unjudged"
         return "pass" if self.ok else "fail"
 
 

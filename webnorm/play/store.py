@@ -1,7 +1,7 @@
 """Attempts at a kernel, kept from one day to the next: what became of them, their sources, their times.
 
 They lie in the user's cache, in a folder for each file that was played with: `attempts.jsonl` has a line for
-each attempt, `sources/HASH/OP/KERNEL.wgsl` its text, and `results/NUMBER.json` what was measured, which
+each attempt, `sources/HASH/FOLDER/KERNEL.wgsl` its text, and `results/NUMBER.json` what was measured, which
 `webnorm compare` reads.
 """
 
@@ -97,9 +97,9 @@ class Store:
             files.write_text(path, result_files.to_json(report))
         return entry
 
-    def keep_source(self, text: str, op: str, kernel: str) -> Path:
-        """A file with this text in a folder of the op's, as kernels lie; WebnormError where that fails."""
-        path = _made(self.folder / "sources" / digest(text) / op) / f"{kernel}.wgsl"
+    def keep_source(self, text: str, folder: str, kernel: str) -> Path:
+        """A file with this text in a folder of this name, as kernels lie; WebnormError where that fails."""
+        path = _made(self.folder / "sources" / digest(text) / folder) / f"{kernel}.wgsl"
         if not path.exists():
             files.write_text(path, text)
         return path
@@ -107,7 +107,7 @@ class Store:
     def source_file(self, hash: str) -> Path:
         """Where the text of an attempt lies; WebnormError where it was not kept."""
         is_hash = len(hash) == _HASH and all(one in "0123456789abcdef" for one in hash)
-        found = next((self.folder / "sources" / hash).glob("*/*.wgsl"), None) if is_hash else None
+        found = next((self.folder / "sources" / hash).rglob("*.wgsl"), None) if is_hash else None
         if found is None:
             raise WebnormError(f"hash is {hash!r}; expected that of an attempt whose text was kept")
         return found

@@ -2,6 +2,7 @@
 
 import { button, byId, download, element } from "./dom.js";
 import { Texts } from "./play_editor.js";
+import { offerGuide } from "./play_guide.js";
 import { runHere } from "./play_here.js";
 import { offerLessons, showLesson } from "./play_lessons.js";
 import { ask, listen, takeToken } from "./play_link.js";
@@ -175,6 +176,7 @@ function handle() {
       event.preventDefault();
       action();
     });
+  offerGuide(doing);
   onSubmit("settings", () => post("settings", settings()));
   onSubmit("trace-form", () => trace(byId("trace-filter").value));
   byId("share").addEventListener("click", () => doing(() => share(snapshot)));

@@ -1,0 +1,102 @@
+"""What the page asks of a session: copies of kernels, lessons, the guide. Nothing written is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playing import TWO_PASS, ended, judged, session
+
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.kernels.library import discover
+from webnorm.play.desk import Desk
+from webnorm.play.guide import guide
+from webnorm.play.session import Session
+from webnorm.play.state import Attempt
+from webnorm.play.store import FOLDER_VARIABLE
+
+pytestmark = pytest.mark.xdist_group("play")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory, device: Device) -> Iterator[Session]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("attempts")))
+        with session(tmp_path_factory.mktemp("desk")) as found:
+            ended(found, TWO_PASS)
+            yield found
+
+
+def now_ended(played: Session) -> Attempt:
+    return ended(played, played.state.now.file.text)
+
+
+def test_a_copy_of_another_ops_kernel_takes_the_place(played: Session) -> None:
+    judged(played, TWO_PASS)
+    Desk(played).fork("rms_norm", "workgroup")
+    attempt = now_ended(played)
+    assert attempt.ok and played.state.now.file.op == "rms_norm"
+    assert 'ops = ["rms_norm"]' in played.path.read_text()
+    assert {one.result.op for one in attempt.shapes} == {"rms_norm"}
+    Desk(played).fork("layer_norm", "naive")
+    assert now_ended(played).ok and played.state.now.file.op == "layer_norm"
+
+
+@pytest.mark.parametrize("judges", (True, False))
+def test_the_text_before_a_copy_can_be_had_again(played: Session, judges: bool) -> None:
+    text = TWO_PASS.replace("[tune]", "[tunes]" if judges else "[tune]  ")
+    played.change(run=judges)
+    if judges:
+        judged(played, text)
+    else:
+        played.path.write_text(text)
+        played.look()
+    Desk(played).fork("layer_norm", "naive")
+    played.change(run=True)
+    now_ended(played)
+    entry = next(one for one in played.state.now.history if played.store.source(one.hash) == text)
+    assert entry.status == ("error" if judges else "unjudged")
+
+
+def test_a_lesson_brings_its_kernel_and_its_x(played: Session) -> None:
+    desk = Desk(played)
+    desk.lesson("two_pass")
+    attempt = now_ended(played)
+    assert "A copy of layer_norm/one_pass." in played.path.read_text()
+    assert [one.given for one in attempt.shapes] == [False, False, True]
+    marks = {one["text"]: one.get("met") for one in desk.snapshot()["lesson"]["marks"]}
+    assert marks["it is right"] is False
+    # Begun again without an edit it is judged again.
+    desk.change({"x": None})
+    now_ended(played)
+    desk.lesson("two_pass")
+    assert len(now_ended(played).shapes) == 3
+    desk.lesson(None)
+    assert len(now_ended(played).shapes) == 2 and "lesson" not in desk.snapshot()
+
+
+def test_unknown_kernels_and_lessons_change_nothing(played: Session) -> None:
+    before = judged(played, TWO_PASS)
+    with pytest.raises(WebnormError, match="unknown kernel layer_norm/nine"):
+        Desk(played).fork("layer_norm", "nine")
+    with pytest.raises(WebnormError, match="unknown lesson 'nine'"):
+        Desk(played).lesson("nine")
+    assert played.path.read_text() == TWO_PASS and played.state.now.attempt is before
+
+
+def test_the_guide_has_the_header_the_helpers_and_every_op() -> None:
+    found = guide()
+    assert all(f"<code>{kernel.op.name}</code>" in found for kernel in discover() if not kernel.op.exact)
+    for word in (
+        "layout",
+        "serial_terms",
+        "each_row()",
+        "write_row(",
+        "row_reduction(",
+        "has_mean",
+        "params.x_start",
+    ):
+        assert word in found, word
+    assert "<a " not in found and "<h2" not in found and "## " not in found
+    assert "registers</code>, <code>workgroup_cache" not in found
