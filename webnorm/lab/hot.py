@@ -10,6 +10,7 @@ import os
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,10 @@ from typing import Any
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels import confined
+from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import Traits
 from webnorm.lab import jobs
+from webnorm.lab.judging import JudgeJob, judge
 from webnorm.lab.worker import Left, Ticket, Work, Worker, WorkerDied, failing
 
 __all__ = ["HotWorker", "Left"]
@@ -199,7 +202,7 @@ class HotWorker:
             described = None
             try:
                 with failing("opening the adapter"):
-                    (described,) = worker.stream(_open, _RENDERING)
+                    (described,) = worker.stream(_open, bool(self._ready))
             except Exception as error:
                 failure = error
             with self._changed:
@@ -235,11 +238,15 @@ class HotWorker:
             self._changed.wait(min(_QUIET_S - rest, latest - now))
 
 
-def _open(device: Device, rendering: confined.Limits) -> Iterator[Any]:
-    """The first task of a child: to be ready for the others."""
-    confined.limits = rendering
+def _open(device: Device, is_spare: bool) -> Iterator[Any]:
+    """The first task of a child: to be ready for the others. A spare has the time to judge a kernel of
+    webnorm's own: what a process compiles first takes a driver longest.
+    """
+    confined.limits = _RENDERING
     confined.start()
     _bound_memory()
+    if is_spare:
+        deque(judge(device, JudgeJob(wgsl_root() / "layer_norm" / "two_pass.wgsl", None, ())), maxlen=0)
     yield from jobs.describe(device, None)
 
 
