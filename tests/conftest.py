@@ -34,6 +34,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--snapshot-update", action="store_true", help="write the rendered shaders anew")
+    parser.addoption("--pictures", action="store_true", help="take the pictures of docs/playground.md anew")
     parser.addoption("--adapter", help="the adapter to test on, as `webnorm --adapter` takes it")
 
 

@@ -133,6 +133,7 @@ def test_every_part_is_shown(page: Page) -> None:
     assert page.inner_text("#hints").startswith("formula fits N - 1 where N belongs line 10")
     assert "7x61 float32" in page.inner_text("#shapes") and "inf" in page.inner_text("#shapes")
     assert "12 of 84 cases, 1 failed" in page.inner_text("#corpus")
+    assert "GB/s for 4096x1024 float32" in page.inner_text("#times")
     assert "7 lines of cells with a wrong element" not in page.inner_text("#map")
     assert "the largest inf times its tolerance" in str(page.get_attribute("#map .heat", "aria-label"))
     assert page.locator("#map .heat5").count() == 2  # the last row, and the legend
@@ -276,7 +277,7 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
 
 
 def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:
-    page.focus("#share")
+    page.focus("#lesson-form button[type=submit]")
     page.keyboard.press("Tab")
     assert page.evaluate("() => document.activeElement.getAttribute('aria-label')") == "Kernel"
     page.keyboard.press("Control+End")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 import threading
+from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
+from canned import canned
 
 from webnorm.errors import WebnormError
 from webnorm.lab.accuracy import Worst
@@ -100,3 +103,26 @@ def test_a_draft_to_play_with_stays(store: Store) -> None:
     assert path.parent.name == "layer_norm" and "/// webnorm" in path.read_text()
     path.write_text("mine")
     assert scratch().read_text() == "mine"
+
+
+def named(value: Any, kind: Any, at: str = "snapshot") -> Iterator[str]:
+    """The names in a value of JSON's kinds that its dataclass does not have."""
+    if isinstance(value, list):
+        (own, *_) = [*(one for one in get_args(kind) if one is not Ellipsis), Any]
+        for one in value:
+            yield from named(one, own, at)
+    elif isinstance(value, dict):
+        (own, *_) = [*(one for one in (kind, *get_args(kind)) if is_dataclass(one)), None]
+        if own is None or own is Result:
+            return
+        hints = {**get_type_hints(own), "base": str, "revision": int}
+        for name, one in value.items():
+            if name not in hints:
+                yield f"{at}.{name}"
+            else:
+                yield from named(one, hints[name], f"{at}.{name}")
+
+
+def test_what_the_page_is_tested_with_is_a_snapshot() -> None:
+    assert list(named(canned(), Snapshot)) == []
+    assert list(named({"attempt": {"times": [{"nam": 1}]}}, Snapshot)) == ["snapshot.attempt.times.nam"]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from playing import PATIENCE_S, ended, session
+from rich.console import Console
 from test_page import EDITOR, MISSING, chromium, opened, text_of
 
 from commands import webnorm
+from webnorm.cli.play_view import screen
 from webnorm.gpu.device import Device
 from webnorm.kernels.drafts import draft
 from webnorm.kernels.header import load
@@ -19,17 +23,19 @@ from webnorm.kernels.sources import wgsl_root
 from webnorm.play.desk import Desk
 from webnorm.play.server import Server
 from webnorm.play.session import Session
+from webnorm.play.state import Snapshot
 from webnorm.play.store import FOLDER_VARIABLE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 __all__ = ["chromium"]
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
     pytest.mark.xdist_group("play page"),
 ]
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 MEAN = "\n    var distances = Vec();"
 SQUARES = "squares += d * (d * PER_COLUMN);"
 
@@ -40,6 +46,18 @@ PASTE = """([editor, text]) => {
   const event = new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true });
   document.querySelector(editor).dispatchEvent(event);
 }"""
+
+
+@pytest.fixture
+def picture(request: pytest.FixtureRequest) -> Callable[[Page | Locator, str], None]:
+    """Take a picture for the guide, where that is asked for: other machines have other letters."""
+
+    def take(page: Page | Locator, name: str) -> None:
+        if request.config.getoption("--pictures"):
+            PICTURES.mkdir(exist_ok=True)
+            page.screenshot(path=PICTURES / f"playground-{name}.png")
+
+    return take
 
 
 @pytest.fixture
@@ -58,7 +76,17 @@ def written(page: Page, played: Session, text: str) -> None:
     ended(played, text)
 
 
-def test_from_a_fork_to_a_package(chromium: Chromium, played: Session, tmp_path: Path) -> None:
+def terminal(now: Snapshot) -> str:
+    """What the terminal shows of a snapshot, as a page."""
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(*screen(now))
+    # The letters are this machine's: an address would be asked for others.
+    return re.sub(r"@font-face {[^}]*}", "", console.export_svg(title="webnorm play"))
+
+
+def test_from_a_fork_to_a_package(
+    chromium: Chromium, played: Session, tmp_path: Path, picture: Callable[[Page | Locator, str], None]
+) -> None:
     ended(played, played.state.now.file.text)
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     with Server(Desk(played)) as server, opened(context, server.url) as page:
@@ -80,12 +108,17 @@ def test_from_a_fork_to_a_package(chromium: Chromium, played: Session, tmp_path:
         page.click("#map .heat")
         page.wait_for_function("() => document.querySelector('#trace').textContent.includes('mean')")
         assert played.idle(PATIENCE_S)
+        picture(page, "wrong")
+        shown = context.new_page()
+        shown.set_content(terminal(played.state.now))
+        picture(shown.locator("svg"), "terminal")
         # Mend it, and see it pass beside the others.
         written(page, played, forked)
         page.wait_for_selector("body[data-state=pass]")
         assert "the best built-in" in page.inner_text("#times")
         page.click("#compare")
         page.wait_for_selector("#merge .cm-mergeView")
+        picture(page, "beside")
         # Take it along.
         with page.expect_download() as download:
             page.click("#export")

@@ -200,7 +200,7 @@ def _watch(session: Session, console: Screen) -> None:
 
     revision = -1
     with (
-        Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
+        Live(console=console, screen=True, auto_refresh=False, vertical_overflow="ellipsis") as live,
         keys() as pressed,
     ):
         while True:

@@ -33,8 +33,10 @@ _RECORDS, _HINTS, _MISTAKES, _ATTEMPTS = 12, 4, 4, 5
 
 
 def screen(now: Snapshot) -> Iterator[RenderableType]:
-    """All of a snapshot, from the title to the keys."""
+    """All of a snapshot, from the title to the history."""
     yield _title(now)
+    # Not last: where the screen is too small the end is cut off.
+    yield Text(KEYS, "dim")
     yield from (plain(notice, "yellow") for notice in now.notices[-2:])
     attempt = now.attempt
     if attempt is not None:
@@ -45,7 +47,6 @@ def screen(now: Snapshot) -> Iterator[RenderableType]:
                 f"the last that could be judged, attempt {now.good.number}:", tuple(findings(now.good))
             )
     yield from _history(now)
-    yield Text(KEYS, "dim")
 
 
 def findings(attempt: Attempt) -> Iterator[RenderableType]:

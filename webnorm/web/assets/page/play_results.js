@@ -61,11 +61,20 @@ export function headline(attempt, working) {
   const errors = (attempt.mistakes ?? []).length;
   const shapes = attempt.shapes ?? [];
   const wrong = shapes.filter(({ result }) => result.status !== "pass");
-  const last = `Save ${attempt.number}. ${doing}`;
+  const last = `Save ${attempt.number}. ${doing || firstWord(attempt)}`;
   if (wrong.length) return ["fail", `Wrong: ${wrong.map(({ problem }) => problem).join(", ")}`, last];
+  const failed = attempt.corpus?.failed ?? [];
+  if (failed.length) return ["fail", `Wrong in ${counted(failed.length, "case")} of the corpus`, last];
+  const timed = attempt.times?.find(({ name }) => name === "attempt")?.result;
+  if (timed && timed.status !== "pass") return ["fail", "Wrong on the problem that is timed", last];
   if (attempt.ok === false) return ["error", errors ? `${counted(errors, "mistake")}` : "It did not run", last];
   if (attempt.ok && shapes.length) return ["pass", `Right on ${counted(shapes.length, "shape")}`, last];
   return ["running", doing || "Waiting", last];
+}
+
+/** What to read first of what is wrong, where something is. */
+function firstWord({ mistakes, hints }) {
+  return (mistakes?.[0]?.message ?? hints?.[0]?.text ?? "").split("\n")[0];
 }
 
 /** An error, which results hold as a text where it is not finite. */

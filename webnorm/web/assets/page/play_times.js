@@ -24,7 +24,7 @@ const HEIGHT = 160;
 // Above the roofline some room is left, since caches may beat a copy.
 const MOST_PERCENT = 125;
 
-/** @param {{ name: string, problem: string, result: object }[] | null | undefined} times */
+/** @param {{ name: string, result: object }[] | null | undefined} times */
 export function showTimes(times) {
   byId("times-section").hidden = !times?.length;
   if (!times?.length) return;
@@ -48,7 +48,8 @@ export function showTimes(times) {
       percentText(one.result.percent_of_copy),
     ]),
   );
-  const title = `GB/s for ${times[0].problem}`;
+  const { rows: height, cols: width, dtype } = times[0].result.problem;
+  const title = `GB/s for ${height}x${width} ${dtype}`;
   byId("times").replaceChildren(
     element("h3", {}, title),
     bars.length ? barChart(title, bars, copy?.gbps ? { label: "copy", gbps: copy.gbps } : null) : "",
