@@ -255,7 +255,13 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     page.uncheck("#auto-time")
     page.click("text=Apply")
     settings = {"run": True, "dtype": "float32", "options": ["residual"], "constants": {"threads_per_row": 8}}
-    wait_asked(page, fake, "change", {**settings, "time": False, "x": None})
+    wait_asked(page, fake, "change", {**settings, "time": False})
+    page.fill("#x-mean", "-1e4")
+    page.press("#x-mean", "Enter")
+    wait_asked(page, fake, "change", {"x": [-1e4, 1.0]})
+    page.fill("#x-mean", "")
+    page.click("#x-form button")
+    wait_asked(page, fake, "change", {"x": None})
 
 
 def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:

@@ -161,9 +161,11 @@ def _asked(stand: _Stand, device: Device, job: BesideJob) -> Iterator[Asked]:
         variant = choose(kernels, task, traits).variant
         yield "best", str(variant), variant
     if job.goal is not None:
-        kernel = select(kernels, job.goal, task.op.name)
-        variant = chosen_variants(kernel, task.problem, traits, {})[0]
-        yield "goal", str(variant), variant
+        # The text may be of another op by now.
+        with suppress(WebnormError):
+            kernel = select(kernels, job.goal, task.op.name)
+            variant = chosen_variants(kernel, task.problem, traits, {})[0]
+            yield "goal", str(variant), variant
     copies = copies_of([one for one in kernels if one.op.exact], task.problem, traits)
     for variant in copies if stand.copy is None else [stand.copy]:
         yield "copy", str(variant), variant

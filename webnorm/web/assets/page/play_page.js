@@ -166,8 +166,13 @@ function settings() {
     dtype: byId("dtype").value,
     options: words("options"),
     constants: Object.fromEntries(constants),
-    x: byId("x-mean").value === "" ? null : [Number(byId("x-mean").value), Number(byId("x-spread").value || 1)],
   };
+}
+
+/** The mean and the spread of the x that a person chose, or null. */
+function chosenX() {
+  const [mean, spread] = [byId("x-mean").value, byId("x-spread").value];
+  return mean === "" ? null : [Number(mean), Number(spread || 1)];
 }
 
 function handle() {
@@ -178,6 +183,7 @@ function handle() {
     });
   offerGuide(doing);
   onSubmit("settings", () => post("settings", settings()));
+  onSubmit("x-form", () => post("settings", { x: chosenX() }));
   onSubmit("trace-form", () => trace(byId("trace-filter").value));
   byId("share").addEventListener("click", () => doing(() => share(snapshot)));
   byId("run-here").addEventListener("click", () =>

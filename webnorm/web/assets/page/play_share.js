@@ -43,6 +43,7 @@ function part(id) {
   const section = byId(id).closest("section");
   if (section.hidden) return null;
   const copied = section.cloneNode(true);
+  copied.querySelectorAll("form").forEach((form) => form.remove());
   copied.querySelectorAll("button").forEach((button) => button.replaceWith(button.textContent));
   copied.querySelectorAll("[id]").forEach((each) => each.removeAttribute("id"));
   copied.querySelectorAll("[aria-labelledby]").forEach((each) => each.removeAttribute("aria-labelledby"));
