@@ -15,7 +15,7 @@ from webnorm.kernels.render import Shader
 from webnorm.kernels.sources import wgsl_root
 from webnorm.lab.board import Board
 from webnorm.lab.examine import Examination, examine
-from webnorm.lab.judging import Compiled, Judged, JudgeJob, Read, judge
+from webnorm.lab.judging import Compiled, Judged, JudgeJob, Read, judge, rehearse
 from webnorm.norms.ops import OPS
 from webnorm.norms.playing import draw_playing, playing_tasks
 
@@ -103,3 +103,10 @@ def test_a_kernel_that_is_right_at_first(device: Device, tmp_path: Path) -> None
     found = found_in(judged(device, changed(tmp_path, "naive", "({{ h }} - mean) * rstd", new)))
     assert found.hints[0].kind == "unsteady" and "wrong when every row had moved on" in found.hints[0].text
     assert found.worst is not None and found.worst.index[0] == 7
+
+
+def test_a_rehearsal_does_without_snippets_that_are_broken(device: Device, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    for text in ("{% nothing %}", "{{ 'x' * 100000000 }}", "fn broken("):
+        (tmp_path / "lib" / "norm.wgsl").write_text(text)
+        rehearse(device, (tmp_path,))

@@ -10,7 +10,6 @@ import os
 import re
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,10 +18,9 @@ from typing import Any
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels import confined
-from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import Traits
 from webnorm.lab import jobs
-from webnorm.lab.judging import JudgeJob, judge
+from webnorm.lab.judging import rehearse
 from webnorm.lab.worker import Left, Ticket, Work, Worker, WorkerDied, failing
 
 __all__ = ["HotWorker", "Left"]
@@ -49,13 +47,14 @@ class _Unheard(WorkerDied):
 
 
 class HotWorker:
-    """Runs tasks, one at a time, in the first of two children that have their device open.
+    """Runs tasks, one at a time, in the first of two children that have their device open. The second has
+    read the snippets in `roots`, where the kernels that are judged find theirs.
 
     `deaths` counts the children that were lost, those that did not let themselves be interrupted included.
     """
 
-    def __init__(self, adapter: str | None = None) -> None:
-        self.adapter, self.deaths = adapter, 0
+    def __init__(self, adapter: str | None = None, roots: tuple[Path, ...] = ()) -> None:
+        self.adapter, self.roots, self.deaths = adapter, roots, 0
         self._changed = threading.Condition()
         # The hot one first, then the spare.
         self._ready: list[Worker] = []
@@ -202,7 +201,7 @@ class HotWorker:
             described = None
             try:
                 with failing("opening the adapter"):
-                    (described,) = worker.stream(_open, bool(self._ready))
+                    (described,) = worker.stream(_open, self.roots if self._ready else None)
             except Exception as error:
                 failure = error
             with self._changed:
@@ -238,15 +237,15 @@ class HotWorker:
             self._changed.wait(min(_QUIET_S - rest, latest - now))
 
 
-def _open(device: Device, is_spare: bool) -> Iterator[Any]:
-    """The first task of a child: to be ready for the others. A spare has the time to judge a kernel of
-    webnorm's own: what a process compiles first takes a driver longest.
+def _open(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
+    """The first task of a child: to be ready for the others. With `roots`, a spare's, it has the time to
+    rehearse.
     """
     confined.limits = _RENDERING
     confined.start()
     _bound_memory()
-    if is_spare:
-        deque(judge(device, JudgeJob(wgsl_root() / "layer_norm" / "two_pass.wgsl", None, ())), maxlen=0)
+    if roots is not None:
+        rehearse(device, roots)
     yield from jobs.describe(device, None)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from webnorm.gpu.plan import Plan
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
@@ -101,6 +104,20 @@ def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
             wrong = board, plan
     if wrong is not None:
         yield examine(*wrong)
+
+
+def rehearse(device: Device, roots: tuple[Path, ...]) -> None:
+    """Do once what takes a process longest the first time: compiling, on a kernel of webnorm's own, and
+    reading the snippets that kernels in `roots` are made of. Whatever stands in `roots`, it is not run.
+    """
+    own = JudgeJob(wgsl_root() / "layer_norm" / "two_pass.wgsl", None, ())
+    deque(judge(device, own), maxlen=0)
+    kernel = load(own.path)
+    problem = _posed(kernel, own)[0].task.problem
+    with suppress(WebnormError):
+        render_shader(
+            own.variant(kernel, problem, device.traits), problem, "native", device.traits, roots=roots
+        )
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Course:
     ):
         self._state, self._store = state, store
         self._path, self._root, self._op = path, root, op
-        self.worker, self._tint = HotWorker(adapter), OpenTint()
+        self.worker, self._tint = HotWorker(adapter, (root,)), OpenTint()
         # Guards what is to be done, and wakes who does it.
         self._asked = threading.Condition()
         self._fresh: tuple[str, int] | None = None
