@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,6 +223,37 @@ def test_a_node_that_dies_is_late_or_old_is_replaced(
     third = pid_of(kept_open)
     os.kill(third, signal.SIGINT)
     assert kept_open.check(request("good"))[0].ok and pid_of(kept_open) == third
+
+
+@NEEDS_TINT
+def test_whoever_stops_it_waits_for_no_answer(
+    kept_open: tint.OpenTint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_open.start()
+    os.kill(pid_of(kept_open), signal.SIGSTOP)
+    asked, answer = threading.Event(), tint._Node.ask
+
+    def told(*words: Any) -> Any:
+        asked.set()
+        return answer(*words)
+
+    monkeypatch.setattr(tint._Node, "ask", told)
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            kept_open.check(request("good"))
+        except WebnormError as error:
+            said.append(str(error))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    asked.wait()
+    kept_open.stop()
+    asking.join()
+    # It did not wait for the end of the time that an answer has, and nobody started another.
+    assert said == ["check.mjs: stopped"] and kept_open._node is None
+    assert kept_open.check(request("good"))[0].ok
 
 
 @NEEDS_TINT

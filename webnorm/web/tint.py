@@ -142,6 +142,8 @@ class OpenTint:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._node: _Node | None = None
+        # How often `stop` was called: who is asking then starts no other.
+        self._stops = 0
 
     def __enter__(self) -> OpenTint:
         return self
@@ -164,11 +166,15 @@ class OpenTint:
         self.check((), TIME_LIMIT_S)
 
     def stop(self) -> None:
-        """End node; the next shader starts another."""
+        """End node at once, whoever waits for it; the next shader starts another."""
+        self._stops += 1
+        if (node := self._node) is not None:
+            node.process.kill()
         with self._lock:
             self._end()
 
     def _ask(self, request: str, limit_s: float) -> Any:
+        stops = self._stops
         if self._node is not None and self._node.answered > _MOST_REQUESTS:
             self._end()
         if self._node is not None:
@@ -180,6 +186,8 @@ class OpenTint:
         _check_available()
         self._node = _Node()
         try:
+            if self._stops != stops:
+                raise WebnormError(f"{_SCRIPT}: stopped")
             self._node.ask(_request(()), TIME_LIMIT_S)
             return self._node.ask(request, limit_s)
         except _Died:
