@@ -75,15 +75,17 @@ def play(
     console = Screen(stderr=json)
     status = OK
     try:
-        with Session(path, settings, op, adapter) as session:
-            if web:
-                _serve(session, port)
-            elif once:
-                status = _once(session, console, json)
-            elif json or not console.is_terminal:
-                _follow(session, console, json)
-            else:
-                _watch(session, console)
+        session = Session(path, settings, op, adapter)
+        if web:
+            _serve(session, port)
+        else:
+            with session:
+                if once:
+                    status = _once(session, console, json)
+                elif json or not console.is_terminal:
+                    _follow(session, console, json)
+                else:
+                    _watch(session, console)
     except KeyboardInterrupt:
         raise Interrupted from None
     raise typer.Exit(status)
@@ -109,7 +111,8 @@ def _serve(session: Session, port: int) -> None:
     from webnorm.play.desk import Desk
     from webnorm.play.server import Server
 
-    with Server(Desk(session), port) as server:
+    # The session ends first: no request waits for the worker then.
+    with Server(Desk(session), port) as server, session:
         say(f"{session.path}: open {server.url}")
         say("Ctrl-C ends it. The link is for you alone: who has it may write the file.")
         sys.stdout.flush()

@@ -1,0 +1,184 @@
+"""Ctrl-C in any step of the playground and in each of its views: at once, nothing is left but the history."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from webnorm.gpu.device import Device
+from webnorm.kernels.sources import wgsl_root
+from webnorm.play.state import Attempt
+from webnorm.play.store import FOLDER_VARIABLE, Store
+
+if sys.platform == "win32":
+    pytest.skip("signals and terminals are POSIX's", allow_module_level=True)
+import termios
+
+pytestmark = pytest.mark.xdist_group("play")
+TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="utf-8")
+BEGIN = "let pivot = "
+LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+MANY = "".join(
+    f"let q{i} = sin(params.eps * {i}.5); if (q{i} > 2.0) {{ y[{i}] = q{i}; }}\n" for i in range(1500)
+)
+LONG = (
+    f"var w = params.eps; for (var i = 0u; i < 60000u; i++) {{ {'w = sin(w) + f32(i); ' * 120} }} y[0] = w;\n"
+)
+# What keeps a step busy for longer than Ctrl-C may take.
+SLOW = {
+    "render": TWO_PASS.replace(BEGIN, LOOPS + BEGIN),
+    "compile": TWO_PASS.replace(BEGIN, MANY + BEGIN),
+    "verdict": TWO_PASS.replace(BEGIN, LONG + BEGIN),
+    "trace": TWO_PASS.replace("var distances", '{{ trace("mean") }}\n    var distances'),
+}
+# A second is promised; the rest is for a busy machine.
+AT_ONCE_S = 1.5
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kernel's file, of which one attempt is known."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "attempts"))
+    monkeypatch.setenv("COLUMNS", "200")
+    path = tmp_path / "layer_norm" / "mine.wgsl"
+    path.parent.mkdir()
+    Store.of(path).keep(Attempt(number=1, hash="0" * 64, saved="", ok=True), {})
+    return path
+
+
+class Output:
+    """What a process writes, read as it comes."""
+
+    def __init__(self, number: int) -> None:
+        self._number, self._text, self._news = number, "", threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        # A terminal whose other end was closed is an error on Linux.
+        with suppress(OSError):
+            while content := os.read(self._number, 1 << 16):
+                with self._news:
+                    self._text += content.decode(errors="replace")
+                    self._news.notify_all()
+        os.close(self._number)
+
+    def until(self, mark: str) -> str:
+        """All of it, once it has the mark."""
+        with self._news:
+            assert self._news.wait_for(lambda: mark in self._text, PATIENCE_S), self._text[-2000:]
+            return self._text
+
+
+@contextmanager
+def playing(file: Path, step: str, words: Sequence[str], out: int) -> Iterator[subprocess.Popen[str]]:
+    """The command, as the first of its own group of processes."""
+    file.write_text(SLOW.get(step, TWO_PASS))
+    command = [sys.executable, "-m", "webnorm", "play", str(file), *words]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=out, stdout=out, stderr=pipe, text=True, start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def interrupted(process: subprocess.Popen[str], whole_group: bool) -> None:
+    """Send Ctrl-C, and see the process and all that it started end."""
+    children = children_of(process.pid)
+    begin = monotonic()
+    (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert monotonic() - begin < AT_ONCE_S
+    assert process.returncode == 130 and errors.count("\n") == 1 and "interrupted" in errors
+    deadline = monotonic() + 5
+    while any(map(lives, children)) and monotonic() < deadline:
+        sleep(0.02)
+    assert children and not any(map(lives, children))
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    own = [int(line) for line in found.stdout.split()]
+    return own + [below for one in own for below in children_of(one)]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def kept(file: Path) -> list[str]:
+    return [one.status for one in Store.of(file).entries()]
+
+
+@pytest.mark.parametrize("step", ("render", "trace", "corpus"))
+def test_in_a_terminal(file: Path, step: str, device: Device) -> None:
+    ours, theirs = os.openpty()
+    before = termios.tcgetattr(theirs)
+    screen = Output(ours)
+    with playing(file, step, ["--quick"], theirs) as process:
+        if step == "corpus":
+            screen.until("✓ cost")
+            os.write(ours, b"c")
+        screen.until(f"… {step}")
+        # A terminal sends it to all processes that it has to do with.
+        interrupted(process, whole_group=True)
+    assert termios.tcgetattr(theirs) == before
+    os.close(theirs)
+    assert kept(file) == ["pass"] * (1 if step == "render" else 2)
+
+
+@pytest.mark.parametrize(
+    ("step", "words", "mark", "known"),
+    (
+        ("compile", ["--json"], '"name": "render", "state": "done"', 1),
+        ("time", ["--once", "--rows", "4096", "--cols", "1024"], "✓ verdict", 2),
+    ),
+)
+def test_in_a_pipe(file: Path, step: str, words: list[str], mark: str, known: int, device: Device) -> None:
+    ours, theirs = os.pipe()
+    lines = Output(ours)
+    with playing(file, step, words, theirs) as process:
+        os.close(theirs)
+        lines.until(mark)
+        interrupted(process, whole_group=False)
+    assert kept(file) == ["pass"] * known
+
+
+def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> None:
+    ours, theirs = os.pipe()
+    lines = Output(ours)
+    with playing(file, "", ["--web", "--quick"], theirs) as process:
+        os.close(theirs)
+        url, _, token = lines.until("Ctrl-C").partition("open http://")[2].split()[0].partition("/#")
+        with closing(HTTPConnection(url, timeout=PATIENCE_S)) as one, closing(HTTPConnection(url)) as other:
+            headers = {"Authorization": f"Bearer {token}"}
+            one.request("GET", "/api/events", headers=headers)
+            with one.getresponse() as events:
+                while b'"ok":true' not in events.readline():
+                    pass
+                file.write_text(SLOW["verdict"])
+                while b'"working":"verdict"' not in events.readline():
+                    pass
+                # It has to wait for the verdict.
+                other.request("POST", "/api/here", headers=headers)
+                sleep(0.2)
+                interrupted(process, whole_group=False)
+                with other.getresponse() as answer:
+                    assert b"the playground has ended" in answer.read()
+    assert kept(file) == ["pass", "pass"]
