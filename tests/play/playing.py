@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from webnorm.gpu.device import Device
+from webnorm.kernels.drafts import draft
+from webnorm.kernels.header import load
 from webnorm.kernels.sources import wgsl_root
+from webnorm.lab.judging import JudgeJob, judge
 from webnorm.play.session import Session
 from webnorm.play.state import Attempt, Settings, Snapshot
 
@@ -23,6 +28,30 @@ def changed(*changes: tuple[str, str]) -> str:
         assert old in text, old
         text = text.replace(old, new)
     return text
+
+
+def drafted(name: str) -> str:
+    """A copy of a built-in kernel, as a person begins with."""
+    return draft(load(wgsl_root() / "layer_norm" / f"{name}.wgsl"), [wgsl_root()])
+
+
+def judge_without_subgroups(device: Device, job: JudgeJob) -> Iterator[Any]:
+    """The worker's task on an adapter that has none."""
+    own = device.traits
+    device.traits = replace(own, features=own.features - {"subgroups"})
+    try:
+        yield from judge(device, job)
+    finally:
+        device.traits = own
+
+
+def peak(pid: int) -> int:
+    """The bytes that a process had in memory at most; 0 where the system does not tell."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def saved(path: Path, text: str | bytes) -> None:

@@ -7,14 +7,17 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import playing
 import pytest
-from playing import TWO_PASS, changed, ended, judged, saved, session, until
+from playing import TWO_PASS, changed, drafted, ended, judged, peak, saved, session, until
 
 import broken
 from webnorm.gpu.device import Device
+from webnorm.lab import judging
 from webnorm.play import stages
 from webnorm.play.playground import Conflict
 from webnorm.play.session import Session
+from webnorm.play.state import digest
 from webnorm.play.store import FOLDER_VARIABLE
 from webnorm.web import tint
 
@@ -144,6 +147,8 @@ def test_a_shader_that_never_ends_is_stopped(
     attempt = judged(played, changed(("let pivot = ", f"{loop}\n    let pivot = ")))
     # A driver may take an endless loop away, or end it: then the attempt is judged.
     assert attempt.ok is not None
+    if not tint.available() and loop == "loop { }":
+        assert "loop does not exit" in next(one.message for one in attempt.mistakes if one.by == "tint")
     assert judged(played, TWO_PASS).ok
 
 
@@ -173,9 +178,43 @@ def test_a_worker_that_is_killed_is_replaced(played: Session) -> None:
     assert judged(played, f"{TWO_PASS}// after the death\n").ok
 
 
+def test_what_dies_in_a_later_step_is_not_run_on(played: Session) -> None:
+    text = f"{TWO_PASS}// deadly\n"
+    played.change(time=True, rows=8, cols=64)
+    saved(played.path, text)
+    until(played, lambda now: now.attempt and now.attempt.hash == digest(text) and now.attempt.times)
+    os.kill(played.worker_pids[0], signal.SIGKILL)
+    attempt = ended(played, text)
+    assert "SIGKILL" in attempt.mistakes[0].message and attempt.ok is False
+    assert not {"cost", "corpus"} & {stage.name for stage in attempt.stages}
+    played.do("corpus")
+    assert played.idle(60.0) and played.state.now.attempt == attempt
+    played.change(time=False, rows=None, cols=None)
+    assert "not run again until it is edited" in ended(played, text).mistakes[0].message
+
+
+def test_what_the_adapter_lacks_is_told(played: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = judged(played, TWO_PASS)
+    monkeypatch.setattr(judging, "judge", playing.judge_without_subgroups)
+    attempt = judged(played, drafted("welford_subgroup"))
+    (mistake,) = attempt.mistakes
+    assert mistake.message == "it cannot run here: needs the feature 'subgroups', which the adapter lacks"
+    assert [one.result.status for one in attempt.shapes] == ["skip", "skip"] and not attempt.times
+    last = played.state.now.good
+    assert last is not None and last.number == good.number
+    # One that does without where it has to.
+    attempt = judged(played, drafted("registers"))
+    assert attempt.ok and attempt.rendered and "builtin(subgroup" not in attempt.rendered.text
+
+
 def test_no_more_is_timed_than_there_is_room_for(played: Session) -> None:
+    judged(played, TWO_PASS)
+    pid = played.worker_pids[0]
+    before = peak(pid)
     played.change(time=True, rows=40_000_000, cols=768)
     attempt = judged(played, f"{TWO_PASS}// large\n")
+    # The inputs alone would be 123 GB.
+    assert played.worker_pids[0] == pid and peak(pid) - before < 1 << 30
     stage = next(one for one in attempt.stages if one.name == "time")
     assert stage.state == "failed" and "40000000x768" in stage.note and "\n" not in stage.note
     assert attempt.ok

@@ -102,7 +102,8 @@ class Course:
     def do(self, stage: StageName) -> None:
         """Do one step more of the attempt at hand, before those that are left of it."""
         with self._asked:
-            if self._run is not None and self._run.op is not None:
+            run = self._run
+            if run is not None and run.op is not None and run.text.hash not in self._deadly:
                 self._waiting.appendleft(stage)
                 self._interrupt()
 
@@ -271,6 +272,8 @@ class Course:
         except WorkerDied as death:
             self._deadly[run.text.hash] = str(death)
             self._refuse(run, "run", WebnormError(str(death)))
+            # Which does not run it.
+            self._keep_to(run.attempt.rendered and "tint")
         except (TaskFailed, WebnormError) as error:
             self._failed(run, step, error if isinstance(error, WebnormError) else WebnormError(str(error)))
         if step == "verdict":
@@ -292,11 +295,14 @@ class Course:
     def _judged(self, run: Run) -> None:
         """After the verdict: what is wrong is not timed."""
         file = replace(self._state.now.file, op=run.op.name if run.op else None, kernel=run.kernel or None)
-        self._state.change(file=file, **({"good": run.attempt} if run.attempt.shapes else {}))
+        self._state.change(file=file, **({"good": run.attempt} if run.attempt.judged else {}))
         if not run.attempt.ok:
-            kept = (run.attempt.shapes and "trace", run.attempt.rendered and "tint")
-            with self._asked:
-                self._waiting = deque(one for one in self._waiting if one in kept)
+            self._keep_to(run.attempt.judged and "trace", run.attempt.rendered and "tint")
+
+    def _keep_to(self, *steps: object) -> None:
+        """Leave out what waits to be done but for some steps."""
+        with self._asked:
+            self._waiting = deque(one for one in self._waiting if one in steps)
 
     def _tell(self, attempt: Attempt) -> None:
         good = self._state.now.good

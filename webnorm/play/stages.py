@@ -121,6 +121,8 @@ def judge(run: Run) -> None:
                 run.enter("where")
                 run.change(worst=event.worst, map=event.map, hints=event.hints)
     results = [one.result for one in run.attempt.shapes]
+    if not run.attempt.judged:
+        raise WebnormError(f"it cannot run here: {results[0].reason}")
     right = [result for result in results if result.status == "pass" or result.expected]
     run.change(ok=bool(right) and all(one in right or one.status == "skip" for one in results))
 

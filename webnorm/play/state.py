@@ -118,6 +118,11 @@ class Attempt:
         return next((one.result for one in self.times if one.name == "attempt"), None)
 
     @property
+    def judged(self) -> bool:
+        """Whether it ran on any problem: an adapter may lack what a kernel needs."""
+        return any(one.result.status != "skip" for one in self.shapes)
+
+    @property
     def status(self) -> Status:
         """How it ended, as its history tells."""
         if self.mistakes:

@@ -58,23 +58,37 @@ export function numberText(value) {
 export function headline(attempt, working) {
   const doing = working ? `${WORKING[working] ?? working} ...` : "";
   if (!attempt) return ["running", "Waiting", doing || "Nothing has been judged yet."];
-  const errors = (attempt.mistakes ?? []).length;
-  const shapes = attempt.shapes ?? [];
-  const wrong = shapes.filter(({ result }) => result.status !== "pass");
+  const { mistakes = [], shapes = [], corpus } = attempt;
   const last = `Save ${attempt.number}. ${doing || firstWord(attempt)}`;
-  if (wrong.length) return ["fail", `Wrong: ${wrong.map(({ problem }) => problem).join(", ")}`, last];
-  const failed = attempt.corpus?.failed ?? [];
-  if (failed.length) return ["fail", `Wrong in ${counted(failed.length, "case")} of the corpus`, last];
+  const ran = shapes.filter(({ result }) => result.status !== "skip");
+  const wrong = ran.filter(({ result }) => isWrong(result)).map(({ problem }) => problem);
+  if (wrong.length) return ["fail", `Wrong: ${wrong.join(", ")}`, last];
+  if (mistakes.length) return ["error", counted(mistakes.length, "mistake"), last];
+  const right = rightText(ran);
+  if (corpus?.failed?.length) return ["fail", `${right}, wrong in ${corpus.failed.length} of ${corpus.of} cases of the corpus`, last];
   const timed = attempt.times?.find(({ name }) => name === "attempt")?.result;
-  if (timed && timed.status !== "pass") return ["fail", "Wrong on the problem that is timed", last];
-  if (attempt.ok === false) return ["error", errors ? `${counted(errors, "mistake")}` : "It did not run", last];
-  if (attempt.ok && shapes.length) return ["pass", `Right on ${counted(shapes.length, "shape")}`, last];
-  return ["running", doing || "Waiting", last];
+  if (timed && isWrong(timed)) return ["fail", `${right}, wrong on the problem that is timed`, last];
+  if (attempt.ok === false) return ["error", "It did not run", last];
+  if (!attempt.ok || !ran.length) return ["running", doing || "Waiting", last];
+  const all = corpus && corpus.done === corpus.of && !corpus.expected;
+  return ["pass", all ? `${right} and all ${corpus.of} cases of the corpus` : right, last];
+}
+
+function isWrong({ status, expected }) {
+  return status !== "pass" && !expected;
+}
+
+function rightText(ran) {
+  const declared = ran.filter(({ result }) => result.status !== "pass").length;
+  const right = `Right on ${counted(ran.length - declared, "shape")}`;
+  return declared ? `${right}, wrong on ${declared} as its header says` : right;
 }
 
 /** What to read first of what is wrong, where something is. */
-function firstWord({ mistakes, hints }) {
-  return (mistakes?.[0]?.message ?? hints?.[0]?.text ?? "").split("\n")[0];
+function firstWord({ mistakes, hints, corpus }) {
+  const failed = corpus?.failed?.[0];
+  const told = mistakes?.[0]?.message ?? hints?.[0]?.text ?? (failed && `${failed.case}: ${failed.reason}`);
+  return (told ?? "").split("\n")[0];
 }
 
 /** An error, which results hold as a text where it is not finite. */
