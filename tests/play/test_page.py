@@ -76,9 +76,15 @@ def opened(context: BrowserContext, url: str, complains: bool = False) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def shared(chromium: Chromium, fake: Fake) -> Iterator[Page]:
+def url(fake: Fake) -> Iterator[str]:
+    with Server(fake) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def shared(chromium: Chromium, url: str) -> Iterator[Page]:
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
-    with Server(fake) as server, opened(context, server.url) as page:
+    with opened(context, url) as page:
         yield page
         context.close()
 
@@ -91,7 +97,7 @@ def page(shared: Page, fake: Fake) -> Page:
     # What the test before has typed is on its way to the file, and would come after the new state.
     shared.wait_for_function("() => document.querySelector('#saved').textContent === 'saved'")
     fake.change_state(**canned())
-    shared.wait_for_function(f"(text) => {TEXT_OF} === text", arg=TEXT)
+    wait_text(shared, TEXT)
     shared.wait_for_selector(f"{EDITOR} .cm-lintRange-error")
     return shared
 
@@ -186,6 +192,17 @@ def test_what_is_typed_is_saved_and_mistakes_stay_at_their_words(page: Page, fak
     assert "X" in fake.snapshot()["file"]["text"]
 
 
+def test_of_a_long_text_no_more_is_drawn_than_is_seen(page: Page, fake: Fake) -> None:
+    text = "".join(f"// {at:09}{'x' * 68}\n" for at in range(13_000))
+    fake.change_file(text, attempt=None, good=None)
+    page.wait_for_function("() => document.querySelector('#editor').textContent.includes('000000009x')")
+    page.click(f"{EDITOR} .cm-line:nth-child(1)")
+    page.keyboard.press("Control+End")
+    page.keyboard.type("fn")
+    wait_asked(page, fake, "save", text + "fn")
+    assert page.locator(f"{EDITOR} .cm-line").count() < 200
+
+
 def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) -> None:
     fake.change_file(EARLIER)
     page.wait_for_function("() => document.querySelector('#editor .cm-content').textContent.includes('sum(')")
@@ -223,6 +240,37 @@ def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) ->
     page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
 
 
+def type_first(page: Page, text: str) -> None:
+    page.click(f"{EDITOR} .cm-line:nth-child(1)")
+    page.keyboard.press("Control+Home")
+    page.keyboard.type(text)
+
+
+def wait_text(page: Page, text: str) -> None:
+    page.wait_for_function(f"(text) => {TEXT_OF} === text", arg=text)
+
+
+def test_two_browsers_show_one_playground(page: Page, chromium: Chromium, url: str, fake: Fake) -> None:
+    context = chromium.new_context()
+    with opened(context, url, complains=True) as other:
+        type_first(page, "one ")
+        wait_text(other, "one " + TEXT)
+        other.uncheck("#autosave")
+        type_first(other, "two ")
+        type_first(page, "more ")
+        # The file is as the one has it, the other is told, and both texts are there.
+        other.wait_for_selector("#conflict")
+        page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
+        assert fake.snapshot()["file"]["text"] == "more one " + TEXT
+        assert text_of(other) == "two one " + TEXT
+        # A save from there is refused, until somebody has chosen.
+        other.keyboard.press("Control+s")
+        other.click("text=Keep the editor's")
+        wait_text(page, "two one " + TEXT)
+        assert fake.snapshot()["file"]["text"] == "two one " + TEXT
+    context.close()
+
+
 def test_a_row_of_the_map_is_traced(page: Page, fake: Fake) -> None:
     heat = page.locator("#map .heat")
     box = heat.bounding_box()
@@ -247,7 +295,7 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     page.wait_for_selector("text=Save 3, and the kernel as it is now")
     page.get_by_label("Take up again: save 1").click()
     wait_asked(page, fake, "save", EARLIER)
-    assert text_of(page) == EARLIER
+    assert text_of(page) == EARLIER and not page.locator("#merge .cm-changedText").count()
     with page.expect_download() as download:
         page.click("#export")
     assert download.value.suggested_filename == "my.tgz"
@@ -280,6 +328,12 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
     page.wait_for_selector("body[data-state=fail]")
     assert page.inner_text("#verdict") == "Wrong: 7x61 float32"
     assert page.inner_text("#status") == "Save 7. Timing ..." and page.locator("#stale").is_hidden()
+    # What the adapter cannot run is not wrong.
+    skipped = {**wrong_attempt(number=8), "ok": True}
+    skipped["shapes"][1]["result"]["status"] = "skip"
+    fake.change_state(attempt=skipped, working=None)
+    page.wait_for_selector("body[data-state=pass]")
+    assert page.inner_text("#verdict") == "Right on 1 shape"
 
 
 def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:

@@ -62,8 +62,12 @@ function unitsOf(text, characters) {
   return [...text].slice(0, characters).join("").length;
 }
 
-/** The change from one text to another that leaves alone what is the same at both ends. */
-function smallestChange(old, text) {
+/**
+ * The change from one text to another that leaves alone what is the same at both ends.
+ * @param {string} old
+ * @param {string} text
+ */
+export function smallestChange(old, text) {
   const most = Math.min(old.length, text.length);
   let from = 0;
   while (from < most && old[from] === text[from]) from += 1;

@@ -2,7 +2,7 @@
 
 import * as cm from "../vendor/editor.js";
 import { byId, element } from "./dom.js";
-import { shownAs } from "./play_editor.js";
+import { shownAs, smallestChange } from "./play_editor.js";
 import { ask } from "./play_link.js";
 
 // Two columns do not fit beside one another on a phone.
@@ -84,10 +84,8 @@ export class Beside {
   /** The kernel's text is another by now. */
   refresh() {
     const view = this.#shown?.b ?? this.#shown;
-    const text = this.#texts.text;
-    if (view && view.state.doc.toString() !== text) {
-      view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } });
-    }
+    // No more than what changed: all of a long text takes long to compare.
+    if (view) view.dispatch({ changes: smallestChange(view.state.doc.toString(), this.#texts.text) });
   }
 
   /** Show nothing. */
