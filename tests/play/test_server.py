@@ -14,7 +14,7 @@ from fake import Fake, digest
 
 from webnorm.errors import WebnormError
 from webnorm.play.guard import MOST_BYTES
-from webnorm.play.server import Server
+from webnorm.play.server import Server, _Routes
 
 TEXT = "fn main() {}"
 HASH = digest(TEXT)
@@ -25,6 +25,9 @@ ROUTES = (
     ("POST", "/api/settings"),
     ("POST", "/api/trace"),
     ("POST", "/api/fork"),
+    ("GET", "/api/lessons"),
+    ("POST", "/api/lesson"),
+    ("POST", "/api/here"),
     ("POST", "/api/export"),
     ("GET", f"/api/source/{HASH}"),
     ("GET", "/api/kernels"),
@@ -81,6 +84,12 @@ def sent(
 
 def told(answer: HTTPResponse) -> Any:
     return json.loads(answer.body)  # type: ignore[attr-defined]
+
+
+def test_no_route_is_left_out_below(fake: Fake) -> None:
+    for route in _Routes(fake, None).all():  # type: ignore[arg-type]
+        listed = [method for method, path in ROUTES if route.path_regex.match(path)]
+        assert set(listed) & (route.methods or set()), route.path
 
 
 def test_without_the_token_or_with_a_wrong_one_every_route_is_shut(server: Server) -> None:
@@ -250,7 +259,8 @@ def test_a_failure_is_told_and_the_server_goes_on(
 def test_nothing_listens_beyond_loopback(server: Server) -> None:
     assert server._socket.getsockname()[0] == "127.0.0.1"
     assert server.url.startswith(f"http://127.0.0.1:{server.port}/#") and len(server.token) == 32
-    for address in ("127.0.0.2", "::1"):
+    own = {str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None)} - {"127.0.0.1"}
+    for address in ("127.0.0.2", "::1", *own):
         with pytest.raises(OSError):
             socket.create_connection((address, server.port), timeout=5)
 
