@@ -82,6 +82,21 @@ def test_what_is_wrong_is_explained_and_not_timed(played: Session) -> None:
     played.change(time=False)
 
 
+def test_what_dies_in_a_later_step_is_not_run_on(played: Session) -> None:
+    text = f"{TWO_PASS}// deadly\n"
+    played.change(time=True, rows=8, cols=64)
+    saved(played.path, text)
+    until(played, lambda now: now.attempt and now.attempt.hash == digest(text) and now.attempt.times)
+    os.kill(played.worker_pids[0], signal.SIGKILL)
+    attempt = ended(played, text)
+    assert "SIGKILL" in attempt.mistakes[0].message and attempt.ok is False
+    assert not {"cost", "corpus"} & {stage.name for stage in attempt.stages}
+    played.do("corpus")
+    assert played.idle(60.0) and played.state.now.attempt == attempt
+    played.change(time=False, rows=None, cols=None)
+    assert "not run again until it is edited" in ended(played, text).mistakes[0].message
+
+
 def test_the_latest_of_many_saves_wins(played: Session) -> None:
     for number in range(20):
         saved(played.path, f"{TWO_PASS}// {number}\n")
@@ -176,21 +191,6 @@ def test_a_long_file_is_judged(played: Session) -> None:
 def test_a_worker_that_is_killed_is_replaced(played: Session) -> None:
     os.kill(played.worker_pids[0], signal.SIGKILL)
     assert judged(played, f"{TWO_PASS}// after the death\n").ok
-
-
-def test_what_dies_in_a_later_step_is_not_run_on(played: Session) -> None:
-    text = f"{TWO_PASS}// deadly\n"
-    played.change(time=True, rows=8, cols=64)
-    saved(played.path, text)
-    until(played, lambda now: now.attempt and now.attempt.hash == digest(text) and now.attempt.times)
-    os.kill(played.worker_pids[0], signal.SIGKILL)
-    attempt = ended(played, text)
-    assert "SIGKILL" in attempt.mistakes[0].message and attempt.ok is False
-    assert not {"cost", "corpus"} & {stage.name for stage in attempt.stages}
-    played.do("corpus")
-    assert played.idle(60.0) and played.state.now.attempt == attempt
-    played.change(time=False, rows=None, cols=None)
-    assert "not run again until it is edited" in ended(played, text).mistakes[0].message
 
 
 def test_what_the_adapter_lacks_is_told(played: Session, monkeypatch: pytest.MonkeyPatch) -> None:
