@@ -15,8 +15,10 @@ from webnorm.kernels.render import Shader
 from webnorm.kernels.sources import wgsl_root
 from webnorm.lab.board import Board
 from webnorm.lab.examine import Examination, examine
-from webnorm.lab.judging import Compiled, Judged, JudgeJob, Read, judge, rehearse
-from webnorm.norms.ops import OPS
+from webnorm.lab.judging import CaseJob, Compiled, Judged, JudgeJob, Read, judge, rehearse, try_case
+from webnorm.norms.case import problems
+from webnorm.norms.corpus import CASES
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.playing import draw_playing, playing_tasks
 
 
@@ -103,6 +105,20 @@ def test_a_kernel_that_is_right_at_first(device: Device, tmp_path: Path) -> None
     found = found_in(judged(device, changed(tmp_path, "naive", "({{ h }} - mean) * rstd", new)))
     assert found.hints[0].kind == "unsteady" and "wrong when every row had moved on" in found.hints[0].text
     assert found.worst is not None and found.worst.index[0] == 7
+
+
+def test_a_race_that_does_no_harm_here_is_found(device: Device, tmp_path: Path) -> None:
+    path = changed(tmp_path, "two_pass", "        workgroupBarrier();\n        if", "        if")
+    op = OPS["layer_norm"]
+    task = next(Task(op, own) for case, own in problems(CASES, op, ["float32"]) if case.name == "normal")
+    (result,) = try_case(device, CaseJob(JudgeJob(path, None, ()), "normal", task))
+    assert result.status == "fail" and "a race: partials[" in str(result.reason)
+
+
+def test_constants_have_to_be_the_kernels(device: Device, tmp_path: Path) -> None:
+    path = changed(tmp_path, "two_pass", "rung = 3", "rung = 3")
+    with pytest.raises(WebnormError, match="did you mean 'threads_per_row'"):
+        list(judge(device, JudgeJob(path, None, (), constants={"threads_row": (8,)})))
 
 
 def test_a_rehearsal_does_without_snippets_that_are_broken(device: Device, tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def wrong_attempt(text: str = TEXT, number: int = 5) -> dict[str, Any]:
             {"name": "copy", "proved": True, "result": _timed(100.0, "copy")},
         ],
         "trace": {
+            "filter": "row == 3u",
             "sites": [{"name": "mean", "place": {"file": "my.wgsl", "line": 9, "column": 5, "length": 19}}],
             "records": [
                 {"site": 0, "workgroup": 3, "invocation": 0, "row": 3, "values": [0.5], "expected": [0.5]},
@@ -129,6 +130,7 @@ def wrong_attempt(text: str = TEXT, number: int = 5) -> dict[str, Any]:
         "corpus": {
             "done": 12,
             "of": 84,
+            "wrong": 1,
             "failed": [{"case": "odd", "problem": PROBLEM, "reason": "the tail"}],
         },
         "ok": False,

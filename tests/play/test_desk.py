@@ -60,6 +60,7 @@ def test_the_text_before_a_copy_can_be_had_again(played: Session, judges: bool) 
 
 
 def test_a_lesson_brings_its_kernel_and_its_x(played: Session) -> None:
+    judged(played, before := f"{TWO_PASS}// before the lesson\n")
     desk = Desk(played)
     desk.lesson("two_pass")
     attempt = now_ended(played)
@@ -74,6 +75,30 @@ def test_a_lesson_brings_its_kernel_and_its_x(played: Session) -> None:
     assert len(now_ended(played).shapes) == 3
     desk.lesson(None)
     assert len(now_ended(played).shapes) == 2 and "lesson" not in desk.snapshot()
+    assert played.path.read_text() == before
+
+
+def test_what_was_done_before_a_lesson_counts_for_none_of_it(played: Session) -> None:
+    wrong = judged(played, TWO_PASS.replace("(d * PER_COLUMN)", "(d / f32(COLS - 1u))"))
+    assert wrong.hints[0].kind == "formula"
+    desk = Desk(played)
+    desk.lesson("naive")
+    now_ended(played)
+    assert [one.get("met") for one in desk.snapshot()["lesson"]["marks"]] == [None, True]
+    desk.lesson(None)
+    now_ended(played)
+
+
+def test_another_filter_traces_at_once(played: Session) -> None:
+    judged(played, TWO_PASS.replace("    var distances", '    {{ trace("mean") }}\n    var distances'))
+    Desk(played).trace("row == 3u")
+    trace = now_ended(played).trace
+    assert trace is not None and {record.row for record in trace.records} == {3}
+    Desk(played).trace("rwo == 3u")
+    attempt = now_ended(played)
+    note = next(stage.note for stage in attempt.stages if stage.name == "trace")
+    assert attempt.trace is None and "unknown name 'rwo'" in note
+    played.trace(None)
 
 
 def test_unknown_kernels_and_lessons_change_nothing(played: Session) -> None:

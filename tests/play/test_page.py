@@ -5,74 +5,36 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from browsing import EDITOR, MISSING, TEXT_OF, chromium, opened, text_of
 from canned import BUILT, EARLIER, TEXT, broken_attempt, canned, wrong_attempt
 from fake import Fake, digest
 
-from webnorm import system
 from webnorm.files import cache_folder
 from webnorm.play.server import Server
-from webnorm.web import browser as browsing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import Page
 
-MISSING = next((mend.missing for mend in browsing.mends()), None)
 # One process: a browser is started once.
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
     pytest.mark.xdist_group("play page"),
 ]
+__all__ = ["chromium"]
 AXE = "axe-core@4.14.1"
-TIME_LIMIT_MS = 20_000
 NPM_LIMIT_S = 120
 PHONE = 360
-# All of a short text is drawn.
-TEXT_OF = "[...document.querySelectorAll('#editor .cm-line')].map((one) => one.textContent).join('\\n')"
-EDITOR, RENDERED = "#editor .cm-content", "#rendered .cm-content"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Chromium]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=browsing.find(),
-            args=browsing._ARGUMENTS,
-            chromium_sandbox=not system.is_root(),
-            env=browsing._environment(),
-        )
-        yield started
-        started.close()
+RENDERED = "#rendered .cm-content"
 
 
 @pytest.fixture(scope="module")
 def fake() -> Fake:
     return Fake(canned(), {"two_pass": BUILT, "earlier": EARLIER})
-
-
-@contextmanager
-def opened(context: BrowserContext, url: str, complains: bool = False) -> Iterator[Page]:
-    """The page, which asks nobody but its server for anything, and on whose console no error may show."""
-    said, asked = [], []
-    page = context.new_page()
-    page.set_default_timeout(TIME_LIMIT_MS)
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(url)
-    page.wait_for_selector("#connection.pass")
-    page.wait_for_selector(EDITOR)
-    yield page
-    assert complains or said == []
-    server = url.partition("#")[0]
-    assert [one for one in asked if not one.startswith((server, f"blob:{server}"))] == []
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +62,6 @@ def page(shared: Page, fake: Fake) -> Page:
     wait_text(shared, TEXT)
     shared.wait_for_selector(f"{EDITOR} .cm-lintRange-error")
     return shared
-
-
-def text_of(page: Page) -> str:
-    text: str = page.evaluate(TEXT_OF)
-    return text
 
 
 def marked(page: Page, editor: str) -> list[str]:
@@ -143,7 +100,7 @@ def test_every_part_is_shown(page: Page) -> None:
     assert "7 lines of cells with a wrong element" not in page.inner_text("#map")
     assert "the largest inf times its tolerance" in str(page.get_attribute("#map .heat", "aria-label"))
     assert page.locator("#map .heat5").count() == 2  # the last row, and the legend
-    assert "the best built-in (registers)" in page.inner_text("#times")
+    assert "the best built-in (layer_norm/registers)" in page.inner_text("#times")
     assert "copy 20 GB/s" in str(page.get_attribute("#times .chart", "aria-label"))
     assert "not counted" in page.inner_text("#cost")
     assert "save 1 40 %, save 3 81 %" in str(page.get_attribute("#history .plot", "aria-label"))
@@ -288,7 +245,8 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     page.click("#compare")
     page.wait_for_selector("#merge .cm-changedText")
     assert "layer_norm two_pass" in page.inner_text("#merge > p")
-    page.click("#fork")
+    page.select_option("#built-in", "layer_norm/two_pass")
+    page.click("#copy-form button")
     wait_asked(page, fake, "fork", "layer_norm", "two_pass")
     page.click("text=Every attempt")
     page.get_by_label("Compare with save 3").click()
@@ -329,15 +287,19 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
     assert page.inner_text("#verdict") == "Wrong: 7x61 float32"
     assert page.inner_text("#status") == "Save 7. Timing ..." and page.locator("#stale").is_hidden()
     # What the adapter cannot run is not wrong.
-    skipped = {**wrong_attempt(number=8), "ok": True}
+    skipped = {**wrong_attempt(number=8), "ok": True, "hints": []}
     skipped["shapes"][1]["result"]["status"] = "skip"
-    fake.change_state(attempt=skipped, working=None)
+    fake.change_state(attempt={**skipped, "corpus": {"done": 84, "of": 84, "wrong": 0}}, working=None)
     page.wait_for_selector("body[data-state=pass]")
-    assert page.inner_text("#verdict") == "Right on 1 shape"
+    assert page.inner_text("#verdict") == "Right on 1 shape and all 84 cases of the corpus"
+    fake.change_state(attempt={**skipped, "ok": False}, working=None)
+    page.wait_for_selector("body[data-state=fail]")
+    assert page.inner_text("#verdict") == "Right on 1 shape, wrong in 1 of 84 cases of the corpus"
+    assert page.inner_text("#status") == "Save 8. odd: the tail"
 
 
 def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:
-    page.focus("#lesson-form button[type=submit]")
+    page.focus("#copy-form button")
     page.keyboard.press("Tab")
     assert page.evaluate("() => document.activeElement.getAttribute('aria-label')") == "Kernel"
     page.keyboard.press("Control+End")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from browsing import EDITOR, MISSING, chromium, opened, text_of
 from playing import PATIENCE_S, ended, session
 from rich.console import Console
-from test_page import EDITOR, MISSING, chromium, opened, text_of
 
 from commands import webnorm
 from webnorm.cli.play_view import screen
@@ -92,8 +92,8 @@ def test_from_a_fork_to_a_package(
     with Server(Desk(played)) as server, opened(context, server.url) as page:
         page.set_default_timeout(PATIENCE_S * 1000)
         # Fork a lesson.
-        page.select_option("#other", "layer_norm/two_pass")
-        page.click("#fork")
+        page.select_option("#built-in", "layer_norm/two_pass")
+        page.click("#copy-form button")
         page.wait_for_function("() => document.querySelector('#editor').textContent.includes('two_pass')")
         assert played.idle(PATIENCE_S)
         forked = played.state.now.file.text
@@ -116,6 +116,7 @@ def test_from_a_fork_to_a_package(
         written(page, played, forked)
         page.wait_for_selector("body[data-state=pass]")
         assert "the best built-in" in page.inner_text("#times")
+        page.select_option("#other", "layer_norm/two_pass")
         page.click("#compare")
         page.wait_for_selector("#merge .cm-mergeView")
         picture(page, "beside")

@@ -280,8 +280,10 @@ def _corpus(attempt: Attempt) -> RenderableType:
     corpus = attempt.corpus
     assert corpus is not None
     text = Text(f"corpus: {corpus.done} of {corpus.of}")
-    if corpus.failed:
-        text.append(f", {len(corpus.failed)} wrong", "bold red")
+    if corpus.wrong:
+        text.append(f", {corpus.wrong} wrong", "bold red")
+    if corpus.expected:
+        text.append(f", {corpus.expected} wrong as the header says", "dim")
     return Group(
         text, *(plain(f"  {one['case']}: {one['reason']}", "red") for one in corpus.failed[:_MISTAKES])
     )

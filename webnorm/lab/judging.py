@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.choice.defaults import chosen_variants
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, unknown
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
@@ -21,7 +21,7 @@ from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
-from webnorm.lab.check import judged
+from webnorm.lab.check import WATCHED, judged
 from webnorm.lab.examine import examine
 from webnorm.lab.results import Result
 from webnorm.lab.trace import Trace, trace
@@ -80,6 +80,9 @@ def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
     Raises WebnormError, with a place where there is one, for a header, a template or a text that is refused.
     """
     kernel = load(job.path, job.op)
+    for axis in job.constants:
+        if axis not in kernel.tune:
+            raise unknown(f"constant of {kernel.label}", axis, kernel.tune)
     yield Read(kernel.op.name, kernel.name)
     boards: list[tuple[_Posed, Board, Plan]] = []
     for posed in _posed(kernel, job):
@@ -197,4 +200,5 @@ def try_case(device: Device, job: CaseJob) -> Iterator[Result]:
     check_memory(task, device)
     variant = job.job.variant(kernel, task.problem, device.traits)
     board = Board(device, task.problem, case.draw(task), job.job.roots, narrow=case.narrow)
-    yield judged(try_variant(board, variant, case.name)[0], kernel, case)
+    result, *_ = try_variant(board, variant, case.name, watch=case.name in WATCHED)
+    yield judged(result, kernel, case)

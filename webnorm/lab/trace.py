@@ -64,11 +64,13 @@ class Record:
 class Trace:
     """The records of a run by site, in the order of the text, then by row, workgroup and invocation, each
     invocation's as they came. `count` is how many there were: a record for each that there was room for.
+    `filter` picked them, "" all.
     """
 
     sites: tuple[Site, ...]
     records: tuple[Record, ...]
     count: int
+    filter: str = ""
 
 
 def trace(
@@ -110,6 +112,7 @@ def trace(
         ),
         _Reading(shader, found, read, given).records(words),
         count,
+        filter,
     )
 
 

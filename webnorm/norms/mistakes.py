@@ -128,14 +128,20 @@ def _centres(rows: Rows) -> _Named:
     squares = np.sqrt((x * x).mean(axis=1, keepdims=True) + rows.problem.eps)
     mean = x.mean(axis=1, keepdims=True)
     if not rows.has_mean:
-        yield "takes the mean off, as LayerNorm does", rows.y(rows.about(mean))
+        yield (
+            "takes the mean off, as LayerNorm does (what it is to be, `ops` in its header says)",
+            rows.y(rows.about(mean)),
+        )
         yield "takes the mean off x, and not in the mean of squares", rows.y((x - mean) / squares)
         yield (
             "takes the mean off in the mean of squares, and not off x",
             rows.y(x / np.sqrt(x.var(axis=1, keepdims=True) + rows.problem.eps)),
         )
         return
-    yield "takes no mean off, as RMSNorm does", rows.y(x / squares)
+    yield (
+        "takes no mean off, as RMSNorm does (what it is to be, `ops` in its header says)",
+        rows.y(x / squares),
+    )
     yield "does not take the mean off x, but in the variance", rows.y(x * rows.rstd)
     yield "takes the mean off x, but not in the variance", rows.y(rows.d / squares)
     yield "adds the mean instead of taking it off", rows.y((x + mean) * rows.rstd)

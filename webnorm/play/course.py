@@ -104,6 +104,8 @@ class Course:
         with self._asked:
             run = self._run
             if run is not None and run.op is not None and run.text.hash not in self._deadly:
+                if stage == "trace":
+                    run.settings = replace(run.settings, trace=self._state.now.settings.trace)
                 self._waiting.appendleft(stage)
                 self._interrupt()
 

@@ -24,15 +24,18 @@ class Desk:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._kernels = [kernel for kernel in discover() if not kernel.op.exact]
+        # The text that a lesson took the place of, and the attempt that was the last one then.
+        self._before: str | None = None
+        self._since = 0
 
     def snapshot(self) -> dict[str, Any]:
         """All that is known."""
-        return _json(self._session.state.now)
+        return self._json(self._session.state.now)
 
     def wait(self, revision: int, timeout: float) -> dict[str, Any] | None:
         """The newest snapshot as soon as it is newer."""
         now = self._session.state.wait(revision, timeout)
-        return None if now is None else _json(now)
+        return None if now is None else self._json(now)
 
     def save(self, text: str, base: str) -> str:
         """Write the file; raises Conflict where it changed since."""
@@ -55,19 +58,27 @@ class Desk:
 
     def fork(self, op: str, kernel: str) -> None:
         """Put a copy of a built-in kernel in the place of the file's text."""
-        self._session.put(self._draft(op, kernel))
+        self._session.put(self._draft(op, kernel), constants={})
 
     def lessons(self) -> list[dict[str, Any]]:
         """The lessons, in their order."""
         return [{"name": one.name, "title": one.title} for one in lessons()]
 
     def lesson(self, name: str | None) -> None:
-        """Begin a lesson with a copy of its kernel; None ends the one that is under way."""
+        """Begin a lesson with a copy of its kernel; None ends the one that is under way, and brings back the
+        text that was there before.
+        """
+        now = self._session.state.now
         if name is None:
-            self._session.change(lesson=None, x=None)
+            before = now.file.text if self._before is None else self._before
+            self._before = None
+            self._session.put(before, lesson=None, x=None)
             return
         found = lesson_named(name)
-        self._session.put(self._draft(OP, found.source), lesson=name, x=found.x)
+        if now.settings.lesson is None:
+            self._before = now.file.text
+        self._session.put(self._draft(OP, found.source), lesson=name, x=found.x, constants={})
+        self._since = max((one.number for one in self._session.state.now.history), default=0)
 
     def guide(self) -> str:
         """What a kernel's header and body may use, as HTML."""
@@ -135,13 +146,12 @@ class Desk:
                 return kernel
         raise WebnormError(f"unknown kernel {op}/{name}; /api/kernels lists them")
 
-
-def _json(now: Snapshot) -> dict[str, Any]:
-    found: dict[str, Any] = as_json(now)
-    name = now.settings.lesson
-    if name is not None:
-        lesson = lesson_named(name)
-        marks = marked(lesson, now.attempt, now.history)
-        about = {"name": name, "title": lesson.title, "text": lesson.text}
-        found["lesson"] = {**about, "marks": as_json(marks), "passed": all(one.met for one in marks)}
-    return found
+    def _json(self, now: Snapshot) -> dict[str, Any]:
+        found: dict[str, Any] = as_json(now)
+        name = now.settings.lesson
+        if name is not None:
+            lesson = lesson_named(name)
+            marks = marked(lesson, now.attempt, [one for one in now.history if one.number > self._since])
+            about = {"name": name, "title": lesson.title, "text": lesson.text}
+            found["lesson"] = {**about, "marks": as_json(marks), "passed": all(one.met for one in marks)}
+        return found

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,11 @@ LIMIT_S = 120.0
 
 def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes]:
     """The package of a request, given as request_for takes it, in a .tgz; WebnormError as that raises it."""
-    yield archive(npm.package(request_for(*words)))
+    request = request_for(*words)
+    for root in request.roots:
+        # What lies above it is nobody's business.
+        request = replace(request, command=request.command.replace(f"{root.parent}{os.sep}", ""))
+    yield archive(npm.package(request))
 
 
 @dataclass(frozen=True)

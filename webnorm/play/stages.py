@@ -10,6 +10,7 @@ from typing import Any
 from webnorm.errors import WebnormError
 from webnorm.kernels.render import Shader
 from webnorm.lab import beside, jobs, judging
+from webnorm.lab.check import WATCHED
 from webnorm.lab.cost import CostJob, count_costs
 from webnorm.lab.examine import Examination
 from webnorm.lab.hot import HotWorker
@@ -168,8 +169,13 @@ def trace(run: Run) -> None:
     run.enter("trace")
     wrong = (at for at, one in enumerate(run.attempt.shapes) if one.result.status == "fail")
     job = judging.TracedJob(run.job, next(wrong, 0), run.settings.trace or "")
-    for found in run.ask(judging.trace_judged, job):
-        run.change(trace=found)
+    try:
+        for found in run.ask(judging.trace_judged, job):
+            run.change(trace=found)
+    except WebnormError:
+        # An earlier trace, of another filter, must not be taken for this one.
+        run.change(trace=None)
+        raise
 
 
 def count_cost(run: Run) -> None:
@@ -182,15 +188,16 @@ def count_cost(run: Run) -> None:
 
 
 def try_corpus(run: Run) -> None:
-    """The corpus, in the background: what failed at the last attempt comes first. Goes on where it was
-    interrupted.
+    """The corpus, in the background: what failed at the last attempt comes first, then the cases that are
+    watched for races. Goes on where it was interrupted.
     """
     run.enter("corpus")
     assert run.op is not None
     if run.left_cases is None:
         cases = ((case, Task(run.op, own)) for case, own in problems(CASES, run.op, [run.settings.dtype]))
         wanted = [(case, task) for case, task in cases if not (case.for_gpus and run.software)]
-        run.left_cases = sorted(wanted, key=lambda one: one[0].name not in run.failed_before)
+        first = (run.failed_before, WATCHED)
+        run.left_cases = sorted(wanted, key=lambda one: [one[0].name not in names for names in first])
         run.change(corpus=Corpus(0, len(run.left_cases)))
     while run.left_cases:
         case, task = run.left_cases[0]
@@ -203,12 +210,12 @@ def try_corpus(run: Run) -> None:
 def _count(run: Run, case: Case, result: Any) -> None:
     corpus = run.attempt.corpus
     assert corpus is not None
-    failed = corpus.failed
-    if result.status in ("fail", "error") and not result.expected and len(failed) < _MOST_FAILED:
+    failed, wrong = corpus.failed, corpus.wrong
+    if result.status in ("fail", "error") and not result.expected:
         told = {"case": case.name, "problem": str(result.problem), "reason": result.reason or ""}
-        failed = (*failed, told)
-    corpus = Corpus(corpus.done + 1, corpus.of, failed)
-    run.change(corpus=corpus, ok=bool(run.attempt.ok) and not failed)
+        failed, wrong = (*failed, told)[:_MOST_FAILED], wrong + 1
+    corpus = Corpus(corpus.done + 1, corpus.of, failed, wrong, corpus.expected + bool(result.expected))
+    run.change(corpus=corpus, ok=bool(run.attempt.ok) and not wrong)
 
 
 def _rendered(shader: Shader, located: Located) -> Rendered:

@@ -78,11 +78,15 @@ class Timed:
 
 @dataclass(frozen=True)
 class Corpus:
-    """How far the corpus has been tried, and what failed there."""
+    """How far the corpus has been tried, and what failed there: how many cases against what the header says,
+    the first of them, and how many as it says.
+    """
 
     done: int
     of: int
     failed: tuple[Mapping[str, str], ...] = ()
+    wrong: int = 0
+    expected: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-// The ladder as lessons: what is asked, and how far the newest save does it.
+// What to begin with, and the ladder as lessons: what is asked, and how far the newest save does it.
 
 import { byId, element } from "./dom.js";
 
@@ -11,6 +11,27 @@ const WORDS = { true: "met", false: "not met" };
 export function offerLessons(lessons) {
   const options = lessons.map(({ name, title }, at) => element("option", { value: name }, `${at + 1}. ${title}`));
   byId("lesson-name").replaceChildren(...options);
+}
+
+/**
+ * Offer copies of built-in kernels.
+ * @param {{ op: string, kernel: string, summary: string }[]} kernels
+ * @param {string} [op]  whose kernels come first
+ */
+export function offerCopies(kernels, op) {
+  const chosen = byId("built-in").value;
+  const sorted = kernels.toSorted((a, b) => (b.op === op) - (a.op === op));
+  const options = sorted.map((one) =>
+    element("option", { value: `${one.op}/${one.kernel}` }, `${one.op} ${one.kernel}: ${one.summary}`),
+  );
+  byId("built-in").replaceChildren(...options);
+  if (chosen) byId("built-in").value = chosen;
+}
+
+/** The kernel that a copy is to be of. */
+export function chosenCopy() {
+  const [op, kernel] = byId("built-in").value.split("/");
+  return { op, kernel };
 }
 
 /**

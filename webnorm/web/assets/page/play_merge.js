@@ -47,12 +47,6 @@ export class Beside {
     this.#kernels = kernels;
   }
 
-  /** The built-in kernel that is chosen, or null. */
-  get builtIn() {
-    const [op, kernel] = byId("other").value.split("/");
-    return kernel ? { op, kernel } : null;
-  }
-
   /**
    * Show a text beside the editor's.
    * @param {string} label
@@ -105,14 +99,12 @@ export class Beside {
   }
 
   #offer() {
-    byId("fork").disabled = !this.builtIn;
     byId("compare").disabled = !byId("other").value;
   }
 
   async #chosen() {
-    const { builtIn } = this;
-    if (builtIn) {
-      const { op, kernel } = builtIn;
+    const [op, kernel] = byId("other").value.split("/");
+    if (kernel) {
       this.show(`${op} ${kernel}`, await (await ask("GET", `api/kernel/${op}/${kernel}`)).text());
     } else {
       const attempt = this.#attempts.find(({ number }) => number === Number(byId("other").value));

@@ -4,7 +4,7 @@ import { button, byId, download, element } from "./dom.js";
 import { Texts } from "./play_editor.js";
 import { offerGuide } from "./play_guide.js";
 import { runHere } from "./play_here.js";
-import { offerLessons, showLesson } from "./play_lessons.js";
+import { chosenCopy, offerCopies, offerLessons, showLesson } from "./play_lessons.js";
 import { ask, listen, takeToken } from "./play_link.js";
 import { showMap } from "./play_map.js";
 import { Beside } from "./play_merge.js";
@@ -28,6 +28,7 @@ beside.attach(texts);
 
 let remarks = [];
 let snapshot = null;
+let kernels = [];
 
 /** A place as a text, which leads there where it is in the kernel's own file. */
 function link(place, text) {
@@ -65,6 +66,11 @@ const trace = (filter) => {
   return post("trace", { filter });
 };
 
+async function traceRow(row) {
+  await trace(`row == ${row}u`);
+  byId("trace-title").scrollIntoView();
+}
+
 function showNotices() {
   part("notices", [...(snapshot.notices ?? []), ...remarks], results.showNotices);
 }
@@ -80,6 +86,7 @@ function showHead({ file, attempt, working }) {
   byId("verdict").textContent = verdict;
   byId("status").textContent = detail;
   byId("name").textContent = file.name ?? "";
+  byId("op").textContent = file.op ?? "";
   document.title = `${verdict}: ${file.name}`;
 }
 
@@ -100,10 +107,11 @@ function showAttempt({ attempt, good }) {
   part("rendered", attempt?.rendered ?? shown?.rendered, (rendered) => texts.show(rendered));
   const { shapes, worst, hints, corpus } = shown ?? {};
   part("shapes", { shapes, worst, hints, corpus }, (data) => results.showShapes(data, link));
-  part("map", shown?.map, (map) => showMap(map, (row) => trace(`row == ${row}u`)));
+  part("map", shown?.map, (map) => showMap(map, traceRow));
   part("times", shown?.times, showTimes);
   part("cost", shown?.cost, results.showCost);
-  part("trace", shown?.trace, (traced) => showTrace(traced, link));
+  const tracing = shown?.stages?.find(({ name }) => name === "trace");
+  part("trace", [shown?.trace, tracing?.note], ([traced, note]) => showTrace(traced, note, link));
 }
 
 function showSettings(settings) {
@@ -120,7 +128,6 @@ function showSettings(settings) {
 }
 
 function showTracing(filter) {
-  byId("trace-stop").disabled = filter === null;
   byId("trace-filter").value ||= filter ?? "";
 }
 
@@ -136,9 +143,14 @@ function show(newest) {
   part("lesson", newest.lesson, showLesson);
   part("history", newest.history ?? [], (history) => {
     showHistory(history, compareWith, restore);
-    beside.offer(history, newest.file.op);
+    offerKernels(newest);
   });
   part("device", newest.device, (device) => (byId("footer").textContent = deviceText(device)));
+}
+
+function offerKernels({ history = [], file }) {
+  beside.offer(history, file.op);
+  offerCopies(kernels, file.op);
 }
 
 function deviceText(device) {
@@ -157,7 +169,8 @@ function restore(attempt) {
 function settings() {
   const words = (id) => byId(id).value.split(/[\s,]+/).filter(Boolean);
   const constants = words("constants").map((word) => {
-    const [name, value] = word.split("=");
+    const [name, value = ""] = word.split("=");
+    if (!value) throw new Error(`Constants has ${word}; expected NAME=VALUE, such as threads_per_row=8`);
     return [name, { true: true, false: false }[value] ?? Number(value)];
   });
   return {
@@ -182,7 +195,7 @@ function handle() {
       action();
     });
   offerGuide(doing);
-  onSubmit("settings", () => post("settings", settings()));
+  onSubmit("settings", () => doing(() => ask("POST", "api/settings", settings())));
   onSubmit("x-form", () => post("settings", { x: chosenX() }));
   onSubmit("trace-form", () => trace(byId("trace-filter").value));
   byId("share").addEventListener("click", () => doing(() => share(snapshot)));
@@ -197,14 +210,13 @@ function handle() {
     post("lesson", { name: byId("lesson-name").value });
   });
   byId("lesson-end").addEventListener("click", () => post("lesson", { name: null }));
-  byId("trace-stop").addEventListener("click", () => post("trace", { filter: null }));
   byId("run").addEventListener("click", async () => {
     await saver.save();
     post("run");
   });
-  byId("fork").addEventListener("click", async () => {
+  onSubmit("copy-form", async () => {
     await saver.save();
-    if (beside.builtIn) post("fork", beside.builtIn);
+    post("fork", chosenCopy());
   });
   byId("export").addEventListener("click", () =>
     doing(async () => {
@@ -230,8 +242,9 @@ async function begin() {
   handle();
   listen(show, connection);
   await doing(async () => {
-    beside.know(await (await ask("GET", "api/kernels")).json());
-    beside.offer(snapshot?.history ?? [], snapshot?.file.op);
+    kernels = await (await ask("GET", "api/kernels")).json();
+    beside.know(kernels);
+    offerKernels(snapshot ?? { file: {} });
     offerLessons(await (await ask("GET", "api/lessons")).json());
     if (snapshot) showLesson(snapshot.lesson);
   });

@@ -65,7 +65,7 @@ export function headline(attempt, working) {
   if (wrong.length) return ["fail", `Wrong: ${wrong.join(", ")}`, last];
   if (mistakes.length) return ["error", counted(mistakes.length, "mistake"), last];
   const right = rightText(ran);
-  if (corpus?.failed?.length) return ["fail", `${right}, wrong in ${corpus.failed.length} of ${corpus.of} cases of the corpus`, last];
+  if (corpus?.wrong) return ["fail", `${right}, wrong in ${corpus.wrong} of ${corpus.of} cases of the corpus`, last];
   const timed = attempt.times?.find(({ name }) => name === "attempt")?.result;
   if (timed && isWrong(timed)) return ["fail", `${right}, wrong on the problem that is timed`, last];
   if (attempt.ok === false) return ["error", "It did not run", last];
@@ -181,10 +181,10 @@ function hintList(hints, link) {
   return element("div", {}, element("h3", {}, "What fits"), element("ul", { class: "hints", id: "hints" }, ...items));
 }
 
-function corpusPart({ done, of, failed }) {
-  const wrong = failed ?? [];
-  const words = `The corpus: ${done} of ${of} cases, ${wrong.length} failed.`;
-  const items = wrong.map((one) => element("li", {}, `${one.case} (${one.problem}): ${one.reason}`));
+function corpusPart({ done, of, failed, wrong, expected }) {
+  const declared = expected ? `, ${expected} wrong as its header says` : "";
+  const words = `The corpus: ${done} of ${of} cases, ${wrong} failed${declared}.`;
+  const items = (failed ?? []).map((one) => element("li", {}, `${one.case} (${one.problem}): ${one.reason}`));
   return element(
     "div",
     { id: "corpus" },

@@ -28,7 +28,7 @@ const MOST_PERCENT = 125;
 export function showTimes(times) {
   byId("times-section").hidden = !times?.length;
   if (!times?.length) return;
-  const named = ({ name, result }) => (name === "best" ? `${NAMES.best} (${result.kernel})` : NAMES[name] ?? name);
+  const named = ({ name, result }) => (name === "best" ? `${NAMES.best} (${result.op}/${result.kernel})` : NAMES[name] ?? name);
   const copy = times.find(({ name }) => name === "copy")?.result;
   const bars = times
     .filter(({ name, result }) => name !== "copy" && Number.isFinite(result.gbps))

@@ -11,10 +11,18 @@ const COLUMNS = [
   { name: "Row", number: true },
   { name: "Workgroup", number: true },
   { name: "Invocation", number: true },
+  { name: "Columns from", number: true },
   { name: "Value", number: true },
   { name: "float64", number: true },
   { name: "Verdict", unnamed: true },
 ];
+
+/** The first records of every site: one that has many must not hide the others. */
+function someOfEach({ sites, records }) {
+  const most = Math.ceil(MOST / sites.length);
+  const taken = sites.map(() => 0);
+  return records.filter(({ site }) => taken[site]++ < most);
+}
 
 function valuesText(values) {
   return values?.map(numberText).join(", ") ?? "";
@@ -23,12 +31,15 @@ function valuesText(values) {
 /**
  * Show a trace, or say how to get one.
  * @param {object | null | undefined} trace
+ * @param {string | undefined} note  why there is none
  * @param {(place: object, text: string) => Node} link  a place as a text that leads there, where it can
  */
-export function showTrace(trace, link) {
+export function showTrace(trace, note, link) {
   const parent = byId("trace");
+  byId("trace-note").hidden = !note;
+  byId("trace-note").textContent = note ?? "";
   if (!trace) return parent.replaceChildren(element("p", { class: "muted" }, "Nothing was traced."));
-  const shown = trace.records.slice(0, MOST);
+  const shown = someOfEach(trace);
   const rows = shown.map((record) => {
     const { name, place } = trace.sites[record.site];
     return row(
@@ -38,8 +49,9 @@ export function showTrace(trace, link) {
         String(record.row ?? "–"),
         String(record.workgroup),
         String(record.invocation),
+        String(record.column ?? "–"),
         valuesText(record.values),
-        valuesText(record.expected),
+        record.expected ? valuesText(record.expected) : "–",
         record.departs ? element("span", { class: "tag fail" }, "departs") : "",
       ],
       record.departs ? { class: "departs" } : {},
@@ -47,6 +59,7 @@ export function showTrace(trace, link) {
   });
   const less = shown.length < trace.count ? `, of which ${shown.length} are shown` : "";
   const where = trace.filter ? ` where ${trace.filter}` : "";
-  const caption = `${counted(trace.count, "value")}${where}${less}.`;
+  const unknown = shown.some(({ expected }) => !expected) ? " –: float64 knows nothing of that name." : "";
+  const caption = `${counted(trace.count, "value")}${where}${less}.${unknown}`;
   parent.replaceChildren(table(COLUMNS, rows, { caption, class: "bleed" }));
 }

@@ -1,0 +1,60 @@
+"""The playground's page in headless Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from webnorm import system
+from webnorm.web import browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser as Chromium
+    from playwright.sync_api import BrowserContext, Page
+
+MISSING = next((mend.missing for mend in browser.mends()), None)
+TIME_LIMIT_MS = 20_000
+EDITOR = "#editor .cm-content"
+# All of a short text is drawn.
+TEXT_OF = "[...document.querySelectorAll('#editor .cm-line')].map((one) => one.textContent).join('\\n')"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=browser.find(),
+            args=browser._ARGUMENTS,
+            chromium_sandbox=not system.is_root(),
+            env=browser._environment(),
+        )
+        yield started
+        started.close()
+
+
+@contextmanager
+def opened(context: BrowserContext, url: str, complains: bool = False) -> Iterator[Page]:
+    """The page, which asks nobody but its server for anything, and on whose console no error may show."""
+    said, asked = [], []
+    page = context.new_page()
+    page.set_default_timeout(TIME_LIMIT_MS)
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(url)
+    page.wait_for_selector("#connection.pass")
+    page.wait_for_selector(EDITOR)
+    yield page
+    assert complains or said == []
+    server = url.partition("#")[0]
+    assert [one for one in asked if not one.startswith((server, f"blob:{server}"))] == []
+
+
+def text_of(page: Page) -> str:
+    text: str = page.evaluate(TEXT_OF)
+    return text
