@@ -24,22 +24,18 @@ def lesson(op: Op) -> str:
     return {"layer_norm": "two_pass", "rms_norm": "workgroup"}.get(op.name, "naive")
 
 
-def draft(kernel: Kernel, roots: Sequence[Path], folder: str | None = None) -> str:
+def draft(kernel: Kernel, roots: Sequence[Path], folder: str | None = None, advice: bool = True) -> str:
     """The text of a copy of a kernel, for its op alone, that is to be changed.
 
     `roots` are the folders that the copy's snippets are looked for in: of those that it includes it holds the
-    ones with entry points itself. In a `folder` of another name than the op's its header names the op. Raises
-    WebnormError for a kernel that cannot be read.
+    ones with entry points itself. In a `folder` of another name than the op's its header names the op; with
+    `advice` it says what to change first. Raises WebnormError for a kernel that cannot be read.
     """
     source = _text(kernel.path, home(kernel.path)[0])
     header = _own_header(split_header(source, kernel.path)[1], kernel, folder)
-    said = (
-        f"To be changed. First: {_first_change(kernel)}. Then say in `summary` and `differs` what it is. "
-        "docs/add-a-kernel.md has what header and body may use."
-    )
-    comment = textwrap.fill(said, 110, initial_indent="// ", subsequent_indent="// ", break_on_hyphens=False)
     body = _INCLUDE.sub(lambda found: _written_out(found, roots), without_header(source, kernel.path).strip())
-    return f"// /// webnorm\n{header}\n// ///\n\n{comment}\n\n{body}\n"
+    parts = (f"// /// webnorm\n{header}\n// ///", _advice(kernel) if advice else "", body)
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _own_header(toml: str, kernel: Kernel, folder: str | None) -> str:
@@ -65,6 +61,14 @@ def _length(lines: Sequence[str]) -> int:
             continue
         return count
     return len(lines)
+
+
+def _advice(kernel: Kernel) -> str:
+    said = (
+        f"To be changed. First: {_first_change(kernel)}. Then say in `summary` and `differs` what it is. "
+        "docs/add-a-kernel.md and the playground's page have what header and body may use."
+    )
+    return textwrap.fill(said, 110, initial_indent="// ", subsequent_indent="// ", break_on_hyphens=False)
 
 
 def _first_change(kernel: Kernel) -> str:

@@ -77,7 +77,7 @@ class Desk:
         found = lesson_named(name)
         if now.settings.lesson is None:
             self._before = now.file.text
-        self._session.put(self._draft(OP, found.source), lesson=name, x=found.x, constants={})
+        self._session.put(self._draft(OP, found.source, advice=False), lesson=name, x=found.x, constants={})
         self._since = max((one.number for one in self._session.state.now.history), default=0)
 
     def guide(self) -> str:
@@ -135,10 +135,11 @@ class Desk:
         (found,) = self._session.ask(for_here, job, LIMIT_S)
         return dict(found)
 
-    def _draft(self, op: str, kernel: str) -> str:
+    def _draft(self, op: str, kernel: str, advice: bool = True) -> str:
         """A copy of a built-in kernel, for the file's folder."""
         session = self._session
-        return draft(self._named(op, kernel), [session.root, wgsl_root()], session.path.parent.name)
+        roots = [session.root, wgsl_root()]
+        return draft(self._named(op, kernel), roots, session.path.parent.name, advice)
 
     def _named(self, op: str, name: str) -> Kernel:
         for kernel in self._kernels:
