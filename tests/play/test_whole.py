@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from browsing import EDITOR, MISSING, chromium, opened, text_of
 from playing import PATIENCE_S, ended, session
-from rich.console import Console
+from rich.console import Console, Group
 
 from commands import webnorm
 from webnorm.cli.play_view import screen
@@ -28,7 +28,7 @@ from webnorm.play.store import FOLDER_VARIABLE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Page
 
 __all__ = ["chromium"]
 pytestmark = [
@@ -40,6 +40,8 @@ MEAN = "\n    var distances = Vec();"
 SQUARES = "squares += d * (d * PER_COLUMN);"
 
 
+WIDTH = 1280
+# A page may not read the clipboard of a headless browser.
 PASTE = """([editor, text]) => {
   const clipboardData = new DataTransfer();
   clipboardData.setData("text/plain", text);
@@ -48,14 +50,20 @@ PASTE = """([editor, text]) => {
 }"""
 
 
+Picture = Callable[..., None]
+
+
 @pytest.fixture
-def picture(request: pytest.FixtureRequest) -> Callable[[Page | Locator, str], None]:
+def picture(request: pytest.FixtureRequest) -> Picture:
     """Take a picture for the guide, where that is asked for: other machines have other letters."""
 
-    def take(page: Page | Locator, name: str) -> None:
-        if request.config.getoption("--pictures"):
-            PICTURES.mkdir(exist_ok=True)
-            page.screenshot(path=PICTURES / f"playground-{name}.png")
+    def take(page: Page, name: str, of: str, height: int) -> None:
+        if not request.config.getoption("--pictures"):
+            return
+        PICTURES.mkdir(exist_ok=True)
+        page.set_viewport_size({"width": WIDTH, "height": height})
+        page.evaluate("(of) => document.querySelector(of).scrollIntoView()", of)
+        page.screenshot(path=PICTURES / f"playground-{name}.png")
 
     return take
 
@@ -68,10 +76,23 @@ def played(tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> I
         yield found
 
 
+def press(page: Page, selector: str, *keys: str) -> None:
+    """What somebody without a mouse does at a place that Tab leads to."""
+    assert page.eval_on_selector(selector, "(one) => one.tabIndex") >= 0
+    page.focus(selector)
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def choose(page: Page, selector: str, label: str) -> None:
+    """Choose by the letters with which an option begins."""
+    press(page, selector)
+    page.keyboard.type(label)
+
+
 def written(page: Page, played: Session, text: str) -> None:
     """Put a text into the editor as a paste does, and wait until it has been judged."""
-    page.click(EDITOR)
-    page.keyboard.press("Control+a")
+    press(page, EDITOR, "Control+a")
     page.evaluate(PASTE, [EDITOR, text])
     ended(played, text)
 
@@ -79,21 +100,21 @@ def written(page: Page, played: Session, text: str) -> None:
 def terminal(now: Snapshot) -> str:
     """What the terminal shows of a snapshot, as a page."""
     console = Console(record=True, width=100, file=io.StringIO())
-    console.print(*screen(now))
+    console.print(Group(*screen(now)))
     # The letters are this machine's: an address would be asked for others.
     return re.sub(r"@font-face {[^}]*}", "", console.export_svg(title="webnorm play"))
 
 
-def test_from_a_fork_to_a_package(
-    chromium: Chromium, played: Session, tmp_path: Path, picture: Callable[[Page | Locator, str], None]
+def test_from_a_fork_to_a_package_by_keys(
+    chromium: Chromium, played: Session, tmp_path: Path, picture: Picture
 ) -> None:
     ended(played, played.state.now.file.text)
-    context = chromium.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context = chromium.new_context(viewport={"width": WIDTH, "height": 900}, accept_downloads=True)
     with Server(Desk(played)) as server, opened(context, server.url) as page:
         page.set_default_timeout(PATIENCE_S * 1000)
         # Fork a lesson.
-        page.select_option("#built-in", "layer_norm/two_pass")
-        page.click("#copy-form button")
+        choose(page, "#built-in", "layer_norm two_pass")
+        press(page, "#copy-form button", "Enter")
         page.wait_for_function("() => document.querySelector('#editor').textContent.includes('two_pass')")
         assert played.idle(PATIENCE_S)
         forked = played.state.now.file.text
@@ -105,24 +126,26 @@ def test_from_a_fork_to_a_package(
         page.wait_for_selector("body[data-state=fail]")
         assert "divides the variance by N - 1" in page.inner_text("#hints")
         # Look where, and into a row.
-        page.click("#map .heat")
-        page.wait_for_function("() => document.querySelector('#trace').textContent.includes('mean')")
-        assert played.idle(PATIENCE_S)
-        picture(page, "wrong")
+        press(page, "#map summary", "Enter")
+        press(page, "#map button", "Enter")
+        page.wait_for_function("() => document.querySelector('#trace').textContent.includes('where row == ')")
+        assert "mean" in page.inner_text("#trace") and played.idle(PATIENCE_S)
+        press(page, "#map summary", "Enter")
+        picture(page, "wrong", "header", 1900)
         shown = context.new_page()
         shown.set_content(terminal(played.state.now))
-        picture(shown.locator("svg"), "terminal")
+        picture(shown, "terminal", "svg", 720)
         # Mend it, and see it pass beside the others.
         written(page, played, forked)
         page.wait_for_selector("body[data-state=pass]")
         assert "the best built-in" in page.inner_text("#times")
-        page.select_option("#other", "layer_norm/two_pass")
-        page.click("#compare")
+        choose(page, "#other", "layer_norm two_pass")
+        press(page, "#compare", "Enter")
         page.wait_for_selector("#merge .cm-mergeView")
-        picture(page, "beside")
+        picture(page, "beside", "#history-title", 900)
         # Take it along.
         with page.expect_download() as download:
-            page.click("#export")
+            press(page, "#export", "Enter")
         package = tmp_path / "package.tgz"
         download.value.save_as(package)
         assert text_of(page)
