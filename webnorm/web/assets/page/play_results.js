@@ -75,7 +75,7 @@ export function headline(attempt, working) {
 }
 
 function isWrong({ status, expected }) {
-  return status !== "pass" && !expected;
+  return ["fail", "error"].includes(status) && !expected;
 }
 
 function rightText(ran) {
