@@ -107,12 +107,14 @@ def test_a_kernel_that_is_right_at_first(device: Device, tmp_path: Path) -> None
     assert found.worst is not None and found.worst.index[0] == 7
 
 
-def test_a_race_that_does_no_harm_here_is_found(device: Device, tmp_path: Path) -> None:
+def test_a_race_is_found_where_it_does_no_harm(device: Device, tmp_path: Path) -> None:
     path = changed(tmp_path, "two_pass", "        workgroupBarrier();\n        if", "        if")
     op = OPS["layer_norm"]
     task = next(Task(op, own) for case, own in problems(CASES, op, ["float32"]) if case.name == "normal")
     (result,) = try_case(device, CaseJob(JudgeJob(path, None, ()), "normal", task))
-    assert result.status == "fail" and "a race: partials[" in str(result.reason)
+    assert result.status == "fail"
+    # On a GPU what it gives is wrong, and nobody asks why.
+    assert not device.traits.software or "a race: partials[" in str(result.reason)
 
 
 def test_constants_have_to_be_the_kernels(device: Device, tmp_path: Path) -> None:
