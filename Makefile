@@ -30,8 +30,9 @@ help:
 bench: .venv/.installed
 	@$(BIN)/webnorm bench $(ARGS)
 
+# Three processes for two cores: many tests wait, for another process, a browser or a limit.
 test: lint .venv/.installed-browser
-	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n 3 --dist loadgroup $(ARGS)
 
 # What the suite draws of each fuzzer, five times over and never the same, again and again until the time is up; the
 # round that is under way then comes to its end. One of twenty minutes hangs: others take one or two.
