@@ -97,6 +97,15 @@ def test_what_dies_in_a_later_step_is_not_run_on(played: Session) -> None:
     assert "not run again until it is edited" in ended(played, text).mistakes[0].message
 
 
+def test_a_race_that_does_no_harm_is_told(played: Session) -> None:
+    attempt = judged(played, changed(("    workgroupBarrier();  // before the next ones are written\n", "")))
+    assert all(one.result.status == "pass" for one in attempt.shapes) and attempt.ok is False
+    (hint,) = attempt.hints
+    assert hint.kind == "race" and hint.place is not None
+    line = TWO_PASS.splitlines()[hint.place.line - 1]
+    assert "partials[thread] = own" in line or "partials[0]" in line
+
+
 def test_the_latest_of_many_saves_wins(played: Session) -> None:
     for number in range(20):
         saved(played.path, f"{TWO_PASS}// {number}\n")

@@ -82,6 +82,8 @@ def news(attempt: Attempt, known: int = 0, mistakes: int = 0) -> Iterator[Render
                 yield _verdicts(attempt)
             case "where":
                 yield from _where(attempt)
+            case "race":
+                yield from _why(attempt)
             case "time" if attempt.times:
                 yield _times(attempt)
             case "trace" if attempt.trace is not None:
@@ -95,11 +97,15 @@ def news(attempt: Attempt, known: int = 0, mistakes: int = 0) -> Iterator[Render
 
 
 def _where(attempt: Attempt) -> Iterator[RenderableType]:
+    yield from _why(attempt)
+    if attempt.map is not None:
+        yield heat_map(attempt.map)
+
+
+def _why(attempt: Attempt) -> Iterator[RenderableType]:
     for hint in attempt.hints[:_HINTS]:
         place = f" ({hint.place.file}:{hint.place.line})" if hint.place else ""
         yield Text.assemble(("why: ", "bold"), plain(f"{hint.text}{place}"))
-    if attempt.map is not None:
-        yield heat_map(attempt.map)
 
 
 class Dimmed:

@@ -12,7 +12,7 @@ from webnorm.norms.problem import Array, finfo
 # The share of the elements of some rows and some columns that tells these rows and columns.
 _FILLED = 0.9
 # Errors of so many times the tolerance are of the last digits.
-_DIGITS = 500.0
+_DIGITS = 50.0
 # Elements whose answers are looked at all at once.
 _MOST_SORTED = 1 << 22
 

@@ -28,7 +28,10 @@ from webnorm.norms.problem import STORAGE, Options, Problem
 
 # Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
 # lengths, and few workgroups that walk over all rows.
-WATCHED = ("normal", "cols-4095", "everything-float8-61", "everything-int8-61", "everything-backward-61")
+WATCHED = (
+    *("normal", "cols-4095", "capped-61"),
+    *("everything-float8-61", "everything-int8-61", "everything-backward-61"),
+)
 # Cases that a kernel may end the process in, or hang, before it is left alone.
 _MOST_ENDED = 3
 NORMS = tuple(name for name, op in OPS.items() if not op.exact)

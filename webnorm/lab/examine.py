@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from webnorm.gpu.plan import Plan
+from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Worst, assess_output, tolerance
 from webnorm.lab.board import Board
 from webnorm.lab.races import race
@@ -44,7 +45,7 @@ def examine(board: Board, plan: Plan) -> Examination:
         found = _examined(board, plan, version, first, again)
         if found is not None:
             return found
-    return Examination(None, None, _races(board, plan) or (Hint("unsteady", _APART),))
+    return Examination(None, None, races(board, plan.shader.variant) or (Hint("unsteady", _APART),))
 
 
 def _examined(
@@ -70,7 +71,7 @@ def _examined(
         if accuracy.ok and not found:
             continue
         if not any(hint.kind in _SURE for hint in found):
-            found = (*_races(board, plan), *found)
+            found = (*races(board, shader.variant), *found)
         if version:
             found = (Hint("unsteady", _MOVED), *found)
         if failure.wrong is None:
@@ -80,12 +81,12 @@ def _examined(
     return None
 
 
-def _races(board: Board, plan: Plan) -> tuple[Hint, ...]:
+def races(board: Board, variant: Variant) -> tuple[Hint, ...]:
     """The race on workgroup memory that is seen; whatever goes wrong in watching says nothing."""
     if not board.problem.rows:
         return ()
     try:
-        found = race(board.device, plan.shader.variant, plan.shader.problem, board.arrays, board.roots)
+        found = race(board.device, variant, board.problem, board.arrays, board.roots)
     except Exception:
         return ()
     return (Hint("race", str(found), found.place),) if found else ()

@@ -22,14 +22,18 @@ from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.check import WATCHED, judged
-from webnorm.lab.examine import examine
+from webnorm.lab.examine import examine, races
 from webnorm.lab.results import Result
 from webnorm.lab.trace import Trace, trace
 from webnorm.lab.trial import blank_result, declared, try_plan, try_variant
+from webnorm.lab.why import Hint
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import Task
 from webnorm.norms.playing import draw_given, draw_playing, given_task, playing_tasks
 from webnorm.norms.problem import Array, Problem
+
+# As --option takes it.
+_CAPPED = "max_workgroups=2"
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,19 @@ def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
             wrong = board, plan
     if wrong is not None:
         yield examine(*wrong)
+
+
+def find_races(device: Device, job: JudgeJob) -> Iterator[Hint]:
+    """The worker's task: races on workgroup memory in the odd problem, also where few workgroups walk over
+    all of its rows. What is right may race: most races do no harm on most adapters.
+    """
+    kernel = load(job.path, job.op)
+    for options in (job.options, (*job.options, _CAPPED)):
+        posed = _posed(kernel, replace(job, options=options))[-1 if job.x is None else -2]
+        problem = posed.task.problem
+        variant = job.variant(kernel, problem, device.traits)
+        if variant.refusal(problem, device.traits) is None:
+            yield from races(Board(device, problem, posed.draw(), job.roots), variant)
 
 
 def rehearse(device: Device, roots: tuple[Path, ...]) -> None:

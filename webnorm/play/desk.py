@@ -58,7 +58,7 @@ class Desk:
 
     def fork(self, op: str, kernel: str) -> None:
         """Put a copy of a built-in kernel in the place of the file's text."""
-        self._session.put(self._draft(op, kernel), constants={})
+        self._session.put(self._draft(op, kernel), constants={}, trace=None)
 
     def lessons(self) -> list[dict[str, Any]]:
         """The lessons, in their order."""
@@ -77,7 +77,9 @@ class Desk:
         found = lesson_named(name)
         if now.settings.lesson is None:
             self._before = now.file.text
-        self._session.put(self._draft(OP, found.source, advice=False), lesson=name, x=found.x, constants={})
+        self._session.put(
+            self._draft(OP, found.source, advice=False), lesson=name, x=found.x, constants={}, trace=None
+        )
         self._since = max((one.number for one in self._session.state.now.history), default=0)
 
     def guide(self) -> str:

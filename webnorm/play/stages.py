@@ -140,6 +140,14 @@ def time(run: Run) -> None:
                 run.change(ok=False)
 
 
+def find_races(run: Run) -> None:
+    """Races on workgroup memory, which a right kernel may have."""
+    run.enter("race")
+    found = tuple(run.ask(judging.find_races, run.job))
+    if found:
+        run.change(hints=(*found[:1], *run.attempt.hints), ok=False)
+
+
 def ask_tint(run: Run) -> None:
     """What Chrome's compiler says of the texts that browsers get, at the template's places."""
     run.enter("tint")

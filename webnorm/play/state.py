@@ -21,7 +21,9 @@ from webnorm.lab.trace import Trace
 from webnorm.lab.where import HeatMap
 from webnorm.lab.why import Hint
 
-StageName = Literal["render", "compile", "verdict", "where", "time", "tint", "trace", "corpus", "cost"]
+StageName = Literal[
+    "render", "compile", "verdict", "where", "time", "race", "tint", "trace", "corpus", "cost"
+]
 Status = Literal["pass", "fail", "error", "unjudged"]
 
 

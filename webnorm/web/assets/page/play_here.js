@@ -10,6 +10,7 @@ import { row, table } from "./table.js";
 const LIMIT_MS = 60000;
 const COLUMNS = [
   { name: "Where", wide: true, unnamed: true },
+  { name: "Problem" },
   { name: "Verdict" },
   { name: "Max error", number: true },
   { name: "Median", number: true },
@@ -65,9 +66,14 @@ function show(results, adapter, native) {
   byId("here").replaceChildren(table(COLUMNS, rows, { class: "bleed" }), reason || "");
 }
 
+function problemText({ rows, cols, dtype }) {
+  return `${rows}x${cols} ${dtype}`;
+}
+
 function line(where, result) {
   return row(COLUMNS, [
     element("strong", {}, where),
+    problemText(result.problem),
     element("span", { class: `tag ${TAGS[result.status] ?? ""}` }, result.status),
     errorText(result.max_abs_error),
     timeText(result.median_ns),

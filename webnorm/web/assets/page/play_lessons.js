@@ -44,11 +44,14 @@ export function showLesson(lesson) {
   byId("lesson").hidden = !lesson;
   if (!lesson) return;
   byId("lesson-name").value = lesson.name;
+  // What is begun next.
+  const names = byId("lesson-name");
+  if (lesson.passed) names.selectedIndex = Math.min(names.selectedIndex + 1, names.length - 1);
   byId("lesson").replaceChildren(
     element("h3", {}, lesson.title),
     element("p", {}, lesson.text),
     element("ul", { class: "marks" }, ...lesson.marks.map(mark)),
-    element("p", { role: "status" }, lesson.passed && element("strong", {}, "Done: go on to the next.")),
+    element("p", { role: "status" }, lesson.passed && element("strong", {}, "Done. Begin takes you to the next one.")),
   );
 }
 

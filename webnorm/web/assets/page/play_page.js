@@ -209,7 +209,11 @@ function handle() {
     await saver.save();
     post("lesson", { name: byId("lesson-name").value });
   });
-  byId("lesson-end").addEventListener("click", () => post("lesson", { name: null }));
+  byId("lesson-end").addEventListener("click", () => {
+    // It is switched off now, and would take the keyboard's place with it.
+    byId("lesson-name").focus();
+    post("lesson", { name: null });
+  });
   byId("run").addEventListener("click", async () => {
     await saver.save();
     post("run");

@@ -25,6 +25,7 @@ const WORKING = {
   verdict: "Holding it against float64",
   where: "Looking where it is wrong",
   time: "Timing",
+  race: "Looking for races",
   tint: "Asking Tint",
   trace: "Tracing",
   corpus: "Going through the corpus",
@@ -65,6 +66,7 @@ export function headline(attempt, working) {
   if (wrong.length) return ["fail", `Wrong: ${wrong.join(", ")}`, last];
   if (mistakes.length) return ["error", counted(mistakes.length, "mistake"), last];
   const right = rightText(ran);
+  if (attempt.hints?.some(({ kind }) => kind === "race")) return ["fail", `${right}, but invocations race`, last];
   if (corpus?.wrong) return ["fail", `${right}, wrong in ${corpus.wrong} of ${corpus.of} cases of the corpus`, last];
   const timed = attempt.times?.find(({ name }) => name === "attempt")?.result;
   if (timed && isWrong(timed)) return ["fail", `${right}, wrong on the problem that is timed`, last];

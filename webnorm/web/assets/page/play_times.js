@@ -5,7 +5,7 @@ import { button, byId, element, svg } from "./dom.js";
 import { gbpsText, percentText, timeText } from "./format.js";
 import { row, table } from "./table.js";
 
-const NAMES = { attempt: "this save", previous: "the save before", best: "the best built-in", goal: "the lesson's", copy: "copy" };
+const NAMES = { attempt: "this save", previous: "the one timed before", best: "the best built-in", goal: "the lesson's", copy: "copy" };
 const TIMES = [
   { name: "What", wide: true, unnamed: true },
   { name: "Median", number: true },
@@ -28,7 +28,7 @@ const MOST_PERCENT = 125;
 export function showTimes(times) {
   byId("times-section").hidden = !times?.length;
   if (!times?.length) return;
-  const named = ({ name, result }) => (name === "best" ? `${NAMES.best} (${result.op}/${result.kernel})` : NAMES[name] ?? name);
+  const named = ({ name, result }) => ["best", "goal"].includes(name) ? `${NAMES[name]} (${result.op}/${result.kernel})` : NAMES[name] ?? name;
   const copy = times.find(({ name }) => name === "copy")?.result;
   const bars = times
     .filter(({ name, result }) => name !== "copy" && Number.isFinite(result.gbps))
