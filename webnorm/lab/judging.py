@@ -119,7 +119,7 @@ def find_races(device: Device, job: JudgeJob) -> Iterator[Hint]:
     """
     kernel = load(job.path, job.op)
     for options in (job.options, (*job.options, _CAPPED)):
-        posed = _posed(kernel, replace(job, options=options))[-1 if job.x is None else -2]
+        _, posed, *_ = _posed(kernel, replace(job, options=options))
         problem = posed.task.problem
         variant = job.variant(kernel, problem, device.traits)
         if variant.refusal(problem, device.traits) is None:
