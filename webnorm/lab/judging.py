@@ -118,7 +118,8 @@ def find_races(device: Device, job: JudgeJob) -> Iterator[Hint]:
     all of its rows. What is right may race: most races do no harm on most adapters.
     """
     kernel = load(job.path, job.op)
-    for options in (job.options, (*job.options, _CAPPED)):
+    capped = () if kernel.op.exact else (_CAPPED,)
+    for options in dict.fromkeys((job.options, (*job.options, *capped))):
         _, posed, *_ = _posed(kernel, replace(job, options=options))
         problem = posed.task.problem
         variant = job.variant(kernel, problem, device.traits)
