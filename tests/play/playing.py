@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from webnorm.gpu.device import Device
 from webnorm.kernels.drafts import draft
 from webnorm.kernels.header import load
@@ -16,6 +18,7 @@ from webnorm.kernels.sources import wgsl_root
 from webnorm.lab.judging import JudgeJob, judge
 from webnorm.play.session import Session
 from webnorm.play.state import Attempt, Settings, Snapshot
+from webnorm.play.store import FOLDER_VARIABLE
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="utf-8")
 PATIENCE_S = 60.0
@@ -69,6 +72,16 @@ def session(folder: Path, text: str = TWO_PASS, **settings: Any) -> Iterator[Ses
     path.write_text(text)
     with Session(path, Settings(**{"time": False, "corpus": False, **settings})) as found:
         yield found
+
+
+@contextmanager
+def shared(folders: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session for all tests of a module, with attempts of its own, that has judged two_pass."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(folders.mktemp("attempts")))
+        with session(folders.mktemp("played")) as found:
+            ended(found, TWO_PASS)
+            yield found
 
 
 def until(found: Session, holds: Callable[[Snapshot], object]) -> Snapshot:

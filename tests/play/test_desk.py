@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playing import TWO_PASS, ended, judged, session
+from playing import TWO_PASS, ended, judged, shared
 
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
@@ -14,18 +14,14 @@ from webnorm.play.desk import Desk
 from webnorm.play.guide import guide
 from webnorm.play.session import Session
 from webnorm.play.state import Attempt
-from webnorm.play.store import FOLDER_VARIABLE
 
 pytestmark = pytest.mark.xdist_group("play")
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory, device: Device) -> Iterator[Session]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("attempts")))
-        with session(tmp_path_factory.mktemp("desk")) as found:
-            ended(found, TWO_PASS)
-            yield found
+    with shared(tmp_path_factory) as found:
+        yield found
 
 
 def now_ended(played: Session) -> Attempt:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import playing
 import pytest
-from playing import TWO_PASS, changed, drafted, ended, judged, peak, saved, session, until
+from playing import TWO_PASS, changed, drafted, ended, judged, peak, saved, shared, until
 
 import broken
 from webnorm.gpu.device import Device
@@ -18,7 +18,6 @@ from webnorm.play import stages
 from webnorm.play.playground import Conflict
 from webnorm.play.session import Session
 from webnorm.play.state import digest
-from webnorm.play.store import FOLDER_VARIABLE
 from webnorm.web import tint
 
 pytestmark = pytest.mark.xdist_group("play")
@@ -28,11 +27,8 @@ DEADLY = tuple(broken.REPLACED["panics"].items())
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory, device: Device) -> Iterator[Session]:
     """One session for all tests: each begins by a save of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("attempts")))
-        with session(tmp_path_factory.mktemp("played")) as found:
-            ended(found, TWO_PASS)
-            yield found
+    with shared(tmp_path_factory) as found:
+        yield found
 
 
 def test_a_right_kernel_passes_both_shapes(played: Session) -> None:

@@ -99,3 +99,12 @@ export function optionsText(options) {
 function digits(value) {
   return String(Number(value.toPrecision(4)));
 }
+
+/**
+ * A problem as the command names it.
+ * @param {{ rows: number, cols: number, dtype: string }} problem
+ * @returns {string}
+ */
+export function problemText({ rows, cols, dtype }) {
+  return `${rows}x${cols} ${dtype}`;
+}

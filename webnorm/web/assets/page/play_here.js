@@ -1,7 +1,7 @@
 // The same kernel in the browser that shows the page, beside what was found natively.
 
 import { byId, element } from "./dom.js";
-import { errorText, gbpsText, percentText, timeText } from "./format.js";
+import { errorText, gbpsText, percentText, problemText, timeText } from "./format.js";
 import { browserName } from "./gpu.js";
 import { ask } from "./play_link.js";
 import { row, table } from "./table.js";
@@ -64,10 +64,6 @@ function show(results, adapter, native) {
   const rows = [line("this browser", own), native && line("natively", native)].filter(Boolean);
   const reason = own.reason && element("p", { class: "small" }, own.reason);
   byId("here").replaceChildren(table(COLUMNS, rows, { class: "bleed" }), reason || "");
-}
-
-function problemText({ rows, cols, dtype }) {
-  return `${rows}x${cols} ${dtype}`;
 }
 
 function line(where, result) {

@@ -16,12 +16,10 @@ export function offerLessons(lessons) {
 /**
  * Offer copies of built-in kernels.
  * @param {{ op: string, kernel: string, summary: string }[]} kernels
- * @param {string} [op]  whose kernels come first
  */
-export function offerCopies(kernels, op) {
+export function offerCopies(kernels) {
   const chosen = byId("built-in").value;
-  const sorted = kernels.toSorted((a, b) => (b.op === op) - (a.op === op));
-  const options = sorted.map((one) =>
+  const options = kernels.map((one) =>
     element("option", { value: `${one.op}/${one.kernel}` }, `${one.op} ${one.kernel}: ${one.summary}`),
   );
   byId("built-in").replaceChildren(...options);
@@ -43,9 +41,9 @@ export function showLesson(lesson) {
   byId("lesson-end").disabled = !lesson;
   byId("lesson").hidden = !lesson;
   if (!lesson) return;
-  byId("lesson-name").value = lesson.name;
-  // What is begun next.
   const names = byId("lesson-name");
+  names.value = lesson.name;
+  // What is begun next.
   if (lesson.passed) names.selectedIndex = Math.min(names.selectedIndex + 1, names.length - 1);
   byId("lesson").replaceChildren(
     element("h3", {}, lesson.title),

@@ -12,7 +12,6 @@ const NARROW = matchMedia("(max-width: 47rem)");
 export class Beside {
   #texts = null;
   #shown = null;
-  #kernels = [];
   #attempts = [];
 
   constructor() {
@@ -28,11 +27,10 @@ export class Beside {
   /**
    * What can stand beside the kernel.
    * @param {object[]} attempts  of the history
-   * @param {string} [op]  whose built-in kernels come first
+   * @param {{ op: string, kernel: string }[]} kernels  the built-in ones
    */
-  offer(attempts, op) {
+  offer(attempts, kernels) {
     this.#attempts = attempts;
-    const kernels = this.#kernels.toSorted((a, b) => (b.op === op) - (a.op === op));
     const chosen = byId("other").value;
     byId("other").replaceChildren(
       group("Built-in kernels", kernels.map((one) => [`${one.op}/${one.kernel}`, `${one.op} ${one.kernel}`])),
@@ -40,11 +38,6 @@ export class Beside {
     );
     if (chosen) byId("other").value = chosen;
     this.#offer();
-  }
-
-  /** @param {{ op: string, kernel: string, summary?: string }[]} kernels */
-  know(kernels) {
-    this.#kernels = kernels;
   }
 
   /**

@@ -149,8 +149,10 @@ function show(newest) {
 }
 
 function offerKernels({ history = [], file }) {
-  beside.offer(history, file.op);
-  offerCopies(kernels, file.op);
+  // Those of the file's op come first.
+  const sorted = kernels.toSorted((a, b) => (b.op === file.op) - (a.op === file.op));
+  beside.offer(history, sorted);
+  offerCopies(sorted);
 }
 
 function deviceText(device) {
@@ -247,7 +249,6 @@ async function begin() {
   listen(show, connection);
   await doing(async () => {
     kernels = await (await ask("GET", "api/kernels")).json();
-    beside.know(kernels);
     offerKernels(snapshot ?? { file: {} });
     offerLessons(await (await ask("GET", "api/lessons")).json());
     if (snapshot) showLesson(snapshot.lesson);

@@ -2,7 +2,7 @@
 
 import { barChart } from "./chart.js";
 import { button, byId, element, svg } from "./dom.js";
-import { gbpsText, percentText, timeText } from "./format.js";
+import { gbpsText, percentText, problemText, timeText } from "./format.js";
 import { row, table } from "./table.js";
 
 const NAMES = { attempt: "this save", previous: "the one timed before", best: "the best built-in", goal: "the lesson's", copy: "copy" };
@@ -48,8 +48,7 @@ export function showTimes(times) {
       percentText(one.result.percent_of_copy),
     ]),
   );
-  const { rows: height, cols: width, dtype } = times[0].result.problem;
-  const title = `GB/s for ${height}x${width} ${dtype}`;
+  const title = `GB/s for ${problemText(times[0].result.problem)}`;
   byId("times").replaceChildren(
     element("h3", {}, title),
     bars.length ? barChart(title, bars, copy?.gbps ? { label: "copy", gbps: copy.gbps } : null) : "",
