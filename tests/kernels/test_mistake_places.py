@@ -204,6 +204,34 @@ Shader '' parsing error: automatic conversions cannot convert elements of `u32` 
     assert read_report(report.replace("1:3", "2:3"), ["  x = 1u;"])[2:] == (7, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("varience", "variance"),
+        ("worgroupBarrier", "workgroupBarrier"),
+        ("rsqrt", "inverseSqrt"),
+        # In a comment only, another name altogether, and none that is near.
+        ("commentd", None),
+        ("foo", None),
+        ("quantile", None),
+    ],
+)
+def test_a_name_that_there_is_none_of_has_a_near_one(tmp_path: Path, name: str, meant: str | None) -> None:
+    text = "fn f() {{\n  let variance = 1.0; // commented\n  let b = {}(variance);\n}}\n"
+    shader = shader_of(tmp_path, text.format(name))
+    complaint = f"no definition in scope for identifier: `{name}`"
+    report = f"""
+Shader '' parsing error: {complaint}
+  ┌─ wgsl:3:11
+  │
+3 │   let b = {name}(variance);
+  │           {"^" * len(name)} unknown identifier
+"""
+    told = str(shader.mistake(report))
+    advice = f"; did you mean `{meant}`?" if meant else ""
+    assert f": {complaint}{advice}: " in told
+
+
 def test_the_place_of_a_line_and_of_what_has_none(tmp_path: Path) -> None:
     shader = shader_of(tmp_path, "\n\t{{ cols }} «\r\n\tb\n{{ 'c\\nd' }}e\n")
     file = str(tmp_path.resolve() / "layer_norm" / "mine.wgsl")

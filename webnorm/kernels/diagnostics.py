@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
 import unicodedata
@@ -19,6 +20,28 @@ _NOTE = re.compile(r"^\s*= (.+)$")
 _CARETS = re.compile(r"(?<![─^])\^+")
 # Of a drawn source (codespan_reporting::term::Config).
 _TAB = 4
+_NOT_IN_SCOPE = re.compile(r"^no definition in scope for identifier: `(\w+)`$")
+_COMMENT = re.compile(r"//.*")
+_NAME = re.compile(r"\b[^\W\d]\w*")
+# WGSL's own functions, types and words that normalisation is written with (https://www.w3.org/TR/WGSL/).
+_WGSL_NAMES = (
+    *("abs", "all", "any", "array", "arrayLength", "atomic", "atomicAdd", "atomicLoad", "atomicMax"),
+    *("atomicStore", "bitcast", "bool", "ceil", "clamp", "countOneBits", "dot", "exp", "exp2", "extractBits"),
+    *("f16", "f32", "floor", "fma", "i32", "insertBits", "inverseSqrt", "length", "log", "max", "min"),
+    *("pack2x16float", "pow", "reverseBits", "round", "select", "sign", "sqrt", "storageBarrier"),
+    *("subgroupAdd", "subgroupBroadcast", "subgroupBroadcastFirst", "subgroupElect", "subgroupMax"),
+    *("subgroupMin", "subgroupShuffle", "subgroupShuffleDown", "subgroupShuffleUp", "subgroupShuffleXor"),
+    *("trunc", "u32", "unpack2x16float", "vec2f", "vec2u", "vec3f", "vec3u", "vec4f", "vec4i", "vec4u"),
+    *("workgroupBarrier", "workgroupUniformLoad"),
+)
+# What CUDA, HLSL, GLSL and Metal call them.
+_NAMED_ELSEWHERE = {
+    **{"float": "f32", "half": "f16", "int": "i32", "uint": "u32", "float2": "vec2f", "float4": "vec4f"},
+    **{"rsqrt": "inverseSqrt", "rsqrtf": "inverseSqrt", "inversesqrt": "inverseSqrt"},
+    **dict.fromkeys(("barrier", "__syncthreads", "threadgroup_barrier"), "workgroupBarrier"),
+}
+# How near a name has to be (difflib's ratio), and of how many the nearest is looked for, 10 us each.
+_NEAR, _MOST_NAMES = 0.76, 2000
 
 
 class Report(NamedTuple):
@@ -68,7 +91,21 @@ def read_report(report: str, lines: Sequence[str] = ()) -> Report:
     if notes and headline:
         headline = f"{headline}: {'; '.join(notes)}"
     said = headline or "; ".join(part.strip() for part in report.splitlines() if part.strip())
-    return Report(line, said, column, length)
+    return Report(line, said + _advice(said, lines), column, length)
+
+
+def _advice(complaint: str, lines: Sequence[str]) -> str:
+    """For a name that there is none of: the nearest one of those in the text and of WGSL's own."""
+    found = _NOT_IN_SCOPE.match(complaint)
+    if not found:
+        return ""
+    bare = (_COMMENT.sub("", text) for text in lines)
+    named = dict.fromkeys(name for text in bare for name in _NAME.findall(text))
+    named.pop(found[1], None)
+    known = (*_WGSL_NAMES, *itertools.islice(named, _MOST_NAMES))
+    near = difflib.get_close_matches(found[1], known, n=1, cutoff=_NEAR)
+    meant = _NAMED_ELSEWHERE.get(found[1], near[0] if near else None)
+    return f"; did you mean `{meant}`?" if meant else ""
 
 
 def _spans(line: str, drawn: str, carets: str) -> list[tuple[int | None, int]]:
