@@ -68,6 +68,19 @@ def test_a_wrong_one_is_examined_once(device: Device, tmp_path: Path) -> None:
     assert wrong == [True, True, False, True] * 2
 
 
+def test_what_is_declared_unstable_may_fail_on_hard_values_alone(device: Device, tmp_path: Path) -> None:
+    path = changed(tmp_path, "one_pass", "rung = 2", "rung = 2")
+    hard = JudgeJob(path, None, (), x=(1e5, 1.0))
+
+    def verdicts() -> list[tuple[str, bool | None]]:
+        events = [event for event in judge(device, hard) if isinstance(event, Judged)]
+        return [(event.result.status, event.result.expected) for event in events]
+
+    assert verdicts() == [("pass", None), ("pass", None), ("fail", True)]
+    changed(tmp_path, "one_pass", "moments.y - mean", "2.0 * moments.y - mean")
+    assert verdicts() == [("fail", None), ("fail", None), ("fail", True)]
+
+
 def test_mistakes_in_a_text_are_raised(device: Device, tmp_path: Path) -> None:
     for old, new, said in (
         ("rung = 1", "rung = ", "mine.wgsl"),

@@ -105,8 +105,9 @@ def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
     yield Compiled()
     wrong = None
     for posed, board, plan in boards:
-        result = declared(try_plan(board, plan)[0], kernel)
-        yield posed.judged(result)
+        result = try_plan(board, plan)[0]
+        # What a header declares is of hard values: each kernel has to be right on gentle ones.
+        yield posed.judged(result if posed.x is None else declared(result, kernel))
         if result.status == "fail" and wrong is None:
             wrong = board, plan
     if wrong is not None:
