@@ -36,6 +36,22 @@ def test_every_formula_differs_from_the_right_one_and_from_the_others(op: Op, op
                 assert not apart or max(apart) > 1e-4, f"{name}; {other}"
 
 
+@pytest.mark.parametrize("op", FORWARD, ids=lambda op: op.name)
+def test_rows_that_are_filled_up_with_zeros(op: Op) -> None:
+    """Worked out on rows that are that long; 1061 columns are 1064 of four, and 1280 of 256."""
+    task = playing_tasks(op, "float32", Options(weight=False, bias=False))[1]
+    arrays = draw_playing(task)
+    named = wrong_formulas(task, arrays)
+    for count, step in ((1064, 4), (1280, 256), (2048, 1024)):
+        filled = np.pad(arrays["x"].astype(np.float64), ((0, 0), (0, count - 1061)))
+        d = filled - filled.mean(axis=1, keepdims=True) if op.has_mean else filled
+        y = d / np.sqrt((d * d).mean(axis=1, keepdims=True) + task.problem.eps)
+        rounded = f"divides the mean of squares by N rounded up to a multiple of {step} ({count})"
+        zeros = f"takes rows for {count} elements long, the last {count - 1061} of them zeros"
+        found = named[zeros if op.has_mean else rounded]["y"]
+        np.testing.assert_allclose(found, y[:, :1061], rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("out_dtype", ["int8", "float8_e4m3fn"])
 def test_what_is_worked_out_from_a_wrong_y_goes_with_it(out_dtype: str) -> None:
     task = playing_tasks(OPS["layer_norm"], "float32", Options(out_dtype=out_dtype))[1]

@@ -21,6 +21,9 @@ from webnorm.norms.reference import ADDED, INT8_MAXIMUM, SMALLEST_ROW_MAXIMUM, F
 Wrong = dict[str, Float64Array]
 _Named = Iterator[tuple[str, Float64Array]]
 
+# Columns that kernels take at a time: a vec4, subgroups, workgroups of usual sizes and of four columns each.
+_STEPS = (4, 32, 64, 128, 256, 512, 1024)
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -76,7 +79,10 @@ def wrong_formulas(task: Task, arrays: Mapping[str, Array]) -> dict[str, Wrong]:
     found: dict[str, Wrong] = {}
     with np.errstate(all="ignore"):
         rows = rows_of(task, arrays)
-        every = (_statistics(rows), _centres(rows), _parameters(rows), _places(rows), _inputs(task, arrays))
+        every = (
+            *(_statistics(rows), _centres(rows), _counts(rows)),
+            *(_parameters(rows), _places(rows), _inputs(task, arrays)),
+        )
         for name, y in chain(*every):
             found[name] = _stored(y, task.problem)
         found |= _storing(rows.y(rows.xhat), task.problem)
@@ -149,6 +155,26 @@ def _centres(rows: Rows) -> _Named:
         if divisor:
             yield f"divides the mean by {words}", rows.y(rows.about(mean * n / divisor))
     yield "does not divide the sum of x by N", rows.y(rows.about(mean * n))
+
+
+def _counts(rows: Rows) -> _Named:
+    """N is that of whole steps: what a row is short of the last one is counted too."""
+    n, d, eps = rows.cols, rows.d, rows.problem.eps
+    # Of several steps that come to the same the smallest.
+    counts = {-(-n // step) * step: step for step in reversed(_STEPS) if n % step}
+    for count, step in counts.items():
+        words, share = f"by N rounded up to a multiple of {step} ({count})", n / count
+        if not rows.has_mean:
+            yield f"divides the mean of squares {words}", rows.y(d / np.sqrt(rows.variance * share + eps))
+            continue
+        off = rows.x - rows.mean * share
+        spread = (off * off).mean(axis=1, keepdims=True) * share
+        padded = spread + (1.0 - share) * (rows.mean * share) ** 2
+        yield f"divides the variance {words}", rows.y(d / np.sqrt(rows.variance * share + eps))
+        yield f"divides the mean {words}", rows.y(rows.about(rows.mean * share))
+        yield f"divides mean and variance {words}", rows.y(off / np.sqrt(spread + eps))
+        zeros = f"takes rows for {count} elements long, the last {count - n} of them zeros"
+        yield zeros, rows.y(off / np.sqrt(padded + eps))
 
 
 def _parameters(rows: Rows) -> _Named:
