@@ -52,11 +52,30 @@ def test_a_wrong_one_ends_with_1_and_says_why(file: Path, device: Device, tmp_pa
     assert "why: y fits a kernel that leaves eps out" in done.stdout
 
 
+@pytest.mark.xdist_group("play")
+def test_a_file_of_two_ops_is_judged_as_the_one_asked_for(file: Path, device: Device, tmp_path: Path) -> None:
+    naive = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text(encoding="utf-8")
+    file.write_text(naive.replace("// rung = 1", '// rung = 1\n// ops = ["layer_norm", "rms_norm"]'))
+    done = webnorm(["play", str(file), "--once", "--quick", "--op", "rms_norm"], tmp_path)
+    assert done.returncode == 1
+    assert "takes the mean off, as LayerNorm does" in done.stdout
+    # What passes says how near it was.
+    done = webnorm(["play", str(file), "--once", "--quick", "--op", "layer_norm"], tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.count(" float32: nearest to its tolerance: y[") == 2
+
+
 def test_bad_usage_is_one_line(mistake: Callable[[list[str]], str], tmp_path: Path) -> None:
     assert "nowhere.wgsl is no file" in mistake(["play", "nowhere.wgsl"])
     assert "FILE is missing" in mistake(["play"])
     (tmp_path / "some.wgsl").write_text("")
     assert "--constant is 'a'" in mistake(["play", "some.wgsl", "--constant", "a"])
+
+
+def test_another_op_than_the_files_is_refused(mistake: Callable[[list[str]], str], file: Path) -> None:
+    """Else it would be judged as what nobody asked for."""
+    told = mistake(["play", str(file), "--once", "--op", "rms_norm"])
+    assert f"--op is rms_norm; {file} is for layer_norm" in told
 
 
 def test_a_port_in_use_is_bad_usage(mistake: Callable[[list[str]], str], file: Path) -> None:

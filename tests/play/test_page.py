@@ -95,6 +95,8 @@ def test_every_part_is_shown(page: Page) -> None:
     assert "y[3, 60] is 1, expected 2 (off by 1, allowed 0.000001)" in page.inner_text("#worst")
     assert page.inner_text("#hints").startswith("formula fits N - 1 where N belongs line 10")
     assert "7x61 float32" in page.inner_text("#shapes") and "inf" in page.inner_text("#shapes")
+    assert "8x64 float32: nearest to its tolerance: y[2, 5] is 0.5" in page.inner_text("#shapes")
+    assert "7x61 float32: y[3, 60] is 1.0, expected 2.0" in page.inner_text("#shapes")
     assert "12 of 84 cases, 1 failed" in page.inner_text("#corpus")
     assert "GB/s for 4096x1024 float32" in page.inner_text("#times")
     assert "7 lines of cells with a wrong element" not in page.inner_text("#map")

@@ -72,6 +72,8 @@ def play(
         cols=cols,
     )
     path = _file(file, web)
+    if op is not None:
+        _check_served(path, op)
     console = Screen(stderr=json)
     status = OK
     try:
@@ -102,6 +104,18 @@ def _file(given: Path | None, web: bool) -> Path:
     from webnorm.play.store import scratch
 
     return scratch()
+
+
+def _check_served(path: Path, op: str) -> None:
+    """Refuse a file that is for other ops; what is wrong in its header is the playground's to tell."""
+    from webnorm.kernels.header import load
+
+    try:
+        served = load(path, op).op.name
+    except WebnormError:
+        return
+    if served != op:
+        raise WebnormError(f"--op is {op}; {path} is for {served}, by its folder or by `ops` in its header")
 
 
 def _serve(session: Session, port: int) -> None:

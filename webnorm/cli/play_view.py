@@ -164,26 +164,19 @@ def _stages(stages: Sequence[Stage]) -> Text:
 
 
 def _verdicts(attempt: Attempt) -> RenderableType:
-    table = Table(
-        words("verdict"),
-        words("problem"),
-        figures("max abs error"),
-        figures("tolerance"),
-        box=None,
-        pad_edge=False,
-    )
-    reasons = []
+    table = Table(words("verdict"), words("problem"), figures("max abs error"), box=None, pad_edge=False)
+    details = []
     for one in attempt.shapes:
         result = one.result
         status = "expected failure" if result.expected else result.status
         style = {"pass": "green", "fail": "bold red", "error": "red"}.get(result.status, "dim")
-        numbers = (
-            f"{value:.2e}" if value is not None else "-" for value in (result.max_abs_error, result.tolerance)
-        )
-        table.add_row(plain(status, style), plain(one.problem), *numbers)
-        if result.reason:
-            reasons.append(plain(f"{one.problem}: {result.reason}"))
-    return Group(table, *reasons)
+        largest = "-" if result.max_abs_error is None else f"{result.max_abs_error:.2e}"
+        table.add_row(plain(status, style), plain(one.problem), largest)
+        # Each element has a tolerance of its own: that of the largest error is not the least.
+        nearest = f"nearest to its tolerance: {result.worst}" if result.worst else None
+        if detail := result.reason or nearest:
+            details.append(plain(f"{one.problem}: {detail}"))
+    return Group(table, *details)
 
 
 def heat_map(map: HeatMap) -> Text:

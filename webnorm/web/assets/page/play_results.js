@@ -8,7 +8,6 @@ const SHAPES = [
   { name: "Problem", wide: true, unnamed: true },
   { name: "Verdict" },
   { name: "Max error", number: true },
-  { name: "Tolerance", number: true },
 ];
 const TAGS = { pass: "pass", fail: "fail", error: "fail", skip: "" };
 const STATES = {
@@ -146,13 +145,16 @@ export function showShapes(attempt, link) {
       element("strong", { class: "mono" }, problem),
       element("span", { class: `tag ${TAGS[result.status] ?? ""}` }, result.status),
       errorOf(result.max_abs_error),
-      errorOf(result.tolerance),
     ]),
   );
-  const reasons = (shapes ?? []).filter(({ result }) => result.reason);
+  // Each element has a tolerance of its own: that of the largest error is not the least.
+  const details = (shapes ?? []).flatMap(({ problem, result: { reason, worst: nearest } }) => {
+    const detail = reason ?? (nearest && `nearest to its tolerance: ${nearest}`);
+    return detail ? [element("p", { class: "small" }, `${problem}: ${detail}`)] : [];
+  });
   byId("shapes").replaceChildren(
     rows.length ? table(SHAPES, rows, { class: "bleed" }) : element("p", { class: "muted" }, "Not judged yet."),
-    ...reasons.map(({ problem, result }) => element("p", { class: "small" }, `${problem}: ${result.reason}`)),
+    ...details,
     worst ? worstElement(worst) : "",
     hints?.length ? hintList(hints, link) : "",
     corpus ? corpusPart(corpus) : "",
