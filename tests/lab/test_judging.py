@@ -81,6 +81,20 @@ def test_what_is_declared_unstable_may_fail_on_hard_values_alone(device: Device,
     assert verdicts() == [("fail", None), ("fail", None), ("fail", True)]
 
 
+def test_an_output_that_is_never_written_is_told_before_what_is_held_against_it(
+    device: Device, tmp_path: Path
+) -> None:
+    old = '{% call(h) write_row(low="0.0") %}({{ h }} - mean) * rstd{% endcall %}'
+    new = """for (var j = 0u; j < STEPS; j++) {
+        let h = load_input(row, j, thread);
+        store_y(row, row_exists, j, thread, affine((h - mean) * rstd, j, thread));
+    }"""
+    path = changed(tmp_path, "naive", old, new)
+    events = judge(device, JudgeJob(path, None, (), options=("residual",)))
+    reasons = [event.result.reason for event in events if isinstance(event, Judged)]
+    assert reasons and all("of h are NaN or Inf or were never written" in str(reason) for reason in reasons)
+
+
 def test_mistakes_in_a_text_are_raised(device: Device, tmp_path: Path) -> None:
     for old, new, said in (
         ("rung = 1", "rung = ", "mine.wgsl"),

@@ -121,8 +121,10 @@ def assess(
     allowed = allowed or tolerance(shader)
     task = Task(shader.variant.kernel.op, shader.problem)
     found = [assess_output(*one) for one in comparisons(outputs, answers, task, allowed)]
-    # The main output speaks for the op unless another one is wrong and it is not.
-    return next((accuracy for accuracy in found if not accuracy.ok), found[0])
+    wrong = [accuracy for accuracy in found if not accuracy.ok]
+    # The main output speaks for the op unless another one is wrong and it is not; what was never written goes
+    # first, since others are held against it: y against the norm of the h that was stored.
+    return next((accuracy for accuracy in wrong if accuracy.non_finite), next(iter(wrong), found[0]))
 
 
 def assess_output(one: Comparison, guard_intact: bool = True) -> Accuracy:

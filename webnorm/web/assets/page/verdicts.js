@@ -84,8 +84,10 @@ export function assess(outputs, answers, manifest, allowed) {
     const own = name === "h" ? toleranceOfH(dtype, manifest.problem.options.residual_bias) : allowed;
     return assessOutput(name, joined, answers[name], dtype, own);
   });
-  // The main output speaks for the op unless another one is wrong and it is not.
-  return found.find((verdict) => !verdict.ok) ?? found[0];
+  const wrong = found.filter((verdict) => !verdict.ok);
+  // The main output speaks for the op unless another one is wrong and it is not; what was never written goes
+  // first, since others are held against it: y against the norm of the h that was stored.
+  return wrong.find((verdict) => verdict.non_finite) ?? wrong[0] ?? found[0];
 }
 
 /** The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once. */
