@@ -342,6 +342,36 @@ def cost_of(arguments: list[str], folder: Path) -> dict[str, str]:
     return {row[1].strip(): row[2].strip() for row in rows}
 
 
+OWN_BINDINGS = """// /// webnorm
+// summary = "Without the library."
+// differs = "It has bindings of its own."
+// layout = "row_per_invocation"
+// [derive]
+// vector_width = 1
+// ///
+struct Given { rows: u32, eps: f32 }
+@group(0) @binding(0) var<uniform> given: Given;
+@group(0) @binding(1) var<storage, read> values: array<f32>;
+@group(0) @binding(2) var<storage, read_write> results: array<f32>;
+var<workgroup> shared_values: array<f32, {{ workgroup_size }}>;
+@compute @workgroup_size({{ workgroup_size }})
+fn main(@builtin(local_invocation_index) invocation: u32) {
+    shared_values[invocation] = values[invocation];
+    workgroupBarrier();
+    results[invocation] = shared_values[0];
+} // nothing behind it"""
+
+
+def test_the_cost_of_a_text_without_the_library(tmp_path: Path, device: Device) -> None:
+    path = tmp_path / "layer_norm" / "own.wgsl"
+    path.parent.mkdir()
+    path.write_text(OWN_BINDINGS)
+    cost = cost_of([str(path), "--no-weight", "--no-bias", "-c", "workgroup_size=32"], tmp_path)
+    assert cost["barriers per row"] == "0.0312"
+    for name in ("reads of rows", "writes of rows", "reads of parameters"):
+        assert cost[f"{name} per element"] == "not counted"
+
+
 @pytest.mark.opengl
 def test_cost_is_counted(tmp_path: Path, device: Device) -> None:
     layout = ["--cols", "512", "-c", "threads_per_row=32"]

@@ -294,6 +294,11 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
     fake.change_state(attempt={**skipped, "corpus": {"done": 84, "of": 84, "wrong": 0}}, working=None)
     page.wait_for_selector("body[data-state=pass]")
     assert page.inner_text("#verdict") == "Right on 1 shape and all 84 cases of the corpus"
+    refusing = {"done": 84, "of": 84, "wrong": 0, "skipped": 80}
+    fake.change_state(attempt={**skipped, "corpus": refusing}, working=None)
+    told = "Right on 1 shape and 4 of 84 cases of the corpus, the others refused"
+    page.locator("#verdict", has_text=told).wait_for()
+    assert "84 of 84 cases, 0 failed, 80 refused and not tried" in page.inner_text("#corpus")
     fake.change_state(attempt={**skipped, "ok": False}, working=None)
     page.wait_for_selector("body[data-state=fail]")
     assert page.inner_text("#verdict") == "Right on 1 shape, wrong in 1 of 84 cases of the corpus"

@@ -283,6 +283,8 @@ def _corpus(attempt: Attempt) -> RenderableType:
         text.append(f", {corpus.wrong} wrong", "bold red")
     if corpus.expected:
         text.append(f", {corpus.expected} wrong as the header says", "dim")
+    if corpus.skipped:
+        text.append(f", {corpus.skipped} of them refused: not tried", "dim")
     return Group(
         text, *(plain(f"  {one['case']}: {one['reason']}", "red") for one in corpus.failed[:_MISTAKES])
     )

@@ -24,6 +24,8 @@ _COUNTERS = ("row_reads", "parameter_reads", "writes", "barriers", "subgroup_ope
 _ROWS = 64
 # A line with a barrier or a subgroup operation.
 _COUNTED = re.compile(r"^( *)(?=[^/\n]*\b(workgroupBarrier|subgroup[A-Z]\w*)\()", re.MULTILINE)
+# As wgsl/lib/interface.wgsl declares them.
+_DECLARED = "var<storage, read_write> cost: array<atomic<u32>>;"
 
 
 @dataclass(frozen=True)
@@ -51,28 +53,34 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
     op = variant.kernel.op
     problem = replace(plain(problem) if op.exact else problem, rows=_ROWS)
     shader = render_shader(variant, problem, "native", device.traits, roots=roots, count_cost=True)
-    shader = replace(shader, text=_COUNTED.sub(_with_counter, shader.text))
+    counting = _COUNTED.sub(_with_counter, shader.text)
+    # A text that declares its own bindings counts no accesses.
+    counts_accesses = _DECLARED in counting
+    if not counts_accesses:
+        counting += f"\n@group(0) @binding({len(shader.bindings) + 1}) {_DECLARED}\n"
     inputs = Inputs(device, make_inputs(op, problem))
     outputs = Outputs(device, problem, op.outputs(problem))
     counters = device.create_buffer(4 * len(_COUNTERS))
-    pipelines = compile_shader(device, shader, extra_bindings=1)
+    pipelines = compile_shader(device, replace(shader, text=counting), extra_bindings=1)
     plan = Plan(device, shader, inputs.buffers, outputs.buffers, pipelines, extra=[counters])
     plan.run()
     words = np.frombuffer(device.handle.queue.read_buffer(counters), np.uint32)
     counted = dict(zip(_COUNTERS, words.tolist(), strict=True))
 
-    def access(kind: str, per_row: bool) -> str:
-        """A pattern for such accesses in a kernel's own text."""
+    def accesses(kind: str, per_row: bool, counter: str) -> float | None:
+        """Such accesses per element; None where the kernel's own text has some."""
+        if not counts_accesses:
+            return None
         names = [b.name for b in shader.bindings if b.tensors and (b.access, b.per_row) == (kind, per_row)]
-        return rf"\b(?:{'|'.join(names)})\[" if names else r"(?!)"
+        pattern = rf"\b(?:{'|'.join(names)})\[" if names else r"(?!)"
+        return _counted(shader, pattern, counted[counter] / problem.rows / problem.cols)
 
-    elements = problem.rows * problem.cols
     size = shader.passes[0].workgroup_size
     lanes = min(device.subgroup_size or 1, size)
     return Cost(
-        row_reads=_counted(shader, access("read", True), counted["row_reads"] / elements),
-        parameter_reads=_counted(shader, access("read", False), counted["parameter_reads"] / elements),
-        writes=_counted(shader, access("read_write", True), counted["writes"] / elements),
+        row_reads=accesses("read", True, "row_reads"),
+        parameter_reads=accesses("read", False, "parameter_reads"),
+        writes=accesses("read_write", True, "writes"),
         barriers=counted["barriers"] / size / problem.rows if len(shader.passes) == 1 else None,
         subgroup_operations=counted["subgroup_operations"] / lanes / problem.rows,
         workgroup_bytes=shader.workgroup_bytes,

@@ -222,7 +222,14 @@ def _count(run: Run, case: Case, result: Any) -> None:
     if result.status in ("fail", "error") and not result.expected:
         told = {"case": case.name, "problem": str(result.problem), "reason": result.reason or ""}
         failed, wrong = (*failed, told)[:_MOST_FAILED], wrong + 1
-    corpus = Corpus(corpus.done + 1, corpus.of, failed, wrong, corpus.expected + bool(result.expected))
+    corpus = replace(
+        corpus,
+        done=corpus.done + 1,
+        failed=failed,
+        wrong=wrong,
+        expected=corpus.expected + bool(result.expected),
+        skipped=corpus.skipped + (result.status == "skip"),
+    )
     run.change(corpus=corpus, ok=bool(run.attempt.ok) and not wrong)
 
 

@@ -81,7 +81,7 @@ class Timed:
 @dataclass(frozen=True)
 class Corpus:
     """How far the corpus has been tried, and what failed there: how many cases against what the header says,
-    the first of them, and how many as it says.
+    the first of them, and how many as it says; `skipped` are those that the kernel or the adapter refuses.
     """
 
     done: int
@@ -89,6 +89,7 @@ class Corpus:
     failed: tuple[Mapping[str, str], ...] = ()
     wrong: int = 0
     expected: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

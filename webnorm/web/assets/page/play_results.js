@@ -71,8 +71,10 @@ export function headline(attempt, working) {
   if (timed && isWrong(timed)) return ["fail", `${right}, wrong on the problem that is timed`, last];
   if (attempt.ok === false) return ["error", "It did not run", last];
   if (!attempt.ok || !ran.length) return ["running", doing || "Waiting", last];
-  const all = corpus && corpus.done === corpus.of && !corpus.expected;
-  return ["pass", all ? `${right} and all ${corpus.of} cases of the corpus` : right, last];
+  if (!corpus || corpus.done < corpus.of || corpus.expected) return ["pass", right, last];
+  const tried = corpus.of - (corpus.skipped ?? 0);
+  const cases = tried === corpus.of ? `all ${counted(tried, "case")}` : `${tried} of ${corpus.of} cases`;
+  return ["pass", `${right} and ${cases} of the corpus${tried < corpus.of ? ", the others refused" : ""}`, last];
 }
 
 function isWrong({ status, expected }) {
@@ -185,9 +187,10 @@ function hintList(hints, link) {
   return element("div", {}, element("h3", {}, "What fits"), element("ul", { class: "hints", id: "hints" }, ...items));
 }
 
-function corpusPart({ done, of, failed, wrong, expected }) {
+function corpusPart({ done, of, failed, wrong, expected, skipped }) {
   const declared = expected ? `, ${expected} wrong as its header says` : "";
-  const words = `The corpus: ${done} of ${of} cases, ${wrong} failed${declared}.`;
+  const refused = skipped ? `, ${skipped} refused and not tried` : "";
+  const words = `The corpus: ${done} of ${of} cases, ${wrong} failed${declared}${refused}.`;
   const items = (failed ?? []).map((one) => element("li", {}, `${one.case} (${one.problem}): ${one.reason}`));
   return element(
     "div",
