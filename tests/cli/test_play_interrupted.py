@@ -39,7 +39,9 @@ SLOW = {
     "render": TWO_PASS.replace(BEGIN, LOOPS + BEGIN),
     "compile": TWO_PASS.replace(BEGIN, MANY + BEGIN),
     "verdict": TWO_PASS.replace(BEGIN, LONG + BEGIN),
-    "trace": TWO_PASS.replace("var distances", '{{ trace("mean") }}\n    var distances'),
+    "trace": TWO_PASS.replace(
+        "var distances", f'{{{{ trace("mean") }}}} {{% if tracing %}}{LONG}{{% endif %}} var distances'
+    ),
 }
 # A second is promised, and a third of it is usual; the rest is for a GPU that a dozen tests share. Who waits
 # for the verdict's step to be given up waits longer.

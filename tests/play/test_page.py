@@ -272,6 +272,13 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     wait_asked(page, fake, "change", {"x": None})
 
 
+def test_a_field_is_left_to_who_types_in_it(page: Page, fake: Fake) -> None:
+    page.fill("#x-mean", "12")
+    fake.change_state(settings={"options": ["residual"], "x": [3.0, 2.0]}, notices=["There is news."])
+    page.wait_for_selector("text=There is news.")
+    assert page.input_value("#x-spread") == "2" and page.input_value("#x-mean") == "12"
+
+
 def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
     running = {
         "number": 7,

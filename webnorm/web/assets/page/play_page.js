@@ -114,17 +114,22 @@ function showAttempt({ attempt, good }) {
   part("trace", [shown?.trace, tracing?.note], ([traced, note]) => showTrace(traced, note, link));
 }
 
+/** Show a setting, but not in a field that somebody is typing in. */
+function fill(id, value) {
+  const field = byId(id);
+  if (field !== document.activeElement) field.value = value;
+}
+
 function showSettings(settings) {
   byId("auto-run").checked = settings.run ?? true;
   byId("auto-time").checked = settings.time ?? true;
-  byId("dtype").value = settings.dtype ?? "float32";
-  byId("options").value = (settings.options ?? []).join(" ");
-  byId("constants").value = Object.entries(settings.constants ?? {})
-    .map(([name, value]) => `${name}=${value}`)
-    .join(" ");
+  fill("dtype", settings.dtype ?? "float32");
+  fill("options", (settings.options ?? []).join(" "));
+  const constants = Object.entries(settings.constants ?? {});
+  fill("constants", constants.map(([name, value]) => `${name}=${value}`).join(" "));
   const [mean, spread] = settings.x ?? ["", ""];
-  byId("x-mean").value = mean;
-  byId("x-spread").value = spread;
+  fill("x-mean", mean);
+  fill("x-spread", spread);
 }
 
 function showTracing(filter) {
