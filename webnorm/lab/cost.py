@@ -24,8 +24,7 @@ _COUNTERS = ("row_reads", "parameter_reads", "writes", "barriers", "subgroup_ope
 _ROWS = 64
 # A line with a barrier or a subgroup operation.
 _COUNTED = re.compile(r"^( *)(?=[^/\n]*\b(workgroupBarrier|subgroup[A-Z]\w*)\()", re.MULTILINE)
-# As wgsl/lib/interface.wgsl declares them.
-_DECLARED = "var<storage, read_write> cost: array<atomic<u32>>;"
+_DECLARED = "@group(0) @binding({}) var<storage, read_write> cost: array<atomic<u32>>;"
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,8 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
     op = variant.kernel.op
     problem = replace(plain(problem) if op.exact else problem, rows=_ROWS)
     shader = render_shader(variant, problem, "native", device.traits, roots=roots, count_cost=True)
-    counting = _COUNTED.sub(_with_counter, shader.text)
-    # A text that declares its own bindings counts no accesses.
-    counts_accesses = _DECLARED in counting
-    if not counts_accesses:
-        counting += f"\n@group(0) @binding({len(shader.bindings) + 1}) {_DECLARED}\n"
+    declared = _DECLARED.format(len(shader.bindings) + 1)
+    counting = f"{_COUNTED.sub(_with_counter, shader.text)}\n{declared}\n"
     inputs = Inputs(device, make_inputs(op, problem))
     outputs = Outputs(device, problem, op.outputs(problem))
     counters = device.create_buffer(4 * len(_COUNTERS))
@@ -69,7 +65,8 @@ def count(device: Device, variant: Variant, problem: Problem, roots: Sequence[Pa
 
     def accesses(kind: str, per_row: bool, counter: str) -> float | None:
         """Such accesses per element; None where the kernel's own text has some."""
-        if not counts_accesses:
+        # A text that uses neither the library nor its `tally` may call tensors by other names.
+        if "&cost[" not in shader.text:
             return None
         names = [b.name for b in shader.bindings if b.tensors and (b.access, b.per_row) == (kind, per_row)]
         pattern = rf"\b(?:{'|'.join(names)})\[" if names else r"(?!)"

@@ -28,9 +28,6 @@
 {% include "lib/params.wgsl" %}
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<u32>>;
-{% if count_cost %}
-@group(0) @binding(3) var<storage, read_write> cost: array<atomic<u32>>;
-{% endif %}
 {% if not whole %}
 
 fn store(at: u32, value: vec4<u32>, words: u32) {

@@ -12,9 +12,6 @@ requires subgroup_id;
 {% for buffer in buffers %}
 @group(0) @binding({{ buffer.index }}) var<storage, {{ buffer.access }}> {{ buffer.name }}: array<{{ storage(buffer) }}>;
 {% endfor %}
-{% if count_cost %}
-@group(0) @binding({{ buffers|length + 1 }}) var<storage, read_write> cost: array<atomic<u32>>;
-{% endif %}
 
 const COLS = {{ cols }}u;
 const PER_COLUMN = 1.0 / f32(COLS);
