@@ -56,14 +56,21 @@ class WebnormError(Exception):
         self.place = place
 
 
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """The one of `known` that is most like a name, where difflib's ratio of the two is `cutoff` or more."""
+    if len(name) > _LONGEST:
+        return None
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> WebnormError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if len(name) <= _LONGEST else []
+    near = nearest(name, names)
     listed = ", ".join(names)
     if len(listed) > _MOST_LISTED:
         listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
-    hint = f"did you mean {near[0]!r}?" if near else f"there is: {listed}"
+    hint = f"did you mean {near!r}?" if near else f"there is: {listed}"
     return WebnormError(f"unknown {kind} {shown(name)}; {hint}")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from handmade import HEADER, shader_of
-from webnorm.errors import Place, WebnormError
+from webnorm.errors import Place, WebnormError, nearest
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.kernels.diagnostics import Report, characters, read_report
@@ -212,12 +212,13 @@ Shader '' parsing error: automatic conversions cannot convert elements of `u32` 
         ("rsqrt", "inverseSqrt"),
         # In a comment only, another name altogether, and none that is near.
         ("commentd", None),
+        ("rowss", None),
         ("foo", None),
         ("quantile", None),
     ],
 )
 def test_a_name_that_there_is_none_of_has_a_near_one(tmp_path: Path, name: str, meant: str | None) -> None:
-    text = "fn f() {{\n  let variance = 1.0; // commented\n  let b = {}(variance);\n}}\n"
+    text = "fn f() {{\n  let variance = 1.0; /* rows */ // commented\n  let b = {}(variance);\n}}\n"
     shader = shader_of(tmp_path, text.format(name))
     complaint = f"no definition in scope for identifier: `{name}`"
     report = f"""
@@ -230,6 +231,13 @@ Shader '' parsing error: {complaint}
     told = str(shader.mistake(report))
     advice = f"; did you mean `{meant}`?" if meant else ""
     assert f": {complaint}{advice}: " in told
+
+
+def test_no_name_is_near_one_that_is_too_long_for_a_slip_of_the_pen() -> None:
+    """Comparing two names takes the product of their lengths."""
+    for length, found in ((100, True), (101, False)):
+        known = "q" * (length + 1)
+        assert nearest(known[1:], [known]) == (known if found else None)
 
 
 def test_the_place_of_a_line_and_of_what_has_none(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
+
+from webnorm.errors import nearest
+from webnorm.kernels.tokens import Unwatchable, without_comments
 
 # naga draws the source: "12 │ text" for a line, and below it "   │   ^^^ label" for what it means.
 _SOURCE_LINE = re.compile(r"^\s*(\d+) │")
@@ -21,9 +24,8 @@ _CARETS = re.compile(r"(?<![─^])\^+")
 # Of a drawn source (codespan_reporting::term::Config).
 _TAB = 4
 _NOT_IN_SCOPE = re.compile(r"^no definition in scope for identifier: `(\w+)`$")
-_COMMENT = re.compile(r"//.*")
 _NAME = re.compile(r"\b[^\W\d]\w*")
-# WGSL's own functions, types and words that normalisation is written with (https://www.w3.org/TR/WGSL/).
+# WGSL's own functions and types that normalisation is written with (https://www.w3.org/TR/WGSL/).
 _WGSL_NAMES = (
     *("abs", "all", "any", "array", "arrayLength", "atomic", "atomicAdd", "atomicLoad", "atomicMax"),
     *("atomicStore", "bitcast", "bool", "ceil", "clamp", "countOneBits", "dot", "exp", "exp2", "extractBits"),
@@ -99,12 +101,12 @@ def _advice(complaint: str, lines: Sequence[str]) -> str:
     found = _NOT_IN_SCOPE.match(complaint)
     if not found:
         return ""
-    bare = (_COMMENT.sub("", text) for text in lines)
-    named = dict.fromkeys(name for text in bare for name in _NAME.findall(text))
+    named: dict[str, None] = {}
+    with suppress(Unwatchable):
+        named = dict.fromkeys(_NAME.findall(without_comments("\n".join(lines))))
     named.pop(found[1], None)
     known = (*_WGSL_NAMES, *itertools.islice(named, _MOST_NAMES))
-    near = difflib.get_close_matches(found[1], known, n=1, cutoff=_NEAR)
-    meant = _NAMED_ELSEWHERE.get(found[1], near[0] if near else None)
+    meant = _NAMED_ELSEWHERE.get(found[1]) or nearest(found[1], known, _NEAR)
     return f"; did you mean `{meant}`?" if meant else ""
 
 
