@@ -70,14 +70,15 @@ GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_
 ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
 MUTANTS = (
-    Mutant("N - 1 for N in the mean", MOMENTS, "sum_x(total(sum) * PER_COLUMN", "sum_x(total(sum) / f32(COLS - 1u)", equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
+    Mutant("N - 1 for N in the mean", MOMENTS, "sum_x(total(column_sum) * PER_COLUMN", "sum_x(total(column_sum) / f32(COLS - 1u)", equivalent="the second word gives back whatever the mean is off by, and the pivot keeps that small"),
     Mutant("N - 1 for N in naive", "layer_norm/naive.wgsl", "total(sum) * PER_COLUMN", "total(sum) / f32(COLS - 1u)", ("naive",)),
     Mutant("N - 1 for N in the variance", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)"),
     Mutant("eps outside the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (sqrt(variance) + params.eps)"),
     Mutant("no eps", "lib/statistics.wgsl", "variance + params.eps", "variance"),
     Mutant("rstd without the root", "lib/statistics.wgsl", "inverseSqrt(variance + params.eps)", "1.0 / (variance + params.eps)"),
     Mutant("the low word added to the variance", "lib/statistics.wgsl", "spread - low * low", "spread + 100.0 * low * low", ("registers", "naive")),
-    Mutant("the low word forgotten", MOMENTS, "let offset = -low * rstd;", "let offset = 0.0 * rstd;"),
+    Mutant("the low word forgotten", MOMENTS, '"-low * rstd" if twice', '"0.0 * rstd" if twice'),
+    Mutant("the low word forgotten after one sweep", MOMENTS, '" - mean - low) * rstd"', '" - mean) * rstd"', ("streaming",)),
     Mutant("the low word with the wrong sign", TWO_PASS, '" - low"', '" + low"', ("two_pass",)),
     Mutant("no tail mask", GEOMETRY, 'select(otherwise, value, live(j, thread))', "value", ("registers", "two_pass", "welford")),
     Mutant("a tail one short", GEOMETRY, "return access(j, thread) < ACCESSES;", "return access(j, thread) + 1u < ACCESSES;", ("two_pass",)),
@@ -96,8 +97,13 @@ MUTANTS = (
     Mutant("partials beyond a subgroup forgotten", REDUCE, "i < count; i += subgroup_size", "i < subgroup_size; i += subgroup_size", most_lanes=16),
     Mutant("no barrier across subgroups", REDUCE, "        workgroupBarrier();\n        let count", "        let count", race=True),
     Mutant("two invocations that park in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]"),
-    Mutant("parked steps left out of the variance", MOMENTS, "        spreads += d * d;\n    }\n{% endfor %}", "    }\n{% endfor %}"),
-    Mutant("parked steps written as they are", MOMENTS, "else distance(again(j))", "else again(j)"),
+    Mutant("parked steps left out of the variance", MOMENTS, "squares += {{ d }} * {{ d }};", 'squares += {{ d }} * {{ d if j < kept else "0.0" }};'),
+    Mutant("parked steps written as they are", MOMENTS, '{{ distance(again(j), "scaled_mean") }} * gain', "{{ again(j) }} * gain"),
+    Mutant("sums that stay about the pivot", MOMENTS, "let squares = sums.y + by * (sums.x + sum);", "let squares = sums.y;", ("streaming",)),
+    Mutant("a mean that leaves the pivots out", MOMENTS, 'let about_row = moved(count, own, {{ scaled_distance("pivot", "row_pivot") }}).x;', "let about_row = own.x;", ("streaming",), equivalent="the second word gives back whatever the mean is off by, and a pivot is no farther from it than a value is"),
+    Mutant("sums that stay behind when the pivot moves", MOMENTS, "= sums.x;\n", "= own.x;\n", ("streaming_plain", "streaming")),
+    Mutant("columns before the row's first counted", GEOMETRY, "f32(columns - before - select", "f32(columns - select", ("streaming",)),
+    Mutant("columns past the row's last counted", GEOMETRY, " - row_shift - COLS, thread == last % THREADS)", " - row_shift - COLS, false)", ("streaming",)),
     Mutant("the first partial alone of an uneven row", REDUCE, "i < (THREADS - 1u) / subgroup_size + 1u;", "i < 1u;"),
     Mutant("no barrier across the subgroups of an uneven row", REDUCE, "        workgroupBarrier();\n        value = {{ type }}();", "        value = {{ type }}();", race=True),
     Mutant("an uneven row's partials not joined across lanes", REDUCE, "        }\n        value = {{ across }}(value);", "        }"),
@@ -122,10 +128,11 @@ MUTANTS = (
     Mutant("stores not guarded by the row", "lib/locate.wgsl", "let row_exists = row_index < params.rows;", "let row_exists = true;"),
     Mutant("threads of a row counted wrong", "lib/locate.wgsl", "let thread = place % THREADS;", "let thread = place;"),
     Mutant("a pivot from the first row", ROW, "let first = load_input(row, 0u, 0u);", "let first = load_input(0u, 0u, 0u);", ("two_pass", "streaming")),
-    Mutant("no pivot in registers", MOMENTS, "let pivot = {{ pivot }};", "let pivot = 0.0;"),
-    Mutant("no pivot in the gradient's registers", MOMENTS, "let pivot = {{ pivot }};", "let pivot = 0.0;", ("layer_norm_backward/registers",), hard="backward"),
+    Mutant("no pivot in registers", MOMENTS, "let row_pivot = {{ row_pivot }};\n    var column_sum", "let row_pivot = 0.0;\n    var column_sum"),
+    Mutant("no pivot of the invocation's own", MOMENTS, "var pivot = {{ own_pivot(loaded) }};", "var pivot = 0.0;", ("streaming",)),
+    Mutant("no pivot in the gradient's registers", MOMENTS, "let pivot = {{ own_pivot(held) }};", "let pivot = 0.0;", ("layer_norm_backward/registers",), hard="backward"),
     Mutant("no pivot in the parts of a row", "lib/split.wgsl", "let pivot = pivot_of(row);", "let pivot = 0.0;", ("split_row",)),
-    Mutant("the next row's pivot", GRADIENT_REGISTERS, "let row_pivot = next_pivot;", "let row_pivot = pivot_of(next);", ("layer_norm_backward/registers",), hard="backward"),
+    Mutant("the next row's pivot", GRADIENT_REGISTERS, "let pivot_ahead = next_pivot;", "let pivot_ahead = pivot_of(next);", ("layer_norm_backward/registers",), hard="backward"),
     Mutant("lanes beyond the partials joined in", REDUCE, "let lanes = min(count, subgroup_size);", "let lanes = subgroup_size;"),
     Mutant("every row reads the first one's tree", REDUCE, "let first = place - place % THREADS;", "let first = 0u;", ("registers_plain",)),
     Mutant("a long loop that repeats a step", "lib/sweep.wgsl", "let j = first + {{ k }}u;", "let j = first;", ("naive",)),
@@ -138,7 +145,7 @@ MUTANTS = (
         ("ties of h away from 0", ENCODE, "(bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u)))", "(bits + 0x1000u)"),
         ("h cut off instead of rounded", ENCODE, "(bits + 0xfffu + ((bits >> {{ vec }}(13u)) & {{ vec }}(1u)))", "bits"),
         ("small h rounded as if it were large", ENCODE, "select(bitcast<{{ vec }}<f32>>(normal), small", "select(bitcast<{{ vec }}<f32>>(normal), bitcast<{{ vec }}<f32>>(normal)"),
-        ("h given back without the residual", WRITE, "thread, {{ name ~ j ~ factor }}", 'thread, {{ "load_x(row, " ~ step(j) ~ ", thread)" if name == "h" else name ~ j ~ factor }}'),
+        ("h given back without the residual", WRITE, "thread, {{ name ~ (j + 1 - count) ~ factor }}", 'thread, {{ "load_x(row, " ~ step(j + 1 - count) ~ ", thread)" if name == "h" else name ~ (j + 1 - count) ~ factor }}'),
         ("h never given back by sweeps", WRITE, "        store_h(row, row_exists, j, thread, h);", "", ("naive",)),
         ("the words of the mean the other way round", WRITE, "row] = mean;\n        stats[params.stats_start + 3u * row + 1u] = {{ low }};", "row] = low;\n        stats[params.stats_start + 3u * row + 1u] = mean;"),
         ("amax after scaling", WRITE, "greatest(y{{ j }}, {{ step(j) }}", "greatest(y{{ j }}{{ scaling }}, {{ step(j) }}"),
@@ -158,7 +165,7 @@ MUTANTS = (
         ("int8 of another row's scale", WRITE, "y_scale[params.y_scale_start + row]", "y_scale[params.y_scale_start]"),
         ("int8 up to 128", WRITE, "127.0 / row_largest", "128.0 / row_largest"),
         ("int8 cut off instead of rounded", ENCODE, "clamp(round(value)", "clamp(trunc(value)"),
-        ("bfloat16 cut off instead of rounded", ENCODE, "let even = bits + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));", "let even = bits;"),
+        ("bfloat16 cut off instead of rounded", ENCODE, " + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));", ";"),
         ("halves in the wrong order", ENCODE, "vec2(0.0, value.y)", "vec2(0.0, value.x)"),
         ("the saved mean's second word lost", WRITE, "+ 1u] = {{ low }};", "+ 1u] = 0.0;"),
         ("the saved rstd in the wrong place", WRITE, "+ 2u] = rstd;", "+ 1u] = rstd;"),
@@ -176,7 +183,7 @@ MUTANTS = (
         ("the sums in each other's place", GRADIENT, "if (at / CHUNKS == {{ loop.index0 }}u)", "if (at / CHUNKS == {{ loop.length - 1 - loop.index0 }}u)", BACKWARD[:1]),
         ("no mean of g * xhat", GRADIENT_ROW, "xhat{{ j }} * slope", "xhat{{ j }} * 0.0", BACKWARD[:1]),
         ("no mean of g * xhat in columns", COLUMNS, "- xhat * mean_gx{{ k }}", "", BACKWARD[2:]),
-        ("no mean of g", GRADIENT_ROW, '{{ " + offset" if has_mean }}', "", BACKWARD[:1]),
+        ("no mean of g", GRADIENT_ROW, '{{ " + level" if has_mean }}', "", BACKWARD[:1]),
         ("no mean of g in columns", COLUMNS, '{{ " - mean_g" ~ k if has_mean }}', "", BACKWARD[2:]),
         ("dx without rstd", GRADIENT_ROW, "g{{ j }} * rstd + (", "g{{ j }} + (", BACKWARD[:1]),
         ("weight without + 1 in a gradient", LOADS, '" + 1.0" if tensor.name == "weight" and zero_centered_weight', '""', BACKWARD[:1]),
@@ -187,6 +194,9 @@ MUTANTS = (
         ("a record of sums left out", GRADIENT, "record < params.partials_count", "record + 1u < params.partials_count", BACKWARD),
         ("the last level of the finish", GRADIENT, "range(7, -1, -1)", "range(7, 0, -1)", BACKWARD),
         ("rows of a workgroup that overwrite each other's sums", GRADIENT_REGISTERS, '"+=" if stream else "="', '"="', BACKWARD[:1]),
+        ("x for dy where a row stays in words", GRADIENT_REGISTERS, '"fetch_" ~ name ~ "(row, "', '"fetch_x(row, "', BACKWARD[:1]),
+        ("two invocations that park x in one place", "lib/park.wgsl", "parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place]", "parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place / 2u]", BACKWARD[:1]),
+        ("another row read again", GRADIENT_REGISTERS, '"load_x(row + hidden, "', '"load_x(row + 1u, "', BACKWARD[:1]),
         ("sums of rows that do not exist", GRADIENT_REGISTERS, 'term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)"', "term", BACKWARD[:1]),
         ("columns of rows that are not shifted", COLUMNS, "row_shift = (params.x_start + group * COLS) % 4u;", "row_shift = 0u;", BACKWARD[1:2]),
         ("rows skipped by the columns", COLUMNS, "params.partials_count) {\n{% for k", "params.partials_count + 4u) {\n{% for k", BACKWARD[1:2]),
@@ -296,6 +306,10 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
     yield whole, rows_of(flat, op, whole), {"prefetch": 1}
     uneven = Problem(rows=2, cols=768, options=plain)
     yield uneven, make_inputs(op, uneven), {"threads_per_row": 96, "rows_per_workgroup": 1, "parked": 2}
+    if which == "backward":
+        for dtype, kept in (("float16", "words"), ("float32", "parked")):
+            held = Problem(rows=5, cols=520, dtype=dtype, options=everything)
+            yield held, make_inputs(op, held), {"threads_per_row": 32, "rows_per_workgroup": 1, kept: 1 + (kept == "parked")}
 
 
 def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[str, int]) -> Variant | None:

@@ -13,6 +13,8 @@
 // prefetch = [false, true]
 // reread = [false, true]
 // parked_weight = [false, true]
+// words = [false, true]
+// parked = [0, 2, 4, 5]
 // groups = [4, 64, 132, 264, 396, 528, 1056]
 // subgroups = [true, false]
 // [default]
@@ -25,7 +27,7 @@
 // workgroup_size = "threads_per_row * rows_per_workgroup"
 // steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
 // scalars = "steps * min(vector_width, 4)"
-// workgroup_bytes = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + parked_weight * 4 * weight_itemsize * steps * workgroup_size + (40 if has_mean else 16) * workgroup_size // (4 if subgroups else 1)"
+// workgroup_bytes = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + parked_weight * 4 * weight_itemsize * steps * workgroup_size + 4 * itemsize * parked * workgroup_size + (40 if has_mean else 16) * workgroup_size // (4 if subgroups else 1)"
 // [[require]]
 // rule = "vector_width > 1 or not packed"
 // why = "types narrower than a word are read four at a time: vector_width 4"
@@ -33,8 +35,8 @@
 // rule = "vector_width < 8 or (itemsize == 2 and cols % 8 == 0)"
 // why = "eight columns at a time are 16 bytes of float16 or bfloat16, in rows of a multiple of eight columns"
 // [[require]]
-// rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1 and cols % (threads_per_row * vector_width) == 0)"
-// why = "a number of invocations that is no power of two needs subgroups, a workgroup to itself, and a row that it shares evenly"
+// rule = "1024 % threads_per_row == 0 or (subgroups and rows_per_workgroup == 1)"
+// why = "a number of invocations that is no power of two needs subgroups, and a workgroup to itself"
 // [[require]]
 // rule = "workgroup_size <= 1024"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
@@ -44,6 +46,12 @@
 // [[require]]
 // rule = "rows_per_workgroup == 1 or (span == cols and vector_width > 1)"
 // why = "rows are added up in fours of columns, which all of them have to start on: rows_per_workgroup 1"
+// [[require]]
+// rule = "not words or (itemsize == 2 and not reread)"
+// why = "words hold two columns of float16 or bfloat16, and are what would be read again"
+// [[require]]
+// rule = "parked == 0 or (parked <= steps and vector_width >= 4 and (vector_width == 4 or parked % 2 == 0) and not words and not reread and not prefetch)"
+// why = "parked counts Vecs of four columns of x, which are neither kept in words nor read again nor fetched ahead"
 // [[require]]
 // rule = "not parked_weight or (has_weight and span == cols and vector_width >= 4)"
 // why = "the weight is parked in fours of columns, which rows have to start on"

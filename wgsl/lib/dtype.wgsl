@@ -8,6 +8,8 @@
 {% set paired = vector_width == 8 %}
 {#- Whether rows start in the middle of an access. -#}
 {% set shifted = cols % lanes > 0 %}
+{#- Text: the number of the row's last Vec. -#}
+{% set last_access = "(row_shift + COLS - 1u) / " ~ lanes ~ "u" if shifted else "ACCESSES - 1u" %}
 {#- The number of an invocation's j-th Vec; in a row that is split into parts, from the part's first on. -#}
 {% macro step(j) -%}{{ "first + " if row_parts is defined }}{{ j }}u{%- endmacro %}
 {#- Whether an invocation works on one row after another. -#}

@@ -67,12 +67,11 @@ fn decode_bfloat16(raw: vec2<u32>) -> vec4<f32> {
 {% endif %}
 
 {% set vec = "vec" ~ lanes %}
-// The upper half of float32's bits. Rounding could turn a NaN into something else.
+// The upper half of float32's bits, to nearest even. Of a NaN whose bits are all set, as NVIDIA's are, a carry would make
+// a zero: as integers such come after infinity.
 fn encode_bfloat16(value: {{ vec }}<f32>) -> {{ "u32" if lanes == 2 else "vec2<u32>" }} {
-    let bits = bitcast<{{ vec }}<u32>>(value);
-    let even = bits + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));
-    let nan = (bits & {{ vec }}(0x7fffffffu)) > {{ vec }}(0x7f800000u);
-    let upper = select(even, {{ vec }}(0x7fc00000u), nan);
+    let bits = bitcast<{{ vec }}<u32>>(min(bitcast<{{ vec }}<i32>>(value), {{ vec }}(0x7fff0000)));
+    let upper = {{ "min(bits, " ~ vec ~ "(0xffff0000u))" if "float32" in dtypes else "bits" }} + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));
     return {{ "(upper.x >> 16u) | (upper.y & 0xffff0000u)" if lanes == 2 else "vec2((upper.x >> 16u) | (upper.y & 0xffff0000u), (upper.z >> 16u) | (upper.w & 0xffff0000u))" }};
 }
 

@@ -5,7 +5,7 @@
     many elements, a row's first and last Vec hold columns of its neighbours too: `row_shift` says how many, and
     which columns a Vec stands for depends on it. All tensors with rows have the same shift, since bindings start
     on multiples of four elements. -#}
-{% from "lib/dtype.wgsl" import lanes, components, paired, shifted with context %}
+{% from "lib/dtype.wgsl" import lanes, components, paired, shifted, last_access with context %}
 {% from "lib/sweep.wgsl" import whole with context %}
 alias Vec = {{ "f32" if lanes == 1 else "vec" ~ lanes ~ "<f32>" }};
 alias Live = {{ "vec" ~ lanes ~ "<bool>" if shifted else "bool" }};
@@ -42,7 +42,7 @@ fn inside(j: u32, thread: u32) -> u32 {
     return access(j, thread);
 {% else %}
 {{ shortcut("j < WHOLE_STEPS", "access(j, thread)") }}
-    return min(access(j, thread), {{ "(row_shift + COLS - 1u) / " ~ lanes ~ "u" if shifted else "ACCESSES - 1u" }});
+    return min(access(j, thread), {{ last_access }});
 {% endif %}
 }
 {% if paired %}
@@ -72,6 +72,26 @@ fn live(j: u32, thread: u32) -> Live {
 }
 {% endif %}
 
+{% if row_parts is not defined %}
+// How many columns the invocation has.
+fn own_columns(thread: u32) -> f32 {
+{% if whole %}
+    return {{ steps * lanes }}.0;
+{% elif paired %}
+    return f32(8u * ((COLS / 8u + THREADS - 1u - thread) / THREADS));
+{% else %}
+    let last = {{ last_access }};
+    let columns = {{ lanes ~ "u * " if lanes > 1 }}((last + THREADS - thread) / THREADS);
+{% if shifted %}
+    let before = select(0u, row_shift, thread == 0u);
+    return f32(columns - before - select(0u, {{ lanes }}u * (last + 1u) - row_shift - COLS, thread == last % THREADS));
+{% else %}
+    return f32(columns);
+{% endif %}
+{% endif %}
+}
+
+{% endif %}
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return {{ "value" if whole else "select(otherwise, value, live(j, thread))" }};

@@ -2,16 +2,16 @@
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
 {% from "lib/moments.wgsl" import moment_reductions, held_moments, swept_moments with context %}
-{% from "lib/gradient_row.wgsl" import streams, load_streams, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
-{% from "lib/park.wgsl" import fetched, weight_waits, weight_parking, park_weight with context %}
+{% from "lib/gradient_row.wgsl" import streams, kept, load_streams, normalised_step, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
+{% from "lib/park.wgsl" import fetched, parking, park, first_parked, from_park, weight_waits, weight_parking, park_weight with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/column_sums.wgsl" import summed with context %}
 {% from "lib/dtype.wgsl" import shifted with context %}
-{% from "lib/write.wgsl" import store_steps with context %}
+{% from "lib/write.wgsl" import store_access with context %}
 {% set stream = " + place / THREADS" if rows_per_workgroup > 1 else "" %}
 {#- What travels ahead, as it lies in memory: of a row that is read again only what its sums take. -#}
 {% set ahead = ["x", "dy"] if reread else streams %}
-{% set pivot_ahead = has_mean and prefetch and not reread %}
+{% set pivot_ahead = has_mean and prefetch and not reread and not saved_stats %}
 {% macro fetch_ahead(row, before="        ") %}
 {% for j in range(0, steps, fetched) %}
 {% for name in ahead %}
@@ -26,10 +26,51 @@
 {% endfor %}
 {% endfor %}
 {% endmacro %}
+{% set dx = tensors | selectattr("name", "eq", "dx") | first %}
+{#- How a row stays until its sums are known: decoded, in words as it lies in memory, or x in workgroup memory and, of
+    what that does not hold, read again; or all of it is read again. -#}
+{% set decoded_again = words or parked > 0 %}
+{% set whole_row = not reread and not decoded_again %}
+{% macro load_words() %}
+{% for j in range(0, steps, fetched) %}
+{% for name in streams %}
+        let {{ name }}_words{{ j }} = {{ "next_" ~ name ~ j if prefetch else "fetch_" ~ name ~ "(row, " ~ j ~ "u, thread)" }};
+{% endfor %}
+{% endfor %}
+{% endmacro %}
+{#- The words of step j; with what is `hidden`, a zero that a compiler does not know, it decodes them again instead of
+    keeping twice as many registers. -#}
+{% macro from_words(name, j, hidden=false) -%}
+{{ name }}_of({{ name }}_words{{ j - j % fetched }}{{ " ^ vec" ~ (4 if fetched == 2 else 2) ~ "(hidden)" if hidden }}, {{ j }}u, thread)
+{%- endmacro %}
+{% macro take_words(names, j, hidden) %}
+{% for name in names %}
+        let {{ name ~ j }} = {{ from_words(name, j, hidden) }};
+{% endfor %}
+{% endmacro %}
+{% macro load_and_park_x() %}
+{% for j in range(steps) %}
+{% if j % fetched == 0 %}
+        let raw{{ j }} = fetch_x(row, {{ j }}u, thread);
+{% endif %}
+        let x{{ j }} = x_of(raw{{ j - j % fetched }}, {{ j }}u, thread);
+{% for name in streams if name != "x" %}
+        let {{ name ~ j }} = load_{{ name }}(row, {{ j }}u, thread);
+{% endfor %}
+{% endfor %}
+{{ park() }}
+{% endmacro %}
+{% macro take_parked_x(j) %}
+        let x{{ j }} = {{ from_park(j) if j >= first_parked else "load_x(row + hidden, " ~ j ~ "u, thread)" }};
+{% endmacro %}
+{% macro held_x(j) -%}
+{{ from_words("x", j) if words else "x" ~ j }}
+{%- endmacro %}
 {{ saved_stats_of_row() if saved_stats else moment_reductions() }}
 
 {{ gradient_reduction() }}
 {{ weight_parking() }}
+{{ parking() }}
 {% if rows_per_workgroup > 1 and summed %}
 // Where the rows of a workgroup add up their sums.
 var<workgroup> merged: array<vec4<f32>, {{ summed|length * ((cols + 3) // 4) }}>;
@@ -51,7 +92,7 @@ fn main(
 {% endif %}
 {% if weight_waits %}
 {{ park_weight() }}
-{% elif has_weight and not reread %}
+{% elif has_weight and not reread and not parked %}
 {% for j in range(steps) %}
     let weight{{ j }} = load_weight({{ j }}u, thread);
 {% endfor %}
@@ -78,19 +119,25 @@ fn main(
 {% if prefetch %}
         // The next row travels while this one is worked on.
         let next = min((group + params.partials_count) * {{ rows_per_workgroup }}u{{ stream }}, params.rows - 1u);
-{% if not reread %}
+{% if whole_row %}
 {{ take_fetched() }}
+{% elif words %}
+{{ load_words() }}
 {% endif %}
 {% if saved_stats %}
         let saved = next_saved;
         next_saved = saved_stats(next);
 {% elif pivot_ahead %}
-        let row_pivot = next_pivot;
+        let pivot_ahead = next_pivot;
         next_pivot = pivot_of(next);
 {% endif %}
 {{ fetch_ahead("next") if not reread }}
-{% elif not reread %}
+{% elif whole_row %}
 {{ load_streams("row") }}
+{% elif words %}
+{{ load_words() }}
+{% elif parked %}
+{{ load_and_park_x() }}
 {% endif %}
 {% if saved_stats %}
 {% if not prefetch %}
@@ -98,7 +145,7 @@ fn main(
 {% endif %}
 {{ unpack_saved("saved") }}
 {% else %}
-{{ swept_moments() if reread else held_moments("x", "row_pivot" if pivot_ahead else "pivot_of(row)") }}
+{{ swept_moments() if reread else held_moments(held_x, held_x, kept, "pivot_ahead" if pivot_ahead else "pivot_of(row)") }}
 {% endif %}
 
 {{ begin_sums() }}
@@ -116,6 +163,20 @@ fn main(
             across += g;
 {% endif %}
         {% endcall %}
+{% elif words %}
+        {
+{{ "        let hidden = select(0u, 1u, rstd < 0.0);" if not saved_stats }}
+{% for j in range(steps) %}
+{{ take_words(["x", "dy"], j, not saved_stats) }}
+{{ normalised_step(j, true) }}
+{% endfor %}
+{{ add_steps() }}
+        }
+{% elif parked %}
+        {
+{{ normalised_steps(false) }}
+{{ add_steps() }}
+        }
 {% else %}
 {{ normalised_steps(true) }}
 {{ add_steps() }}
@@ -127,14 +188,23 @@ fn main(
 {{ load_streams("again") }}
 {{ fetch_ahead("next") if prefetch }}
 {{ normalised_steps(false) }}
+{% elif decoded_again %}
+        // 0, which a compiler does not see: it would keep what it decoded, and run out of registers.
+        let hidden = select(0u, 1u, rstd < -abs(slope));
+        {
 {% endif %}
 {% for j in range(steps) %}
+{% if decoded_again %}
+{{ take_words(streams, j, true) if words else take_parked_x(j) }}
+{{ normalised_step(j, words, "thread + hidden") }}
+{% endif %}
         let dx{{ j }} = {{ dx_of(j) }};
 {% for name, term in [("dweight", "dy" ~ j ~ " * xhat" ~ j), ("dbias", "dy" ~ j), ("dresidual_bias", "dx" ~ j)] if name in summed %}
         {{ name }}{{ j }} += {{ term if rows_per_workgroup == 1 else "select(Vec(), " ~ term ~ ", row_exists)" }};
 {% endfor %}
+{{ store_access(dx, j) }}
 {% endfor %}
-{{ store_steps(tensors | selectattr("name", "eq", "dx") | first) }}
+{{ "        }" if decoded_again }}
         next_turn();
     }
 {% if tracing %}

@@ -11,13 +11,21 @@
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-{#- Whether d0, d1, ... of `held_moments` are in registers: x̂ follows from the distances that `low` was made of. -#}
-{% set distances_held = has_mean and not saved_stats and not (reread is defined and reread) %}
-{#- `weight_held`: whether weight0, weight1, ... are in registers too. -#}
+{% from "lib/moments.wgsl" import held_scale, held_normalised with context %}
+{#- Whether x̂ follows from the distances that `low` was made of, and of how many steps these are in registers: d0, d1, ... -#}
+{% set kept = 0 if (words is defined and words) or (parked is defined and parked) else steps %}
+{% set from_pivot = has_mean and not saved_stats and not (reread is defined and reread) %}
+{% macro step_of_x(j) -%}
+x{{ j }}
+{%- endmacro %}
+{#- `weight_held`: whether weight0, weight1, ... are in registers too; else they are loaded by that `thread`. -#}
+{% macro normalised_step(j, weight_held, thread="thread") %}
+        let xhat{{ j }} = {{ held_normalised(j, kept, step_of_x) if from_pivot else ("(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd") }};
+        let g{{ j }} = dy{{ j }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, " ~ thread ~ ")")) if has_weight }};
+{% endmacro %}
 {% macro normalised_steps(weight_held) %}
 {% for j in range(steps) %}
-        let xhat{{ j }} = {{ "d" ~ j ~ " * scaled_rstd - low_rstd" if distances_held else ("(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd") }};
-        let g{{ j }} = dy{{ j }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, thread)")) if has_weight }};
+{{ normalised_step(j, weight_held) }}
 {% endfor %}
 {% endmacro %}
 {#- Stands outside functions. -#}
@@ -28,9 +36,10 @@
 {% macro begin_sums() %}
         var along = Vec();
 {% if has_mean %}
+{% if from_pivot %}
+{{ held_scale(kept) }}
+{% else %}
         let low_rstd = low * rstd;
-{% if distances_held %}
-        let scaled_rstd = rstd / SCALE;
 {% endif %}
         var across = Vec();
 {% endif %}
@@ -48,11 +57,11 @@
 {% if has_mean %}
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
-        let offset = -means.y * rstd;
+        let level = -means.y * rstd;
 {% else %}
         let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
 {% endif %}
 {% endmacro %}
 {% macro dx_of(j) -%}
-g{{ j }} * rstd + (xhat{{ j }} * slope{{ " + offset" if has_mean }}){{ " + dh" ~ j if has_dh }}
+g{{ j }} * rstd + (xhat{{ j }} * slope{{ " + level" if has_mean }}){{ " + dh" ~ j if has_dh }}
 {%- endmacro %}

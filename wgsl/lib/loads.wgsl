@@ -16,7 +16,7 @@
 {% for tensor in tensors if tensor.access == "read" and tensor.wide %}
 {% set plus_one = " + 1.0" if tensor.name == "weight" and zero_centered_weight %}
 {% if tensor.per_row %}
-{% if (prefetch is defined and prefetch) or (parked is defined and parked) %}
+{% if (prefetch is defined and prefetch) or (parked is defined and parked) or (words is defined and words) %}
 // An access as it lies in memory, and step j of it.
 fn fetch_{{ tensor.name }}(row: u32, j: u32, thread: u32) -> {{ storage(tensor) }} {
     {{ tally("row_reads", "live_count(j, thread)" ~ (" + live_count(j + 1u, thread)" if in_pairs(tensor))) }}

@@ -1,18 +1,34 @@
 {#- A row's statistics: `mean`, `low` and `rstd`, or `rstd` alone where the norm has no mean. `moment_reductions`
-    stands outside functions; then either the row is swept over in memory or it is held in registers.
+    stands outside functions; then either the row is swept over in memory, once, or it is held in registers.
+
+    Each invocation adds up its own columns as distances from a pivot, one of its values: one sweep is enough, and nothing
+    cancels. Once the mean is known, what was added up is moved there (Chan, Golub and LeVeque 1979). Distances are taken times SCALE, a power of two, so that nothing is lost and their squares can be added up.
 
     Sums are divided by COLS before they are reduced, so that the mean comes out of an addition. WGSL lets a compiler
     contract x - sum / COLS to one operation where it finds both, which takes x from a mean that was not rounded;
     elsewhere it may not, and what `low` corrects in one place would be wrong in the other. -#}
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
-{% from "lib/park.wgsl" import first_parked, again with context %}
+{% from "lib/dtype.wgsl" import lanes, shifted, last_access with context %}
 {% macro moment_reductions() %}
 {% if has_mean %}
 {#- The power of two at or below 1 / sqrt(COLS). -#}
 {% for k in range(16, -1, -1) if 4 ** k >= cols and (k == 0 or 4 ** (k - 1) < cols) %}
 const SCALE = {{ 0.5 ** k }};
 {% endfor %}
+
+// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+fn middle_of(a: f32, b: f32, c: f32) -> f32 {
+    let value = max(min(a, b), min(max(a, b), c));
+    return {{ "value" if dtype == "float16" else "select(value, 0.0, abs(value) > 1e35)" }};
+}
+
+// The sum and the sum of squares of so many values, moved by a distance.{{ " Squares beyond float32's range stay infinite." if dtype != "float16" }}
+fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
+    let sum = fma(count, by, sums.x);
+    let squares = sums.y + by * (sums.x + sum);
+    return vec2(sum, {{ "squares" if dtype == "float16" else "select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38)" }});
+}
 
 {{ row_reduction("sum_x", "f32") }}
 
@@ -21,26 +37,70 @@ const SCALE = {{ 0.5 ** k }};
 {{ row_reduction("sum_squares", "f32") }}
 {% endif %}
 {% endmacro %}
+{#- Text: the difference of `value` from what is `taken`, times SCALE. The product is exact, so that fma is asked for
+    only because NVIDIA's compiler, left to itself, took two operations: LayerNorm of bfloat16 was up to 9 % slower. -#}
+{% macro distance(value, taken) -%}
+fma({{ value }}, Vec(SCALE), -{{ taken }})
+{%- endmacro %}
+{% macro scaled_distance(value, taken) -%}
+fma({{ value }}, SCALE, -({{ taken }} * SCALE))
+{%- endmacro %}
+{#- Text: a value of the invocation's own, out of its first steps, of which `held(j)` is text; the row's where it has none.
+    Strays keep together, so no two neighbours are looked at. -#}
+{% macro own_pivot(held) -%}
+middle_of(
+{%- for step, lane in {4: [(0, 0), (0, 3), (1, 2)], 2: [(0, 0), (1, 1), (2, 0)], 1: [(0, 0), (1, 0), (2, 0)]}[lanes] -%}
+{% set j = [step, steps - 1] | min -%}
+where_live({{ held(j) }}, Vec(row_pivot), {{ j }}u, thread){{ "[" ~ lane ~ "]" if lanes > 1 }}{{ ", " if not loop.last }}
+{%- endfor -%}
+)
+{%- endmacro %}
+{#- From `sum` and `squares`, about `pivot`, to the row's statistics. `apart`: from the mean to the pivot. -#}
+{% macro join_moments() %}
+    let count = own_columns(thread);
+    let own = vec2(total(sum), total(squares));
+    let about_row = moved(count, own, {{ scaled_distance("pivot", "row_pivot") }}).x;
+    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
+    let apart = {{ scaled_distance("pivot", "mean") }};
+    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
+{{ statistics_of_sums(false) }}
+{% endmacro %}
+{% macro statistics_of_sums(without_pivot) %}
+    let deviation = sums.x / SCALE;
+    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
+{% include "lib/statistics.wgsl" %}
+{% endmacro %}
+{#- An invocation that has many columns goes on from their mean: a pivot that is a stray costs digits only among few. -#}
+{% macro move_pivot() %}
+        if (j % 16u == 15u && access(j, thread) < {{ last_access }}) {
+            let own = vec2(total(sum), total(squares));
+            let count = f32({{ lanes }}u * (j + 1u){{ " - select(0u, row_shift, thread == 0u)" if shifted }});
+            let better = pivot + own.x / (count * SCALE);
+            if (own.y < 1e38) {
+                let sums = moved(count, own, {{ scaled_distance("pivot", "better") }});
+                sum = Vec();
+                squares = Vec();
+                sum{{ ".x" if lanes > 1 }} = sums.x;
+                squares{{ ".x" if lanes > 1 }} = sums.y;
+                pivot = better;
+            }
+        }
+{% endmacro %}
+{% macro loaded(j) -%}
+load_input(row, {{ j }}u, thread)
+{%- endmacro %}
 {% macro swept_moments() %}
 {% if has_mean %}
-    let pivot = pivot_of(row);
+    let row_pivot = pivot_of(row);
+    var pivot = {{ own_pivot(loaded) }};
     var sum = Vec();
-    {% call sweep_row() %}
-        sum += where_live(h - pivot, Vec(), j, thread);
+    var squares = Vec();
+    {% call sweep_row(move_pivot()) %}
+        let d = where_live({{ distance("h", "Vec(pivot * SCALE)") }}, Vec(), j, thread);
+        sum += d;
+        squares += d * d;
     {% endcall %}
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
-
-    var deviations = Vec();
-    var spreads = Vec();
-    {% call sweep_row() %}
-        let d = where_live(h - mean, Vec(), j, thread);
-        deviations += d;
-        spreads += d * (d * PER_COLUMN);
-    {% endcall %}
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
-{% include "lib/statistics.wgsl" %}
+{{ join_moments() }}
 {% else %}
     var squares = Vec();
     {% call sweep_row() %}
@@ -49,74 +109,84 @@ const SCALE = {{ 0.5 ** k }};
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
-{#- Text: the difference of `value` from the mean, times SCALE. The product is exact, so that fma is asked for only
-    because NVIDIA's compiler, left to itself, took two operations: LayerNorm of bfloat16 was up to 9 % slower. -#}
-{% macro distance(value) -%}
-fma({{ value }}, Vec(SCALE), -scaled_mean)
-{%- endmacro %}
-{#- From registers `held`0, `held`1, ...; d0, d1, ... are then the differences from the mean times SCALE, a power
-    of two (so that nothing is lost) that makes their squares small enough to be added up. Those of parked steps are
-    not kept: `deviation_of` gives them again. `pivot` is text for a value of the row; types narrower than float32 can
-    do without, see lib/statistics.wgsl. -#}
-{% macro held_moments(held, pivot="pivot_of(row)" if dtype == "float32" else none) %}
-{% if has_mean %}
-{% if pivot is not none %}
-    let pivot = {{ pivot }};
-    var sum = Vec();
-{% for j in range(steps) %}
-    sum += where_live({{ held }}{{ j }} - pivot, Vec(), {{ j }}u, thread);
-{% endfor %}
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
-{% else %}
-    var sum = {{ held }}0;
-{% for j in range(1, steps) %}
-    sum += {{ held }}{{ j }};
-{% endfor %}
-    let mean = sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
-{% endif %}
+{#- From registers, or what `held(j)` is text of; d0, d1, ... are then differences times SCALE, of the first `kept` steps.
+    `again(j)` is text of another step after the first sweep, `row_pivot` of the row's pivot.
 
+    With `sweeps` 2 all is taken from the mean, which a sweep of its own finds: more operations for an element, fewer for
+    an invocation. Types narrower than float32 need no pivot then, see lib/statistics.wgsl. -#}
+{% set twice = sweeps is defined and sweeps == 2 %}
+{% macro held_moments(held, again, kept, row_pivot) %}
+{% if has_mean and twice %}
+{{ mean_of_held(held, row_pivot) }}
     let scaled_mean = Vec(mean * SCALE);
-    var deviations = Vec();
-    var spreads = Vec();
-{% for j in range(first_parked) %}
-    let d{{ j }} = where_live({{ distance(held ~ j) }}, Vec(), {{ j }}u, thread);
-    deviations += d{{ j }};
-    spreads += d{{ j }} * d{{ j }};
-{% endfor %}
-{% for j in range(first_parked, steps) %}
-    {
-        let d = where_live({{ distance(again(j)) }}, Vec(), {{ j }}u, thread);
-        deviations += d;
-        spreads += d * d;
-    }
-{% endfor %}
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x / SCALE;
-    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
-{% include "lib/statistics.wgsl" %}
+{{ sums_of_held(held, again, kept, "scaled_mean") }}
+    let sums = sum_deviations(vec2(total(sum), total(squares)), place, lane, subgroup_size);
+{{ statistics_of_sums(dtype != "float32") }}
+{% elif has_mean %}
+    let row_pivot = {{ row_pivot }};
+    let pivot = {{ own_pivot(held) }};
+    let scaled_pivot = Vec(pivot * SCALE);
+{{ sums_of_held(held, held, kept, "scaled_pivot") }}
+{{ join_moments() }}
 {% else %}
-    var squares = {{ held }}0 * ({{ held }}0 * PER_COLUMN);
+    var squares = {{ held(0) }} * ({{ held(0) }} * PER_COLUMN);
 {% for j in range(1, steps) %}
-    squares += {{ held }}{{ j }} * ({{ held }}{{ j }} * PER_COLUMN);
+    squares += {{ held(j) }} * ({{ held(j) }} * PER_COLUMN);
 {% endfor %}
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 {% endif %}
 {% endmacro %}
-{% macro deviation_of(j) -%}
-{{ "d" ~ j if j < first_parked else distance(again(j)) }}
-{%- endmacro %}
-{#- After `held_moments` of a forward pass: `held_scale` once a row, then each step normalised. -#}
-{% macro held_scale() %}
-{% if has_mean and dtype == "float32" %}
-    let gain = rstd / SCALE;
-    let offset = -low * rstd;
-{% elif has_mean %}
-    let gain = select(rstd / SCALE, 0.0, alike);
-    let offset = select(-low * rstd, 0.0, alike);
+{% macro mean_of_held(held, row_pivot) %}
+{% if dtype == "float32" %}
+    let row_pivot = {{ row_pivot }};
+    var column_sum = Vec();
+{% for j in range(steps) %}
+    column_sum += where_live({{ held(j) }} - row_pivot, Vec(), {{ j }}u, thread);
+{% endfor %}
+    let mean = row_pivot + sum_x(total(column_sum) * PER_COLUMN, place, lane, subgroup_size);
+{% else %}
+    var column_sum = {{ held(0) }};
+{% for j in range(1, steps) %}
+    column_sum += {{ held(j) }};
+{% endfor %}
+    let mean = sum_x(total(column_sum) * PER_COLUMN, place, lane, subgroup_size);
 {% endif %}
 {% endmacro %}
-{% macro held_normalised(j) -%}
-{{ deviation_of(j) ~ " * gain + offset" if has_mean else again(j) ~ " * rstd" }}
+{% macro sums_of_held(held, again, kept, taken) %}
+    var sum = Vec();
+    var squares = Vec();
+{% for j in range(steps) %}
+{% set d = "d" ~ j if j < kept else "d" %}
+{{ "    {" if j >= kept }}
+    let {{ d }} = where_live({{ distance(held(j) if j < kept else again(j), taken) }}, Vec(), {{ j }}u, thread);
+    sum += {{ d }};
+    squares += {{ d }} * {{ d }};
+{{ "    }" if j >= kept }}
+{% endfor %}
+{% endmacro %}
+{#- After `held_moments`: once a row, then each step normalised. Of a step that is not kept the distance from a pivot is not
+    worked out again: drivers would add it up with `offset`, which takes it from a mean that is not rounded. -#}
+{% macro held_scale(kept) %}
+{% if has_mean and twice and dtype != "float32" %}
+    let gain = select(rstd / SCALE, 0.0, alike);
+    let offset = select(-low * rstd, 0.0, alike);
+{% elif has_mean %}
+    let gain = rstd / SCALE;
+    let offset = {{ "-low * rstd" if twice else "(apart - low * SCALE) * gain" }};
+{% if kept < steps and not twice %}
+    let scaled_mean = Vec(mean * SCALE);
+    let low_offset = -low * rstd;
+{% endif %}
+{% endif %}
+{% endmacro %}
+{% macro held_normalised(j, kept, again) -%}
+{% if not has_mean -%}
+{{ again(j) }} * rstd
+{%- elif j < kept -%}
+d{{ j }} * gain + offset
+{%- else -%}
+{{ distance(again(j), "scaled_mean") }} * gain + {{ "offset" if twice else "low_offset" }}
+{%- endif %}
 {%- endmacro %}
 {#- Text: `h` normalised, once a row's moments are known. -#}
 {% macro normalised(h) -%}

@@ -1,4 +1,4 @@
-{#- The last `parked` steps of a row wait in workgroup memory, as they lie in x, between its sweeps: registers that hold
+{#- The last `parked` steps of a row wait in workgroup memory, as they lie in x, for its second sweep: registers that hold
     a whole row leave no room for parameters, or for another workgroup whose loads could be on their way meanwhile. -#}
 {% from "lib/dtype.wgsl" import storage, in_pairs with context %}
 {% set parked_steps = parked if parked is defined else 0 %}
@@ -14,6 +14,12 @@ var<workgroup> parked: array<{{ storage(x) }}, {{ parked_steps // fetched * work
 {% macro place_of(j) -%}
 parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place]
 {%- endmacro %}
+{#- Parks what is on its way to raw0, raw1, ..., accesses as they lie in memory. -#}
+{% macro park() %}
+{% for j in range(first_parked, steps, fetched) %}
+    {{ place_of(j) }} = raw{{ j }};
+{% endfor %}
+{% endmacro %}
 {#- The row as h0, h1, ... -#}
 {% macro load_and_park() %}
 {% for j in range(steps) %}
@@ -26,13 +32,17 @@ parked[{{ (j - first_parked) // fetched * workgroup_size }}u + place]
     let h{{ j }} = x_of(raw{{ j - j % fetched }}, {{ j }}u, thread);
 {% endif %}
 {% endfor %}
-{% for j in range(first_parked, steps, fetched) %}
-    {{ place_of(j) }} = raw{{ j }};
-{% endfor %}
+{{ park() }}
 {% endmacro %}
-{#- Step j after the first sweep; each invocation reads what it wrote itself. -#}
+{#- Text of step j in the first sweep, and after it; each invocation reads what it wrote itself. -#}
+{% macro held(j) -%}
+h{{ j }}
+{%- endmacro %}
+{% macro from_park(j) -%}
+x_of({{ place_of(j) }}, {{ j }}u, thread)
+{%- endmacro %}
 {% macro again(j) -%}
-{{ "h" ~ j if j < first_parked else "x_of(" ~ place_of(j) ~ ", " ~ j ~ "u, thread)" }}
+{{ held(j) if j < first_parked else from_park(j) }}
 {%- endmacro %}
 {#- With `parked_weight` a workgroup that walks over rows keeps the weight there, as it lies in memory. -#}
 {% set weight_waits = parked_weight is defined and parked_weight %}

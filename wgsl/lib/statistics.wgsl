@@ -10,7 +10,7 @@
     (float16, 65536 columns), so that a variance below low² is a row of one value. #}
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
-{% if pivot is defined and pivot is none %}
+{% if without_pivot is defined and without_pivot %}
     let alike = spread - low * low < 0.5 * spread;
     let variance = select(select(spread - low * low, spread, spread > 1e38), 0.0, alike);
 {% else %}

@@ -4,8 +4,7 @@
     Mesa's llvmpipe ends a shader's loops without a word after 65535 iterations in all, so a long row takes
     several steps an iteration. Steps past the last are dead: their columns do not exist. -#}
 {% from "lib/dtype.wgsl" import lanes, shifted, decoded, encoded, chunk_type with context %}
-{% set sweeps = 4 %}
-{% set unroll = (sweeps * steps + 59999) // 60000 %}
+{% set unroll = (4 * steps + 59999) // 60000 %}
 {#- Whether the Vecs of all steps are the row, and none lies past it. -#}
 {% set whole = not shifted and steps * (row_parts if row_parts is defined else 1) * threads_per_row * lanes == cols and steps % unroll == 0 %}
 {% macro sweep(begin=0) %}
@@ -49,13 +48,15 @@ var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_s
     }
 {% endif %}
 {% endmacro %}
-{% macro sweep_row() %}
+{#- `now_and_then` follows every sixteenth step: in loops it has to ask for that itself. -#}
+{% macro sweep_row(now_and_then="") %}
 {% set body = caller() %}
 {% for k in range(held if cache_loops else held + cached) %}
     {
         let j = {{ k }}u;
         let h = {{ "held" ~ k if k < held else decoded(dtype, "row_cache[" ~ (k - held) * workgroup_size ~ "u + place]") }};
 {{ body }}
+{{ now_and_then if k % 16 == 15 }}
     }
 {% endfor %}
 {% if cache_loops %}
@@ -63,12 +64,14 @@ var<workgroup> row_cache: array<{{ chunk_type(dtype) }}, {{ cached * workgroup_s
         let j = {{ held }}u + k;
         let h = {{ decoded(dtype, "row_cache[k * " ~ workgroup_size ~ "u + place]") }};
 {{ body }}
+{{ now_and_then }}
     }
 {% endif %}
 {% if held + cached < steps %}
     {% call sweep(held + cached) %}
         let h = load_input(row, j, thread);
 {{ body }}
+{{ now_and_then }}
     {% endcall %}
 {% endif %}
 {% endmacro %}

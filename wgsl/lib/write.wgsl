@@ -76,9 +76,16 @@
     workgroupBarrier();
     let {{ name }}_edge = {{ name }}_edges[min({{ edges }} + 1u, {{ rows_per_workgroup * (2 if looped else 1) - 1 }}u)];
 {% endif %}
-{% for j in range(0, steps, 2 if in_pairs(tensor) else 1) %}
-    store_{{ name }}(row, row_exists, {{ step(j) }}, thread, {{ name ~ j ~ factor }}{{ ", " ~ name ~ (j + 1) ~ factor if in_pairs(tensor) }}{{ ", " ~ name ~ "_edge" if joins_words }});
+{% for j in range(steps) %}
+{{ store_access(tensor, j, factor) }}
 {% endfor %}
+{% endmacro %}
+{#- Stores step j, together with the one before where they share an access. -#}
+{% macro store_access(tensor, j, factor="") %}
+{% set name, count = tensor.name, 2 if in_pairs(tensor) else 1 %}
+{% if (j + 1) % count == 0 %}
+    store_{{ name }}(row, row_exists, {{ step(j + 1 - count) }}, thread, {{ name ~ (j + 1 - count) ~ factor }}{{ ", " ~ name ~ j ~ factor if count > 1 }}{{ ", " ~ name ~ "_edge" if joins_words }});
+{% endif %}
 {% endmacro %}
 {#- Weight and bias on their way before they are needed, as they lie in memory; what a step takes of them. -#}
 {% set early = (tensors | selectattr("name", "in", ["weight", "bias"]) | list) if parameters_first is defined and parameters_first else [] %}

@@ -39,6 +39,13 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
+// How many columns the invocation has.
+fn own_columns(thread: u32) -> f32 {
+    let last = ACCESSES - 1u;
+    let columns = 4u * ((last + THREADS - thread) / THREADS);
+    return f32(columns);
+}
+
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
@@ -83,6 +90,21 @@ fn total(value: Vec) -> f32 {
 // y before it is rounded to its storage type.
 fn affine(normalized: Vec, j: u32, thread: u32) -> Vec {
     return normalized * load_weight(j, thread) + load_bias(j, thread);
+}
+
+const SCALE = 0.03125;
+
+// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+fn middle_of(a: f32, b: f32, c: f32) -> f32 {
+    let value = max(min(a, b), min(max(a, b), c));
+    return select(value, 0.0, abs(value) > 1e35);
+}
+
+// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
+    let sum = fma(count, by, sums.x);
+    let squares = sums.y + by * (sums.x + sum);
+    return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
 }
 
 var<workgroup> sum_x_partials: array<f32, 256>;
@@ -250,27 +272,25 @@ fn main(
     let row = min(row_index, params.rows - 1u);
 
     let held0 = load_x(row, 0u, thread);
-    let pivot = pivot_of(row);
+    let row_pivot = pivot_of(row);
+    var pivot = middle_of(where_live(load_x(row, 0u, thread), Vec(row_pivot), 0u, thread)[0], where_live(load_x(row, 0u, thread), Vec(row_pivot), 0u, thread)[3], where_live(load_x(row, 0u, thread), Vec(row_pivot), 0u, thread)[2]);
     var sum = Vec();
+    var squares = Vec();
     {
         let j = 0u;
         let h = held0;
-        sum += where_live(h - pivot, Vec(), j, thread);
+        let d = where_live(fma(h, Vec(SCALE), -Vec(pivot * SCALE)), Vec(), j, thread);
+        sum += d;
+        squares += d * d;
     }
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
-
-    var deviations = Vec();
-    var spreads = Vec();
-    {
-        let j = 0u;
-        let h = held0;
-        let d = where_live(h - mean, Vec(), j, thread);
-        deviations += d;
-        spreads += d * (d * PER_COLUMN);
-    }
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
+    let count = own_columns(thread);
+    let own = vec2(total(sum), total(squares));
+    let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
+    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
+    let apart = fma(pivot, SCALE, -(mean * SCALE));
+    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
+    let deviation = sums.x / SCALE;
+    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);

@@ -48,6 +48,11 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
+// How many columns the invocation has.
+fn own_columns(thread: u32) -> f32 {
+    return 768.0;
+}
+
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
     return x[params.x_start + row * COLS + access(j, thread)];
 }
@@ -152,6 +157,21 @@ fn finish(
     }
 }
 
+const SCALE = 0.03125;
+
+// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+fn middle_of(a: f32, b: f32, c: f32) -> f32 {
+    let value = max(min(a, b), min(max(a, b), c));
+    return select(value, 0.0, abs(value) > 1e35);
+}
+
+// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
+    let sum = fma(count, by, sums.x);
+    let squares = sums.y + by * (sums.x + sum);
+    return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
+}
+
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     return value;
@@ -182,25 +202,37 @@ fn rows(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let pivot = pivot_of(row);
+    let row_pivot = pivot_of(row);
+    var pivot = middle_of(load_x(row, 0u, thread), load_x(row, 1u, thread), load_x(row, 2u, thread));
     var sum = Vec();
+    var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
         let h = load_x(row, j, thread);
-        sum += h - pivot;
+        let d = fma(h, Vec(SCALE), -Vec(pivot * SCALE));
+        sum += d;
+        squares += d * d;
+        if (j % 16u == 15u && access(j, thread) < ACCESSES - 1u) {
+            let own = vec2(sum, squares);
+            let count = f32(1u * (j + 1u));
+            let better = pivot + own.x / (count * SCALE);
+            if (own.y < 1e38) {
+                let sums = moved(count, own, fma(pivot, SCALE, -(better * SCALE)));
+                sum = Vec();
+                squares = Vec();
+                sum = sums.x;
+                squares = sums.y;
+                pivot = better;
+            }
+        }
     }
-    let mean = pivot + sum_x(sum * PER_COLUMN, place, lane, subgroup_size);
-
-    var deviations = Vec();
-    var spreads = Vec();
-    for (var j = 0u; j < STEPS; j++) {
-        let h = load_x(row, j, thread);
-        let d = h - mean;
-        deviations += d;
-        spreads += d * (d * PER_COLUMN);
-    }
-    let sums = sum_deviations(vec2(deviations, spreads), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
+    let count = own_columns(thread);
+    let own = vec2(sum, squares);
+    let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
+    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
+    let apart = fma(pivot, SCALE, -(mean * SCALE));
+    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
+    let deviation = sums.x / SCALE;
+    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);

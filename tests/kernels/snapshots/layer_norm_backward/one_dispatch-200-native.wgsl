@@ -169,8 +169,8 @@ fn main(
         across += g0;
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
-        let offset = -means.y * rstd;
-        let dx0 = g0 * rstd + (xhat0 * slope + offset);
+        let level = -means.y * rstd;
+        let dx0 = g0 * rstd + (xhat0 * slope + level);
     store_dx(row, row_exists, 0u, thread, dx0);
     }
 }

@@ -277,10 +277,10 @@ fn main(
         across += g2;
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
-        let offset = -means.y * rstd;
-        let dx0 = g0 * rstd + (xhat0 * slope + offset);
-        let dx1 = g1 * rstd + (xhat1 * slope + offset);
-        let dx2 = g2 * rstd + (xhat2 * slope + offset);
+        let level = -means.y * rstd;
+        let dx0 = g0 * rstd + (xhat0 * slope + level);
+        let dx1 = g1 * rstd + (xhat1 * slope + level);
+        let dx2 = g2 * rstd + (xhat2 * slope + level);
     store_dx(row, row_exists, 0u, thread, dx0);
     store_dx(row, row_exists, 1u, thread, dx1);
     store_dx(row, row_exists, 2u, thread, dx2);

@@ -63,6 +63,14 @@ fn live(j: u32, thread: u32) -> Live {
     return columns(j, thread) < vec4(COLS);
 }
 
+// How many columns the invocation has.
+fn own_columns(thread: u32) -> f32 {
+    let last = (row_shift + COLS - 1u) / 4u;
+    let columns = 4u * ((last + THREADS - thread) / THREADS);
+    let before = select(0u, row_shift, thread == 0u);
+    return f32(columns - before - select(0u, 4u * (last + 1u) - row_shift - COLS, thread == last % THREADS));
+}
+
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
@@ -109,6 +117,19 @@ fn total(value: Vec) -> f32 {
 }
 
 const SCALE = 0.0625;
+
+// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+fn middle_of(a: f32, b: f32, c: f32) -> f32 {
+    let value = max(min(a, b), min(max(a, b), c));
+    return select(value, 0.0, abs(value) > 1e35);
+}
+
+// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
+    let sum = fma(count, by, sums.x);
+    let squares = sums.y + by * (sums.x + sum);
+    return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
+}
 
 var<workgroup> sum_x_partials: array<f32, 16>;
 
@@ -286,22 +307,23 @@ fn main(
         let dy0 = load_dy(row, 0u, thread);
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
-    let pivot = pivot_of(row);
+    let row_pivot = pivot_of(row);
+    let pivot = middle_of(where_live(x0, Vec(row_pivot), 0u, thread)[0], where_live(x0, Vec(row_pivot), 0u, thread)[3], where_live(x1, Vec(row_pivot), 1u, thread)[2]);
+    let scaled_pivot = Vec(pivot * SCALE);
     var sum = Vec();
-    sum += where_live(x0 - pivot, Vec(), 0u, thread);
-    sum += where_live(x1 - pivot, Vec(), 1u, thread);
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
-
-    let scaled_mean = Vec(mean * SCALE);
-    var deviations = Vec();
-    var spreads = Vec();
-    let d0 = where_live(fma(x0, Vec(SCALE), -scaled_mean), Vec(), 0u, thread);
-    deviations += d0;
-    spreads += d0 * d0;
-    let d1 = where_live(fma(x1, Vec(SCALE), -scaled_mean), Vec(), 1u, thread);
-    deviations += d1;
-    spreads += d1 * d1;
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    var squares = Vec();
+    let d0 = where_live(fma(x0, Vec(SCALE), -scaled_pivot), Vec(), 0u, thread);
+    sum += d0;
+    squares += d0 * d0;
+    let d1 = where_live(fma(x1, Vec(SCALE), -scaled_pivot), Vec(), 1u, thread);
+    sum += d1;
+    squares += d1 * d1;
+    let count = own_columns(thread);
+    let own = vec2(total(sum), total(squares));
+    let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
+    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
+    let apart = fma(pivot, SCALE, -(mean * SCALE));
+    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
@@ -310,12 +332,12 @@ fn main(
     let rstd = inverseSqrt(variance + params.eps);
 
         var along = Vec();
-        let low_rstd = low * rstd;
-        let scaled_rstd = rstd / SCALE;
+    let gain = rstd / SCALE;
+    let offset = (apart - low * SCALE) * gain;
         var across = Vec();
-        let xhat0 = d0 * scaled_rstd - low_rstd;
+        let xhat0 = d0 * gain + offset;
         let g0 = dy0;
-        let xhat1 = d1 * scaled_rstd - low_rstd;
+        let xhat1 = d1 * gain + offset;
         let g1 = dy1;
         along += g0 * xhat0;
         across += g0;
@@ -323,10 +345,10 @@ fn main(
         across += g1;
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
-        let offset = -means.y * rstd;
-        let dx0 = g0 * rstd + (xhat0 * slope + offset);
-        let dx1 = g1 * rstd + (xhat1 * slope + offset);
+        let level = -means.y * rstd;
+        let dx0 = g0 * rstd + (xhat0 * slope + level);
     store_dx(row, row_exists, 0u, thread, dx0);
+        let dx1 = g1 * rstd + (xhat1 * slope + level);
     store_dx(row, row_exists, 1u, thread, dx1);
         next_turn();
     }

@@ -59,6 +59,13 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
+// How many columns the invocation has.
+fn own_columns(thread: u32) -> f32 {
+    let last = ACCESSES - 1u;
+    let columns = 4u * ((last + THREADS - thread) / THREADS);
+    return f32(columns);
+}
+
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
@@ -179,6 +186,19 @@ fn finish(
 }
 
 const SCALE = 0.03125;
+
+// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+fn middle_of(a: f32, b: f32, c: f32) -> f32 {
+    let value = max(min(a, b), min(max(a, b), c));
+    return select(value, 0.0, abs(value) > 1e35);
+}
+
+// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
+    let sum = fma(count, by, sums.x);
+    let squares = sums.y + by * (sums.x + sum);
+    return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
+}
 
 var<workgroup> sum_x_partials: array<f32, 128>;
 
@@ -418,28 +438,29 @@ fn main(
         let dy0 = dy_of(next_dy0, 0u, thread);
         let x1 = x_of(next_x1, 1u, thread);
         let dy1 = dy_of(next_dy1, 1u, thread);
-        let row_pivot = next_pivot;
+        let pivot_ahead = next_pivot;
         next_pivot = pivot_of(next);
         next_x0 = fetch_x(next, 0u, thread);
         next_dy0 = fetch_dy(next, 0u, thread);
         next_x1 = fetch_x(next, 1u, thread);
         next_dy1 = fetch_dy(next, 1u, thread);
-    let pivot = row_pivot;
+    let row_pivot = pivot_ahead;
+    let pivot = middle_of(where_live(x0, Vec(row_pivot), 0u, thread)[0], where_live(x0, Vec(row_pivot), 0u, thread)[3], where_live(x1, Vec(row_pivot), 1u, thread)[2]);
+    let scaled_pivot = Vec(pivot * SCALE);
     var sum = Vec();
-    sum += where_live(x0 - pivot, Vec(), 0u, thread);
-    sum += where_live(x1 - pivot, Vec(), 1u, thread);
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
-
-    let scaled_mean = Vec(mean * SCALE);
-    var deviations = Vec();
-    var spreads = Vec();
-    let d0 = where_live(fma(x0, Vec(SCALE), -scaled_mean), Vec(), 0u, thread);
-    deviations += d0;
-    spreads += d0 * d0;
-    let d1 = where_live(fma(x1, Vec(SCALE), -scaled_mean), Vec(), 1u, thread);
-    deviations += d1;
-    spreads += d1 * d1;
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
+    var squares = Vec();
+    let d0 = where_live(fma(x0, Vec(SCALE), -scaled_pivot), Vec(), 0u, thread);
+    sum += d0;
+    squares += d0 * d0;
+    let d1 = where_live(fma(x1, Vec(SCALE), -scaled_pivot), Vec(), 1u, thread);
+    sum += d1;
+    squares += d1 * d1;
+    let count = own_columns(thread);
+    let own = vec2(total(sum), total(squares));
+    let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
+    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
+    let apart = fma(pivot, SCALE, -(mean * SCALE));
+    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
@@ -448,12 +469,12 @@ fn main(
     let rstd = inverseSqrt(variance + params.eps);
 
         var along = Vec();
-        let low_rstd = low * rstd;
-        let scaled_rstd = rstd / SCALE;
+    let gain = rstd / SCALE;
+    let offset = (apart - low * SCALE) * gain;
         var across = Vec();
-        let xhat0 = d0 * scaled_rstd - low_rstd;
+        let xhat0 = d0 * gain + offset;
         let g0 = dy0 * weight0;
-        let xhat1 = d1 * scaled_rstd - low_rstd;
+        let xhat1 = d1 * gain + offset;
         let g1 = dy1 * weight1;
         along += g0 * xhat0;
         across += g0;
@@ -461,14 +482,14 @@ fn main(
         across += g1;
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
-        let offset = -means.y * rstd;
-        let dx0 = g0 * rstd + (xhat0 * slope + offset);
+        let level = -means.y * rstd;
+        let dx0 = g0 * rstd + (xhat0 * slope + level);
         dweight0 += select(Vec(), dy0 * xhat0, row_exists);
         dbias0 += select(Vec(), dy0, row_exists);
-        let dx1 = g1 * rstd + (xhat1 * slope + offset);
+    store_dx(row, row_exists, 0u, thread, dx0);
+        let dx1 = g1 * rstd + (xhat1 * slope + level);
         dweight1 += select(Vec(), dy1 * xhat1, row_exists);
         dbias1 += select(Vec(), dy1, row_exists);
-    store_dx(row, row_exists, 0u, thread, dx0);
     store_dx(row, row_exists, 1u, thread, dx1);
         next_turn();
     }

@@ -52,6 +52,14 @@ fn live(j: u32, thread: u32) -> Live {
     return columns(j, thread) < vec4(COLS);
 }
 
+// How many columns the invocation has.
+fn own_columns(thread: u32) -> f32 {
+    let last = (row_shift + COLS - 1u) / 4u;
+    let columns = 4u * ((last + THREADS - thread) / THREADS);
+    let before = select(0u, row_shift, thread == 0u);
+    return f32(columns - before - select(0u, 4u * (last + 1u) - row_shift - COLS, thread == last % THREADS));
+}
+
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
@@ -95,6 +103,21 @@ fn pivot_of(row: u32) -> f32 {
 // The sum of a Vec's columns.
 fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
+}
+
+const SCALE = 0.0625;
+
+// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+fn middle_of(a: f32, b: f32, c: f32) -> f32 {
+    let value = max(min(a, b), min(max(a, b), c));
+    return select(value, 0.0, abs(value) > 1e35);
+}
+
+// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
+    let sum = fma(count, by, sums.x);
+    let squares = sums.y + by * (sums.x + sum);
+    return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
 }
 
 var<workgroup> sum_x_partials: array<f32, 256>;
@@ -227,25 +250,37 @@ fn rows(
     let row = min(row_index, params.rows - 1u);
     row_shift = (params.x_start + row_index * COLS) % 4u;
 
-    let pivot = pivot_of(row);
+    let row_pivot = pivot_of(row);
+    var pivot = middle_of(where_live(load_x(row, 0u, thread), Vec(row_pivot), 0u, thread)[0], where_live(load_x(row, 0u, thread), Vec(row_pivot), 0u, thread)[3], where_live(load_x(row, 0u, thread), Vec(row_pivot), 0u, thread)[2]);
     var sum = Vec();
+    var squares = Vec();
     for (var j = 0u; j < STEPS; j++) {
         let h = load_x(row, j, thread);
-        sum += where_live(h - pivot, Vec(), j, thread);
+        let d = where_live(fma(h, Vec(SCALE), -Vec(pivot * SCALE)), Vec(), j, thread);
+        sum += d;
+        squares += d * d;
+        if (j % 16u == 15u && access(j, thread) < (row_shift + COLS - 1u) / 4u) {
+            let own = vec2(total(sum), total(squares));
+            let count = f32(4u * (j + 1u) - select(0u, row_shift, thread == 0u));
+            let better = pivot + own.x / (count * SCALE);
+            if (own.y < 1e38) {
+                let sums = moved(count, own, fma(pivot, SCALE, -(better * SCALE)));
+                sum = Vec();
+                squares = Vec();
+                sum.x = sums.x;
+                squares.x = sums.y;
+                pivot = better;
+            }
+        }
     }
-    let mean = pivot + sum_x(total(sum) * PER_COLUMN, place, lane, subgroup_size);
-
-    var deviations = Vec();
-    var spreads = Vec();
-    for (var j = 0u; j < STEPS; j++) {
-        let h = load_x(row, j, thread);
-        let d = where_live(h - mean, Vec(), j, thread);
-        deviations += d;
-        spreads += d * (d * PER_COLUMN);
-    }
-    let sums = sum_deviations(vec2(total(deviations), total(spreads)), place, lane, subgroup_size);
-    let deviation = sums.x;
-    let spread = sums.y;
+    let count = own_columns(thread);
+    let own = vec2(total(sum), total(squares));
+    let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
+    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
+    let apart = fma(pivot, SCALE, -(mean * SCALE));
+    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
+    let deviation = sums.x / SCALE;
+    let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);

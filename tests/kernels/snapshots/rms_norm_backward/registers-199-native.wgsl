@@ -235,8 +235,8 @@ fn main(
         along += g1 * xhat1;
         let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope);
-        let dx1 = g1 * rstd + (xhat1 * slope);
     store_dx(row, row_exists, 0u, thread, dx0);
+        let dx1 = g1 * rstd + (xhat1 * slope);
     store_dx(row, row_exists, 1u, thread, dx1);
         next_turn();
     }

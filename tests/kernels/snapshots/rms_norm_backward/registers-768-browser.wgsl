@@ -354,10 +354,10 @@ fn main(
         let dx0 = g0 * rstd + (xhat0 * slope);
         dweight0 += select(Vec(), dy0 * xhat0, row_exists);
         dbias0 += select(Vec(), dy0, row_exists);
+    store_dx(row, row_exists, 0u, thread, dx0);
         let dx1 = g1 * rstd + (xhat1 * slope);
         dweight1 += select(Vec(), dy1 * xhat1, row_exists);
         dbias1 += select(Vec(), dy1, row_exists);
-    store_dx(row, row_exists, 0u, thread, dx0);
     store_dx(row, row_exists, 1u, thread, dx1);
         next_turn();
     }
