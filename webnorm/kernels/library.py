@@ -55,10 +55,12 @@ def survey(extra: Sequence[Path] = ()) -> tuple[list[Kernel], list[Broken]]:
                 # Not in the place of the one that it replaces: those of a folder stay together.
                 found.pop((kernel.op.name, path.stem), None)
                 found[kernel.op.name, path.stem] = kernel
-    order = list(OPS)
-    kernels = [one for one in found.values() if isinstance(one, Kernel)]
-    kernels.sort(key=lambda kernel: (order.index(kernel.op.name), kernel.rung, kernel.name))
+    kernels = sorted((one for one in found.values() if isinstance(one, Kernel)), key=_place)
     return kernels, [one for one in found.values() if isinstance(one, Broken)]
+
+
+def _place(kernel: Kernel) -> tuple[int, int, str]:
+    return list(OPS).index(kernel.op.name), kernel.rung, kernel.name
 
 
 def _kernel_files(root: Path) -> list[Path]:
@@ -87,6 +89,12 @@ def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
     for one in broken:
         raise WebnormError(one.reason)
     return kernels
+
+
+def own_kernels(op: str) -> list[Kernel]:
+    """The kernels of one op that come with webnorm, as `discover` has them; those of others are not made."""
+    found = (kernel for path in _kernel_files(wgsl_root()) for kernel in load_all(path, op))
+    return sorted(found, key=_place)
 
 
 def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequence[str]) -> list[Kernel]:
