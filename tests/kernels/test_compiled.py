@@ -1,0 +1,224 @@
+"""What is kept of webnorm's own templates between processes: what is taken, and what is done without."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handmade import HEADER
+from webnorm.errors import WebnormError
+from webnorm.kernels import compiled, templates
+from webnorm.kernels.templates import RenderRequest, TemplateEnvironment
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system knows no owners of files")
+
+PART = "part {{ cols }}\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where templates are kept: in a cache folder of the test's own, which is not there yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "webnorm" / "templates"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder like webnorm's."""
+    own = tmp_path / "wgsl"
+    (own / "layer_norm").mkdir(parents=True)
+    (own / "lib").mkdir()
+    (own / "layer_norm" / "mine.wgsl").write_text(f'{HEADER}first\n{{% include "lib/part.wgsl" %}}\n')
+    (own / "lib" / "part.wgsl").write_text(PART)
+    return own
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the templates that Jinja compiled."""
+    names: list[str] = []
+    compile_template: Callable[..., Any] = TemplateEnvironment.compile
+
+    def counting(self: Any, source: str, name: str, *rest: Any) -> Any:
+        names.append(Path(name).name)
+        return compile_template(self, source, name, *rest)
+
+    monkeypatch.setattr(TemplateEnvironment, "compile", counting)
+    return names
+
+
+def rendered(own: Path, user: Path | None = None, **context: Any) -> str:
+    """As a process renders that has rendered nothing yet."""
+    templates._environment.cache_clear()
+    roots = (str(own),) if user is None else (str(user), str(own))
+    kernel = own / "layer_norm" / "mine.wgsl"
+    request = RenderRequest(str(kernel), roots, str(own), {"cols": 8, "tracing": False} | context, ())
+    return templates.render(request).text
+
+
+def test_the_next_process_compiles_nothing(own: Path, folder: Path, counted: list[str]) -> None:
+    assert rendered(own) == "first\npart 8\n"
+    assert sorted(counted) == ["mine.wgsl", "part.wgsl"]
+    # Nobody else can get in, and nothing is left half written.
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert folder.stat().st_mode & 0o777 == 0o700 and len(list(folder.iterdir())) == 2
+    assert rendered(own, cols=9) == "first\npart 9\n"
+    assert len(counted) == 2
+
+
+def test_an_edit_is_noticed(own: Path, folder: Path, counted: list[str]) -> None:
+    rendered(own)
+    (own / "lib" / "part.wgsl").write_text("other {{ cols }}\n")
+    assert rendered(own) == "first\nother 8\n"
+    assert counted[2:] == ["part.wgsl"]
+    # It took the place of what was there before.
+    assert len(list(folder.iterdir())) == 2
+    assert rendered(own) == "first\nother 8\n" and len(counted) == 3
+
+
+@pytest.mark.parametrize("of", ["Python", "Jinja", "webnorm"])
+def test_another_version_takes_nothing(
+    own: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, of: str
+) -> None:
+    rendered(own)
+    compiled._made_by.cache_clear()
+    if of == "Python":
+        monkeypatch.setattr(compiled, "MAGIC_NUMBER", b"of another")
+    else:
+        (changed,) = (
+            path
+            for path in compiled._MAKERS
+            if path.name == {"Jinja": "compiler.py", "webnorm": "marks.py"}[of]
+        )
+        (tmp_path / changed.name).write_bytes(changed.read_bytes() + b"# changed\n")
+        makers = [tmp_path / path.name if path == changed else path for path in compiled._MAKERS]
+        monkeypatch.setattr(compiled, "_MAKERS", makers)
+    try:
+        rendered(own)
+        assert len(counted) == 4
+    finally:
+        compiled._made_by.cache_clear()
+
+
+def test_the_place_of_a_mistake_is_the_same(own: Path, counted: list[str]) -> None:
+    (own / "lib" / "part.wgsl").write_text("part\n    {{ cols // zero }}\n")
+    found = []
+    for _ in range(2):
+        with pytest.raises(WebnormError, match=r"wgsl/lib/part\.wgsl:2: .*by zero") as caught:
+            rendered(own, zero=0)
+        found.append((str(caught.value), caught.value.place))
+    assert found[0] == found[1] and len(counted) == 2
+
+
+def test_of_a_users_templates_nothing_is_kept(
+    own: Path, folder: Path, tmp_path: Path, counted: list[str]
+) -> None:
+    user = tmp_path / "user"
+    (user / "lib").mkdir(parents=True)
+    (user / "lib" / "part.wgsl").write_text("a user's\n")
+    assert rendered(own, user) == "first\na user's\n"
+    assert not folder.exists() and len(counted) == 2
+    # Nor is anything taken from there.
+    assert rendered(own) == "first\npart 8\n"
+    assert rendered(own, user) == "first\na user's\n" and len(counted) == 6
+
+
+def forge(folder: Path) -> None:
+    """Have what is kept of the snippet give another text: whoever may write there could."""
+    for path in folder.iterdir():
+        data = path.read_bytes()[compiled._DIGEST_BYTES :]
+        changed = data.replace(b"part ", b"fake ")
+        path.write_bytes(compiled._digest(changed) + changed)
+
+
+def test_what_is_kept_is_what_is_run(own: Path, folder: Path) -> None:
+    """What the tests below rely on: were it taken, it would be seen."""
+    rendered(own)
+    forge(folder)
+    assert rendered(own) == "first\nfake 8\n"
+
+
+@pytest.mark.parametrize("of", ["the folder", "the files"])
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+def test_what_others_may_write_is_not_taken(own: Path, folder: Path, of: str, mode: int) -> None:
+    rendered(own)
+    forge(folder)
+    for path in [folder] if of == "the folder" else list(folder.iterdir()):
+        path.chmod(path.stat().st_mode | mode)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert rendered(own) == "first\npart 8\n"
+    # In such a folder nothing is left either; files of its own are written anew.
+    after = {path: path.read_bytes() for path in folder.iterdir()}
+    assert (after == before) is (of == "the folder")
+
+
+def test_what_is_another_users_is_not_taken(own: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered(own)
+    forge(folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    here = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: here + 1)
+    assert rendered(own) == "first\npart 8\n"
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    # As root with the home of somebody else: nothing of root's is left there.
+    shutil.rmtree(folder)
+    assert rendered(own) == "first\npart 8\n" and not folder.exists()
+
+
+def test_a_link_is_not_followed(own: Path, folder: Path, tmp_path: Path) -> None:
+    rendered(own)
+    forge(folder)
+    elsewhere = folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(elsewhere, target_is_directory=True)
+    assert rendered(own) == "first\npart 8\n"
+    folder.unlink()
+    folder.mkdir(mode=0o700)
+    for path in elsewhere.iterdir():
+        (folder / path.name).symlink_to(path)
+    assert rendered(own) == "first\npart 8\n"
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
+
+
+@pytest.mark.parametrize("broken", [cut, flipped, lambda data: b"", lambda data: os.urandom(len(data))])
+def test_what_is_not_whole_is_not_taken(
+    own: Path, folder: Path, counted: list[str], broken: Callable[[bytes], bytes]
+) -> None:
+    rendered(own)
+    for path in folder.iterdir():
+        path.write_bytes(broken(path.read_bytes()))
+    assert rendered(own) == "first\npart 8\n" and len(counted) == 4
+    # It was written anew.
+    assert rendered(own) == "first\npart 8\n" and len(counted) == 4
+
+
+def test_where_nothing_can_be_kept(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert rendered(own) == rendered(own) == "first\npart 8\n"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert rendered(own) == "first\npart 8\n" and len(counted) == 6
+
+
+def test_they_are_bounded(own: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "MOST_FILES", 4)
+    kernel = own / "layer_norm" / "mine.wgsl"
+    for number in range(7):
+        (own / "lib" / f"part{number}.wgsl").write_text(PART)
+        kernel.write_text(f'{HEADER}first\n{{% include "lib/part{number}.wgsl" %}}\n')
+        assert rendered(own) == "first\npart 8\n"
+        assert len(list(folder.iterdir())) <= 4
