@@ -3,11 +3,12 @@
     python -m bench.overhead [--adapter ADAPTER] [--op OP] [--rows 64] [--cols 256] [--json FILE]
 
 The first call and its parts are each measured in a process of its own, with the driver's caches on disk
-switched off. A steady call is held against what it cannot do without: one on GpuArrays against encoding and
-submitting a plan whose buffers are bound, one on NumPy arrays against the bare writes, that plan and the
-reads, which are the API's own, since wgpu's `read_buffer` is slower. All are sampled in turn, ten calls in a
-row, and the device is idle before each sample. A sample ends when the last function returns: where nothing is
-read back, the device may still be at work.
+switched off: where nothing is kept of any process before it, and where webnorm's compiled templates are. A
+steady call is held against what it cannot do without: one on GpuArrays against encoding and submitting a plan
+whose buffers are bound, one on NumPy arrays against the bare writes, that plan and the reads, which are the
+API's own, since wgpu's `read_buffer` is slower. All are sampled in turn, ten calls in a row, and the device
+is idle before each sample. A sample ends when the last function returns: where nothing is read back, the
+device may still be at work.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
@@ -29,7 +32,7 @@ from bench.arguments import positive, run
 from webnorm.choice.auto import choose
 from webnorm.choice.tuning import Platform, applicable
 from webnorm.errors import WebnormError
-from webnorm.files import check_writable, write_text
+from webnorm.files import cache_folder, check_writable, write_text
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device, find_adapter, open_device
@@ -37,7 +40,8 @@ from webnorm.gpu.plan import Plan
 from webnorm.gpu.pool import BufferPool
 from webnorm.gpu.readback import STAGING_USAGE, read
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
-from webnorm.kernels.library import discover
+from webnorm.kernels.library import own_kernels
+from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.tables import time_text
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
@@ -72,10 +76,14 @@ def call(op: Op, arrays: Mapping[str, Any], device: Device) -> Any:
     )
 
 
-def bound(device: Device, task: Task) -> tuple[Board, Plan]:
-    """The problem's buffers, and a plan of the kernel that a call takes."""
+def chosen(device: Device, task: Task) -> Variant:
+    """The kernel that a call takes, and its constants."""
     tuning, _ = applicable(Platform.of(device.adapter.description()))
-    variant = choose(discover(), task, device.traits, tuning).variant
+    return choose(own_kernels(task.op.name), task, device.traits, tuning).variant
+
+
+def bound(device: Device, task: Task, variant: Variant) -> tuple[Board, Plan]:
+    """The problem's buffers, and a plan of a variant."""
     board = Board(device, task.problem, make_inputs(task.op, task.problem), ())
     return board, board.prepare(variant)
 
@@ -88,22 +96,38 @@ def first_call(device: Device, task: Task) -> Iterator[float]:
 
 
 def first_parts(device: Device, task: Task) -> Iterator[dict[str, float]]:
-    """A worker's task: nanoseconds of the first rendering, compilation and pipelines of a process."""
-    board, _ = bound(device, task)
-    yield dict(board.spent)
+    """A worker's task: nanoseconds of the first choice, rendering, compilation and pipelines of a process."""
+    began = time.perf_counter_ns()
+    variant = chosen(device, task)
+    spent = float(time.perf_counter_ns() - began)
+    board, _ = bound(device, task, variant)
+    yield {"choose_ns": spent, **board.spent}
 
 
 def first(adapter: str | None, task: Task) -> list[Line]:
-    """The first call, and what of it is render, compile and pipeline."""
+    """The first call, and what of it is choosing, rendering, compiling and making pipelines."""
+    lines: list[Line] = []
+    # Recorded tunings lie in the same folder.
+    os.environ.setdefault("WEBNORM_TUNINGS", str(cache_folder("tunings")))
+    with TemporaryDirectory() as one, TemporaryDirectory() as other:
+        # Each of the two tasks finds its folder empty, and then as it left it.
+        for what in ("first call on GpuArrays, nothing kept", "first call on GpuArrays"):
+            whole = _alone(adapter, first_call, task, one)
+            parts = _alone(adapter, first_parts, task, other)
+            lines.append(Line(what, whole))
+            lines += [Line(f"  {name.removesuffix('_ns')}", spent) for name, spent in parts.items()]
+    return lines
+
+
+def _alone(adapter: str | None, work: Callable[[Device, Task], Iterator[Any]], task: Task, cache: str) -> Any:
+    """What a task gives in a process of its own, with a cache folder."""
+    os.environ["XDG_CACHE_HOME"] = cache
     try:
         with Worker(adapter) as worker:
-            (whole,) = worker.stream(first_call, task)
-        with Worker(adapter) as worker:
-            (parts,) = worker.stream(first_parts, task)
+            (found,) = worker.stream(work, task)
     except (WorkerDied, TaskFailed) as death:
         raise WebnormError(f"the first call failed: {death}") from death
-    lines = [Line("first call on GpuArrays", whole)]
-    return lines + [Line(f"  {name.removesuffix('_ns')}", spent) for name, spent in parts.items()]
+    return found
 
 
 def in_a_row(work: Callable[[], Any]) -> None:
@@ -133,7 +157,7 @@ def steady(device: Device, task: Task, rounds: int) -> list[Line]:
 def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
     """What is timed, in the order of the table."""
     op, problem = task.op, task.problem
-    board, plan = bound(device, task)
+    board, plan = bound(device, task, chosen(device, task))
     arrays = board.arrays
     resident = {name: webnorm.GpuArray.from_numpy(array, device) for name, array in arrays.items()}
     outputs = [
