@@ -69,11 +69,10 @@ class Line:
     ratio: float | None = None
 
 
-def call(op: Op, arrays: Mapping[str, Any], device: Device) -> Any:
+def call_of(op: Op, arrays: Mapping[str, Any], device: Device) -> Callable[[], Any]:
     """The op's function of the Python API on its inputs by name, which are its arguments' names."""
-    return getattr(webnorm, op.name)(
-        normalized_shape=arrays["x"].shape[1], eps=op.default_eps, device=device, **arrays
-    )
+    given = {"normalized_shape": arrays["x"].shape[1], "eps": op.default_eps, "device": device}
+    return partial(getattr(webnorm, op.name), **given, **arrays)
 
 
 def chosen(device: Device, task: Task) -> Variant:
@@ -92,7 +91,7 @@ def first_call(device: Device, task: Task) -> Iterator[float]:
     """A worker's task: nanoseconds of a process's first call on GpuArrays."""
     arrays = make_inputs(task.op, task.problem)
     on_device = {name: webnorm.GpuArray.from_numpy(array, device) for name, array in arrays.items()}
-    yield timing.elapsed(lambda: call(task.op, on_device, device))
+    yield timing.elapsed(call_of(task.op, on_device, device))
 
 
 def first_parts(device: Device, task: Task) -> Iterator[dict[str, float]]:
@@ -184,9 +183,9 @@ def _works(device: Device, task: Task) -> dict[str, Callable[[], Any]]:
         read_back()
 
     return {
-        "call on GpuArrays": lambda: call(op, resident, device),
+        "call on GpuArrays": call_of(op, resident, device),
         "  encode and submit": plan.run,
-        "call on NumPy arrays": lambda: call(op, arrays, device),
+        "call on NumPy arrays": call_of(op, arrays, device),
         "  write, encode and submit, read": round_trip,
         "  write and read": transfers,
     }

@@ -78,5 +78,8 @@ __all__ = ["__version__", *_HOME]
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(importlib.import_module(f"webnorm.{_HOME[name]}"), name)
+        found = getattr(importlib.import_module(f"webnorm.{_HOME[name]}"), name)
+        # Who asks again finds it at once: to come here takes a microsecond of each call.
+        globals()[name] = found
+        return found
     raise AttributeError(f"module 'webnorm' has no attribute {name!r}")

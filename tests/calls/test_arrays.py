@@ -302,7 +302,17 @@ def test_a_buffer_that_comes_back_while_another_is_taken(device: Device) -> None
         del holder
         assert pool.bytes == 0
     assert pool.take(device, 1000) is buffer
-    assert not pool._lent
+    assert not pool._lent and pool.lent_bytes == 0
+
+
+def test_many_buffers_that_come_back_do_not_pile_up(device: Device) -> None:
+    pool = BufferPool(most_bytes=10_000_000)
+    holders = [arrays.Storage(pool, device, pool.take(device, 1000)) for _ in range(100)]
+    taken = pool.lent_bytes
+    del holders
+    assert pool.bytes and len(pool._returned) <= 64
+    pool.sort_in()
+    assert (pool.bytes, pool.lent_bytes) == (taken, 0)
 
 
 @pytest.mark.parametrize("most_bytes", [0, 1 << 28])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 
 import webnorm
 from odd import ODD, normal, told
+from webnorm.calls import given
+from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import BROWSER
@@ -332,3 +336,61 @@ def test_a_buffer_of_a_lost_device(device: Device) -> None:
     assert (
         told(lambda: own.create_buffer(16)) == "the device is lost; expected another from webnorm.open_device"
     )
+
+
+def test_what_was_right_once_says_nothing_of_what_is_equal(device: Device) -> None:
+    """Arguments are checked once: for all that are alike, and 1, 1.0 and True are not."""
+    x, row = np.ones((2, 1), np.float32), np.ones(1, np.float32)
+    right: dict[str, Any] = {"normalized_shape": 1, "eps": 1, "max_workgroups": 1, "return_stats": 1}
+    wrong: dict[str, list[Any]] = {
+        "normalized_shape": [True, (True,), 1.0],
+        "eps": [True],
+        "max_workgroups": [True, 1.0],
+        "return_stats": [1.0],
+        "weight": [np.ma.masked_array(row), row.astype(np.float16), np.ones(2, np.float32), [1.0]],
+        "residual": [np.ones((1, 1), np.float32)],
+    }
+    right |= {"weight": row, "residual": x}
+    first = webnorm.layer_norm(x, device=device, **right)
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(WebnormError, match=f"^{name} "):
+                webnorm.layer_norm(x, device=device, **right | {name: value})
+    again = webnorm.layer_norm(x, device=device, **right)
+    np.testing.assert_array_equal(first.y, again.y)
+
+
+def test_what_was_asked_is_known_up_to_a_number(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(given, "MOST_KNOWN", 4)
+    monkeypatch.setattr(given, "_known", {})
+    check, checked = given._checked, []
+
+    def counting(*what: Any) -> Any:
+        checked.append(what)
+        return check(*what)
+
+    monkeypatch.setattr(given, "_checked", counting)
+    x = np.ones((3, 4), np.float32)
+    for _ in range(3):
+        webnorm.rms_norm(x, 4, device=device)
+    assert len(checked) == 1
+    for rows in range(1, 12):
+        webnorm.rms_norm(x[:1].repeat(rows, axis=0), 4, device=device)
+        assert len(given._known) <= 4
+    # Of another shape, and of another number of dimensions.
+    assert len(checked) == 11
+    assert webnorm.rms_norm(x.reshape(3, 1, 2, 2), (2, 2), device=device).shape == (3, 1, 2, 2)
+    assert webnorm.rms_norm(x, 4, device=device).shape == (3, 4)
+
+
+def test_what_was_asked_holds_no_array(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(given, "_known", {})
+    x = webnorm.GpuArray.from_numpy(np.ones((3, 4), np.float32), device)
+    # NumPy takes an array for the dtype that it has.
+    webnorm.layer_norm(x, 4, out_dtype=x)
+    webnorm.layer_norm(x, 4)
+    assert len(given._known) == 1
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None

@@ -28,8 +28,9 @@ def compute(
     device: Device | None,
     kernel: str | Path | None,
     keep: bool,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> dict[str, AnyArray]:
-    """Every output of a task by name, in the shape that the op gives it.
+    """Every output of a task by name, in the shape that the op gives it, or in one of `shapes`.
 
     `arrays` are the inputs by name, in any shape with the elements in order. `keep` leaves the outputs on
     the device. Raises WebnormError for arrays on different devices, and as `Session.wanted` does.
@@ -37,7 +38,9 @@ def compute(
     device, problem = _device_of(arrays, device), task.problem
     if problem.rows == 0:
         try:
-            empty = {tensor.name: _without_rows(tensor, problem) for tensor in task.op.outputs(problem)}
+            empty = {
+                tensor.name: _without_rows(tensor, problem, shapes) for tensor in task.op.outputs(problem)
+            }
         except (MemoryError, ValueError) as error:
             raise WebnormError(f"{problem}: {one_line(str(error))}") from error
         if not keep:
@@ -47,7 +50,7 @@ def compute(
     found = session.session_of(device)
     wanted = found.wanted(device, task, kernel)
     with device.gate:
-        return _run(device, found, found.schedule(device, wanted), problem, arrays, keep)
+        return _run(device, found, found.schedule(device, wanted), problem, arrays, keep, shapes)
 
 
 def _run(
@@ -57,29 +60,29 @@ def _run(
     problem: Problem,
     arrays: Mapping[str, AnyArray],
     keep: bool,
+    shapes: Mapping[str, tuple[int, ...]] | None,
 ) -> dict[str, AnyArray]:
     """A function of its own, so that wgpu's objects in it end inside the gate."""
     schedule.set_scalars(problem)
+    pool = shared.pool
     taken: list[Any] = []
-
-    def take(nbytes: int) -> Any:
-        taken.append(shared.pool.take(device, nbytes))
-        return taken[-1]
-
     try:
         buffers: dict[str, Any] = {}
         for name, array in arrays.items():
             if isinstance(array, GpuArray):
                 buffers[name] = array.buffer
             else:
-                buffers[name] = take(array.nbytes)
-                write(device, buffers[name], array)
-        outputs: dict[str, GpuArray] = {}
+                taken.append(pool.take(device, array.nbytes))
+                buffers[name] = taken[-1]
+                write(device, taken[-1], array)
+        outputs: dict[str, AnyArray] = {}
         for name, shape, dtype, nbytes in schedule.outputs:
-            buffers[name] = buffer = shared.pool.take(device, nbytes)
-            outputs[name] = GpuArray(device, shape, dtype, Storage(shared.pool, device, buffer))
+            buffers[name] = buffer = pool.take(device, nbytes)
+            storage = Storage(pool, device, buffer)
+            outputs[name] = GpuArray(device, shapes[name] if shapes else shape, dtype, storage)
         for name, nbytes in schedule.beside.items():
-            buffers[name] = take(nbytes)
+            taken.append(pool.take(device, nbytes))
+            buffers[name] = taken[-1]
         encoder = device.handle.create_command_encoder()
         schedule.pack(encoder, buffers)
         compute_pass = encoder.begin_compute_pass()
@@ -87,12 +90,12 @@ def _run(
         compute_pass.end()
         if keep:
             device.handle.queue.submit([encoder.finish()])
-            return {**outputs}
-        sources = [(array.buffer, array.shape, array.dtype) for array in outputs.values()]
+            return outputs
+        sources = [(buffers[name], array.shape, array.dtype) for name, array in outputs.items()]
         return dict(zip(outputs, read(device, shared.staging, sources, encoder), strict=True))
     finally:
         for buffer in taken:
-            shared.pool.give_back(buffer)
+            pool.give_back(buffer)
 
 
 def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device | None:
@@ -111,8 +114,9 @@ def _device_of(arrays: Mapping[str, AnyArray], device: Device | None) -> Device 
     return device
 
 
-def _without_rows(tensor: Tensor, problem: Problem) -> Array:
+def _without_rows(tensor: Tensor, problem: Problem, shapes: Mapping[str, tuple[int, ...]] | None) -> Array:
     """An output of a problem that has no rows: what is summed over rows is 0."""
     if tensor.name == "amax":
         return np.array([0.0, 1.0 / problem.scale], np.float32)
-    return np.zeros(tensor.shape(problem), DTYPES[tensor.dtype(problem)])
+    shape = shapes[tensor.name] if shapes else tensor.shape(problem)
+    return np.zeros(shape, DTYPES[tensor.dtype(problem)])

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from operator import itemgetter
+from types import NoneType
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from webnorm.calls import arguments
-from webnorm.calls.arrays import GpuArray, check_device
+from webnorm.calls.arrays import GpuArray, check_device, ints
 from webnorm.calls.call import AnyArray, compute
 from webnorm.errors import WebnormError
-from webnorm.norms.ops import OPS, Op, Task, Tensor
+from webnorm.norms.ops import Op, Task, Tensor
 from webnorm.norms.problem import DTYPE_NAMES, Options
 
 # The arguments of a public function by name. Those of the names of an op's inputs are its arrays, and an
 # option that no array brings has an argument of its own: its name, or NAME_grad where it asks for a gradient.
 Given = Mapping[str, Any]
+
+
+class _Asked(NamedTuple):
+    """What arguments come to: the task, the names of the arrays, and the shapes of the outputs by name."""
+
+    task: Task
+    arrays: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+
+
+# What was asked before, by all that its checks look at. Kept up to a number, and then begun anew: several
+# threads may be here at once.
+_known: dict[tuple[Hashable, ...], _Asked] = {}
+MOST_KNOWN = 1024
+# What a key may hold on to: an array, which NumPy takes for a dtype too, would never be let go.
+_PLAIN = (str, int, float, NoneType, tuple, type, np.dtype, np.generic)
 
 
 def computed(op: Op, given: Given) -> dict[str, Any]:
@@ -25,29 +44,67 @@ def computed(op: Op, given: Given) -> dict[str, Any]:
     Raises WebnormError for arguments that do not go together or that the op does not take, and as `compute`
     does.
     """
-    shape = arguments.shape_of(given["normalized_shape"])
-    x = given["x"]
+    try:
+        key = _key(op, given)
+        asked = _known.get(key)
+    except Exception:  # of something that is no array, or has no hash: what is wrong with it is told below
+        key, asked = (), None
+    if asked is None:
+        asked = _checked(op, given)
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        if key and all(isinstance(part, _PLAIN) for part in key):
+            _known[key] = asked
+    device = given["device"]
+    check_device(device)
+    arrays = {name: given[name] for name in asked.arrays}
+    keep = isinstance(given["x"], GpuArray)
+    return compute(asked.task, arrays, device=device, kernel=given["kernel"], keep=keep, shapes=asked.shapes)
+
+
+_Getter = Callable[[Given], tuple[Any, ...]]
+# By op what takes the arrays from the arguments of its function, and what takes the others that are checked.
+_getters: dict[str, tuple[_Getter, _Getter]] = {}
+
+
+def _key(op: Op, given: Given) -> tuple[Hashable, ...]:
+    """All that the checks of arguments look at, and no array."""
+    arrays, others = _getters.get(op.name) or _getters.setdefault(op.name, _getters_of(op, given))
+    of_arrays = [None if one is None else (type(one), one.shape, one.dtype) for one in arrays(given)]
+    rest = others(given)
+    # 1, 1.0 and True are equal, and are not taken for each other.
+    return op.name, ints(given["normalized_shape"]), *of_arrays, *rest, *map(type, rest)
+
+
+def _getters_of(op: Op, given: Given) -> tuple[_Getter, _Getter]:
+    arrays = [name for name in given if name in op.named]
+    others = [name for name in given if name not in (*arrays, "normalized_shape", "kernel", "device")]
+    return itemgetter(*arrays), itemgetter(*others)
+
+
+def _checked(op: Op, given: Given) -> _Asked:
+    """What arguments come to, every one of them looked at."""
+    shape, x = arguments.shape_of(given["normalized_shape"]), given["x"]
     leading = arguments.leading_of(x, shape)
     arrays = {"x": x, **_rows(op, given, leading)}
     parameters, weight_dtype = arguments.parameters(
         {name: value for name, value in given.items() if _is_parameter(op, name)}, shape, x
     )
     arrays |= parameters
-    task = _task(
-        op.name,
+    eps = _eps(op, given["eps"])
+    scale = arguments.number("scale", given.get("scale", 1.0), "a finite number above 0")
+    options = Options(weight_dtype=weight_dtype, **_options(op, given, arrays))
+    problem = op.problem(
         math.prod(leading),
         math.prod(shape),
         DTYPE_NAMES[x.dtype],
-        _eps(op, given["eps"]),
-        arguments.number("scale", given.get("scale", 1.0), "a finite number above 0"),
-        weight_dtype=weight_dtype,
-        **_options(op, given, arrays),
+        eps,
+        options,
+        distribution="given",
+        scale=scale,
     )
-    device = given["device"]
-    check_device(device)
-    keep = isinstance(x, GpuArray)
-    found = compute(task, arrays, device=device, kernel=given["kernel"], keep=keep)
-    return {name: array.reshape(_shape(op.named[name], leading, shape)) for name, array in found.items()}
+    shapes = {tensor.name: _shape(tensor, leading, shape) for tensor in op.outputs(problem)}
+    return _Asked(Task(op, problem), tuple(arrays), shapes)
 
 
 def _is_parameter(op: Op, name: str) -> bool:
@@ -104,11 +161,3 @@ def _eps(op: Op, eps: float | None) -> float | None:
 def _shape(tensor: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     own = shape if tensor.width is None else (tensor.width,)
     return (*leading, *own) if tensor.per_row else own
-
-
-@lru_cache(maxsize=256)
-def _task(op: str, rows: int, cols: int, dtype: str, eps: float | None, scale: float, **options: Any) -> Task:
-    """What a call asks for, checked once for all calls that are alike."""
-    asked = Options(**options)
-    problem = OPS[op].problem(rows, cols, dtype, eps, asked, distribution="given", scale=scale)
-    return Task(OPS[op], problem)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ SCHEDULES = 256
 BINDINGS = 1024
 POOL_BYTES = 1 << 28
 STAGING_BYTES = 1 << 27
+
+_uid = attrgetter("uid")
 
 # When each of the files that a kernel is made of was written, and its size.
 Stamp = int | None
@@ -104,10 +107,10 @@ class Session:
         buffers that the device cannot hold.
         """
         device.gate.check()
-        name, stamp = _identity(kernel)
+        name, stamp = (None, None) if kernel is None else _identity(kernel)
         key = (task.op.name, name, stamp, task.problem.signature)
         wanted = Wanted(key, task, name, stamp, None)
-        if wanted.key in self.schedules:
+        if key in self.schedules:
             return wanted
         return wanted._replace(rendered=self._render(device, wanted))
 
@@ -147,7 +150,7 @@ class Session:
 
         wgpu gives no uid twice, so that a key whose buffers are gone is never found.
         """
-        key = (schedule, *[buffers[name].uid for name in schedule.names])
+        key = (schedule, *map(_uid, map(buffers.__getitem__, schedule.names)))
         return self.bindings.get(key, lambda: _bind(schedule, key, buffers))
 
     def _choose(self, task: Task, name: str | None, device: Device) -> Variant:

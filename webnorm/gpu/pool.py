@@ -41,7 +41,8 @@ class BufferPool:
 
     def __init__(self, most_bytes: int, usage: int = STORAGE_USAGE) -> None:
         self.most_bytes, self.usage = most_bytes, usage
-        self.bytes = 0
+        # Of those that are free, and of those that are lent, with what came back and is not sorted in.
+        self.bytes = self.lent_bytes = 0
         # By size, heaps by wgpu's uid: of several the oldest is taken, so that calls that repeat themselves
         # meet the same buffers again, and their bind groups.
         self._free: OrderedDict[int, list[tuple[int, Any]]] = OrderedDict()
@@ -75,6 +76,7 @@ class BufferPool:
         later, first = _Lent(holder, _tidy), _Lent(holder, self._returned.append)
         later.gate, later.pool, first.buffer = gate, self._itself, buffer
         self._lent[buffer.uid] = later, first
+        self.lent_bytes += buffer.size
 
     def give_back(self, buffer: Any) -> None:
         """Hand a buffer in; the device may still be at work on it, since it does its work in order."""
@@ -94,6 +96,8 @@ class BufferPool:
 
     def overfull(self) -> bool:
         """Whether some of what came back, or is free, has to go."""
+        if self.bytes + self.lent_bytes <= self.most_bytes and len(self._returned) <= _MOST_RETURNED:
+            return False  # whatever of it came back: each array's end asks
         returned = tuple(self._returned)
         most = self.most_bytes - self.bytes
         return len(returned) > _MOST_RETURNED or sum(lent.buffer.size for lent in returned) > most
@@ -103,6 +107,7 @@ class BufferPool:
         while self._returned:
             buffer = self._returned.popleft().buffer
             del self._lent[buffer.uid]
+            self.lent_bytes -= buffer.size
             self.give_back(buffer)
 
 
