@@ -12,6 +12,7 @@ from webnorm.calls import session
 from webnorm.calls.arrays import GpuArray, Storage
 from webnorm.errors import WebnormError, one_line
 from webnorm.gpu.buffers import write
+from webnorm.gpu.commands import run_pass
 from webnorm.gpu.device import Device
 from webnorm.gpu.readback import read
 from webnorm.gpu.schedule import Schedule
@@ -83,10 +84,14 @@ def _run(
         for name, nbytes in schedule.beside.items():
             taken.append(pool.take(device, nbytes))
             buffers[name] = taken[-1]
+        groups = shared.groups(schedule, buffers)
+        if keep and not schedule.packed:
+            run_pass(device.handle, lambda compute: schedule.encode(compute, groups))
+            return outputs
         encoder = device.handle.create_command_encoder()
         schedule.pack(encoder, buffers)
         compute_pass = encoder.begin_compute_pass()
-        schedule.encode(compute_pass, shared.groups(schedule, buffers))
+        schedule.encode(compute_pass, groups)
         compute_pass.end()
         if keep:
             device.handle.queue.submit([encoder.finish()])

@@ -1,0 +1,140 @@
+"""Passes that are submitted without wgpu-py's objects are what they are with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import wgpu
+
+from webnorm.gpu import commands
+from webnorm.gpu.buffers import write
+from webnorm.gpu.commands import run_pass
+from webnorm.gpu.device import Device
+from webnorm.gpu.programs import Prepared, Program
+
+pytestmark = pytest.mark.opengl
+
+TEXT = """@group(0) @binding(0) var<storage, read_write> values: array<u32>;
+@compute @workgroup_size(4)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    values[id.x] = 3u * values[id.x] + 1u;
+}
+"""
+
+
+@pytest.fixture(params=["wgpu-native", "objects"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways, of which the second is taken where wgpu-py is another."""
+    if request.param == "objects":
+        monkeypatch.setattr(commands, "native", lambda: None)
+    return str(request.param)
+
+
+@pytest.fixture
+def buffer(device: Device) -> Any:
+    buffer = device.create_buffer(64)
+    write(device, buffer, np.arange(16, dtype=np.uint32))
+    return buffer
+
+
+def on(device: Device, buffer: Any, workgroups: int) -> Prepared:
+    return Program(device.handle, TEXT, ["storage"]).on([(buffer, 0, 64)], workgroups)
+
+
+def values(device: Device, buffer: Any) -> list[int]:
+    return list(map(int, np.frombuffer(device.handle.queue.read_buffer(buffer), np.uint32)))
+
+
+def test_it_is_known_what_wgpu_py_has(device: Device) -> None:
+    """Where this fails calls are half as fast: a newer wgpu-py, or wgpu-native, has other functions."""
+    assert commands.native() is not None
+
+
+@pytest.fixture
+def anew() -> Iterator[None]:
+    commands.native.cache_clear()
+    yield
+    commands.native.cache_clear()
+
+
+def test_another_wgpu_py_has_its_objects(device: Device, anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wgpu.backends.wgpu_native import _api
+
+    with monkeypatch.context() as changed:
+        changed.setitem(commands._TYPES, "ComputePassEncoderEnd", "void(*)(int)")
+        assert commands.native() is None
+    commands.native.cache_clear()
+    with monkeypatch.context() as changed:
+        changed.delattr(_api, "libf")
+        assert commands.native() is None
+    commands.native.cache_clear()
+    assert commands.native() is not None
+
+
+def test_dispatches_follow_one_another(way: str, device: Device, buffer: Any) -> None:
+    several = Prepared.of([on(device, buffer, 4), on(device, buffer, 2), on(device, buffer, 1)])
+    run_pass(device.handle, several.encode)
+    answer = np.arange(16)
+    for count in (16, 8, 4):
+        answer[:count] = 3 * answer[:count] + 1
+    assert values(device, buffer) == answer.tolist()
+
+
+def test_mistakes_are_told_alike(
+    way: str, device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def own(compute: Any) -> None:
+        on(device, buffer, 4).encode(compute)
+        raise RuntimeError("of its own")
+
+    mistakes: list[tuple[Callable[[Any], None], type[Exception], str]] = [
+        (on(device, buffer, 70_000).encode, wgpu.GPUValidationError, "must be less or equal to 65535"),
+        (lambda compute: compute.dispatch_workgroups(1), wgpu.GPUValidationError, "pipeline must be set"),
+        (own, RuntimeError, "of its own"),
+    ]
+    before = values(device, buffer)
+    for encode, kind, message in mistakes:
+        with pytest.raises(kind, match=message):
+            run_pass(device.handle, encode)
+        # Nothing was done, and the next pass is.
+        assert values(device, buffer) == before
+        run_pass(device.handle, on(device, buffer, 0).encode)
+
+
+def test_nothing_is_left(device: Device, buffer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made is let go once, whatever went wrong in between."""
+    known = commands.native()
+    assert known is not None
+    held: list[Any] = []
+
+    def making(function: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*given: Any) -> Any:
+            held.append(function(*given))
+            return held[-1]
+
+        return made
+
+    def letting_go(function: Callable[..., Any]) -> Callable[..., Any]:
+        def let_go(handle: Any) -> None:
+            held.remove(handle)
+            function(handle)
+
+        return let_go
+
+    makers = {name: making(getattr(known, name)) for name in ("create", "begin", "finish")}
+    releases = ("release_pass", "release_encoder", "release_commands")
+    counted = known._replace(**makers, **{name: letting_go(getattr(known, name)) for name in releases})
+    monkeypatch.setattr(commands, "native", lambda: counted)
+    run_pass(device.handle, on(device, buffer, 4).encode)
+    assert not held
+    for encode in (on(device, buffer, 70_000).encode, lambda compute: compute.set_pipeline(None)):
+        with pytest.raises((wgpu.GPUValidationError, AttributeError)):
+            run_pass(device.handle, encode)
+        assert not held
+    monkeypatch.setattr(commands, "native", lambda: counted._replace(submit=len))
+    with pytest.raises(TypeError):
+        run_pass(device.handle, on(device, buffer, 4).encode)
+    assert not held
