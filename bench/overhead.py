@@ -8,7 +8,8 @@ steady call is held against what it cannot do without: one on GpuArrays against 
 whose buffers are bound, one on NumPy arrays against the bare writes, that plan and the reads, which are the
 API's own, since wgpu's `read_buffer` is slower. All are sampled in turn, ten calls in a row, and the device
 is idle before each sample. A sample ends when the last function returns: where nothing is read back, the
-device may still be at work.
+device may still be at work. "thread" is the processor time of the thread that calls: what is left of a sample
+where the device is this processor.
 """
 
 from __future__ import annotations
@@ -62,11 +63,14 @@ _AGAINST = {
 
 @dataclass(frozen=True)
 class Line:
-    """A median in nanoseconds, and where there is something to hold it against the ratio to that."""
+    """A median in nanoseconds, and where there is something to hold it against the ratio to that; of what is
+    called again and again the median of the thread's processor time, too.
+    """
 
     what: str
     median_ns: float
     ratio: float | None = None
+    thread_ns: float | None = None
 
 
 def call_of(op: Op, arrays: Mapping[str, Any], device: Device) -> Callable[[], Any]:
@@ -139,16 +143,24 @@ def steady(device: Device, task: Task, rounds: int) -> list[Line]:
     """Calls after the first, and what they are held against."""
     works = _works(device, task)
     samples: dict[str, list[float]] = {what: [] for what in works}
+    busy: dict[str, list[float]] = {what: [] for what in works}
     watch = Stopwatch(device)
     for at in range(WARM_UP_RUNS + rounds):
         for what, work in works.items():
             watch.wait()
+            began = time.thread_time_ns()
             spent = timing.elapsed(partial(in_a_row, work)) / _IN_A_ROW
             if at >= WARM_UP_RUNS:
                 samples[what].append(spent)
+                busy[what].append((time.thread_time_ns() - began) / _IN_A_ROW)
     medians = {what: timing.statistics(own).median for what, own in samples.items()}
     return [
-        Line(what, median, median / medians[_AGAINST[what]] if what in _AGAINST else None)
+        Line(
+            what,
+            median,
+            median / medians[_AGAINST[what]] if what in _AGAINST else None,
+            timing.statistics(busy[what]).median,
+        )
         for what, median in medians.items()
     ]
 
@@ -197,9 +209,11 @@ def table(lines: list[Line]) -> Table:
     shown.add_column("what")
     shown.add_column("median", justify="right")
     shown.add_column("ratio", justify="right")
+    shown.add_column("thread", justify="right")
     for line in lines:
         ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-        shown.add_row(line.what, time_text(line.median_ns), ratio)
+        thread = "" if line.thread_ns is None else time_text(line.thread_ns)
+        shown.add_row(line.what, time_text(line.median_ns), ratio, thread)
     return shown
 
 
