@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import record
 from bench.arguments import positive, run
 from bench.contenders import COPIES
 from bench.numerics import DOCS, between_markers
+from bench.side_by_side import measure
 from webnorm.errors import WebnormError
 from webnorm.files import write_text
 from webnorm.gpu.device import AdapterInfo, find_adapter, open_device
@@ -169,7 +169,7 @@ def main() -> None:
     figures = []
     title = f"{adapter}, `python -m bench.agreement --idle {asked.idle:g} --rounds {asked.rounds}`:"
     for task, (first, second) in zip(problems, runs, strict=True):
-        recorded = by_variant(record.measure(device, task, asked.rounds))
+        recorded = by_variant(measure(device, task, asked.rounds))
         figures.append(Figures(task, first, second, recorded))
         print(row(figures[-1]), flush=True)
     print(made := table(title, figures))

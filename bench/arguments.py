@@ -40,6 +40,11 @@ def positive(text: str) -> int:
     return number
 
 
+def whole(text: str) -> int:
+    """An option's number, which has to be 0 or more."""
+    return 0 if text == "0" else positive(text)
+
+
 def shapes(arguments: argparse.Namespace, default: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
     """The pairs of --rows and --cols, else the default; WebnormError unless each has its partner."""
     rows, cols = arguments.rows or (), arguments.cols or ()
@@ -56,17 +61,22 @@ def ops_and_dtypes(arguments: argparse.Namespace) -> tuple[list[str], list[str]]
     return ops, [arguments.dtype] if arguments.dtype else ["float32", "float16"]
 
 
-def command(script: str, out: Path) -> str:
-    """The command line as a record keeps it: of an --out that lies elsewhere than below this folder its name.
+def command(script: str, *places: Path | None) -> str:
+    """The command line as a record keeps it: of --out and other places that do not lie below this folder
+    their names.
 
     A record is published; the folders of the machine that made it are not.
     """
-    here, target = Path.cwd(), out.resolve()
-    shown = str(target.relative_to(here)) if target.is_relative_to(here) else out.name
+    here = Path.cwd()
+    shown = {}
+    for place in places:
+        if place is not None:
+            target = place.resolve()
+            shown[place] = str(target.relative_to(here)) if target.is_relative_to(here) else place.name
     words = ["python", "-m", script]
     for word in sys.argv[1:]:
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        words.append(flag + equals + (shown if Path(value) == out else value))
+        words.append(flag + equals + shown.get(Path(value), value))
     return shlex.join(words)
 
 

@@ -3,249 +3,56 @@
     python -m bench.record --out bench/results/NAME [--section forward backward ...] [--cols 1024 ...]
 
 writes NAME.json (readable by `webnorm compare`), NAME.md, NAME.csv and, where matplotlib is installed,
-NAME.svg. On a GPU it takes the sections of bench/sections.py beside torch, torch.compile, Triton and Liger,
-where they are installed; on a software adapter (--cpu asks for one) the section cpu beside NumPy, torch and
-ONNX Runtime. What NAME.json already holds stays, but for the problems that are measured again. It is written
-after every problem, the others at the end; --missing goes on with a NAME.json that is not whole, and --tables
-writes the tables anew and measures nothing.
+NAME.svg. On a GPU it takes the sections of bench/sections.py beside torch, torch.compile, Triton, Liger,
+QuACK and JAX, where they are installed; on a software adapter (--cpu asks for one) the section cpu beside
+NumPy, torch and ONNX Runtime. What NAME.json already holds stays, but for the problems that are measured
+again. It is written as problems are done, the others at the end; --missing goes on with a NAME.json that is
+not whole, and --tables writes the tables anew and measures nothing; with --readme README.md's block of that
+name, too.
+
+Processes compile some problems ahead, with all cores; then these are timed, and nothing else runs. A line for
+each problem says where its seconds went.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import itertools
 import os
-import platform
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import cache
-from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from bench.arguments import command, positive, run
-from bench.contenders import Contender, found_wrong
-from bench.contenders.installed import Library, libraries
-from bench.contenders.samplers import Sampler
-from bench.record_plot import plot
-from bench.record_tables import RECORDED, Summary, to_markdown
-from bench.repeated import RepeatedRows
-from bench.sections import SECTIONS, X_BYTES, Section
-from webnorm.choice.auto import Chosen, choose
-from webnorm.choice.defaults import best_variant, default_variant
+from bench import record_page, tuned
+from bench.arguments import command, positive, run, whole
+from bench.laps import Laps
+from bench.own import Tuned
+from bench.preparing import Pool, share_caches
+from bench.record_files import beside, description, measured, merged, of_this_draw, write_tables
+from bench.record_tables import RECORDED, Summary
+from bench.sections import HELD_OUT_SEED, SECTIONS, X_BYTES, Section
+from bench.side_by_side import Known, measure, pace_of
+from webnorm.choice import tuning
 from webnorm.errors import WebnormError
-from webnorm.files import check_writable, write_text
+from webnorm.files import cache_folder, check_writable, write_text
 from webnorm.gpu import timing
-from webnorm.gpu.buffers import check_memory
-from webnorm.gpu.device import AdapterInfo, Device, adapters, find_adapter, open_device
-from webnorm.kernels.library import discover
-from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import Variant
-from webnorm.lab import bench, jobs
+from webnorm.gpu.device import AdapterInfo, adapters, find_adapter, open_device
 from webnorm.lab.result_files import read, to_json
-from webnorm.lab.results import Calls, Report, Result, origin_of
-from webnorm.lab.tables import to_csv
-from webnorm.lab.trial import with_samples
-from webnorm.norms.ops import OPS, Task, plain
+from webnorm.lab.results import Report, Result, origin_of
+from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
+from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import STORAGE, Problem
-from webnorm.norms.reference import Answers
 
-# How a record times: one caller's calls.
-CALLS: Calls = "one by one"
-# Axes that auto takes from the adapter's features.
-_FIXED = ("subgroups",)
-# What a record tells the versions of, where it is installed.
-_ON_CUDA = ("torch", "triton", "liger-kernel")
-_ON_THE_CPU = ("numpy", "torch", "onnxruntime")
-
-
-# --- webnorm's side
-
-
-def neighbours(variant: Variant, task: Task, traits: Traits) -> list[Variant]:
-    """The variant, and the next to it on both sides of each axis, of those that can run."""
-    problem = plain(task.problem) if variant.kernel.op.exact else task.problem
-    found = [variant]
-    for axis, values in variant.kernel.tune.items():
-        if axis in _FIXED:
-            continue
-        own = variant.constants[axis]
-        below = sorted((value for value in values if value < own), reverse=True)
-        above = sorted(value for value in values if value > own)
-        for side in (below, above):
-            others = (Variant(variant.kernel, {**variant.constants, axis: value}) for value in side)
-            fitting = (other for other in others if other.refusal(problem, traits) is None)
-            found += itertools.islice(fitting, 1)
-    return found
-
-
-def variants(task: Task, traits: Traits) -> tuple[Chosen, list[Variant]]:
-    """What webnorm chooses; and the copy and that choice, each with its neighbours, and the second choice.
-
-    Raises WebnormError where no kernel can run the problem.
-    """
-    kernels = discover()
-    ladder = [kernel for kernel in kernels if kernel.op is task.op]
-    auto = choose(ladder, task, traits)
-    second, _ = best_variant([one for one in ladder if one is not auto.variant.kernel], task.problem, traits)
-    (copy,) = (kernel for kernel in kernels if kernel.op.exact)
-    copies = neighbours(default_variant(copy, plain(task.problem), traits), task, traits)
-    return auto, copies + neighbours(auto.variant, task, traits) + ([second] if second else [])
-
-
-# --- the others
-
-
-@dataclass
-class Rival:
-    """A contender's result so far, the bytes it has to move and, where it is right, how it is timed."""
-
-    result: Result
-    bytes: int
-    sampler: Sampler | None = None
-    samples: list[float] = field(default_factory=list)
-
-    def measured(self, cold: bool) -> Result:
-        """The result with its times, where there are any."""
-        if self.sampler is None:
-            return self.result
-        return replace(
-            with_samples(self.result, self.samples, self.bytes),
-            dispatches_per_sample=self.sampler.runs,
-            timing_method=self.sampler.method,
-            cache="cold" if cold else "warm",
-            calls=CALLS,
-            flags=timing.flags(self.samples),
-        )
-
-
-def enter(contender: Contender, library: Library, task: Task, answers: Mapping[str, Answers]) -> Rival:
-    """Prepare a contender and hold it against float64; a wrong one is not timed.
-
-    `answers` are those of the task's op and of the copy. Whatever a library raises is its own result.
-    """
-    op = contender.op(task)
-    size = op.minimum_bytes(plain(task.problem) if op.exact else task.problem)
-    result = Result(op=op.name, kernel=contender.name, constants={}, problem=task.problem, status="error")
-    if contender.compute is None:
-        return Rival(replace(result, status="skip", reason=contender.absent), size)
-    try:
-        sampler = library.sampler(contender.compute, library.inputs)
-        outputs = library.to_numpy(sampler.outputs())
-    except Exception as error:
-        first_line = str(error).partition("\n")[0]
-        return Rival(replace(result, reason=f"{type(error).__name__}: {first_line}"), size)
-    largest, reason = found_wrong(outputs, answers[op.name], task.problem.dtype)
-    result = replace(result, max_abs_error=largest, reason=reason, status="fail" if reason else "pass")
-    return Rival(result, size, None if reason else sampler)
-
-
-# --- one problem
-
-
-def measure(device: Device, task: Task, rounds: int, alone: bool = False) -> list[Result]:
-    """The results of the copies, webnorm's variants and, unless it is alone, the contenders, in turn."""
-    traits = device.traits
-    sets = bench.sets_for(task, traits)
-    auto, own = variants(task, traits)
-    check_memory(task, device, sets)
-    board = RepeatedRows(device, task, sets)
-    answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in (own[0], auto.variant)}
-    rivals = [
-        enter(contender, library, task, answers)
-        for library in (() if alone else libraries(task, board.arrays, sets, traits.software))
-        for contender in library.contenders
-    ]
-    specs = [jobs.VariantSpec.of(variant) for variant in own]
-    rule = timing.Rule(least=rounds, most=rounds, budget_s=600)
-    results: dict[int, Result] = {}
-    # What is recorded as webnorm's choice, and what it is held against, is checked on all rows.
-    whole = (0, own.index(auto.variant))
-
-    def sample_rivals() -> None:
-        for rival in rivals:
-            if rival.sampler is not None:
-                rival.samples.append(rival.sampler.sample())
-
-    for event in jobs.time_side_by_side(board, specs, rule, board.block, whole, sample_rivals):
-        if isinstance(event, jobs.Found):
-            results[event.index] = event.result
-    at = own.index(auto.variant)
-    results[at] = replace(results[at], auto=auto.source)
-    found = [results[index] for index in range(len(own))]
-    found += [rival.measured(board.cold) for rival in rivals]
-    return bench.against_copy(found)
-
-
-# --- files
-
-
-def measured(report: Report) -> set[tuple[str | None, Problem]]:
-    """Sections and problems of a report, without those that an older webnorm timed several calls at once."""
-    otherwise = {(one.case, one.problem) for one in report.results if one.timed and one.calls != CALLS}
-    return {(one.case, one.problem) for one in report.results} - otherwise
-
-
-def description(device: Device) -> dict[str, Any]:
-    """The device, the processor, and the versions of what was measured beside webnorm."""
-    versions = {}
-    for package in _ON_THE_CPU if device.traits.software else _ON_CUDA:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        **device.description(),
-        "cpu": f"{processor()}, {os.cpu_count()} threads",
-        "python": platform.python_version(),
-        "packages": versions,
-    }
-
-
-def processor() -> str:
-    """The processor's name, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or "unknown processor"
-
-
-def merged(old: Report | None, new: Report) -> Report:
-    """The old report with the new one's results in place of those of the same section, op and problem.
-
-    Of the old ones those go that were timed in another way: no table has both. Raises WebnormError
-    where they come from different adapters.
-    """
-    if old is None:
-        return new
-    mine, theirs = new.device["adapter"], old.device.get("adapter")
-    if mine != theirs:
-        raise WebnormError(f"the record at --out is of {theirs!r}, not of {mine!r}: name another file")
-    staying = measured(old) - measured(new)
-    kept = [one for one in old.results if (one.case, one.problem) in staying]
-    recorded = {**old.device.get(RECORDED, {}), **new.device[RECORDED]}
-    return replace(new, device={**new.device, RECORDED: recorded}, results=(*kept, *new.results))
-
-
-def beside(out: Path, suffix: str) -> Path:
-    """NAME with a suffix; a dot in NAME begins none."""
-    return out.with_name(out.name + suffix)
-
-
-def write_tables(out: Path, report: Report) -> None:
-    """NAME.md, NAME.csv and, where matplotlib is installed and there is enough to draw, NAME.svg."""
-    picture = beside(out, ".svg")
-    if find_spec("matplotlib"):
-        plot(report, picture)
-    write_text(beside(out, ".md"), to_markdown(report, picture.name if picture.exists() else None))
-    write_text(beside(out, ".csv"), to_csv(report))
-
-
-# --- the command
+# Problems that are prepared together: enough to keep all cores busy but for a moment at the end, and few
+# enough that a run which is cut short has something to show.
+_AHEAD = 24
+# Seconds in which a search tries some fifty variants.
+_SEARCH_S = 3.0
+# What is found is written after every problem; but where a record is large, at most a second in so many goes
+# to that.
+_SELDOM = 20
 
 
 def arguments() -> argparse.Namespace:
@@ -253,32 +60,72 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="files to write, without suffix")
-    parser.add_argument("--section", nargs="+", choices=SECTIONS, help="those that suit the adapter")
-    parser.add_argument("--adapter", help="index or name")
-    parser.add_argument("--cpu", action="store_true", help="the software adapter and the section cpu")
-    parser.add_argument("--op", nargs="+", choices=[op for op in OPS if op != "copy"])
-    parser.add_argument("--dtype", nargs="+", choices=STORAGE)
-    parser.add_argument("--cols", type=int, nargs="+", help="of the sections' numbers of columns, these")
-    parser.add_argument("--mebibytes", type=positive, default=X_BYTES >> 20, help="of x, where rows are free")
-    parser.add_argument("--rounds", type=positive, default=30)
-    parser.add_argument("--missing", action="store_true", help="of these, the problems that NAME.json lacks")
-    parser.add_argument("--tables", action="store_true", help="measure nothing")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="files to write, without suffix")
+    add("--section", nargs="+", choices=SECTIONS, help="those that suit the adapter")
+    add("--adapter", help="index or name")
+    add("--cpu", action="store_true", help="the software adapter and the section cpu")
+    add("--op", nargs="+", choices=[op for op in OPS if op != "copy"])
+    add("--dtype", nargs="+", choices=STORAGE)
+    add("--cols", type=int, nargs="+", help="of the sections' numbers of columns, these")
+    add("--mebibytes", type=positive, nargs="+", default=[X_BYTES >> 20], help="of x, where rows are free")
+    add("--held-out", type=whole, default=HELD_OUT_SEED, metavar="SEED", help="of the columns that are drawn")
+    add("--rounds", type=positive, default=30, help="at most; fewer where samples are close together")
+    add(
+        "--search",
+        type=seconds,
+        default=_SEARCH_S,
+        metavar="SECONDS",
+        help="in each held-out problem",
+    )
+    add("--search-everywhere", action="store_true", help="in the other problems, too")
+    add("--tuned", type=Path, metavar="FILE", help="a tuning, for what it has in place of a search")
+    add("--processes", type=whole, help="that prepare problems; on a GPU one for each core but one")
+    add("--ahead", type=positive, default=_AHEAD, help="problems that are prepared together")
+    add("--cache", type=Path, metavar="FOLDER", help="where compilers keep what they made")
+    add("--prepare-only", action="store_true", help="fill that folder, and measure nothing")
+    add("--missing", action="store_true", help="of these, the problems that NAME.json lacks")
+    add("--tables", action="store_true", help="measure nothing")
+    add("--readme", action="store_true", help="write README.md's block NAME, too")
     return parser.parse_args()
 
 
-def chosen(asked: argparse.Namespace, software: bool) -> Iterator[tuple[str, Section, Task]]:
-    """The problems asked for, with the names of their sections."""
+def seconds(text: str) -> float:
+    """An option's seconds, 0 or more."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 3600:
+        raise argparse.ArgumentTypeError(f"it is {text!r}; expected seconds, from 0 to an hour")
+    return found
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A problem of a section."""
+
+    name: str
+    section: Section
+    task: Task
+
+
+def chosen(asked: argparse.Namespace, software: bool) -> list[Wanted]:
+    """The problems asked for, each once."""
+    found: dict[tuple[str, Problem], Wanted] = {}
     for name, section in SECTIONS.items():
-        if name in asked.section if asked.section else section.software == software:
-            for task in section.tasks(asked.mebibytes << 20):
+        if name not in asked.section if asked.section else section.software != software:
+            continue
+        for mebibytes in asked.mebibytes:
+            for task in section.tasks(mebibytes << 20, asked.held_out):
                 problem = task.problem
                 if (
                     task.op.name in (asked.op or OPS)
                     and problem.dtype in (asked.dtype or STORAGE)
                     and problem.cols in (asked.cols or (problem.cols,))
                 ):
-                    yield name, section, task
+                    found.setdefault((name, problem), Wanted(name, section, task))
+    return list(found.values())
 
 
 def software_adapter() -> AdapterInfo:
@@ -289,39 +136,124 @@ def software_adapter() -> AdapterInfo:
     return found
 
 
+class Bench:
+    """The devices of a run, the processes that prepare and search, and what all problems share."""
+
+    def __init__(self, asked: argparse.Namespace, adapter: AdapterInfo, open_ones: ExitStack) -> None:
+        self._asked = asked
+        self.device_with = cache(lambda limits: open_device(adapter, limits=dict(limits)))
+        self._traits = self.device_with(()).traits
+        software = self._traits.software
+        self.processes = asked.processes
+        if self.processes is None:
+            self.processes = 0 if software else max(1, (os.cpu_count() or 1) - 1)
+        folder = _cache_of(asked)
+        self._pool = open_ones.enter_context(Pool(str(adapter.index), max(1, self.processes), folder))
+        self._searcher = open_ones.enter_context(Worker(str(adapter.index)))
+        self._tuning = tuning.read(asked.tuned) if asked.tuned else None
+        self._pace: timing.Pace | None = None
+        self._known: dict[Problem, Known] = {}
+
+    def prepare(self, wanted: Sequence[Wanted]) -> None:
+        """Compile what these problems need, and hold webnorm's variants against float64."""
+        # A page's limits are of another device than the processes'.
+        some = [one for one in wanted if not one.section.limits]
+        if not some or not self.processes:
+            return
+        began = timing.clock()
+        searched = [one.task for one in some if self._searches(one)]
+        prepared = self._pool.prepare([one.task for one in some], searched, self._traits)
+        self._known = prepared.known
+        spent = timing.clock() - began
+        print(
+            f"prepared {len(some)} problems in {spent:.1f} s; {self.processes} processes: {prepared.seconds}",
+            flush=True,
+        )
+
+    def results(self, one: Wanted) -> list[Result]:
+        """Measure a problem, and say where its seconds went."""
+        laps = Laps()
+        device = self.device_with(tuple(one.section.limits.items()))
+        if self._pace is None and not device.traits.software:
+            self._pace = pace_of(device)
+            laps.mark("pace")
+        known = replace(self._known.get(one.task.problem, Known()), tuned=self._tuned(one))
+        laps.mark("search")
+        results = measure(device, one.task, self._asked.rounds, one.section.alone, known, self._pace, laps)
+        laps.mark("the rest")
+        print(f"{laps}: {one.task}: {Summary.of(results)}", flush=True)
+        return [replace(result, case=one.name) for result in results]
+
+    def _searches(self, one: Wanted) -> bool:
+        return bool(
+            self._asked.search
+            and (one.section.drawn or self._asked.search_everywhere)
+            and not one.section.limits
+            and not (self._tuning and self._tuning.matching(one.task))
+        )
+
+    def _tuned(self, one: Wanted) -> Tuned | None:
+        """What tuning finds for a problem, if it is asked."""
+        if self._tuning:
+            recorded = tuned.recorded(one.task, self._traits, self._tuning)
+            if recorded is not None:
+                return recorded
+        if not self._searches(one):
+            return None
+        try:
+            return tuned.searched(one.task, self._traits, self._searcher, self._asked.search)
+        except (WorkerDied, TaskFailed) as failure:
+            print(f"the search in {one.task} failed: {failure}", flush=True)
+            return None
+
+
+def _cache_of(asked: argparse.Namespace) -> Path:
+    return asked.cache or cache_folder("record")
+
+
 def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]:
     """Measure what is asked for; the whole record after every problem."""
-    adapter = find_adapter(asked.adapter)
-    if asked.cpu:
-        adapter = software_adapter()
-    device_with = cache(lambda limits: open_device(adapter, limits=dict(limits)))
-    about = description(device_with(()))
-    line = command("bench.record", asked.out)
-    recorded: dict[str, str] = {}
-    found: list[Result] = []
-    problems = list(chosen(asked, adapter.traits.software))
-    if not problems:
+    adapter = software_adapter() if asked.cpu else find_adapter(asked.adapter)
+    wanted = chosen(asked, adapter.traits.software)
+    if not wanted:
         raise WebnormError(
             "nothing to record: no section asked for has such a problem; bench/sections.py lists them"
         )
+    if before is not None:
+        before = of_this_draw(before, {one.name for one in wanted}, asked.held_out)
     if asked.missing and before is not None:
         there = measured(before)
-        problems = [one for one in problems if (one[0], one[2].problem) not in there]
-        print(f"{len(problems)} problems are missing", flush=True)
+        wanted = [one for one in wanted if (one.name, one.task.problem) not in there]
+        print(f"{len(wanted)} problems are missing", flush=True)
+    with ExitStack() as open_ones:
+        bench = Bench(asked, adapter, open_ones)
+        if asked.prepare_only:
+            bench.prepare(wanted)
+        else:
+            yield from _recorded(asked, bench, wanted, before)
+
+
+def _recorded(
+    asked: argparse.Namespace, bench: Bench, wanted: Sequence[Wanted], before: Report | None
+) -> Iterator[Report]:
+    about = description(bench.device_with(()))
+    line = command("bench.record", asked.out, asked.cache, asked.tuned)
     # A record is published; the name of the machine that made it is not.
     origin = replace(origin_of(line), host="")
-    for done, (name, section, task) in enumerate(problems, 1):
-        began = timing.clock()
-        results = measure(device_with(tuple(section.limits.items())), task, asked.rounds, section.alone)
-        print(f"{timing.clock() - began:5.1f} s  {task}: {Summary.of(results)}", flush=True)
-        found += [replace(result, case=name) for result in results]
-        recorded[name] = f"{datetime.date.today()}, `{line}`"
+    recorded: dict[str, str] = {}
+    found: list[Result] = []
+    for done, one in enumerate(wanted):
+        if done % asked.ahead == 0:
+            bench.prepare(wanted[done : done + asked.ahead])
+        found += bench.results(one)
+        drawn = f", columns drawn with seed {asked.held_out}" if one.section.drawn else ""
+        recorded[one.name] = f"{datetime.date.today()}, `{line}`{drawn}"
         yield merged(
             before,
             Report(
                 device={**about, RECORDED: recorded},
                 results=tuple(found),
-                complete=done == len(problems),
+                complete=done + 1 == len(wanted),
                 origin=origin,
             ),
         )
@@ -332,16 +264,28 @@ def main() -> None:
     asked = arguments()
     for suffix in (".json", ".md", ".csv", ".svg"):
         check_writable(beside(asked.out, suffix))
+    if asked.readme:
+        record_page.check(asked.out)
     json = beside(asked.out, ".json")
     if asked.tables and not json.exists():
         raise WebnormError(f"--tables needs a record, and there is no {json}")
     report = before = read(json) if json.exists() else None
+    if not (asked.tables or asked.cpu):
+        share_caches(_cache_of(asked))
+    writing = Laps()
     try:
         for report in () if asked.tables else record(asked, before):
-            write_text(json, to_json(report))
+            writing.mark("not writing")
+            if writing.seconds["not writing"] >= _SELDOM * writing.seconds.get("writing", 0.0):
+                write_text(json, to_json(report))
+                writing.mark("writing")
     finally:
         if report is not None:
+            if report is not before:
+                write_text(json, to_json(report))
             write_tables(asked.out, report)
+            if asked.readme:
+                record_page.write(asked.out, report)
 
 
 if __name__ == "__main__":

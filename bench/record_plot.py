@@ -22,7 +22,9 @@ _FEWEST_COLS = 4
 
 
 def plot(report: Report, path: Path) -> None:
-    """Draw an .svg with a panel for each section, op and storage type of at least four numbers of columns."""
+    """Draw an .svg with a panel for each section, op and storage type of at least four numbers of columns;
+    columns that were drawn are a sample, and no curve.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -60,7 +62,7 @@ def plot(report: Report, path: Path) -> None:
 def _panels(report: Report) -> list[tuple[str, list[Summary]]]:
     found: dict[str, list[Summary]] = {}
     for section, members in summaries(report).items():
-        for one in members:
+        for one in () if SECTIONS[section].drawn else members:
             found.setdefault(f"{SECTIONS[section].title}: {one.op}, {one.problem.dtype}", []).append(one)
     return [
         (title, members)

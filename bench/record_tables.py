@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bench.contenders import NAMES
-from bench.sections import SECTIONS, Goal
+from bench.sections import SECTIONS, Goal, Section
 from webnorm.lab.ranking import best
 from webnorm.lab.results import Report, Result
 from webnorm.lab.tables import device_text
@@ -60,15 +62,30 @@ class Summary:
         return self._percent(self.auto)
 
     @property
+    def fastest_others_percent(self) -> float | None:
+        """The same of the fastest other."""
+        return self._percent(self.fastest_other)
+
+    @property
     def ahead(self) -> float | None:
         """The fastest other's time over that of webnorm's choice."""
         return _ratio(self.fastest_other, self.auto)
+
+    @property
+    def of_tuned(self) -> float | None:
+        """The speed of webnorm's choice, of the fastest variant's, in percent, where tuning looked for it."""
+        ratio = _ratio(self.best, self.auto)
+        return None if ratio is None or not (self.auto and self.auto.tried) else 100 * ratio
 
     def met(self, goal: Goal) -> bool | None:
         """Whether the goal is met, by a right choice; None where there is nothing to hold it against."""
         if goal != Goal() and self.auto is None:
             return False
-        pairs = ((goal.percent_of_copy, self.percent_of_copy), (goal.ahead, self.ahead))
+        pairs = (
+            (goal.percent_of_copy, self.percent_of_copy),
+            (goal.ahead, self.ahead),
+            (goal.of_tuned, self.of_tuned),
+        )
         known = [found >= asked for asked, found in pairs if asked is not None and found is not None]
         return all(known) if known else None
 
@@ -104,6 +121,8 @@ class Summary:
             f"auto {_text(self.percent_of_copy, 1)} %",
         ]
         words += [f"{name} {self.percent(name)}" for name in self.others]
+        if self.auto and self.auto.tried:
+            words.append(f"{_text(self.of_tuned, 1)} % of the best of {self.auto.tried}")
         return ", ".join([*words, f"best {self.better()}"])
 
     def _percent(self, result: Result | None) -> float | None:
@@ -142,20 +161,18 @@ def to_markdown(report: Report, picture: str | None) -> str:
         f"# {device['adapter']}",
         f"{device_text(device)}; {device.get('cpu', 'unknown processor')}; webnorm {report.webnorm}; "
         f"Python {device.get('python', 'unknown')}, {packages}.",
-        f"{_ON_SOFTWARE if software else _ON_A_GPU} {_MARKED}",
+        " ".join([_ON_SOFTWARE if software else _ON_A_GPU, *_of_jax(report), _MARKED]),
         *([] if picture is None else [f"![Share of the best copy by columns]({picture})"]),
     ]
-    for section, members in found.items():
-        parts.append(f"## {SECTIONS[section].title}")
-        parts.append(f"Recorded {device.get(RECORDED, {}).get(section, 'at an unknown time')}.")
-        goal = SECTIONS[section].goal
-        if str(goal):
-            verdicts = [one.met(goal) for one in members]
+    for name, members in found.items():
+        section = SECTIONS[name]
+        parts.append(f"## {section.title}")
+        parts.append(f"Recorded {device.get(RECORDED, {}).get(name, 'at an unknown time')}.")
+        if section.goals:
+            verdicts = [one.met(section.goal(one.problem.cols)) for one in members]
             count = f"{verdicts.count(True)} of {len(verdicts) - verdicts.count(None)}"
-            parts.append(f"Goal: {goal}. Met by {count} problems.")
-        for table in _tables(members, goal):
-            parts.append(table)
-        parts += _remarks(members)
+            parts.append(f"Goal: {'; '.join(map(str, section.goals))}. Met by {count} problems.")
+        parts += [*_beside_tuning(members), *_tables(members, section), *_remarks(members)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -164,6 +181,10 @@ _ON_A_GPU = (
     "webnorm is its own choice. All take turns over buffers that are rotated past the cache, and each call "
     "waits for the one before: webnorm by timestamps around a compute pass, the others as CUDA graphs "
     "between two events."
+)
+_IN_JAX = (
+    "JAX runs all its calls as one XLA program, timed by the wall clock: what two programs in a row take "
+    "longer than one."
 )
 _ON_SOFTWARE = (
     "webnorm runs on a software adapter here, a rasteriser that runs GPU programs on the processor's cores: "
@@ -177,39 +198,69 @@ _MARKED = (
 )
 
 
-def _tables(members: Sequence[Summary], goal: Goal) -> Iterator[str]:
+def _of_jax(report: Report) -> list[str]:
+    return [_IN_JAX] if any(one.kernel == "JAX" and one.timed for one in report.results) else []
+
+
+def _beside_tuning(members: Sequence[Summary]) -> Iterator[str]:
+    shares = [share for one in members if (share := one.of_tuned) is not None]
+    if shares:
+        least, median = min(shares), statistics.median(shares)
+        yield (
+            f"Beside the fastest that tuning found, in {len(shares)} problems, webnorm's choice has "
+            f"{least:.1f} % of the speed at least, {median:.1f} % in the median."
+        )
+
+
+# A column: its head, and what it says of a problem.
+_Column = tuple[str, Callable[[Summary], str]]
+
+
+def _tables(members: Sequence[Summary], section: Section) -> Iterator[str]:
     groups: dict[tuple[str, str], list[Summary]] = {}
     for one in members:
         groups.setdefault((one.op, one.problem.dtype), []).append(one)
     for (op, dtype), own in groups.items():
-        names = [name for name in NAMES if any(name in one.others for one in own)]
-        head = ["rows x cols", "best copy, GB/s", "webnorm, GB/s", "%", *(f"{name}, %" for name in names)]
-        # A column for what this section has.
-        has_single_mean = any(one.single_mean for one in own)
-        head += ["times as fast as the fastest other"]
-        head += ["without hi/lo mean, % faster"] if has_single_mean else []
-        head += ["goal"] if str(goal) else []
-        head += ["best variant tried", "chosen"]
-        rules = ["---", *["---:"] * (len(head) - 3), "---", "---"]
-        lines = [head, rules]
-        for one in own:
-            line = [
-                f"{one.problem.rows} x {one.problem.cols}",
-                f"{_text(_gbps(one.copy), 0)} ({one.copy.kernel if one.copy else _NOTHING})",
-                _text(_gbps(one.auto), 0),
-                _text(one.percent_of_copy, 1) + _mark(one.auto),
-                *(one.percent(name) for name in names),
-                _text(one.ahead, 2),
-            ]
-            if has_single_mean:
-                ratio = _ratio(one.auto, one.single_mean)
-                line.append(_NOTHING if ratio is None else f"{100 * (ratio - 1):.1f}")
-            if str(goal):
-                line.append({True: "met", False: "**missed**", None: _NOTHING}[one.met(goal)])
-            line += [one.better(), _chosen(one.auto)]
-            lines.append(line)
+        columns = list(_columns(own, section))
+        lines = [
+            [head for head, _ in columns],
+            ["---", *["---:"] * (len(columns) - 3), "---", "---"],
+            *([cell(one) for _, cell in columns] for one in own),
+        ]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         yield f"### `{op}`, {dtype}\n\n{table}"
+
+
+def _columns(own: Sequence[Summary], section: Section) -> Iterator[_Column]:
+    """The columns of a table, without those that no problem of it has."""
+    yield "rows x cols", lambda one: f"{one.problem.rows} x {one.problem.cols}"
+    yield "best copy, GB/s", lambda one: f"{_text(_gbps(one.copy), 0)} ({_kernel(one.copy)})"
+    yield "webnorm, GB/s", lambda one: _text(_gbps(one.auto), 0)
+    yield "%", lambda one: _text(one.percent_of_copy, 1) + _mark(one.auto)
+    for name in NAMES:
+        if any(name in one.others for one in own):
+            yield f"{name}, %", partial(Summary.percent, name=name)
+    yield "times as fast as the fastest other", lambda one: _text(one.ahead, 2)
+    if any(one.of_tuned is not None for one in own):
+        yield "% of the tuned best", lambda one: _text(one.of_tuned, 1)
+    if any(one.single_mean for one in own):
+        yield "without hi/lo mean, % faster", _gain_of_single_mean
+    if section.goals:
+        yield "goal", lambda one: _MET[one.met(section.goal(one.problem.cols))]
+    yield "best variant tried", Summary.better
+    yield "chosen", lambda one: _chosen(one.auto)
+
+
+_MET = {True: "met", False: "**missed**", None: _NOTHING}
+
+
+def _gain_of_single_mean(one: Summary) -> str:
+    ratio = _ratio(one.auto, one.single_mean)
+    return _NOTHING if ratio is None else f"{100 * (ratio - 1):.1f}"
+
+
+def _kernel(result: Result | None) -> str:
+    return result.kernel if result else _NOTHING
 
 
 def _chosen(auto: Result | None) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from webnorm.kernels.traits import BROWSER
 from webnorm.norms.ops import OPS, Task
@@ -16,9 +19,13 @@ from webnorm.norms.problem import DTYPES
 X_BYTES = 64 << 20
 _COLS = (256, 768, 1024, 2048, 4096, 5120, 8192, 16384)
 _ODD = (1023, 4095, 5119)
-_LONG = ((64, 65536), (16, 262144))
-_SMALL = ((1024, 1024), (256, 1024), (512, 512))
+_LONG = ((8, 131072), (32, 131072), (64, 65536), (16, 262144), (256, 32768))
+_SMALL = ((1024, 1024), (512, 1024), (256, 1024), (512, 512), (128, 768))
 _CPU = ((4096, 256), (1024, 1024), (256, 4096), (64, 16384))
+# Columns that rules were made with or held against: none of them is drawn.
+SEEN = frozenset({*_COLS, *_ODD, 512, 1536, 3072, 6144, 7168, 7681, 12288, 20480, 24576, 28672, 32768})
+# Of the columns that are drawn, unless the command asks for others.
+HELD_OUT_SEED = 20261125
 _FORWARD = ("layer_norm", "rms_norm")
 _BACKWARD = ("layer_norm_backward", "rms_norm_backward")
 # WebGPU's names of the limits that kernels.traits.BROWSER stands for.
@@ -32,12 +39,15 @@ _PAGE: Mapping[str, int] = {
 
 @dataclass(frozen=True)
 class Goal:
-    """What webnorm's own choice is to reach: a share of the best copy in percent, and a ratio of the fastest
-    other's time to its own, each None where the section has no such goal.
+    """What webnorm's own choice is to reach: a share of the best copy in percent, a ratio of the fastest
+    other's time to its own, and a share in percent of the fastest variant that tuning found, each None where
+    there is no such goal. It holds up to so many columns.
     """
 
     percent_of_copy: float | None = None
     ahead: float | None = None
+    of_tuned: float | None = None
+    cols: int | None = None
 
     def __str__(self) -> str:
         words = []
@@ -45,77 +55,125 @@ class Goal:
             words.append(f"{self.percent_of_copy:g} % of the best copy")
         if self.ahead is not None:
             words.append(f"{self.ahead:g} times as fast as the fastest other")
-        return " and ".join(words)
+        if self.of_tuned is not None:
+            words.append(f"{self.of_tuned:g} % of the tuned best")
+        *but_last, last = words or [""]
+        together = f"{', '.join(but_last)} and {last}" if but_last else last
+        return f"up to {self.cols} columns {together}" if self.cols else together
+
+
+# Shapes of a section: rows and columns, for the bytes of an element, those of x, and the seed of a draw.
+Shapes = Callable[[int, int, int], Sequence[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the record. `shapes` gives rows and columns for the bytes of an element and those of x.
+    """A part of the record. `goals` are for ever more columns; what is beyond the last has none.
 
-    `alone` measures no contenders. `software` is for software adapters, and only for them.
+    `alone` measures no contenders. `software` is for software adapters, and only for them. `drawn` has
+    columns that a seed stands for, and is held against what tuning finds.
     """
 
     title: str
     ops: Sequence[str]
     dtypes: Sequence[str]
-    shapes: Callable[[int, int], Sequence[tuple[int, int]]]
-    goal: Goal
+    shapes: Shapes
+    goals: Sequence[Goal] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     alone: bool = False
     software: bool = False
+    drawn: bool = False
 
-    def tasks(self, x_bytes: int = X_BYTES) -> Iterator[Task]:
+    def tasks(self, x_bytes: int = X_BYTES, seed: int = HELD_OUT_SEED) -> Iterator[Task]:
         """The problems, x of about `x_bytes` where the section does not name the rows."""
         for op in self.ops:
             options = replace(OPS[op].defaults, **self.options)
             for dtype in self.dtypes:
-                shapes = self.shapes(DTYPES[dtype].itemsize, x_bytes)
+                shapes = self.shapes(DTYPES[dtype].itemsize, x_bytes, seed)
                 yield from tasks(op, shapes, options, dtype=dtype)
 
+    def goal(self, cols: int) -> Goal:
+        """The goal of a problem of so many columns."""
+        return next((goal for goal in self.goals if goal.cols is None or cols <= goal.cols), Goal())
 
-def _filling(cols: Sequence[int]) -> Callable[[int, int], Sequence[tuple[int, int]]]:
-    """As many rows of each length, in multiples of 64, as make x as large as asked or a little larger."""
-    return lambda itemsize, x_bytes: [(-(-x_bytes // (64 * n * itemsize)) * 64, n) for n in cols]
+
+def _rows(cols: int, itemsize: int, x_bytes: int) -> int:
+    """As many rows, in multiples of 64, as make x as large as asked or a little larger."""
+    return -(-x_bytes // (64 * cols * itemsize)) * 64
 
 
-def _given(shapes: Sequence[tuple[int, int]]) -> Callable[[int, int], Sequence[tuple[int, int]]]:
-    return lambda itemsize, x_bytes: shapes
+def _filling(cols: Sequence[int]) -> Shapes:
+    return lambda itemsize, x_bytes, seed: [(_rows(n, itemsize, x_bytes), n) for n in cols]
+
+
+def _given(shapes: Sequence[tuple[int, int]]) -> Shapes:
+    return lambda itemsize, x_bytes, seed: shapes
+
+
+def _held_out(*ranges: tuple[int, int, int, int]) -> Shapes:
+    """Of each range so many columns that nobody has seen."""
+    return lambda itemsize, x_bytes, seed: [
+        (_rows(n, itemsize, x_bytes), n) for one in ranges for n in drawn_cols(seed, *one)
+    ]
+
+
+def drawn_cols(seed: int, count: int, least: int, most: int, step: int) -> list[int]:
+    """So many different columns by the seed, `least` and multiples of a step beyond, as likely between 256
+    and 512 as between 8192 and 16384; none that rules were made with.
+    """
+    rng = np.random.default_rng([seed, least, most, step])
+    found: set[int] = set()
+    while len(found) < count:
+        drawn = math.exp(rng.uniform(math.log(least), math.log(most)))
+        found |= {least + int((drawn - least) / step) * step} - SEEN
+    return sorted(found)
 
 
 _ALL = ("float32", "float16", "bfloat16")
 _TWO = ("float32", "float16")
+# Of what tuning finds: less is worth a look at the choice.
+_TUNED = 97.0
+_FORWARD_GOALS = (Goal(97.0, 0.99, _TUNED, cols=16384), Goal(95.0, None, _TUNED, cols=32768))
+_BACKWARD_GOALS = (Goal(92.0, 1.0, _TUNED, cols=8192), Goal(88.0, 1.0, _TUNED, cols=16384))
+_ODD_GOALS = (Goal(93.0, None, _TUNED),)
+# Multiples of eight, those beyond a workgroup's registers, and odd ones.
+_EIGHTS, _WIDE, _ODDS = (6, 256, 16384, 8), (2, 16392, 32768, 8), (2, 257, 8191, 2)
 
 SECTIONS: Mapping[str, Section] = {
-    "forward": Section("Forward", _FORWARD, _ALL, _filling(_COLS), Goal(98.0, 0.99)),
+    "forward": Section("Forward", _FORWARD, _ALL, _filling((*_COLS, 32768)), _FORWARD_GOALS),
     "residual": Section(
         "Forward with a residual",
         _FORWARD,
         _TWO,
         _filling((1024, 4096, 8192)),
-        Goal(95.0),
+        (Goal(95.0),),
         options={"residual": True},
     ),
-    "odd": Section("Rows that no vector divides", _FORWARD, _TWO, _filling(_ODD), Goal(90.0)),
-    "backward": Section("Backward", _BACKWARD, _TWO, _filling(_COLS), Goal(90.0, 1.0)),
-    "long": Section("Few long rows", (*_FORWARD, *_BACKWARD), _TWO, _given(_LONG), Goal(ahead=1.0)),
-    "small": Section("Small problems, forward", _FORWARD, _TWO, _given(_SMALL), Goal(ahead=0.9)),
-    "small_backward": Section("Small problems, backward", _BACKWARD, _TWO, _given(_SMALL), Goal(ahead=1.0)),
+    "odd": Section("Rows that no vector divides", _FORWARD, _TWO, _filling(_ODD), _ODD_GOALS),
+    "backward": Section("Backward", _BACKWARD, _ALL, _filling(_COLS), _BACKWARD_GOALS),
+    "long": Section(
+        "Few long rows", (*_FORWARD, *_BACKWARD), _TWO, _given(_LONG), (Goal(None, 1.0, _TUNED),)
+    ),
+    "small": Section("Small problems, forward", _FORWARD, _TWO, _given(_SMALL), (Goal(None, 0.95, _TUNED),)),
+    "small_backward": Section(
+        "Small problems, backward", _BACKWARD, _TWO, _given(_SMALL), (Goal(None, 1.0, _TUNED),)
+    ),
+    "held_out": Section(
+        "Held out, forward", _FORWARD, _ALL, _held_out(_EIGHTS, _WIDE), _FORWARD_GOALS, drawn=True
+    ),
+    "held_out_odd": Section("Held out, odd", _FORWARD, _TWO, _held_out(_ODDS), _ODD_GOALS, drawn=True),
+    "held_out_backward": Section(
+        "Held out, backward", _BACKWARD, _ALL, _held_out(_EIGHTS), _BACKWARD_GOALS, drawn=True
+    ),
     "page": Section(
         "Within a page's default limits",
         _FORWARD,
         _TWO,
         _filling([n for n in _COLS if n <= 8192]),
-        Goal(95.0),
+        (Goal(95.0),),
         limits=_PAGE,
         alone=True,
     ),
-    "cpu": Section(
-        "On the CPU",
-        (*_FORWARD, *_BACKWARD),
-        ("float32",),
-        _given(_CPU),
-        Goal(),
-        software=True,
-    ),
+    "cpu": Section("On the CPU", (*_FORWARD, *_BACKWARD), ("float32",), _given(_CPU), software=True),
 }

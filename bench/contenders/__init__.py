@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from webnorm.errors import sentence
 from webnorm.norms.ops import OPS, Op, Task
 from webnorm.norms.problem import Array, finfo
-from webnorm.norms.reference import Answers
+from webnorm.norms.reference import Answer, Answers
 
-# Output tensors by webnorm's names from input tensors by webnorm's names, of whatever type a library has.
-Compute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+# Tensors by webnorm's names, of whatever type a library has.
+Tensors = Mapping[str, Any]
+# Outputs from inputs.
+Compute = Callable[[Tensors], Tensors]
 
 # In the order of a table's columns.
 COPIES = ("torch copy", "NumPy copy")
@@ -21,8 +25,11 @@ NAMES = (
     *COPIES,
     "torch eager",
     "torch.compile",
+    "torch.compile max-autotune",
     "Triton",
     "Liger",
+    "QuACK",
+    "JAX",
     "NumPy",
     "ONNX Runtime",
 )
@@ -34,16 +41,22 @@ _ROWS = 64
 _TOLERANCE = 1e-5
 # Roundings to the storage type that a library may put between x and y.
 _ROUNDINGS = 4.0
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class Contender:
-    """An implementation of a task's op, or of the copy, or the reason why there is none."""
+    """An implementation of a task's op, or of the copy, or the reason why there is none.
+
+    `adapt` makes what it is handed from a set of inputs, before anything is timed: for what takes arrays in
+    one form alone.
+    """
 
     name: str
     compute: Compute | None = None
     absent: str | None = None
     copies: bool = False
+    adapt: Callable[[Tensors], Tensors] | None = None
 
     def op(self, task: Task) -> Op:
         """What it computes."""
@@ -57,24 +70,44 @@ def beyond_plain(task: Task) -> str | None:
     return None
 
 
+def said(error: Exception) -> str:
+    """An exception of a library's in one line, without colours."""
+    first_line = _COLOURS.sub("", str(error)).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {sentence(first_line)}"
+
+
+def some_rows(answers: Answers) -> tuple[Answers, slice]:
+    """The answers of up to 64 rows that lie evenly among all, sums over rows whole; and which rows these are.
+
+    Answers may stop short of a problem's last rows.
+    """
+    lengths = [len(answer.value) for answer in answers.values() if answer.value.ndim > 1]
+    rows = slice(0, min(lengths), max(1, min(lengths) // _ROWS))
+
+    def few(answer: Answer) -> Answer:
+        if answer.value.ndim == 1:
+            return answer
+        unit = np.broadcast_to(answer.unit, answer.value.shape)
+        return replace(answer, value=answer.value[rows], unit=unit[rows])
+
+    return {name: few(answer) for name, answer in answers.items()}, rows
+
+
 def found_wrong(outputs: Mapping[str, Array], answers: Answers, dtype: str) -> tuple[float, str | None]:
     """The largest error of any output, and what is wrong with it, or None.
 
-    Answers may stop short of the outputs' last rows. `outputs` are compared on up to 64 rows that lie evenly
-    among those; a vector (a sum over rows) is compared whole. The bound is looser than webnorm's own: four
-    roundings to `dtype` and 1e-5, of what was added up.
+    The bound is looser than webnorm's own: four roundings to `dtype` and 1e-5, of what was added up.
     """
     largest = 0.0
     allowed = _TOLERANCE + _ROUNDINGS * float(finfo(dtype).eps)
     for name, answer in answers.items():
         if name not in outputs:
             return largest, f"gives no {name}"
-        value = answer.value
-        step = 1 if value.ndim == 1 else max(1, len(value) // _ROWS)
-        value, unit = value[::step], np.broadcast_to(answer.unit, value.shape)[::step]
-        got = outputs[name][: len(answer.value)]
-        error = np.abs(got[::step].astype(np.float64) - value)
-        limit = allowed * (unit + np.abs(value))
+        got, value = outputs[name], answer.value
+        if got.shape != value.shape:
+            return largest, f"{name} has the shape {got.shape}; expected {value.shape}"
+        error = np.abs(got.astype(np.float64) - value)
+        limit = allowed * (answer.unit + np.abs(value))
         if answer.summed is not None:
             limit = limit + _TOLERANCE * answer.summed
         # The comparison is the one that NaN cannot pass.

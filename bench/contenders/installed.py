@@ -1,66 +1,113 @@
-"""Which contenders a machine has for a task, and their buffers."""
+"""Which contenders a machine has for a task, their buffers, and their compilers at work ahead of time."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from bench.contenders import Contender
-from bench.contenders.samplers import CudaGraph, Sampler, WallClock
+import numpy as np
+
+from bench.contenders import Contender, Tensors
+from bench.contenders.samplers import CudaGraph, JaxProgram, Sampler, WallClock
 from webnorm.norms.ops import Task
 from webnorm.norms.problem import Array
 
 # Modules of this package, and the contenders that are absent where the package they need is.
 _Modules = Mapping[str, Sequence[str]]
 _ON_CUDA: _Modules = {
-    "torch_ops": ("torch eager", "torch.compile"),
+    "torch_ops": ("torch eager", "torch.compile", "torch.compile max-autotune"),
     "triton_ops": ("Triton",),
     "liger_ops": ("Liger",),
+    "quack_ops": ("QuACK",),
 }
+_IN_JAX: _Modules = {"jax_ops": ("JAX",)}
 _TORCH_ON_CPU: _Modules = {"torch_ops": ("torch eager",)}
 _ON_ARRAYS: _Modules = {"numpy_ops": ("NumPy",), "onnx_ops": ("ONNX Runtime",)}
+# Those that compile when they are first called, what takes longest first.
+COMPILING = ("torch.compile max-autotune", "torch.compile", "JAX", "QuACK", "Triton", "Liger")
 
 
 @dataclass(frozen=True)
 class Library:
-    """Contenders that share their buffers: sets of inputs, how they are timed, how outputs are read."""
+    """Contenders that share their buffers: sets of inputs, how they are timed, and how some rows of their
+    outputs are read.
+    """
 
     contenders: Sequence[Contender]
-    inputs: Sequence[Mapping[str, Any]]
+    inputs: Sequence[Tensors]
     sampler: Callable[..., Sampler]
-    to_numpy: Callable[[Mapping[str, Any]], Mapping[str, Array]]
+    to_numpy: Callable[[Tensors, slice], Mapping[str, Array]]
 
 
-def libraries(task: Task, arrays: Mapping[str, Array], sets: int, software: bool) -> Iterator[Library]:
+def libraries(
+    task: Task, arrays: Mapping[str, Array], sets: int, software: bool, times: int = 1
+) -> Iterator[Library]:
     """What is measured beside webnorm: on the CPU for a software adapter, else on a CUDA card.
 
-    What is not installed, or has no card, is a contender that is absent, with the reason.
+    What belongs to rows is the arrays' so many times. What is not installed, or has no card, is a contender
+    that is absent, with the reason.
     """
     if software:
-        yield _on_tensors(_TORCH_ON_CPU, task, arrays, sets, "cpu")
-        yield Library(_contenders(_ON_ARRAYS, task, "cpu"), [arrays] * sets, WallClock, dict)
+        yield _on_tensors(_TORCH_ON_CPU, task, arrays, sets, "cpu", times)
+        whole = {name: np.tile(one, (times, 1)) if one.ndim == 2 else one for name, one in arrays.items()}
+        yield Library(_contenders(_ON_ARRAYS, task, "cpu"), [whole] * sets, WallClock, _some_rows)
     else:
-        yield _on_tensors(_ON_CUDA, task, arrays, sets, "cuda")
+        yield _on_tensors(_ON_CUDA, task, arrays, sets, "cuda", times)
+        yield _in_jax(task, arrays, sets, times)
+
+
+def _some_rows(outputs: Mapping[str, Array], rows: slice) -> Mapping[str, Array]:
+    return {name: value[rows] if value.ndim > 1 else value for name, value in outputs.items()}
 
 
 def _on_tensors(
-    modules: _Modules, task: Task, arrays: Mapping[str, Array], sets: int, device: str
+    modules: _Modules, task: Task, arrays: Mapping[str, Array], sets: int, device: str, times: int
 ) -> Library:
     """Those that take torch's tensors."""
     sampler = CudaGraph if device == "cuda" else WallClock
+    reason = _without_torch(device)
+    if reason is not None:
+        return Library(_absent(modules, reason), (), sampler, _some_rows)
+    from bench.contenders import torch_ops
+
+    first = torch_ops.tensors(arrays, device, times)
+    inputs = [{name: one.clone() for name, one in first.items()} for _ in range(sets)]
+    return Library(_contenders(modules, task, device), inputs, sampler, torch_ops.to_numpy)
+
+
+def _without_torch(device: str) -> str | None:
+    """Why torch is of no use on a device."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        return Library(_absent(modules, "torch is not installed"), (), sampler, dict)
-    if device == "cuda" and not torch.cuda.is_available():
-        return Library(_absent(modules, "torch finds no CUDA card"), (), sampler, dict)
-    from bench.contenders import torch_ops
+        return "torch is not installed"
+    return None if device == "cpu" or torch.cuda.is_available() else "torch finds no CUDA card"
 
-    first = torch_ops.tensors(arrays, device)
-    inputs = [{name: one.clone() for name, one in first.items()} for _ in range(sets)]
-    return Library(_contenders(modules, task, device), inputs, sampler, torch_ops.to_numpy)
+
+def _in_jax(task: Task, arrays: Mapping[str, Array], sets: int, times: int) -> Library:
+    """Those that take JAX's arrays."""
+    sampler = partial(JaxProgram, size=task.op.minimum_bytes(task.problem))
+    reason = _without_jax()
+    if reason is not None:
+        return Library(_absent(_IN_JAX, reason), (), sampler, _some_rows)
+    from bench.contenders import jax_ops
+
+    inputs = jax_ops.sets_of(arrays, times, min(sets, jax_ops.MOST_SETS))
+    return Library(jax_ops.contenders(task, "cuda"), inputs, sampler, jax_ops.to_numpy)
+
+
+def _without_jax() -> str | None:
+    """Why JAX is of no use on a CUDA card."""
+    try:
+        jax_ops = importlib.import_module("bench.contenders.jax_ops")
+    except ImportError as error:
+        return f"{error.name} is not installed"
+    reason: str | None = jax_ops.absent()
+    return reason
 
 
 def _contenders(modules: _Modules, task: Task, device: str) -> list[Contender]:
@@ -75,3 +122,49 @@ def _contenders(modules: _Modules, task: Task, device: str) -> list[Contender]:
 
 def _absent(modules: _Modules, reason: str) -> list[Contender]:
     return [Contender(name, absent=reason) for names in modules.values() for name in names]
+
+
+def release() -> None:
+    """Give back the card's memory that torch keeps for later: the next problem's arrays are others'."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+# --- ahead of time
+
+
+def rehearse(name: str, task: Task, sets: int) -> None:
+    """Have a contender's compiler do on a CUDA card what it does when the contender is first called, for
+    whoever finds it in the compilers' caches; nothing where it is absent. Raises what the library raises.
+    """
+    modules = {name: module for module, names in {**_ON_CUDA, **_IN_JAX}.items() for name in names}
+    module = modules[name]
+    if (_without_jax() if module in _IN_JAX else _without_torch("cuda")) is not None:
+        return
+    found = (one for one in _contenders({module: [name]}, task, "cuda") if one.name == name)
+    contender = next(found, None)
+    if contender is None or contender.compute is None:
+        return
+    if module in _IN_JAX:
+        from bench.contenders import jax_ops
+
+        jax_ops.rehearse(task, contender, sets, task.op.minimum_bytes(task.problem))
+        return
+    from bench.contenders import torch_ops
+
+    inputs = torch_ops.blank(task, "cuda")
+    contender.compute(contender.adapt(inputs) if contender.adapt else inputs)
+    importlib.import_module("torch").cuda.synchronize()
+
+
+def broken(name: str) -> bool:
+    """Whether a contender has left the card of no use to this process, so that what follows would fail."""
+    if name in _IN_JAX["jax_ops"]:
+        return False
+    torch: Any = importlib.import_module("torch")
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False

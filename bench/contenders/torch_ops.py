@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,21 @@ import torch
 
 from bench.contenders import Compute, Contender
 from webnorm.norms.ops import Task
-from webnorm.norms.problem import Array, Problem
+from webnorm.norms.problem import DTYPES, Array, Problem
 
 
-def tensors(arrays: Mapping[str, Array], device: str) -> dict[str, torch.Tensor]:
-    """The arrays on a device; saved statistics as `mean` and `rstd`, float32 of shape (rows, 1)."""
-    found = {name: _tensor(array).to(device) for name, array in arrays.items() if name != "stats"}
+def tensors(arrays: Mapping[str, Array], device: str, times: int = 1) -> dict[str, torch.Tensor]:
+    """The arrays on a device, what belongs to rows so many times, one behind the other; saved statistics as
+    `mean` and `rstd`, float32 of shape (rows, 1).
+    """
+    found = {name: _tensor(array) for name, array in arrays.items() if name != "stats"}
     if "stats" in arrays:
         stats = arrays["stats"]
-        found["rstd"] = torch.from_numpy(stats[:, -1:].copy()).to(device)
+        found["rstd"] = torch.from_numpy(stats[:, -1:].copy())
         if stats.shape[1] > 1:
-            found["mean"] = torch.from_numpy(stats[:, :1].copy()).to(device)
-    return found
+            found["mean"] = torch.from_numpy(stats[:, :1].copy())
+    there = {name: one.to(device) for name, one in found.items()}
+    return {name: one.repeat(times, 1) if one.ndim == 2 and times > 1 else one for name, one in there.items()}
 
 
 def _tensor(array: Array) -> torch.Tensor:
@@ -31,13 +35,28 @@ def _tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(array.copy())
 
 
-def to_numpy(outputs: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """The outputs as float32 on the host."""
-    return {name: value.float().cpu().numpy() for name, value in outputs.items()}
+def blank(task: Task, device: str) -> dict[str, torch.Tensor]:
+    """Inputs of a task's shapes and types, whose values are nobody's."""
+    op, problem = task.op, task.problem
+    few = replace(problem, rows=1)
+    arrays = {
+        tensor.name: np.zeros(tensor.shape(few), DTYPES[tensor.dtype(few)])
+        for tensor in op.present(problem)
+        if tensor.access == "read"
+    }
+    return tensors(arrays, device, problem.rows)
+
+
+def to_numpy(outputs: Mapping[str, torch.Tensor], rows: slice = slice(None)) -> dict[str, Array]:
+    """The outputs as float32 on the host, of what belongs to rows those."""
+    few = {name: value[rows] if value.ndim > 1 else value for name, value in outputs.items()}
+    return {name: value.float().cpu().numpy() for name, value in few.items()}
 
 
 def contenders(task: Task, device: str) -> Iterator[Contender]:
-    """Torch's copy, its own function for the op, and that function compiled for this very shape."""
+    """Torch's copy, its own function for the op, and that function compiled for this very shape: with the
+    defaults, and with all that inductor tries where it is given time.
+    """
     yield Contender("torch copy", lambda t: {"y": t["x"].clone()}, copies=True)
     eager = _eager(task, device)
     if isinstance(eager, str):
@@ -49,6 +68,9 @@ def contenders(task: Task, device: str) -> Iterator[Contender]:
         # torch would give up on compiling it.
         torch._dynamo.reset()
         yield Contender("torch.compile", torch.compile(eager, dynamic=False, fullgraph=True))
+        # Without CUDA graphs of its own: every contender is captured in one.
+        tuned = torch.compile(eager, dynamic=False, fullgraph=True, mode="max-autotune-no-cudagraphs")
+        yield Contender("torch.compile max-autotune", tuned)
 
 
 def _eager(task: Task, device: str) -> Compute | str:

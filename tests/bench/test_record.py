@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arguments, record, repeated
+from bench import arguments, own, record, record_files, record_page, repeated, side_by_side
 from bench.contenders import COPIES, NAMES, Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import CudaGraph, WallClock
+from bench.numerics import between_markers
 from bench.record_plot import plot
 from bench.record_tables import RECORDED, Summary, summaries, to_markdown
 from bench.sections import SECTIONS, Goal
@@ -47,7 +48,7 @@ def task_of(op: str, cols: int = 96, **options: Any) -> Task:
 def entered(task: Task, contender: Contender, library: Library, arrays: dict[str, Array]) -> Result:
     answers = {task.op.name: task.op.reference(arrays, task.problem)}
     answers["copy"] = OPS["copy"].reference(arrays, plain(task.problem))
-    return record.enter(contender, library, task, answers).result
+    return side_by_side.enter(contender, library, task, answers).result
 
 
 def on_the_cpu(task: Task) -> dict[str, Result]:
@@ -110,9 +111,10 @@ def test_triton_kernels_are_right() -> None:
 
 
 def test_a_contender_that_is_not_installed_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("torch", "onnxruntime"):
+    for package in ("torch", "onnxruntime", "jax"):
         monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "bench.contenders.onnx_ops", raising=False)
+    for module in ("onnx_ops", "jax_ops"):
+        monkeypatch.delitem(sys.modules, f"bench.contenders.{module}", raising=False)
     task = task_of("layer_norm")
     names = {
         contender.name: contender.absent
@@ -121,8 +123,10 @@ def test_a_contender_that_is_not_installed_is_absent(monkeypatch: pytest.MonkeyP
         for contender in library.contenders
     }
     assert names["ONNX Runtime"] == "onnxruntime is not installed"
-    for name in ("torch eager", "torch.compile", "Triton", "Liger"):
+    assert names["JAX"] == "jax is not installed"
+    for name in ("torch eager", "torch.compile", "torch.compile max-autotune", "Triton", "Liger", "QuACK"):
         assert names[name] == "torch is not installed"
+    assert set(names) == {*NAMES} - {*COPIES} | {"NumPy copy"}
 
 
 @pytest.mark.parametrize("op", ["layer_norm", "layer_norm_backward"])
@@ -142,7 +146,7 @@ def test_a_wrong_contender_says_so(op: str) -> None:
 def test_a_contender_that_is_wrong_or_fails_is_not_timed() -> None:
     task = task_of("layer_norm")
     arrays = make_inputs(task.op, task.problem)
-    library = Library((), [arrays], WallClock, dict)
+    library = Library((), [arrays], WallClock, lambda outputs, rows: {"y": outputs["y"][rows]})
     doubled = entered(task, Contender("NumPy", lambda t: {"y": 2 * t["x"]}), library, arrays)
     assert doubled.status == "fail" and "y is off" in (doubled.reason or "")
     failing = entered(task, Contender("NumPy", lambda t: {"y": t["nothing"]}), library, arrays)
@@ -257,6 +261,34 @@ def test_the_tables_say_what_was_met_missed_and_left_out() -> None:
     assert "Recorded today." in text
 
 
+def test_the_choice_stands_beside_what_tuning_found() -> None:
+    found = [replace(r, tried=40) if r.auto else r for r in a_problem(task_of("layer_norm"))]
+    one = Summary.of(found)
+    assert one.of_tuned == pytest.approx(100 * 97.5 / 98.5)
+    assert one.met(Goal(of_tuned=98.5)) is True and one.met(Goal(of_tuned=99.5)) is False
+    assert "99.0 % of the best of 40" in str(one)
+    # What nobody looked for is no goal missed.
+    plain_one = Summary.of(a_problem(task_of("layer_norm")))
+    assert plain_one.of_tuned is None and plain_one.met(Goal(of_tuned=99.5)) is None
+    other = [replace(r, tried=40) if r.auto else r for r in a_problem(task_of("layer_norm", 256), 96.0)]
+    text = to_markdown(Report(device=DEVICE, results=(*found, *other)), None)
+    assert "% of the tuned best" in text
+    assert "in 2 problems, webnorm's choice has 99.0 % of the speed at least, 99.0 % in the median" in text
+    assert (
+        "tuned best"
+        not in to_markdown(
+            Report(device=DEVICE, results=tuple(a_problem(task_of("layer_norm")))), None
+        ).partition("###")[2]
+    )
+
+
+def test_how_jax_is_timed_is_told_where_it_was() -> None:
+    problem = a_problem(task_of("layer_norm"))
+    jax = [replace(r, kernel="JAX") if r.kernel == "Triton" else r for r in problem]
+    texts = [to_markdown(Report(device=DEVICE, results=tuple(found)), None) for found in (problem, jax)]
+    assert ["one XLA program" in text for text in texts] == [False, True]
+
+
 def test_a_time_that_scatters_is_marked() -> None:
     results = [
         replace(r, flags=("noisy",)) if r.kernel == "Triton" else r for r in a_problem(task_of("layer_norm"))
@@ -281,11 +313,11 @@ def test_merging_replaces_a_problem_of_a_section_whole() -> None:
     old = Report(device=DEVICE, results=(*a_problem(one), *a_problem(two), *a_problem(one, case="odd")))
     device = {**DEVICE, RECORDED: {"odd": "tomorrow"}}
     new = Report(device=device, results=(result("copy", 50.0, one, "copy"),))
-    both = record.merged(old, new)
+    both = record_files.merged(old, new)
     assert [r.gbps for r in both.results if r.case == "forward" and r.problem == one.problem] == [50.0]
     assert len(both.results) == 2 * len(a_problem(two)) + 1
     assert both.device[RECORDED] == {"forward": "today", "odd": "tomorrow"}
-    assert record.merged(None, new) == new
+    assert record_files.merged(None, new) == new
 
 
 def test_merging_drops_problems_that_were_timed_in_another_way() -> None:
@@ -293,14 +325,14 @@ def test_merging_drops_problems_that_were_timed_in_another_way() -> None:
     together = [replace(r, calls="at once") if r.kernel == "registers" else r for r in a_problem(two)]
     old = Report(device=DEVICE, results=tuple(together))
     alone = tuple(a_problem(one))
-    assert record.merged(old, Report(device=DEVICE, results=alone)).results == alone
-    assert record.measured(old) == set()
+    assert record_files.merged(old, Report(device=DEVICE, results=alone)).results == alone
+    assert record_files.measured(old) == set()
 
 
 def test_merging_another_adapter_is_refused() -> None:
     other = Report(device={**DEVICE, "adapter": "Another"}, results=())
     with pytest.raises(WebnormError, match="'Made-up GPU', not of 'Another'"):
-        record.merged(Report(device=DEVICE, results=()), other)
+        record_files.merged(Report(device=DEVICE, results=()), other)
 
 
 def test_the_picture_has_a_line_for_each(tmp_path: Path) -> None:
@@ -330,22 +362,23 @@ def test_cpu_without_a_software_adapter_is_a_mistake(monkeypatch: pytest.MonkeyP
 
 def test_neighbours_are_one_step_away(device: Device) -> None:
     task = task_of("layer_norm")
-    auto, own = record.variants(task, device.traits)
-    *near, second = [variant for variant in own if variant.kernel.op is task.op]
-    chosen = auto.variant
+    found = own.own_variants(task, device.traits)
+    *near, second = [variant for variant in found.variants if variant.kernel.op is task.op]
+    chosen = found.auto.variant
+    assert found.variants[found.whole[1]] == chosen and found.variants[found.whole[0]].kernel.op.exact
     assert near[0] == chosen and len(near) > 1 and second.kernel.name != chosen.kernel.name
     for variant in near[1:]:
         assert variant.kernel is chosen.kernel
         assert sum(variant.constants[axis] != value for axis, value in chosen.constants.items()) == 1
-    assert {variant.kernel.op.name for variant in own} == {"copy", "layer_norm"}
+    assert {variant.kernel.op.name for variant in found.variants} == {"copy", "layer_norm"}
 
 
 def test_neighbours_pass_over_what_cannot_run() -> None:
     task = Task(OPS["layer_norm"], replace(task_of("layer_norm").problem, rows=8, cols=5120, dtype="float16"))
     kernel = select(discover(), "registers")
     constants = {**default_variant(kernel, task.problem, GPU).constants, "vector_width": 8}
-    own = Variant(kernel, {**constants, "threads_per_row": 256, "rows_per_workgroup": 1})
-    threads = {near.constants["threads_per_row"] for near in record.neighbours(own, task, GPU)}
+    variant = Variant(kernel, {**constants, "threads_per_row": 256, "rows_per_workgroup": 1})
+    threads = {near.constants["threads_per_row"] for near in own.neighbours(variant, task, GPU)}
     assert threads == {256, 160, 320}
 
 
@@ -354,7 +387,7 @@ def test_what_is_missing_is_measured_and_nothing_else(
 ) -> None:
     measured: list[Task] = []
 
-    def measure(device: Device, task: Task, rounds: int, alone: bool) -> list[Result]:
+    def measure(device: Device, task: Task, *_: Any) -> list[Result]:
         measured.append(task)
         return [replace(result, case="cpu") for result in a_problem(task)]
 
@@ -433,6 +466,13 @@ def test_a_record_keeps_no_folder_of_the_machine(
             "argument --mebibytes: it is '0'; expected a whole number of 1 or more",
         ),
         ("record", ["--adapter", "made-up"], "no adapter 'made-up'"),
+        ("record", ["--readme"], "--readme: README.md has no block <!-- out -->"),
+        (
+            "record",
+            ["--search", "soon"],
+            "argument --search: it is 'soon'; expected seconds, from 0 to an hour",
+        ),
+        ("record", ["--held-out", "-1"], "argument --held-out: it is '-1'; expected a whole number"),
         ("browser", ["--adapter", "made-up"], "no adapter 'made-up'"),
         ("browser", ["--cols", "0"], "argument --cols: it is '0'; expected a whole number of 1 or more"),
         (
@@ -452,6 +492,43 @@ def test_mistakes_are_told_in_a_line(
     assert "Traceback" not in done.stderr and not any(tmp_path.iterdir())
 
 
+RESULTS = ROOT / "bench" / "results"
+
+
+@pytest.fixture(scope="module", params=["h200", "cpu"])
+def kept(request: pytest.FixtureRequest) -> tuple[str, Report]:
+    """A record that is kept in the repository."""
+    return request.param, read(RESULTS / f"{request.param}.json")
+
+
+def test_the_tables_that_are_kept_are_those_of_the_record(kept: tuple[str, Report]) -> None:
+    name, report = kept
+    stale = f"stale: python -m bench.record --out bench/results/{name} --tables"
+    assert to_markdown(report, f"{name}.svg") == (RESULTS / f"{name}.md").read_text(), stale
+
+
+def test_the_readme_has_the_record(kept: tuple[str, Report]) -> None:
+    name, report = kept
+    if f"<!-- {name} -->" not in record_page.PAGE.read_text():
+        pytest.skip("the README has no block of this record")
+    made = between_markers(record_page.PAGE, name, record_page.block(name, report))
+    stale = f"stale: python -m bench.record --out bench/results/{name} --tables --readme"
+    assert made == record_page.PAGE.read_text(), stale
+
+
+def test_the_readme_has_the_largest_x_beside_the_fastest_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = task_of("layer_norm", 256)
+    small = replace(large, problem=replace(large.problem, rows=8))
+    results = (*a_problem(small, 50.0), *a_problem(large), *a_problem(task_of("layer_norm", 512), 99.0, 95.0))
+    *_, table = record_page.block("NAME", Report(device=DEVICE, results=results)).split("\n\n")
+    assert table.splitlines() == [
+        "| columns | 256 | 512 |",
+        "| --- | ---: | ---: |",
+        "| **`layer_norm` float32** | 97.5 | 99.0 |",
+        "| the fastest of torch, Triton | 90.0 | 95.0 |",
+    ]
+
+
 def test_the_documents_name_every_section_and_contender() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
     assert all(name in text for name in {*SECTIONS, *NAMES} - {*COPIES})
@@ -463,21 +540,38 @@ def test_rows_that_repeat_are_held_against_float64_too(
 ) -> None:
     monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
     problem = Problem(rows=96, cols=64, options=OPS[op].defaults)
-    board = repeated.RepeatedRows(device, Task(OPS[op], problem), 1)
-    assert repeated.repeats(problem) == 6
-    assert np.array_equal(board.arrays["x"][:16], board.arrays["x"][80:])
+    board = repeated.RepeatedRows(device, Task(OPS[op], problem), 2)
+    assert repeated.repeats(OPS[op], problem) == board.times == 6
+    assert board.block.problem.rows == 16
     (kernel,) = (one for one in discover() if one.op.name == op and one.name == "naive")
     variant = default_variant(kernel, problem, device.traits)
-    whole = Board(device, problem, board.arrays, ())
+    arrays = {name: np.tile(one, (6, 1)) if one.ndim == 2 else one for name, one in board.arrays.items()}
+    whole = Board(device, problem, arrays, (), 2)
+    digests = []
     for bench in (board, whole):
-        result, plan, _ = try_variant(bench, variant)
+        result, plan, golden = try_variant(bench, variant)
         assert result.status == "pass" and plan is not None
+        dispatches = bench.turns.take(5)
+        plan.run_all(dispatches)
+        assert bench.holds(plan, golden, dispatches)
+        digests.append({name: array[:16].tobytes() for name, (array, _) in bench.read(plan, 0, 0).items()})
+    # The device makes of the block's rows what the host makes of them.
+    assert digests[0] == digests[1]
 
-    # What the block's rows do not show: a later row is wrong.
+    # What the block's rows do not show: a later row is wrong, or what lies behind the last was written over.
     (rows,) = (tensor for tensor in OPS[op].outputs(problem) if tensor.name in ("y", "dx"))
     buffer = board.outputs(variant).buffers[rows.name][0]
     plan = board.prepare(variant)
     plan.run()
-    device.handle.queue.write_buffer(buffer, 4 * 64 * 90, np.array([7.0], np.float32))
-    with pytest.raises(WebnormError, match="rows that hold the same came out different"):
-        board.outcome(plan)
+    for row, said in ((90, "rows that hold the same came out different"), (96, None)):
+        written = device.handle.queue.read_buffer(buffer, 4 * 64 * row, 4)
+        device.handle.queue.write_buffer(buffer, 4 * 64 * row, np.array([7.0], np.float32))
+        dispatches = range(0, 2)
+        assert not board.holds(plan, golden, dispatches)
+        if said is None:
+            assert not board.read(plan, 0, 0)[rows.name][1]
+        else:
+            with pytest.raises(WebnormError, match=said):
+                board.outcome(plan)
+        device.handle.queue.write_buffer(buffer, 4 * 64 * row, written)
+    assert board.outcome(plan)[0].ok

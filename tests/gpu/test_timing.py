@@ -282,14 +282,30 @@ def test_what_is_sampled_between_rounds_finds_an_empty_queue(card: Card) -> None
     pace, rounds = paced(card), []
     samples: list[list[float]] = [[], []]
 
-    def between() -> None:
+    def between() -> list[list[float]]:
         assert card.free <= card.now
         rounds.append([len(own) for own in samples])
+        return []
 
     samplers = [card.sampler("a", 70.0), card.sampler("b", 90.0)]
     for _ in timing.take_turns(samplers, samples, RULE, pace, between):
         pass
     assert rounds == [[n, n] for n in range(1, len(samples[0]) + 1)]
+
+
+def test_what_is_sampled_between_rounds_has_to_be_enough_too(card: Card) -> None:
+    samples: list[list[float]] = [[]]
+    others: list[float] = []
+
+    def between() -> list[list[float]]:
+        # Six samples that scatter, then quiet ones.
+        others.append(100.0 + 50.0 * (len(others) % 2) * (len(others) < 6))
+        return [others]
+
+    rule = timing.Rule(least=3, most=50, spread=0.01, budget_s=60)
+    for _ in timing.take_turns([card.sampler("a", 70.0)], samples, rule, paced(card), between):
+        pass
+    assert 6 < len(samples[0]) == len(others) < 50
 
 
 def test_drift_is_told_from_noise() -> None:

@@ -66,7 +66,7 @@ class Inputs:
 
     Several sets that are used in turn keep a GPU's cache from answering for its memory. Where there are
     `others`, arrays of the same shapes, the second set and every second one from there on hold those, and the
-    sets are an even number.
+    sets are an even number. What belongs to rows lies in its buffer `times` times, one behind the other.
     """
 
     def __init__(
@@ -75,12 +75,15 @@ class Inputs:
         arrays: Mapping[str, Array],
         sets: int = 1,
         others: Mapping[str, Array] | None = None,
+        times: int = 1,
     ) -> None:
         self.device = device
         self.sets = sets if others is None else sets + sets % 2
         self.buffers: dict[str, list[Any]] = {}
         for name, array in arrays.items():
-            firsts = [_upload(device, array)] + ([] if others is None else [_upload(device, others[name])])
+            count = times if array.ndim == 2 else 1
+            given = [array] if others is None else [array, others[name]]
+            firsts = [_upload(device, one, count) for one in given]
             copies = (self._copy_of(firsts[at % len(firsts)]) for at in range(len(firsts), self.sets))
             self.buffers[name] = [*firsts, *copies]
 
@@ -159,11 +162,21 @@ def as_array(raw: Array, tensor: Tensor, problem: Problem) -> Array:
     return data.reshape(tensor.shape(problem))
 
 
-def _upload(device: Device, array: Array) -> Any:
-    """A buffer with an array in it and a guard behind it."""
-    buffer = device.create_buffer(buffer_bytes(array.nbytes))
-    write(device, buffer, array)
-    fill(device, buffer, math.ceil(array.nbytes / 4) * 4, INPUT_GUARD)
+def _upload(device: Device, array: Array, times: int) -> Any:
+    """A buffer with an array in it, so many times, and a guard behind it."""
+    size = array.nbytes * times
+    buffer = device.create_buffer(buffer_bytes(size))
+    if times == 1:
+        write(device, buffer, array)
+    else:
+        # What a device copies in its own memory crosses no bus.
+        once = device.create_buffer(array.nbytes)
+        write(device, once, array)
+        encoder = device.handle.create_command_encoder()
+        for begin in range(0, size, array.nbytes):
+            encoder.copy_buffer_to_buffer(once, 0, buffer, begin, array.nbytes)
+        device.handle.queue.submit([encoder.finish()])
+    fill(device, buffer, math.ceil(size / 4) * 4, INPUT_GUARD)
     return buffer
 
 

@@ -17,6 +17,8 @@ Method = Literal["timestamp", "wall clock"]
 # What a sampler gives: it waits for the sample that is under way, and returns nanoseconds per dispatch.
 Reading = Callable[[], float]
 Sampler = Callable[[], Reading]
+# What is called after each round: it takes samples of something else, and gives all it has of them.
+Between = Callable[[], Sequence[Sequence[float]]]
 # Between p20 and p80 lie 60 % of the samples. A quiet GPU keeps them within 2 % of the median; past 20 %
 # something else was running.
 NOISY_SPREAD = 0.2
@@ -228,12 +230,12 @@ def take_turns(
     samples: Sequence[list[float]],
     rule: Rule,
     pace: Pace,
-    between: Callable[[], None] | None = None,
+    between: Between | None = None,
 ) -> Iterator[Turn | Round]:
     """Fill `samples`, a list for each sampler, one sample of each in every round, until the rule says stop.
 
     A sample is under way before the last is read, so that the device does not idle in between. `between` is
-    called after each round, when nothing is under way, for what else is to be sampled on the device.
+    called after each round, when nothing is under way; the rule looks at its samples as at the others.
     """
     began = clock()
     flying: tuple[int, Reading] | None = None
@@ -260,8 +262,8 @@ def take_turns(
                     return
         if between is not None:
             land()
-            between()
+            others = between()
             pace.worked()
             yield Round(len(samples[-1]))
-            if enough(samples, rule, began):
+            if enough([*samples, *others], rule, began):
                 return

@@ -137,9 +137,13 @@ class Board:
             pipelines = create_pipelines(self.device, shader, module, len(shared))
         if self._inputs is None:
             others = None if self.versions == 1 else _other_rows(self.arrays)
-            self._inputs = Inputs(self.device, self.arrays, self.sets, others)
+            self._inputs = self.inputs(others)
         outputs = self.outputs(shader.variant).buffers
         return Plan(self.device, shader, self._inputs.buffers, outputs, pipelines, shared, self.narrow)
+
+    def inputs(self, others: Mapping[str, Array] | None) -> Inputs:
+        """The buffers that all variants read, with the arrays and their other version, where there is one."""
+        return Inputs(self.device, self.arrays, self.sets, others)
 
     @contextmanager
     def _spending(self, name: str) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board, Golden
 from webnorm.lab.proof import Running, Setup, ends, faster_than_copying, proved, sampler, set_up, usual_extra
 from webnorm.lab.results import Calls, Result
-from webnorm.lab.trial import broken, told, try_variant, unreadable, with_samples
+from webnorm.lab.trial import told, try_variant, unreadable, with_samples
 from webnorm.norms.case import Narrow
 from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.problem import Array
@@ -73,7 +73,22 @@ class TimingJob:
 def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     """Try each variant, then time those that are right in turn; the last round is checked again."""
     board = board_of(device, job.task, job.roots, job.sets, job.calls)
-    yield from time_side_by_side(board, job.variants, job.rule)
+    right: list[tuple[int, Result, Plan, Golden]] = []
+    for index, spec in enumerate(job.variants):
+        yield Began(index)
+        result, plan, golden = tried(board, spec, watch=True)
+        if plan is None:
+            yield Found(index, result)
+        else:
+            right.append((index, result, plan, golden))
+    if right:
+        setup = set_up(board, job.rule.settle_s)
+        running = []
+        for index, result, plan, golden in right:
+            yield Began(index)
+            running.append(ready(setup, index, result, plan, golden))
+        yield from sampled(setup, running, job.rule)
+        yield from verdicts(setup, running)
 
 
 def board_of(
@@ -83,42 +98,6 @@ def board_of(
     check_memory(task, device, sets)
     check_reference(task.problem)
     return Board(device, task.problem, make_inputs(task.op, task.problem), roots, sets, calls)
-
-
-def time_side_by_side(
-    board: Board,
-    variants: Sequence[VariantSpec],
-    rule: timing.Rule,
-    sieve: Board | None = None,
-    whole: Collection[int] = (),
-    between: Callable[[], None] | None = None,
-) -> Iterator[Any]:
-    """`time_variants` on buffers that are there already.
-
-    With a `sieve`, a board of fewer rows, only the variants whose numbers are in `whole` are held against
-    float64 on the board itself, before and after; the others on the sieve. `between` is called after each
-    round, for what is sampled beside the variants.
-    """
-    right: list[tuple[int, Result, Plan, Golden | None]] = []
-    for index, spec in enumerate(variants):
-        yield Began(index)
-        if sieve is None or index in whole:
-            result, plan, golden = _tried(board, spec, watch=sieve is None)
-        else:
-            # Of a variant that the sieve vouches for nobody knows the bits.
-            result, plan, golden = *_from_sieve(board, *_tried(sieve, spec)[:2]), None
-        if plan is None:
-            yield Found(index, result)
-        else:
-            right.append((index, result, plan, golden))
-    if right:
-        setup = set_up(board, rule.settle_s)
-        running = []
-        for index, result, plan, golden in right:
-            yield Began(index)
-            running.append(ready(setup, index, result, plan, golden))
-        yield from sampled(setup, running, rule, between)
-        yield from verdicts(setup, running)
 
 
 def ready(setup: Setup, index: int, result: Result, plan: Plan, golden: Golden | None) -> Running:
@@ -133,7 +112,7 @@ def sampled(
     setup: Setup,
     running: Sequence[Running],
     rule: timing.Rule,
-    between: Callable[[], None] | None = None,
+    between: timing.Between | None = None,
 ) -> Iterator[Began | timing.Round]:
     """Fill the samples of all in turn."""
     samplers, samples = [one.sampler for one in running], [one.samples for one in running]
@@ -172,28 +151,16 @@ def verdicts(
         yield Found(one.index, result)
 
 
-def _tried(
+def tried(
     board: Board, spec: VariantSpec, case: str | None = None, watch: bool = False
-) -> tuple[Result, Plan | None, Golden | None]:
+) -> tuple[Result, Plan | None, Golden]:
     """As `try_variant`, of a variant whose kernel could be read before, and perhaps no longer can."""
     try:
         variant = spec.variant()
     except Exception as error:
         gone = Broken(OPS[spec.op], spec.path.stem, spec.path, told(error))
-        return unreadable(gone, board.problem), None, None
+        return unreadable(gone, board.problem), None, ()
     return try_variant(board, variant, case, watch)
-
-
-def _from_sieve(board: Board, result: Result, plan: Plan | None) -> tuple[Result, Plan | None]:
-    """What a sieve said of a variant as a result of the board, and for one that is right its plan there."""
-    result = replace(result, problem=board.problem)
-    if plan is None:
-        return result, None
-    variant = plan.shader.variant
-    try:
-        return result, board.prepare(variant)
-    except Exception as error:
-        return broken(board, variant, replace(result, status="error"), error), None
 
 
 def measured(setup: Setup, result: Result, one: Running, remarks: tuple[str, ...] = ()) -> Result:
@@ -231,7 +198,7 @@ def check_variants(device: Device, job: CheckJob) -> Iterator[Any]:
     board = Board(device, job.task.problem, job.arrays, job.roots, narrow=job.narrow)
     for index, spec in enumerate(job.variants):
         yield Began(index)
-        yield Found(index, _tried(board, spec, job.case, job.watch)[0])
+        yield Found(index, tried(board, spec, job.case, job.watch)[0])
 
 
 def describe(device: Device, job: None) -> Iterator[Any]:

@@ -45,7 +45,8 @@ class Result:
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
     `watched` tells whether its use of workgroup memory was watched for races, and could be.
     `flags` holds remarks such as "noisy", "throttled" and "suspicious". `auto` marks the variant that
-    kernel="auto" takes for this problem, and says what named it.
+    kernel="auto" takes for this problem, and says what named it; with `tried` it stands beside the fastest of
+    so many variants that tuning tried.
     `runs` is how many of the samples each run gave, None for one run. Results of one problem in one run were
     sampled in turn: samples with the same index stand in the same round.
     The first use took `render_ns` for the text, `compile_ns` for wgpu to parse and check it and `pipeline_ns`
@@ -83,6 +84,7 @@ class Result:
     percent_of_copy: float | None = None
     flags: tuple[Name, ...] = ()
     auto: Source | None = None
+    tried: Size | None = None
     render_ns: float | None = None
     compile_ns: float | None = None
     pipeline_ns: float | None = None

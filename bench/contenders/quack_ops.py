@@ -1,0 +1,66 @@
+"""QuACK's kernels in CuTe (https://github.com/Dao-AILab/quack), called without autograd."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from bench.contenders import Compute, Contender, Tensors
+from webnorm.norms.ops import Task
+
+# By its whole name: the package exports a function that is called like this module.
+_quack: Any = importlib.import_module("quack.rmsnorm")
+
+
+def contenders(task: Task, device: str) -> list[Contender]:
+    """QuACK's function for the op, with the launch that its own rules choose."""
+    found = _compute(task)
+    if isinstance(found, str):
+        return [Contender("QuACK", absent=found)]
+    return [Contender("QuACK", found, adapt=_adapted(task))]
+
+
+def _compute(task: Task) -> Compute | str:
+    eps = task.problem.eps
+    match task.op.name, task.problem.options.residual:
+        case "layer_norm", False:
+            return lambda t: {"y": _quack.layernorm_fwd(t["x"], t["weight"], t["bias"], eps)}
+        case "rms_norm", False:
+            return lambda t: {"y": _quack.rmsnorm_fwd(t["x"], t["weight"], eps=eps)[0]}
+        case "rms_norm", True:
+            return lambda t: _with_residual(t, eps)
+        case "layer_norm_backward", _:
+            return _layer_norm_gradients
+        case "rms_norm_backward", _:
+            return _rms_norm_gradients
+    return f"QuACK has no {task.op.name} with a residual"
+
+
+def _adapted(task: Task) -> Callable[[Tensors], Tensors]:
+    """What QuACK takes: a norm's weight and bias in float32 in LayerNorm, which refuses others; statistics
+    without a second dimension.
+    """
+    wide = ("weight", "bias") if task.op.name == "layer_norm" else ()
+    flat = ("mean", "rstd")
+
+    def adapt(t: Tensors) -> Tensors:
+        widened = {name: one.float() if name in wide else one for name, one in t.items()}
+        return {name: one.reshape(-1) if name in flat else one for name, one in widened.items()}
+
+    return adapt
+
+
+def _with_residual(t: Tensors, eps: float) -> Tensors:
+    y, h, _ = _quack.rmsnorm_fwd(t["x"], t["weight"], residual=t["residual"], eps=eps)
+    return {"y": y, "h": h}
+
+
+def _layer_norm_gradients(t: Tensors) -> Tensors:
+    dx, dweight, dbias = _quack.layernorm_bwd(t["x"], t["weight"], t["dy"], t["rstd"], t["mean"])
+    return {"dx": dx, "dweight": dweight, "dbias": dbias}
+
+
+def _rms_norm_gradients(t: Tensors) -> Tensors:
+    dx, dweight, *_ = _quack.rmsnorm_bwd(t["x"], t["weight"], t["dy"], t["rstd"])
+    return {"dx": dx, "dweight": dweight}

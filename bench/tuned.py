@@ -1,0 +1,72 @@
+"""What tuning finds for a problem of a record: by a search of its own, or in a tuning file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any
+
+from bench.own import Tuned, all_kernels
+from bench.repeated import RepeatedRows
+from webnorm.choice.auto import choose
+from webnorm.choice.tuning import Tuning
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.kernels.header import load
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
+from webnorm.lab import bench, jobs, search
+from webnorm.lab.tune import candidates
+from webnorm.lab.worker import Worker
+from webnorm.norms.ops import Task
+
+# Of each kernel, variants near the one that its rules choose: a search of seconds gets no further.
+_NEAREST = 200
+
+
+def nearest(task: Task, traits: Traits) -> list[Variant]:
+    """What a search is given: of each kernel what its rules choose, then the variants near to that; the
+    kernel that the rules choose first.
+    """
+    kernels = all_kernels()
+    groups: dict[str, list[Variant]] = {}
+    for variant in candidates(kernels, task, traits, choose(kernels, task, traits).variant):
+        groups.setdefault(variant.kernel.name, []).append(variant)
+    found: list[Variant] = []
+    for first, *others in groups.values():
+        others.sort(key=partial(search.distance, first))
+        found += [first, *others[:_NEAREST]]
+    return found
+
+
+def recorded(task: Task, traits: Traits, tuning: Tuning) -> Tuned | None:
+    """The choice that a tuning has for a task, None where it has none."""
+    chosen = choose(all_kernels(), task, traits, tuning)
+    return Tuned((chosen.variant,), tuning.matching(task)[0].tried) if chosen.source == "tuning" else None
+
+
+def searched(task: Task, traits: Traits, worker: Worker, seconds: float) -> Tuned:
+    """The finalists of a search of so many seconds; WorkerDied where a variant took the worker down."""
+    variants = nearest(task, traits)
+    specs = tuple(jobs.VariantSpec.of(variant) for variant in variants)
+    rule = timing.Rule(budget_s=seconds)
+    job = jobs.TimingJob(task, specs, (), bench.sets_for(task, traits), rule)
+    finalists = search.Finalists((), 0)
+    for event in worker.stream(search_repeated, job):
+        if isinstance(event, search.Finalists):
+            finalists = event
+    return Tuned(tuple(variants[index] for index in finalists.indices), finalists.tried)
+
+
+def search_repeated(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
+    """The worker's task: as `search.search_variants`, on rows that repeat."""
+    kernels = cache(load)
+    variants = [Variant(kernels(spec.path, spec.op), spec.constants) for spec in job.variants]
+    trials = search.Trials(RepeatedRows(device, job.task, job.sets), variants)
+    # It starts with the first look at it.
+    began = cache(timing.clock)
+
+    def spent() -> float:
+        return (timing.clock() - began()) / job.rule.budget_s
+
+    yield from search.Search(variants, trials, spent).run()

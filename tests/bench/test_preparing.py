@@ -1,0 +1,200 @@
+"""What is prepared ahead of a record, what tuning finds, and what the measuring process makes of both."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import preparing, side_by_side, tuned
+from bench.contenders import Contender, installed
+from bench.contenders.installed import COMPILING, Library
+from bench.contenders.samplers import WallClock
+from bench.laps import Laps
+from bench.own import Tuned, own_variants
+from bench.preparing import Fault, Pool, Tried, Trying, Unit, share_caches
+from bench.side_by_side import Known
+from webnorm.choice.auto import choose
+from webnorm.choice.tuning import Choice, Platform, Tuning
+from webnorm.gpu import timing
+from webnorm.gpu.device import Device
+from webnorm.kernels.library import discover
+from webnorm.lab import search, trial
+from webnorm.lab.worker import Worker, WorkerDied
+from webnorm.norms.ops import OPS, Task, make_inputs
+from webnorm.norms.presets import tasks
+
+
+def task_of(op: str = "layer_norm", rows: int = 32, cols: int = 128) -> Task:
+    (task,) = tasks(op, ((rows, cols),), OPS[op].defaults)
+    return task
+
+
+def test_compilers_share_a_folder_and_what_is_set_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dict(os.environ)
+    monkeypatch.setattr(os, "environ", {**before, "TRITON_CACHE_DIR": "mine"})
+    os.environ.pop("QUACK_CACHE_DIR", None)
+    share_caches(tmp_path / "cache")
+    assert os.environ["TRITON_CACHE_DIR"] == "mine"
+    assert Path(os.environ["QUACK_CACHE_DIR"]).is_dir()
+    assert os.environ["QUACK_CACHE_DIR"].startswith(str(tmp_path))
+
+
+def test_variants_are_held_against_float64_in_another_process(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of()
+    own = own_variants(task, device.traits)
+    with Pool(str(device.adapter.index), 1, tmp_path) as pool:
+        prepared = pool.prepare([task], [], device.traits)
+    known = prepared.known[task.problem]
+    assert {str(variant) for variant in own.variants} == set(known.results)
+    assert {result.status for result in known.results.values()} == {"pass"} and not known.faults
+    assert prepared.seconds.seconds["own"] > 0
+
+    # What is known is not tried again; and what is known to be wrong is not timed.
+    tried: list[str] = []
+
+    def try_variant(board: Any, variant: Any) -> Any:
+        tried.append(str(variant))
+        return trial.try_variant(board, variant)
+
+    monkeypatch.setattr(side_by_side, "try_variant", try_variant)
+    other = next(index for index in range(len(own.variants)) if index not in own.whole)
+    wrong = str(own.variants[other])
+    known.results[wrong] = replace(known.results[wrong], status="fail", reason="it was wrong there")
+    results = side_by_side.measure(device, task, 2, alone=True, known=known)
+    assert set(tried) == {str(own.variants[index]) for index in own.whole}
+    assert len(results) == len(own.variants)
+    assert (results[other].status, results[other].reason) == ("fail", "it was wrong there")
+    timed = [result for index, result in enumerate(results) if index != other]
+    assert all(result.timed for result in timed), [result.reason for result in timed]
+
+
+def test_what_takes_a_process_down_is_not_tried_by_the_one_that_measures(device: Device) -> None:
+    task, traits = task_of(), device.traits
+    own = own_variants(task, traits)
+    culprit = str(own.variants[3])
+    known = Known()
+    died = WorkerDied("the process crashed with SIGSEGV")
+    preparing._note(known, Unit(task, "own", Path("lock")), [Trying("other"), Trying(culprit), died], traits)
+    assert {name: result.status for name, result in known.results.items()} == {culprit: "error"}
+    assert known.results[culprit].reason == str(died)
+
+    preparing._note(known, Unit(task, "QuACK", Path("lock")), [Fault("it broke the card")], traits)
+    preparing._note(known, Unit(task, "Triton", Path("lock")), [died], traits)
+    assert known.faults == {"QuACK": "it broke the card", "Triton": str(died)}
+    # A search that dies is no contender, and what a search compiles is timed by nobody.
+    preparing._note(known, Unit(task, "search", Path("lock")), [Trying(culprit), died], traits)
+    assert len(known.faults) == 2 and len(known.results) == 1
+
+    arrays = make_inputs(task.op, task.problem)
+    answers = {"layer_norm": task.op.reference(arrays, task.problem)}
+    library = Library((), [arrays], WallClock, lambda outputs, rows: outputs)
+    never = Contender("QuACK", lambda t: pytest.fail("it was tried"))
+    result = side_by_side.enter(never, library, task, answers, known.faults["QuACK"]).result
+    assert (result.status, result.reason) == ("error", "it broke the card")
+
+
+def test_a_contender_that_breaks_the_card_is_told_and_one_that_raises_is_not(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rehearse(name: str, task: Task, sets: int) -> None:
+        raise RuntimeError("an illegal memory access was encountered\nand more")
+
+    monkeypatch.setattr(installed, "rehearse", rehearse)
+    monkeypatch.setattr(preparing, "take_turns", lambda lock: None)
+    unit = Unit(task_of(), "QuACK", Path("lock"))
+    found = []
+    for is_broken in (False, True):
+        monkeypatch.setattr(installed, "broken", lambda name, is_broken=is_broken: is_broken)
+        found.append(list(preparing.prepare(device, unit)))
+    assert found[0] == []
+    (fault,) = found[1]
+    assert isinstance(fault, Fault) and "illegal memory access" in fault.reason and "\n" not in fault.reason
+
+
+def test_what_takes_longest_begins_first(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    def run(self: Pool, unit: Unit) -> tuple[Unit, list[Any], float]:
+        begun.append(unit.what)
+        return unit, [Tried("one", trial.blank_result(variant, unit.task.problem))], 1.0
+
+    variant = own_variants(task_of(), device.traits).variants[0]
+    monkeypatch.setattr(Pool, "_run", run)
+    both = [task_of(), task_of(cols=256)]
+    found = Pool("0", 1, tmp_path).prepare(both, both[:1], device.traits)
+    assert begun == [what for what in (*COMPILING, "own") for _ in both] + ["search"]
+    assert set(found.known) == {task.problem for task in both}
+    assert found.seconds.seconds["own"] == 2.0
+
+
+# --- what tuning finds
+
+
+def test_a_search_is_given_what_is_near(device: Device) -> None:
+    task, traits = task_of("layer_norm", 4096, 4096), device.traits
+    found = tuned.nearest(task, traits)
+    rules = choose(discover(), task, traits).variant
+    assert str(found[0]) == str(rules)
+    names = [str(one) for one in found]
+    assert len(names) == len(set(names))
+    of_one = [one for one in found if one.kernel.name == rules.kernel.name]
+    distances = [search.distance(found[0], one) for one in of_one]
+    assert distances == sorted(distances) and len(of_one) <= 1 + tuned._NEAREST
+    assert len({one.kernel.name for one in found}) > 1
+
+
+def test_what_a_search_finds_is_timed_beside_the_choice(device: Device) -> None:
+    task = task_of()
+    with Worker(str(device.adapter.index)) as worker:
+        found = tuned.searched(task, device.traits, worker, 0.3)
+    assert found.tried >= 2
+    own = own_variants(task, device.traits, found)
+    assert {str(one) for one in found.variants} <= {str(one) for one in own.variants}
+    results = side_by_side.measure(device, task, 2, alone=True, known=Known(tuned=found))
+    (auto,) = (result for result in results if result.auto)
+    assert auto.tried == found.tried and auto.timed
+    assert len(results) == len(own.variants)
+
+
+def test_a_tuning_takes_the_place_of_a_search(device: Device) -> None:
+    task, traits = task_of(), device.traits
+    own = own_variants(task, traits)
+    other = next(one for one in own.variants if one.kernel.op is task.op and one != own.auto.variant)
+    choice = Choice(
+        op=task.op.name,
+        problem=task.problem,
+        kernel=other.kernel.name,
+        constants=other.constants,
+        speedup=1.1,
+        percent_of_copy=None,
+        tried=77,
+    )
+    tuning = Tuning(platform=Platform.of(device.description()), date="2026-11-25", choices=(choice,))
+    found = tuned.recorded(task, traits, tuning)
+    assert found and [str(one) for one in found.variants] == [str(other)] and found.tried == 77
+    assert tuned.recorded(task_of(cols=512), traits, tuning) is None
+    # webnorm's own choice is what it is without the tuning.
+    assert own_variants(task, traits, Tuned((other,), 77)).auto == own.auto
+
+
+# --- where the time goes
+
+
+def test_laps_say_what_took_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(timing, "clock", lambda: now)
+    laps = Laps()
+    for what, at in (("own", 100.5), ("Triton", 100.52), ("own", 101.0), ("proof", 102.0)):
+        now = at
+        laps.mark(what)
+    assert str(laps) == "2.00 s (own 0.98, proof 1.00)"
