@@ -212,11 +212,23 @@ class Pool:
         units = [Unit(task, what, self._turn) for what in kinds for task in tasks]
         units += [Unit(task, _SEARCH, self._turn) for task in searched]
         found = Prepared()
-        with ThreadPoolExecutor(len(self._workers)) as threads:
-            for unit, events, spent in threads.map(self._run, units):
+        threads = ThreadPoolExecutor(len(self._workers))
+        try:
+            done = threads.map(self._run, units)
+            # This process will need them, too.
+            installed.start()
+            for unit, events, spent in done:
                 found.seconds.add(unit.what, spent)
                 known = found.known.setdefault(unit.task.problem, Known())
                 _note(known, unit, events, traits)
+        except BaseException:
+            # Whoever interrupts a run does not wait for compilers.
+            threads.shutdown(wait=False, cancel_futures=True)
+            for worker in self._workers:
+                worker.kill()
+            raise
+        finally:
+            threads.shutdown()
         return found
 
     def _run(self, unit: Unit) -> tuple[Unit, list[Any], float]:

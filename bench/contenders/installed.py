@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bench.contenders import Contender, Tensors
+from bench.contenders import Contender, Tensors, said
 from bench.contenders.samplers import CudaGraph, JaxProgram, Sampler, WallClock
 from webnorm.norms.ops import Task
 from webnorm.norms.problem import Array
@@ -104,8 +105,8 @@ def _without_jax() -> str | None:
     """Why JAX is of no use on a CUDA card."""
     try:
         jax_ops = importlib.import_module("bench.contenders.jax_ops")
-    except ImportError as error:
-        return f"{error.name} is not installed"
+    except Exception as error:
+        return _why_absent(error)
     reason: str | None = jax_ops.absent()
     return reason
 
@@ -115,9 +116,14 @@ def _contenders(modules: _Modules, task: Task, device: str) -> list[Contender]:
     for module, names in modules.items():
         try:
             found += importlib.import_module(f"bench.contenders.{module}").contenders(task, device)
-        except ImportError as error:
-            found += _absent({module: names}, f"{error.name} is not installed")
+        except Exception as error:
+            found += _absent({module: names}, _why_absent(error))
     return found
+
+
+def _why_absent(error: Exception) -> str:
+    """Why a package could not be imported; one that is there may lack what it is built on."""
+    return f"{error.name} is not installed" if isinstance(error, ModuleNotFoundError) else said(error)
 
 
 def _absent(modules: _Modules, reason: str) -> list[Contender]:
@@ -132,6 +138,16 @@ def release() -> None:
 
 
 # --- ahead of time
+
+
+def start() -> None:
+    """Import what contenders on a CUDA card need, and have it open the card: that takes seconds, once."""
+    if _without_torch("cuda") is None:
+        for module in (*(f"bench.contenders.{name}" for name in _ON_CUDA), "torch._inductor.compile_fx"):
+            with suppress(Exception):
+                importlib.import_module(module)
+        importlib.import_module("torch").cuda.init()
+    _without_jax()
 
 
 def rehearse(name: str, task: Task, sets: int) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +52,7 @@ def test_compilers_share_a_folder_and_what_is_set_stays(
 def test_variants_are_held_against_float64_in_another_process(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(installed, "COMPILING", ())
     task = task_of()
     own = own_variants(task, device.traits)
     with Pool(str(device.adapter.index), 1, tmp_path) as pool:
@@ -135,6 +140,23 @@ def test_what_takes_longest_begins_first(
     assert begun == [what for what in (*COMPILING, "own") for _ in both] + ["search"]
     assert set(found.known) == {task.problem for task in both}
     assert found.seconds.seconds["own"] == 2.0
+
+
+def never_done(device: Device, unit: Unit) -> Iterator[Trying]:
+    yield Trying(unit.what)
+    time.sleep(3600)
+
+
+def test_ctrl_c_does_not_wait_for_what_is_prepared(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "prepare", never_done)
+    with Pool(str(device.adapter.index), 1, tmp_path) as pool:
+        interrupting = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            pool.prepare([task_of()], [], device.traits)
+        interrupting.join()
 
 
 # --- what tuning finds

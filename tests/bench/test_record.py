@@ -129,6 +129,19 @@ def test_a_contender_that_is_not_installed_is_absent(monkeypatch: pytest.MonkeyP
     assert set(names) == {*NAMES} - {*COPIES} | {"NumPy copy"}
 
 
+def test_a_library_that_lacks_what_it_is_built_on_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(task: Task, device: str) -> list[Contender]:
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    monkeypatch.setattr("bench.contenders.numpy_ops.contenders", broken)
+    absent = {
+        contender.name: contender.absent
+        for library in libraries(task_of("layer_norm"), {}, 1, software=True)
+        for contender in library.contenders
+    }
+    assert absent["NumPy"] == "OSError: libcuda.so.1: cannot open shared object file"
+
+
 @pytest.mark.parametrize("op", ["layer_norm", "layer_norm_backward"])
 def test_a_wrong_contender_says_so(op: str) -> None:
     task = task_of(op)
