@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from webnorm.choice.measured import measured_cols
 from webnorm.kernels.traits import BROWSER
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.presets import tasks
@@ -22,8 +23,6 @@ _ODD = (1023, 4095, 5119)
 _LONG = ((8, 131072), (32, 131072), (64, 65536), (16, 262144), (256, 32768))
 _SMALL = ((1024, 1024), (512, 1024), (256, 1024), (512, 512), (128, 768))
 _CPU = ((4096, 256), (1024, 1024), (256, 4096), (64, 16384))
-# Columns that rules were made with or held against: none of them is drawn.
-SEEN = frozenset({*_COLS, *_ODD, 512, 1536, 3072, 6144, 7168, 7681, 12288, 20480, 24576, 28672, 32768})
 # Of the columns that are drawn, unless the command asks for others.
 HELD_OUT_SEED = 20261125
 _FORWARD = ("layer_norm", "rms_norm")
@@ -98,13 +97,13 @@ class Section:
         return next((goal for goal in self.goals if goal.cols is None or cols <= goal.cols), Goal())
 
 
-def _rows(cols: int, itemsize: int, x_bytes: int) -> int:
-    """As many rows, in multiples of 64, as make x as large as asked or a little larger."""
-    return -(-x_bytes // (64 * cols * itemsize)) * 64
+def filling(cols: Sequence[int], itemsize: int, x_bytes: int) -> list[tuple[int, int]]:
+    """Rows and columns that make x as large as asked or a little larger; rows in multiples of 64."""
+    return [(-(-x_bytes // (64 * n * itemsize)) * 64, n) for n in cols]
 
 
 def _filling(cols: Sequence[int]) -> Shapes:
-    return lambda itemsize, x_bytes, seed: [(_rows(n, itemsize, x_bytes), n) for n in cols]
+    return lambda itemsize, x_bytes, seed: filling(cols, itemsize, x_bytes)
 
 
 def _given(shapes: Sequence[tuple[int, int]]) -> Shapes:
@@ -113,20 +112,20 @@ def _given(shapes: Sequence[tuple[int, int]]) -> Shapes:
 
 def _held_out(*ranges: tuple[int, int, int, int]) -> Shapes:
     """Of each range so many columns that nobody has seen."""
-    return lambda itemsize, x_bytes, seed: [
-        (_rows(n, itemsize, x_bytes), n) for one in ranges for n in drawn_cols(seed, *one)
-    ]
+    return lambda itemsize, x_bytes, seed: filling(
+        [n for one in ranges for n in drawn_cols(seed, *one)], itemsize, x_bytes
+    )
 
 
 def drawn_cols(seed: int, count: int, least: int, most: int, step: int) -> list[int]:
     """So many different columns by the seed, `least` and multiples of a step beyond, as likely between 256
-    and 512 as between 8192 and 16384; none that rules were made with.
+    and 512 as between 8192 and 16384; none that the choice was made with.
     """
     rng = np.random.default_rng([seed, least, most, step])
     found: set[int] = set()
     while len(found) < count:
         drawn = math.exp(rng.uniform(math.log(least), math.log(most)))
-        found |= {least + int((drawn - least) / step) * step} - SEEN
+        found |= {least + int((drawn - least) / step) * step} - measured_cols()
     return sorted(found)
 
 

@@ -2,10 +2,11 @@
 
     python -m bench.sweep JOBS.jsonl --out TIMES.jsonl [--processes 14] [--seconds 540]
 
-Each line of JOBS has a problem and variants of it: {"op", "dtype", "rows", "cols", "kernel", "constants": [...]}. Several
-processes render and compile, each of which times what it has compiled while it holds a lock, so that one problem
-alone is on the card. Every variant is timed beside a copy of the same bytes, one call after the other; nothing is
-held against float64: what is fast and wrong is not found here.
+Each line of JOBS, which `bench.sweep_jobs` writes, has a problem and variants of it: {"op", "dtype", "rows",
+"cols", "kernel", "constants": [...]}. Several processes render and compile, each of which times what it has
+compiled while it holds a lock, so that one problem alone is on the card. Every variant is timed beside a copy
+of the same bytes, one call after the other; nothing is held against float64: what is fast and wrong is not
+found here.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _SLOW = 2.0
 _AWAKE = 100
 _BLOCK = 1 << 20
 _TEXTS = 64
+# What a process keeps from problem to problem: of a card that is short of memory times say nothing.
+_KEPT_BYTES = 4 << 30
 
 
 def task_of(job: Mapping[str, Any]) -> Task:
@@ -78,6 +81,7 @@ class Runner:
 
     def times(self, job: Mapping[str, Any]) -> list[dict[str, Any]]:
         """A line for each variant of a job: its time and the copy's, in nanoseconds."""
+        self._make_room()
         task = task_of(job)
         copy_task = Task(OPS["copy"], plain(task.problem))
         kernel = self.kernels[job["op"], job["kernel"]]
@@ -102,6 +106,7 @@ class Runner:
                 self.waiting.value -= 1
             samples = self._timed(plans, _SLOW * bytes_over_copy)
         for line, own in zip(ready, samples[1:], strict=True):
+            line["bytes_over_copy"] = bytes_over_copy
             line |= {"ns": statistics.median(own), "least": min(own), "samples": len(own)}
             line["copy_ns"] = statistics.median(samples[0])
         return lines
@@ -170,6 +175,12 @@ class Runner:
             into[tensor.name] = [self._buffer(tensor, problem, at) for at in range(sets)]
         return Plan(self.device, shader, inputs, outputs, pipelines, [self._fence])
 
+    def _make_room(self) -> None:
+        if sum(buffer.size for buffer in self._buffers.values()) > _KEPT_BYTES:
+            for buffer in self._buffers.values():
+                buffer.destroy()
+            self._buffers.clear()
+
     def _buffer(self, tensor: Tensor, problem: Problem, at: int) -> Any:
         """A buffer for a tensor, from an earlier problem where that is large enough."""
         size = buffer_bytes(tensor.data_bytes(problem))
@@ -187,14 +198,12 @@ class Runner:
         values = np.random.default_rng(0).standard_normal(count).astype(dtype)
         if tensor.name == "stats":
             values = np.abs(values) + np.float32(0.5)
-        write(self.device, buffer, values)
-        for begin in range(values.nbytes, size, values.nbytes):
-            encoder = self.device.handle.create_command_encoder()
-            whole = self.device.create_buffer(values.nbytes) if begin == values.nbytes else whole
-            if begin == values.nbytes:
-                write(self.device, whole, values)
-            encoder.copy_buffer_to_buffer(whole, 0, buffer, begin, min(values.nbytes, size - begin))
-            self.device.handle.queue.submit([encoder.finish()])
+        block = self.device.create_buffer(values.nbytes)
+        write(self.device, block, values)
+        encoder = self.device.handle.create_command_encoder()
+        for begin in range(0, size, values.nbytes):
+            encoder.copy_buffer_to_buffer(block, 0, buffer, begin, min(values.nbytes, size - begin))
+        self.device.handle.queue.submit([encoder.finish()])
         return buffer
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from bench import record
 from bench.record_files import of_this_draw
-from bench.sections import HELD_OUT_SEED, SECTIONS, SEEN, Goal, drawn_cols
+from bench.sections import HELD_OUT_SEED, SECTIONS, Goal, drawn_cols
+from webnorm.choice.measured import measured_cols
 from webnorm.lab.results import Report, Result
 from webnorm.norms.problem import DTYPES
 
@@ -27,9 +28,10 @@ def test_columns_are_drawn_by_their_seed() -> None:
     assert all(cols % 2 for cols in drawn_cols(7, 6, 257, 8191, 2))
 
 
-def test_what_rules_were_made_with_is_not_drawn() -> None:
+def test_what_the_choice_was_made_with_is_not_drawn() -> None:
     drawn = {cols for seed in range(200) for cols in drawn_cols(seed, 6, 256, 16384, 8)}
-    assert len(drawn) > 300 and not drawn & SEEN
+    assert len(drawn) > 300 and not drawn & measured_cols()
+    assert {256, 1024, 4096, 16384} < measured_cols()
 
 
 def test_short_rows_are_drawn_as_often_as_long_ones() -> None:
@@ -44,7 +46,7 @@ def test_a_held_out_section_follows_the_seed(name: str) -> None:
     cols = {task.problem.cols for task in section.tasks(seed=1)}
     assert cols == {task.problem.cols for task in section.tasks(1 << 24, 1)}
     assert cols != {task.problem.cols for task in section.tasks()}
-    assert not cols & SEEN and not section.software
+    assert not cols & measured_cols() and not section.software
     assert all(section.goal(one).of_tuned for one in cols)
 
 

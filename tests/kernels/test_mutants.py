@@ -309,7 +309,11 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
     if which == "backward":
         for dtype, kept in (("float16", "words"), ("float32", "parked")):
             held = Problem(rows=5, cols=520, dtype=dtype, options=everything)
-            yield held, make_inputs(op, held), {"threads_per_row": 32, "rows_per_workgroup": 1, kept: 1 + (kept == "parked")}
+            yield (
+                held,
+                make_inputs(op, held),
+                {"threads_per_row": 32, "rows_per_workgroup": 1, kept: 1 + (kept == "parked")},
+            )
 
 
 def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[str, int]) -> Variant | None:

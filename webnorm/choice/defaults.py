@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from webnorm.choice import rules
+from webnorm.choice.rules import Suggestion
 from webnorm.errors import WebnormError
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import Broken
@@ -63,33 +65,55 @@ def fitting_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[V
 
 
 def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
-    """The default variant of the stable kernel that the rules, or else the headers, prefer of those that can
-    run the problem.
+    """What the rules, or else the headers, prefer of the variants of stable kernels that can run the problem.
 
     Without one, the reason why the least preferred cannot. A kernel whose header has no sense for the problem
     cannot.
     """
     refusal = "every kernel is unstable"
-
-    def place(kernel: Kernel) -> tuple[int, int]:
-        names = header_names(kernel.op, problem, traits)
-        order = rules.order(kernel.op.name, names)
-        first = order.index(kernel.name) if kernel.name in order else len(order)
+    stable = {kernel.name: kernel for kernel in kernels if kernel.unstable is None}
+    if not stable:
+        return None, refusal
+    op = next(iter(stable.values())).op
+    op.check(problem)
+    names = header_names(op, problem, traits)
+    for name, constants in _in_order(stable, rules.suggestions(op.name, names), names):
+        kernel = stable[name]
         try:
-            return first, -kernel.value("preference", kernel.preference, names)
-        except WebnormError:
-            return len(order) + 1, 0
-
-    for kernel in sorted(kernels, key=place):
-        if kernel.unstable is None:
-            kernel.op.check(problem)
-            try:
-                variant, refusal = fitting_variant(kernel, problem, traits)
-            except WebnormError as error:
-                variant, refusal = None, str(error)
-            if variant is not None:
-                return variant, ""
+            variant = (
+                default_variant(kernel, problem, traits)
+                if constants is None
+                else _with_defaults(kernel, problem, names, constants)
+            )
+            found = variant.refusal(problem, traits)
+        except WebnormError as error:
+            found = str(error)
+        if found is None:
+            return variant, ""
+        refusal = found
     return None, refusal
+
+
+def _in_order(
+    kernels: Mapping[str, Kernel], suggested: Iterable[Suggestion], names: Mapping[str, int]
+) -> Iterator[Suggestion]:
+    """What the rules suggest of these kernels, then each with its own constants, as headers rank them."""
+    for suggestion in suggested:
+        kernel = kernels.get(suggestion.kernel)
+        constants = suggestion.constants or {}
+        # A file of a user's may have the name of another kernel.
+        if kernel is not None and all(
+            value in kernel.tune.get(axis, ()) for axis, value in constants.items()
+        ):
+            yield suggestion
+
+    def preference(kernel: Kernel) -> float:
+        try:
+            return -kernel.value("preference", kernel.preference, names)
+        except WebnormError:
+            return math.inf
+
+    yield from (Suggestion(kernel.name) for kernel in sorted(kernels.values(), key=preference))
 
 
 def chosen_variants(

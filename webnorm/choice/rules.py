@@ -1,33 +1,62 @@
-"""What suits a GPU where nothing was recorded for it: constants and an order of kernels.
+"""What suits an adapter where nothing was recorded for it: kernels, the best first, and their constants.
 
-Measured on one NVIDIA H200, as `thresholds` says, which has the constants of `registers`. Other
-GPUs are expected to differ, which is what `webnorm tune` is for. What a rule names is only taken where the
-adapter can run it, so that constants need not know limits.
+For GPUs it follows from what one NVIDIA H200 was measured to do (`measured`), and beside that from the
+rules here, each with what was measured. Other GPUs are expected to differ, which is what `webnorm tune` is
+for. What is named is only taken where the adapter can run it, so that nothing here needs to know limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from webnorm.choice import thresholds
-from webnorm.choice.thresholds import Constants, Names
+from webnorm.choice.measured import ranked
+
+Names = Mapping[str, int]
+Constants = Mapping[str, int]
+
+
+class Suggestion(NamedTuple):
+    """A kernel, and the constants to take, None for the kernel's own choice."""
+
+    kernel: str
+    constants: Constants | None = None
+
+
+def suggestions(op: str, names: Names) -> Iterator[Suggestion]:
+    """Kernels of an op to be tried before all others, the best first; `names` are the problem's and the
+    adapter's.
+    """
+    if op == "copy":
+        return
+    if names["software"]:
+        yield from map(Suggestion, _on_software(op, names))
+        return
+    yield from map(Suggestion, _before_all(op, names))
+    for variant in ranked(op, names):
+        yield Suggestion(variant.kernel, _constants(variant.constants, names))
+    yield from map(Suggestion, _behind_all(op, names))
 
 
 def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
-    """Constants for a kernel of an op, those to prefer first; `names` are the problem's and the adapter's.
-
-    The first that the adapter can run is meant. None for kernels without a rule, and on software adapters,
-    which follow the headers' defaults.
+    """Constants for a kernel of an op, those to prefer first, of which the first that the adapter can run are
+    meant. None on software adapters, which follow the headers' defaults.
     """
     if names["software"]:
         return
-    if kernel == "registers":
-        fitting = thresholds.fitting(op, names)
-        yield fitting[0]
-        yield from _lesser(fitting[-1], op.endswith("_backward"))
-    elif kernel == "split_row":
+    best: Constants | None = None
+    for variant in ranked(op, names):
+        if variant.kernel == kernel and (kernel == _REGISTERS or names["cols"] > LONG_COLS):
+            found = _constants(variant.constants, names)
+            best = best or found
+            yield found
+    if kernel == _REGISTERS and best is not None:
+        yield from _lesser(best, op.endswith("_backward"))
+    elif kernel == _REGISTERS:
+        yield from _long_row(op, names)
+    elif kernel == _SPLIT:
         yield from _split(op, names)
-    elif kernel == "workgroup_cache":
+    elif kernel == _CACHE:
         # 64x65536 float32: 17.9 us, with 8 Vecs in registers 18.9.
         yield {"threads_per_row": 1024, "held": 12}
         yield {"threads_per_row": 256, "held": 12}
@@ -36,6 +65,14 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
         yield {"threads_per_row": 1024}
     elif kernel == "one_dispatch":
         yield from _one_dispatch(names)
+
+
+def _constants(measured: tuple[tuple[str, int], ...], names: Names) -> Constants:
+    """Constants as they were measured, with subgroups where the adapter has them."""
+    found = dict(measured)
+    if "subgroups" in found:
+        found["subgroups"] = names["has_subgroups"]
+    return found
 
 
 def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
@@ -63,6 +100,15 @@ def _lesser(best: Constants, backward: bool) -> Iterator[Constants]:
                 yield found
 
 
+def _long_row(op: str, names: Names) -> Iterator[Constants]:
+    """Rows of more columns than the measured ones have, which not all of registers hold."""
+    if op.endswith("_backward"):
+        yield {"threads_per_row": 1024, "reread": 1}
+    elif names["itemsize"] == 2:
+        # 64x65536: 7 % faster than workgroup_cache, in RMSNorm 12.
+        yield {"threads_per_row": 1024, "vector_width": 4 if op == "layer_norm" else 8, "parked": 4}
+
+
 def _split(op: str, names: Names) -> Iterator[Constants]:
     if not op.endswith("_backward"):
         # 64x65536 float32: 16 Vecs an invocation take 1.2 times as long; many rows of 65536: 63 %. float16 in
@@ -80,50 +126,66 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
             "threads_per_row": 256,
             "part_steps": 2 if names["itemsize"] == 2 else 1,
             "column_threads": 64,
-            "groups": 4 if names["rows"] > 32 else 1,
+            # 16x32768 LayerNorm bfloat16 17.6 us with 8 groups; 16x262144 RMSNorm 31.5 with 2, 38.0 with 16.
+            "groups": 16 if names["rows"] > 32 else 8 if names["cols"] <= 32768 else 1,
             "row_batch": 4,
         }
 
 
 def _one_dispatch(names: Names) -> Iterator[Constants]:
-    # LayerNorm float32 in us, and `registers`: 256x1024 5.1, 8.3; 1024x1024 8.4, 10.8; 512x2048 8.1, 12.0;
-    # 512x512 5.6, 15.4; 128x768 4.0, 6.9. The best of 30 others is at most 2 % faster, in RMSNorm 10 %. With
-    # one row to a workgroup and 16 chunks 256x1024 takes 19.
-    cols = names["cols"]
-    least, chunks = (32, 2) if cols <= 128 else (64, 2) if cols <= 768 else (128, 4)
-    # 64x4096: 7.6 us, with four rows to a workgroup 15.
-    rows = 4 if names["rows"] >= 128 else 1
-    for threads in (one for one in (32, 64, 128, 256) if one >= least):
-        # A page has 256 invocations; 128 are for an adapter that has fewer.
+    # Over 55 problems of all ops and types the best of up to 40 constants is 1.5 % faster in the mean.
+    rows, cols = names["rows"], names["cols"]
+    chunks = 2 if cols <= 768 else 4 if cols <= 2048 else 8 if cols < 8192 else 16
+    together = 8 if rows >= 4096 else 4 if rows >= 384 else 2 if rows >= 128 else 1
+    most = 256 if cols >= 4096 else 128
+    # A page has 256 invocations; what has fewer still runs one row at a time.
+    for threads in (one for one in (256, 128, 64, 32) if one <= most):
         for invocations in (512, 256, 128):
             yield {
                 "threads_per_row": threads,
-                "rows_per_workgroup": max(1, min(rows, invocations // threads)),
+                "rows_per_workgroup": max(1, min(together, invocations // threads)),
                 "column_chunks": chunks,
                 "batch": 4,
             }
 
 
-def _before_all_gradients(names: Names) -> tuple[str, ...]:
-    """At 4096x256 few workgroups walk down many rows: 14.8 us, `registers` 12.4; at 2048x512 10.5 and 10.8.
-    Not measured under a cap.
+def _before_all(op: str, names: Names) -> Iterator[str]:
+    """Where few rows leave most of a card idle, where two dispatches cost more than reading twice, and where
+    a page has a limit that the card had not.
     """
-    few = names["rows"] <= 2048 and names["rows"] * names["cols"] <= thresholds.FEW_ELEMENTS
-    return ("one_dispatch",) if few and names["saved_stats"] and not names["capped"] else ()
-
-
-def order(op: str, names: Names) -> tuple[str, ...]:
-    """Kernels of an op to be tried before all others, the best first."""
-    if names["software"]:
-        return _on_software(op, names)
     if op.endswith("_backward"):
-        return (*_before_all_gradients(names), *_gradients(op, names))
-    if (op, names["itemsize"]) not in _FIRST:
-        return ()
-    odd = names["cols"] % 4 != 0
-    filling = _forward_odd(names) if odd else _forward(op, names)
-    best = _SPLIT if _leaves_idle(op, names) else filling
-    return tuple(dict.fromkeys((best, _SPLIT if odd else _CACHE, "streaming")))
+        # In percent of a copy, one_dispatch and `registers`: 2048x1024 69 to 86 and 66; 256x4096 98 and 59;
+        # 64x8192 102 and 74; 4096x256 65 and 50. But at 4096x128 few workgroups walk down many rows: 47 and
+        # 57. Not measured under a cap.
+        few = names["rows"] <= 16 * names["cols"] and names["rows"] * names["cols"] <= _FEW_ELEMENTS
+        if few and names["saved_stats"] and not names["capped"]:
+            yield "one_dispatch"
+        if names["cols"] > max(16384, 128 * names["rows"]):
+            # In us, split_row and `registers`: 16.0 and 20.1 at 16x32768 in RMSNorm of two bytes, 20.7 and
+            # 22.7 at 64x20480 in LayerNorm float32.
+            yield _SPLIT
+    elif _leaves_idle(op, names):
+        yield _SPLIT
+    elif names["max_invocations"] < 1024 and names["cols"] > _PAGE_COLS:
+        # Of float16 256 invocations hold 20480 columns. Beyond, a kernel that has a workgroup for each row
+        # takes 1.03 to 13 times as long.
+        yield _CACHE if names["cols"] <= 20480 and names["rows"] > 512 else _SPLIT
+
+
+def _behind_all(op: str, names: Names) -> tuple[str, ...]:
+    """Kernels for what was not measured, or cannot run on the adapter as it was."""
+    rows, cols = names["rows"], names["cols"]
+    if op.endswith("_backward"):
+        # Past what a workgroup holds the sums of, tiles has a workgroup for each row and needs many. In us,
+        # tiles and split_row in LayerNorm: 66 and 58 at 256x32768 float32, 102 and 99 at 512x32768 (registers
+        # 370), 224 and 181 at 512x131072 float16.
+        long = (_SPLIT, "tiles") if rows <= max(256, cols // 64) else ("tiles", _SPLIT)
+        return (_REGISTERS, *long) if cols <= 16384 else (*long, _REGISTERS)
+    if cols % 4:
+        # float32 is read one column at a time.
+        return (_SPLIT, _REGISTERS) if names["itemsize"] == 4 and cols > 16384 else (_REGISTERS, _SPLIT)
+    held = next((kernel for most, kernel in _FIRST[names["itemsize"]] if cols <= most), _SPLIT)
+    return (held, _CACHE)
 
 
 def _on_software(op: str, names: Names) -> tuple[str, ...]:
@@ -136,32 +198,14 @@ def _on_software(op: str, names: Names) -> tuple[str, ...]:
 
 
 _REGISTERS, _CACHE, _SPLIT = "registers", "workgroup_cache", "split_row"
-# Up to how many columns which kernel is first where rows are enough to fill a card; beyond, split_row is.
-_FIRST = {
-    ("layer_norm", 4): ((12288, _REGISTERS), (28672, _CACHE), (40960, _REGISTERS), (65536, _CACHE)),
-    ("layer_norm", 2): ((18432, _REGISTERS), (24576, _CACHE), (65536, _REGISTERS)),
-    ("rms_norm", 4): ((16384, _REGISTERS), (24576, _CACHE), (40960, _REGISTERS), (65536, _CACHE)),
-    ("rms_norm", 2): ((65536, _REGISTERS),),
-}
-
-
-def _forward(op: str, names: Names) -> str:
-    rows, cols = names["rows"], names["cols"]
-    page = names["max_invocations"] < 1024
-    if cols <= 16384 and (page or rows > 128):
-        return _REGISTERS
-    if page:
-        # Its 256 invocations hold 20480 columns of float16, fewer of float32. Beyond, a kernel that has a
-        # workgroup for each row takes 1.03 to 13 times as long.
-        return _CACHE if cols <= 20480 and rows > 512 else _SPLIT
-    return next((kernel for most, kernel in _FIRST[op, names["itemsize"]] if cols <= most), _SPLIT)
-
-
-def _forward_odd(names: Names) -> str:
-    """For rows that do not begin at a multiple of four columns: float32 is read one column at a time."""
-    rows, cols = names["rows"], names["cols"]
-    one_by_one = names["itemsize"] == 4 and (cols > 32768 or (cols > 16384 and rows <= 32))
-    return _SPLIT if one_by_one else _REGISTERS
+# What 256 invocations, all that a page has, hold of a row in registers.
+_PAGE_COLS = 16384
+# Kernels beside `registers` were measured in rows of more columns alone.
+LONG_COLS = 8192
+# Elements of a gradient that one dispatch takes.
+_FEW_ELEMENTS = 1 << 21
+# Beyond: up to how many columns which kernel is first; float32 has 81 % of the copy at 32768, 67 at 49152.
+_FIRST = {4: ((40960, _REGISTERS), (65536, _CACHE)), 2: ((65536, _REGISTERS),)}
 
 
 def _leaves_idle(op: str, names: Names) -> bool:
@@ -170,15 +214,9 @@ def _leaves_idle(op: str, names: Names) -> bool:
     In us, split_row, workgroup_cache and streaming in LayerNorm float32: 9.2, 38, 46 at 8x131072; 18, 39, 47
     at 32x131072; 17, 20, 27 at 64x65536; 18, 81, 87 at 16x262144.
     """
-    start = (98304 if op == "rms_norm" else 65536) // names["itemsize"]
-    return 512 * names["rows"] <= names["cols"] - start
-
-
-def _gradients(op: str, names: Names) -> tuple[str, ...]:
-    rows, cols = names["rows"], names["cols"]
-    # Past what a workgroup holds the sums of, tiles has a workgroup for each row and needs many. In us, tiles
-    # and split_row in LayerNorm: 66 and 58 at 256x32768 float32, 102 and 99 at 512x32768 (registers 370), 224
-    # and 181 at 512x131072 float16.
-    long = (_SPLIT, "tiles") if rows <= max(256, cols // 64) else ("tiles", _SPLIT)
-    held = 20480 if op == "rms_norm_backward" and rows > 32 else 16384
-    return (*long, _REGISTERS) if cols > held else (_REGISTERS, *long)
+    rows, cols, itemsize = names["rows"], names["cols"], names["itemsize"]
+    if cols % 4 and itemsize == 4 and cols > 16384:
+        # Read one column at a time: sooner.
+        return rows <= 32
+    start = (98304 if op == "rms_norm" else 65536) // itemsize
+    return 512 * rows <= cols - start

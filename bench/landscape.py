@@ -1,0 +1,192 @@
+"""Make of sweeps what `kernel="auto"` chooses by, and say how far choices are from the best elsewhere.
+
+    python -m bench.landscape SWEEP.jsonl ... [--write]
+
+Takes the lines of `bench.sweep`, groups them by op, storage type and residual, and with --write puts them
+into webnorm/choice/h200/. What was swept as held out is left out of that: there the choice is held against
+the fastest that was measured. So it is where each number of columns is left out in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.arguments import run
+from webnorm.choice import measured
+from webnorm.choice.measured import Entry, Landscape, Measured
+from webnorm.errors import WebnormError
+from webnorm.files import write_text
+from webnorm.norms.problem import DTYPES
+
+# A copy that took so many times as long as the quickest beside it: the card had other work, or slept.
+_DISTURBED = 1.08
+# What reached so few percent was timed once, and says little: a device that is short of memory takes as long.
+_LEAST = 5.0
+# With fewer variants a problem does not tell what the fastest is.
+_FEWEST = 5
+_BY_RULE = ("one_dispatch",)
+_RESIDUAL = "-residual"
+# Columns from which a row is long enough, and up to which rows are held: left out in turn.
+_LEFT_OUT = (256, 16384)
+
+
+class Point:
+    """A problem of a sweep: what each variant reached there, in percent of a copy."""
+
+    def __init__(self, rows: int, cols: int) -> None:
+        self.rows, self.cols = rows, cols
+        self.percents: dict[Measured, float] = {}
+
+    def entry(self) -> Entry:
+        """As the choice reads it."""
+        return measured.entry_of(self.rows, self.cols, self.percents.items())
+
+
+# By the name of a file, by rows and columns.
+Series = dict[str, dict[tuple[int, int], Point]]
+
+
+def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
+    """The lines of sweeps that were not disturbed, grouped; of a variant that was timed twice the better.
+
+    What rules decide is left out: kernels that are the best wherever they can run, and the longest rows. So
+    are problems of which most variants of a kernel could not be timed: one may have been the best.
+    """
+    lines = [line for line in lines if line["kernel"] not in _BY_RULE and line["cols"] <= measured.MOST_COLS]
+    found: Series = defaultdict(dict)
+    for line in _undisturbed([line for line in lines if "ns" in line]):
+        share = 100 * line["bytes_over_copy"] * line["copy_ns"] / line["ns"]
+        if share >= _LEAST:
+            percents = found[_name(line)].setdefault(_key(line), Point(*_key(line))).percents
+            variant = Measured(line["kernel"], tuple(line["constants"].items()))
+            percents[variant] = max(share, percents.get(variant, 0.0))
+    timed: Counter[tuple[str, tuple[int, int], str]] = Counter()
+    for line in lines:
+        timed[_name(line), _key(line), line["kernel"]] += 1 if "ns" in line else -1
+    lost = {(name, key) for (name, key, _), more in timed.items() if more <= 0}
+    return {
+        name: {
+            key: point
+            for key, point in points.items()
+            if len(point.percents) >= _FEWEST and (name, key) not in lost
+        }
+        for name, points in found.items()
+    }
+
+
+def _name(line: Mapping[str, Any]) -> str:
+    """The name of the file that a line belongs to."""
+    residual = line.get("options", {}).get("residual", False)
+    return f"{line['op']}-{line['dtype']}{_RESIDUAL if residual else ''}"
+
+
+def _key(line: Mapping[str, Any]) -> tuple[int, int]:
+    return line["rows"], line["cols"]
+
+
+def _undisturbed(lines: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    quickest: dict[tuple[Any, ...], float] = {}
+    for line in lines:
+        key = line["dtype"], line["rows"], line["cols"]
+        quickest[key] = min(line["copy_ns"], quickest.get(key, math.inf))
+    for line in lines:
+        if line["copy_ns"] <= _DISTURBED * quickest[line["dtype"], line["rows"], line["cols"]]:
+            yield line
+
+
+def to_json(points: Iterable[Point]) -> str:
+    """Points as a file that `choice.measured` reads: a line for each, in tenths of a percent."""
+    points = sorted(points, key=lambda point: (point.cols, point.rows))
+    variants = sorted({variant for point in points for variant in point.percents})
+    numbers = {variant: at for at, variant in enumerate(variants)}
+    axes = {variant.kernel: [name for name, _ in variant.constants] for variant in variants}
+    entries = []
+    for point in points:
+        reached = sorted((numbers[variant], round(10 * share)) for variant, share in point.percents.items())
+        entries.append([point.rows, point.cols, *map(list, zip(*reached, strict=True))])
+    listed = [[variant.kernel, [value for _, value in variant.constants]] for variant in variants]
+    lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in entries)
+    head = json.dumps({"axes": axes, "variants": listed}, separators=(",", ":"))
+    return f'{head[:-1]},"entries":[\n{lines}\n]}}\n'
+
+
+def loss(known: Sequence[Landscape], there: Entry, itemsize: int) -> float | None:
+    """What the choice for a problem loses to the best that was measured there, in percent.
+
+    None where none of what is known was measured there.
+    """
+    expected = measured.expected(known, there.rows, there.cols, itemsize)
+    timed = [variant for variant in expected if variant in there.shares]
+    if not timed:
+        return None
+    return 100 * (1 - math.exp(there.shares[max(timed, key=expected.__getitem__)]))
+
+
+def left_out(known: Sequence[Landscape], itemsize: int) -> Iterator[tuple[Entry, float]]:
+    """What is lost at each entry of the first landscape where all of as many columns are left out."""
+    for entry in known[0].entries:
+        if _LEFT_OUT[0] <= entry.cols <= _LEFT_OUT[1]:
+            others = [
+                replace(one, entries=[other for other in one.entries if other.cols != entry.cols])
+                for one in known
+            ]
+            found = loss(others, entry, itemsize)
+            if found is not None:
+                yield entry, found
+
+
+def known_by(name: str, files: Mapping[str, str]) -> Sequence[Landscape]:
+    """What the choice would know of a name's problems with these files."""
+    plain = measured.decode(files[name.removesuffix(_RESIDUAL)])
+    return (
+        measured.with_residual(plain, measured.decode(files[name])) if name.endswith(_RESIDUAL) else [plain]
+    )
+
+
+def _summary(losses: Sequence[float]) -> str:
+    if not losses:
+        return "nothing"
+    ordered = sorted(losses)
+    return (
+        f"{statistics.mean(ordered):.2f} % (nine in ten at most {ordered[int(0.9 * len(ordered))]:.1f}, "
+        f"one of {len(ordered)} {ordered[-1]:.1f})"
+    )
+
+
+def main() -> None:
+    """Group, write if that is asked for, and tell what is lost where nothing is known."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sweeps", type=Path, nargs="+")
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args()
+    lines = [json.loads(line) for path in asked.sweeps for line in path.read_text().splitlines()]
+    found = series_of(line for line in lines if not line.get("held_out"))
+    held_out = series_of(line for line in lines if line.get("held_out"))
+    if not found:
+        raise WebnormError("the sweeps have no times but held out ones; expected lines of bench.sweep")
+    files = {name: to_json(points.values()) for name, points in found.items()}
+    for name, text in sorted(files.items()):
+        if asked.write:
+            write_text(measured.FOLDER / f"{name}.json", text)
+        known = known_by(name, files)
+        itemsize = DTYPES[name.split("-")[1]].itemsize
+        unseen = [loss(known, point.entry(), itemsize) for point in held_out.get(name, {}).values()]
+        print(
+            f"{name}: {len(found[name])} problems; the choice loses "
+            f"{_summary([lost for _, lost in left_out(known, itemsize)])} left out, "
+            f"{_summary([lost for lost in unseen if lost is not None])} held out"
+        )
+
+
+if __name__ == "__main__":
+    run(main)

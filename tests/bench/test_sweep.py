@@ -1,0 +1,218 @@
+"""A sweep: what it is given to time, what it times, and what is made of that for `kernel="auto"`."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import landscape, sweep, sweep_jobs
+from bench.landscape import Point, known_by, left_out, loss, series_of, to_json
+from bench.sweep_jobs import PARTS, jobs
+from testbed import KERNELS
+from webnorm.choice import measured
+from webnorm.choice.measured import Landscape, Measured, decode, measured_cols
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
+
+GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
+BY_NAME = {(kernel.op.name, kernel.name): kernel for kernel in KERNELS}
+
+
+def key_of(job: Mapping[str, Any], constants: Mapping[str, int]) -> tuple[Any, ...]:
+    return job["rows"], job["cols"], job["kernel"], tuple(constants.values())
+
+
+@pytest.mark.parametrize("part", ["odd", "small", "few_long", "residual", "held_out"])
+def test_jobs_are_different_variants_that_a_gpu_can_run(part: str) -> None:
+    op = PARTS[part].ops[-1]
+    lines = list(jobs(PARTS[part], op, "float16", seed=3))
+    assert lines == list(jobs(PARTS[part], op, "float16", seed=3))
+    for line in lines:
+        task = sweep.task_of(line)
+        for constants in line["constants"]:
+            refusal = Variant(BY_NAME[op, line["kernel"]], constants).refusal(task.problem, GPU)
+            assert refusal is None, (line, constants)
+        assert line.get("held_out", False) == PARTS[part].held_out
+    keys = [key_of(line, constants) for line in lines for constants in line["constants"]]
+    assert len(set(keys)) == len(keys) > 100
+
+
+def test_a_part_has_what_is_expected_and_what_nobody_expects() -> None:
+    (line, *_) = [one for one in jobs(PARTS["named"], "rms_norm", "float32", seed=0) if one["cols"] == 4096]
+    ranked = [dict(one.constants) for one in decode_of("rms_norm-float32").entries[0].shares]
+    assert line["kernel"] == "registers" and line["constants"][0].keys() == ranked[0].keys()
+    known = {one for entry in decode_of("rms_norm-float32").entries for one in entry.shares}
+    found = {
+        Measured(one["kernel"], tuple(constants.items()))
+        for one in jobs(PARTS["named"], "rms_norm", "float32", seed=11)
+        for constants in one["constants"]
+    }
+    assert found & known and found - known
+
+
+def decode_of(name: str) -> Landscape:
+    return decode((measured.FOLDER / f"{name}.json").read_bytes())
+
+
+def test_what_is_held_out_was_never_seen() -> None:
+    cols = {line["cols"] for line in jobs(PARTS["held_out"], "layer_norm", "bfloat16", seed=0)}
+    assert len(cols) == 11 and not cols & measured_cols()
+
+
+def test_jobs_that_do_not_exist_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    words = ["--out", str(tmp_path / "jobs"), "--part", "residual", "--op", "layer_norm_backward"]
+    monkeypatch.setattr(sys, "argv", ["sweep_jobs", *words])
+    with pytest.raises(WebnormError, match="no part has such an op"):
+        sweep_jobs.main()
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_a_job_is_timed_beside_a_copy(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "_ROTATED_BYTES", 1 << 16)
+    monkeypatch.setattr(sweep, "_AWAKE", 2)
+    monkeypatch.setattr(sweep, "_SAMPLE_NS", 1e5)
+    monkeypatch.setattr(sweep, "_SLOW", 1e3)
+    # As if the next problem did not fit.
+    monkeypatch.setattr(sweep, "_KEPT_BYTES", 1 << 15)
+    runner = sweep.Runner(None, multiprocessing.Lock(), multiprocessing.Value("i", 0))
+    kernel = BY_NAME["layer_norm", "registers"]
+    good = {axis: 0 for axis in kernel.tune} | {"threads_per_row": 64, "rows_per_workgroup": 1}
+    good |= {"vector_width": 4, "sweeps": 2}
+    job = {"op": "layer_norm", "dtype": "float32", "rows": 64, "cols": 256, "kernel": "registers"}
+    for rows in (64, 96):
+        one, refused = runner.times({**job, "rows": rows, "constants": [good, {**good, "vector_width": 8}]})
+        assert one["constants"] == good and one["samples"] == sweep._ROUNDS
+        assert 0 < one["least"] <= one["ns"] and one["copy_ns"] > 0
+        assert one["bytes_over_copy"] == 1
+        assert "float16" in refused["error"] and "ns" not in refused
+    before = list(runner._buffers.values())
+    assert "ns" in runner.times({**job, "op": "rms_norm", "constants": [good]})[0]
+    assert not any(one is other for one in before for other in runner._buffers.values())
+
+
+# --- what is made of the lines
+
+
+def lines_of(
+    shares: Mapping[int, float], cols: int = 1024, kernel: str = "registers", copy_ns: float = 1e4
+) -> list[dict[str, Any]]:
+    """Lines of a problem by numbers of invocations, shares in percent of a copy."""
+    return [
+        {
+            "op": "layer_norm",
+            "dtype": "float32",
+            "rows": (64 << 20) // (4 * cols),
+            "cols": cols,
+            "kernel": kernel,
+            "constants": {"threads_per_row": threads, "vector_width": 4},
+            "bytes_over_copy": 1.0,
+            "ns": 100 * copy_ns / share,
+            "copy_ns": copy_ns,
+        }
+        for threads, share in shares.items()
+    ]
+
+
+SHARES = {32: 50.0, 64: 90.0, 128: 80.0, 256: 70.0, 512: 60.0}
+
+
+def point(lines: list[dict[str, Any]]) -> Point:
+    ((_, points),) = series_of(lines).items()
+    ((_, found),) = points.items()
+    return found
+
+
+def test_a_variant_has_its_best_time() -> None:
+    found = point(lines_of(SHARES) + lines_of({64: 95.0, 128: 20.0}))
+    by_threads = {dict(one.constants)["threads_per_row"]: share for one, share in found.percents.items()}
+    assert by_threads == pytest.approx({**SHARES, 64: 95.0})
+
+
+def test_lines_that_say_little_are_left_out() -> None:
+    disturbed = lines_of({1024: 99.0}, copy_ns=1.2e4)
+    slow = lines_of({16: 3.0})
+    by_rule = lines_of({1024: 99.0}, kernel="one_dispatch")
+    assert point(lines_of(SHARES) + disturbed + slow + by_rule).percents == point(lines_of(SHARES)).percents
+    assert not series_of(lines_of(SHARES, cols=1 << 17))
+    few = series_of(lines_of({64: 90.0, 128: 80.0}))
+    assert not few["layer_norm-float32"]
+
+
+def test_a_problem_of_which_a_kernel_was_lost_is_left_out() -> None:
+    lost = [{**line, "kernel": "split_row", "error": "no memory"} for line in lines_of({64: 90.0, 128: 80.0})]
+    for line in lost:
+        del line["ns"]
+    once = lines_of(SHARES)
+    assert not series_of(once + lost)["layer_norm-float32"]
+    timed = lines_of({64: 20.0, 128: 20.0, 256: 20.0}, kernel="split_row")
+    assert series_of(once + lost + timed)["layer_norm-float32"]
+
+
+def test_residuals_are_apart() -> None:
+    lines = [{**line, "options": {"residual": True}} for line in lines_of(SHARES)]
+    assert series_of(lines).keys() == {"layer_norm-float32-residual"}
+
+
+def test_a_file_reads_as_it_was_written() -> None:
+    points = [point(lines_of(SHARES, cols)) for cols in (2048, 1024)]
+    first, second = decode(to_json(points)).entries
+    assert (first.cols, second.cols) == (1024, 2048)
+    shares = {dict(one.constants)["threads_per_row"]: share for one, share in first.shares.items()}
+    assert shares == pytest.approx(
+        {threads: math.log(share / 90) for threads, share in SHARES.items()}, abs=1e-3
+    )
+
+
+def test_losses_are_of_the_best_that_was_measured() -> None:
+    shifted = {threads: SHARES[max(threads // 2, 32)] for threads in SHARES}
+    files = {
+        "layer_norm-float32": to_json(
+            [point(lines_of(SHARES, 1024)), point(lines_of(SHARES, 1056)), point(lines_of(shifted, 4096))]
+        )
+    }
+    known = known_by("layer_norm-float32", files)
+    unseen = point(lines_of(shifted, 4104)).entry()
+    assert loss(known, known[0].entries[0], 4) == 0 == loss(known, unseen, 4)
+    losses = {there.cols: lost for there, lost in left_out(known, 4)}
+    assert losses[1024] == 0
+    # What is nearest to 4096, if that is left out, is the other way round there: 64 invocations, not 128.
+    assert losses[4096] == pytest.approx(100 * (1 - 50 / 90), abs=0.1)
+
+
+def run_landscape(monkeypatch: pytest.MonkeyPatch, path: Path, *words: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["landscape", str(path), *words])
+    landscape.main()
+
+
+def test_files_are_written_when_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measured, "FOLDER", tmp_path / "files")
+    (tmp_path / "files").mkdir()
+    held_out = [{**line, "held_out": True} for line in lines_of(SHARES, 1040)]
+    lines = lines_of(SHARES) + lines_of(SHARES, 1056) + held_out
+    path = tmp_path / "sweep.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run_landscape(monkeypatch, path)
+    said = capsys.readouterr().out
+    assert said.startswith("layer_norm-float32: 2 problems; the choice loses 0.00 %") and "held out" in said
+    assert not list((tmp_path / "files").iterdir())
+    run_landscape(monkeypatch, path, "--write")
+    (written,) = (tmp_path / "files").iterdir()
+    assert [entry.cols for entry in decode(written.read_bytes()).entries] == [1024, 1056]
+
+
+def test_a_sweep_without_times_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.jsonl"
+    path.write_text(json.dumps({**lines_of(SHARES)[0], "held_out": True}) + "\n")
+    with pytest.raises(WebnormError, match="no times but held out ones"):
+        run_landscape(monkeypatch, path)

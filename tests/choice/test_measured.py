@@ -1,0 +1,160 @@
+"""What was measured on the H200: the files are sound, and what is read off them follows what is known."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bench.landscape import left_out
+from webnorm.choice import measured
+from webnorm.choice.measured import (
+    Entry,
+    Landscape,
+    Measured,
+    decode,
+    entry_of,
+    expected,
+    fit,
+    known_of,
+    ranked,
+)
+from webnorm.errors import WebnormError
+from webnorm.kernels.library import discover
+from webnorm.kernels.names import header_names
+from webnorm.kernels.traits import Traits
+from webnorm.kernels.variants import Variant
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import DTYPES, STORAGE, Options, Problem
+
+GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
+KERNELS = {(kernel.op.name, kernel.name): kernel for kernel in discover()}
+NORMS = [name for name, op in OPS.items() if not op.exact]
+FILES = sorted(path.stem for path in measured.FOLDER.glob("*.json"))
+
+
+def variant(threads: int, width: int = 4) -> Measured:
+    return Measured("registers", (("threads_per_row", threads), ("vector_width", width)))
+
+
+FEW, MANY = variant(64), variant(256)
+
+
+def entry(cols: int, percents: Mapping[Measured, float], x_bytes: int = 64 << 20) -> Entry:
+    return entry_of(x_bytes // (4 * cols), cols, percents.items())
+
+
+def first(known: Landscape, cols: int, x_bytes: int = 64 << 20) -> Measured:
+    shares = expected([known], x_bytes // (4 * cols), cols, 4)
+    return max(shares, key=shares.__getitem__)
+
+
+def test_every_op_and_storage_type_has_a_file() -> None:
+    assert {f"{op}-{dtype}" for op in NORMS for dtype in STORAGE} <= set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_was_measured_exists_and_runs_there(name: str) -> None:
+    op, dtype, *residual = name.split("-")
+    known = decode((measured.FOLDER / f"{name}.json").read_bytes())
+    assert len({(entry.rows, entry.cols) for entry in known.entries}) == len(known.entries)
+    options = OPS[op].defaults.changed(residual)
+    assert isinstance(options, Options)
+    for there in known.entries:
+        problem = Problem(rows=there.rows, cols=there.cols, dtype=dtype, options=options)
+        for one in there.shares:
+            kernel = KERNELS[op, one.kernel]
+            constants = dict(one.constants)
+            assert list(constants) == list(kernel.tune)
+            assert all(value in kernel.tune[axis] for axis, value in constants.items()), (there, one)
+            assert Variant(kernel, constants).refusal(problem, GPU) is None, (there, one)
+
+
+@pytest.mark.parametrize("dtype", STORAGE)
+@pytest.mark.parametrize("op", NORMS)
+def test_columns_that_are_left_out_are_chosen_well(op: str, dtype: str) -> None:
+    """Where x fills the card, of rows that vectors divide: which tells the model from a guess."""
+    itemsize = DTYPES[dtype].itemsize
+    losses = [
+        lost
+        for there, lost in left_out(known_of(op, dtype), itemsize)
+        if there.cols % 8 == 0 and there.rows * there.cols * itemsize >= 32 << 20
+    ]
+    assert len(losses) > 30
+    assert statistics.mean(losses) < 2 and statistics.median(losses) < 1
+
+
+def test_the_nearest_entry_counts_most() -> None:
+    known = Landscape([entry(1024, {FEW: 90, MANY: 80}), entry(2048, {FEW: 70, MANY: 80})])
+    assert first(known, 1024) == first(known, 1032) == FEW
+    assert first(known, 2048) == first(known, 2040) == MANY
+
+
+def test_a_share_is_of_the_fastest_there_whatever_all_of_them_lose() -> None:
+    """An entry in which every variant is slow says as much of their order as one in which all are fast."""
+    slow = Landscape([entry(1024, {FEW: 45, MANY: 40}), entry(1088, {MANY: 90, FEW: 95})])
+    assert first(slow, 1056) == FEW
+    assert expected([slow], 16384, 1024, 4)[FEW] == pytest.approx(0, abs=0.02)
+
+
+def test_what_lies_past_the_row_costs() -> None:
+    """256 invocations hold 1024 columns in a Vec each; at 1032 each has a second one, mostly of nothing."""
+    assert fit(MANY, 1024) == (1, 1.0) and fit(MANY, 1032) == (2, 2048 / 1032)
+    assert fit(variant(64, 8), 1024) == (4, 1.0) and fit(variant(64, 8), 1016) == (4, 1024 / 1016)
+    # A row of an odd number of columns starts anywhere, so that its Vecs hold some of its neighbours'.
+    assert fit(variant(256, 4), 1023).steps == 2
+    # What walks along the row has nothing to fit.
+    assert fit(Measured("split_row", (("part_steps", 2), ("vector_width", 4))), 1000) == (0, 1.0)
+    known = Landscape([entry(1024, {FEW: 90, MANY: 92})])
+    assert first(known, 1024) == MANY and first(known, 1032) == FEW
+
+
+def test_rows_that_no_vector_divides_are_compared_with_their_like() -> None:
+    known = Landscape([entry(1024, {FEW: 90, MANY: 80}), entry(1157, {FEW: 70, MANY: 80})])
+    assert first(known, 1025) == MANY and first(known, 1156) == FEW
+
+
+def test_few_bytes_are_compared_with_few_bytes() -> None:
+    known = Landscape([entry(1024, {FEW: 90, MANY: 80}), entry(1280, {FEW: 70, MANY: 80}, 1 << 20)])
+    assert first(known, 1024) == FEW and first(known, 1024, 1 << 20) == MANY
+
+
+def test_what_is_known_from_far_away_is_believed_less() -> None:
+    known = Landscape([entry(1024, {FEW: 90}), entry(1400, {FEW: 89, MANY: 90})])
+    assert first(known, 1024) == FEW
+
+
+def test_a_residual_has_what_was_measured_with_it_before_what_was_not() -> None:
+    plain = Landscape([entry(1024, {FEW: 90, MANY: 80})])
+    own = Landscape([entry(1024, {FEW: 80, MANY: 90})])
+    shares = expected(measured.with_residual(plain, own), 16384, 1024, 4)
+    assert shares[MANY] > shares[FEW]
+    alone = expected(measured.with_residual(plain, Landscape()), 16384, 1024, 4)
+    assert alone[FEW] > alone[MANY]
+
+
+def test_longer_rows_than_were_measured_follow_rules() -> None:
+    names = header_names(OPS["layer_norm"], Problem(rows=64, cols=1 << 17), GPU)
+    assert not ranked("layer_norm", names)
+    assert ranked("layer_norm", {**names, "cols": 1 << 15})
+
+
+def test_an_op_of_which_nothing_is_known_has_no_order() -> None:
+    assert not ranked("copy", header_names(OPS["copy"], Problem(rows=64, cols=1024), GPU))
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"axes": {}, "variants": [["a", [1]]], "entries": []}'])
+def test_a_file_that_is_damaged_is_named(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "layer_norm-float64.json").write_text(text)
+    monkeypatch.setattr(measured, "FOLDER", tmp_path)
+    with pytest.raises(WebnormError, match=r"layer_norm-float64\.json is not what webnorm came with"):
+        known_of("layer_norm", "float64")
+
+
+def test_an_expectation_is_a_logarithm_of_a_share() -> None:
+    known = Landscape([entry(1024, {FEW: 50, MANY: 100})])
+    shares = expected([known], 16384, 1024, 4)
+    assert shares[FEW] - shares[MANY] == pytest.approx(math.log(0.5))

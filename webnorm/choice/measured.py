@@ -1,0 +1,229 @@
+"""What variants reached on one NVIDIA H200, by numbers of columns, and what follows for those between.
+
+The files beside this hold percents of a copy as `python -m bench.landscape` takes them from a sweep: for each
+op and storage type, entries (rows and columns) with what each variant that was tried there reached. A problem
+lies between entries; how near a variant would come to the fastest is read off the nearest of them, moved by
+what its columns change: how much of the last Vecs lies past the row. docs/performance.md has the reason for
+each number here, and how far choices are from the best where nothing was measured.
+
+Nothing here says what may run: that is asked of a variant's kernel, for any adapter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from webnorm.errors import WebnormError
+
+Names = Mapping[str, int]
+
+FOLDER = Path(__file__).with_name("h200")
+
+# --- the model, chosen by leaving out one number of columns after the other (`python -m bench.landscape`)
+
+# A share falls with the part of an invocation's columns that is the row's, but less than in proportion: what
+# lies past the row is issued, and moves no bytes.
+_WASTE = 0.15
+# How much an entry counts falls by e where columns differ by so much (in logarithms), or the bytes of x by
+# more: waves of workgroups, and the time in which the card fills and empties, change slowly.
+_NEAR = 0.065
+_NEAR_ODD = 0.15
+_SIZE = 0.03
+# An entry in which the invocations had another number of Vecs tells less: registers, and loads on their way,
+# are others.
+_OTHER_STEPS = 0.1
+# What is known from far away, or once, is believed less: so much is taken off, over what its entries count
+# and a little.
+_DOUBT, _FAINT = 0.01, 0.05
+_NEIGHBOURS = 6
+# An x of so many bytes is as good as a larger one; and one of so few does not fill a card: it has entries of
+# its own, which lie farther apart.
+_LARGE_BYTES, _FEW_BYTES = 256 << 20, 16 << 20
+_NEAR_FEW, _ROWS_FEW = 0.5, 2.0
+# A residual moves twice as much, so that variants compare otherwise; what was measured with one counts from
+# three times as far away, and what was measured without one less by e to the power of the second.
+_REACH_RESIDUAL, _APART_RESIDUAL = 3.0, 2.0
+# Rows of more columns are for kernels that do not hold them, and follow rules.
+MOST_COLS = 34000
+
+
+class Measured(NamedTuple):
+    """A variant of a kernel, by its constants."""
+
+    kernel: str
+    constants: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A problem's rows and columns, and what variants reached there: logarithms of shares of the fastest."""
+
+    rows: int
+    cols: int
+    shares: Mapping[Measured, float]
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """The entries of an op and a storage type, how far they reach, and how far all are from a problem."""
+
+    entries: Sequence[Entry] = ()
+    reach: float = 1.0
+    apart: float = 0.0
+
+
+class _File(msgspec.Struct):
+    axes: dict[str, list[str]]
+    variants: list[tuple[str, list[int]]]
+    entries: list[tuple[int, int, list[int], list[int]]]
+
+
+def ranked(op: str, names: Names) -> Sequence[Measured]:
+    """Variants for a problem, the one of which most is expected first; none where nothing is known.
+
+    `names` are the problem's own and the adapter's.
+    """
+    if names["cols"] > MOST_COLS:
+        return ()
+    # The order depends on nothing else, and calls ask for the same again.
+    return _ranked(op, _dtype(names), bool(names["has_residual"]), names["rows"], names["cols"])
+
+
+@lru_cache(maxsize=64)
+def _ranked(op: str, dtype: str, residual: bool, rows: int, cols: int) -> tuple[Measured, ...]:
+    known = known_of(op, dtype, residual)
+    shares = expected(known, rows, cols, 4 if dtype == "float32" else 2)
+    return tuple(sorted(shares, key=lambda variant: -shares[variant]))
+
+
+def _dtype(names: Names) -> str:
+    if names["itemsize"] == 4:
+        return "float32"
+    return "float16" if names["is_float16"] else "bfloat16"
+
+
+@lru_cache(maxsize=32)
+def known_of(op: str, dtype: str, residual: bool = False) -> Sequence[Landscape]:
+    """The landscapes that tell something of an op in a storage type."""
+    plain = _landscape(FOLDER / f"{op}-{dtype}.json")
+    return with_residual(plain, _landscape(FOLDER / f"{op}-{dtype}-residual.json")) if residual else [plain]
+
+
+def with_residual(plain: Landscape, own: Landscape) -> Sequence[Landscape]:
+    """What is known of problems with a residual, of which fewer were measured."""
+    return [replace(own, reach=_REACH_RESIDUAL), replace(plain, apart=_APART_RESIDUAL)]
+
+
+def _landscape(path: Path) -> Landscape:
+    """What a file holds; without one nothing."""
+    if not path.exists():
+        return Landscape()
+    try:
+        return decode(path.read_bytes())
+    except (OSError, ValueError, LookupError) as error:
+        raise WebnormError(f"{path} is not what webnorm came with: {error}; install it again") from error
+
+
+@cache
+def measured_cols() -> frozenset[int]:
+    """Numbers of columns of which any file knows something."""
+    found = (_landscape(path) for path in FOLDER.glob("*.json"))
+    return frozenset(entry.cols for known in found for entry in known.entries)
+
+
+def decode(text: bytes | str) -> Landscape:
+    """A landscape from the text of a file; ValueError or LookupError where it is none."""
+    found = msgspec.json.decode(text, type=_File)
+    variants = [
+        Measured(kernel, tuple(zip(found.axes[kernel], values, strict=True)))
+        for kernel, values in found.variants
+    ]
+    return Landscape(
+        [
+            entry_of(rows, cols, zip((variants[number] for number in numbers), percents, strict=True))
+            for rows, cols, numbers, percents in found.entries
+        ]
+    )
+
+
+def entry_of(rows: int, cols: int, percents: Iterable[tuple[Measured, float]]) -> Entry:
+    """An entry from what variants reached, in any unit.
+
+    What counts is how far each is from the fastest: what all of them lose to a copy, because it is small or
+    because of the columns, says nothing of their order elsewhere.
+    """
+    reached = dict(percents)
+    most = max(reached.values())
+    return Entry(rows, cols, {variant: math.log(percent / most) for variant, percent in reached.items()})
+
+
+def expected(known: Sequence[Landscape], rows: int, cols: int, itemsize: int) -> dict[Measured, float]:
+    """For each variant near a problem how near it should come to the fastest: the logarithm of a share."""
+    weights: defaultdict[Measured, float] = defaultdict(float)
+    sums: defaultdict[Measured, float] = defaultdict(float)
+    for entry, nearness in _nearest(known, rows, cols, itemsize):
+        for variant, share in entry.shares.items():
+            there, here = fit(variant, entry.cols), fit(variant, cols)
+            moved = share + _WASTE * math.log(there.waste / here.waste)
+            weight = nearness * (1.0 if here.steps == there.steps else _OTHER_STEPS)
+            weights[variant] += weight
+            sums[variant] += weight * moved
+    return {one: sums[one] / weight - _DOUBT / (weight + _FAINT) for one, weight in weights.items()}
+
+
+def _nearest(
+    known: Sequence[Landscape], rows: int, cols: int, itemsize: int
+) -> Iterator[tuple[Entry, float]]:
+    """The entries that a problem is compared with, and how much each counts: 1 for the problem itself."""
+
+    def bytes_of(entry: Entry) -> int:
+        return entry.rows * entry.cols * itemsize
+
+    size = max(rows * cols * itemsize, 1)
+    odd = cols % 4 != 0
+    for landscape in known:
+        alike = [entry for entry in landscape.entries if (entry.cols % 4 != 0) == odd]
+        few = [entry for entry in alike if bytes_of(entry) <= _FEW_BYTES] if size <= _FEW_BYTES else []
+        chosen = few or [entry for entry in alike if bytes_of(entry) > _FEW_BYTES]
+
+        def distance(entry: Entry, few: bool = bool(few)) -> float:
+            along = abs(math.log(cols / entry.cols))
+            if few:
+                return (along + _ROWS_FEW * abs(math.log(max(rows, 1) / entry.rows))) / _NEAR_FEW
+            sizes = abs(math.log(min(size, _LARGE_BYTES) / min(bytes_of(entry), _LARGE_BYTES)))
+            return (along + _SIZE * sizes) / (_NEAR_ODD if odd else _NEAR)
+
+        for entry in sorted(chosen, key=distance)[:_NEIGHBOURS]:
+            yield entry, math.exp(-distance(entry) / landscape.reach - landscape.apart)
+
+
+class Fit(NamedTuple):
+    """Vecs of an invocation, and how many columns all of them have for each of the row's."""
+
+    steps: int
+    waste: float
+
+
+@lru_cache(maxsize=4096)
+def fit(variant: Measured, cols: int) -> Fit:
+    """How a row lies in a variant's invocations; kernels that do not hold it have nothing to fit."""
+    constants = dict(variant.constants)
+    if "vector_width" not in constants or "part_steps" in constants:
+        return Fit(0, 1.0)
+    width, threads = constants["vector_width"], constants["threads_per_row"]
+    if width == 8:
+        steps, held = 2 * math.ceil(cols / (8 * threads)), 8 * math.ceil(cols / (8 * threads)) * threads
+    else:
+        # Vecs of four, or words, of a row that starts anywhere also hold columns of its neighbours.
+        span = cols + width - 1 if cols % width else cols
+        steps = math.ceil(span / (width * threads))
+        held = width * steps * threads
+    return Fit(steps, held / cols)
