@@ -23,7 +23,7 @@ from bench.laps import Laps
 from bench.own import own_variants
 from bench.repeated import RepeatedRows
 from bench.side_by_side import Known
-from bench.tuned import nearest
+from bench.tuned import searchable
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
@@ -117,7 +117,7 @@ def prepare(device: Device, unit: Unit) -> Iterator[Trying | Tried | Fault]:
         yield from _try_variants(device, unit.task)
     elif unit.what == _SEARCH:
         sets = bench.sets_for(unit.task, device.traits)
-        for variant in nearest(unit.task, device.traits)[:_SEARCHED]:
+        for variant in searchable(unit.task, device.traits)[:_SEARCHED]:
             yield Trying(str(variant))
             with suppress(WebnormError):
                 _compile(device, variant, unit.task, sets)

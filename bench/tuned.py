@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from bench.own import Tuned, all_kernels
@@ -20,23 +20,11 @@ from webnorm.lab.tune import candidates
 from webnorm.lab.worker import Worker
 from webnorm.norms.ops import Task
 
-# Of each kernel, variants near the one that its rules choose: a search of seconds gets no further.
-_NEAREST = 200
 
-
-def nearest(task: Task, traits: Traits) -> list[Variant]:
-    """What a search is given: of each kernel what its rules choose, then the variants near to that; the
-    kernel that the rules choose first.
-    """
+def searchable(task: Task, traits: Traits) -> list[Variant]:
+    """What a search is given: every variant that may win, the more is expected of it the sooner."""
     kernels = all_kernels()
-    groups: dict[str, list[Variant]] = {}
-    for variant in candidates(kernels, task, traits, choose(kernels, task, traits).variant):
-        groups.setdefault(variant.kernel.name, []).append(variant)
-    found: list[Variant] = []
-    for first, *others in groups.values():
-        others.sort(key=partial(search.distance, first))
-        found += [first, *others[:_NEAREST]]
-    return found
+    return candidates(kernels, task, traits, choose(kernels, task, traits).variant)
 
 
 def recorded(task: Task, traits: Traits, tuning: Tuning) -> Tuned | None:
@@ -47,7 +35,7 @@ def recorded(task: Task, traits: Traits, tuning: Tuning) -> Tuned | None:
 
 def searched(task: Task, traits: Traits, worker: Worker, seconds: float) -> Tuned:
     """The finalists of a search of so many seconds; WorkerDied where a variant took the worker down."""
-    variants = nearest(task, traits)
+    variants = searchable(task, traits)
     specs = tuple(jobs.VariantSpec.of(variant) for variant in variants)
     rule = timing.Rule(budget_s=seconds)
     job = jobs.TimingJob(task, specs, (), bench.sets_for(task, traits), rule)

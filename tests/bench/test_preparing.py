@@ -21,12 +21,10 @@ from bench.laps import Laps
 from bench.own import Tuned, own_variants
 from bench.preparing import Fault, Pool, Tried, Trying, Unit, share_caches
 from bench.side_by_side import Known
-from webnorm.choice.auto import choose
 from webnorm.choice.tuning import Choice, Platform, Tuning
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.kernels.library import discover
-from webnorm.lab import search, trial
+from webnorm.lab import trial
 from webnorm.lab.worker import Worker, WorkerDied
 from webnorm.norms.ops import OPS, Task, make_inputs
 from webnorm.norms.presets import tasks
@@ -160,19 +158,6 @@ def test_ctrl_c_does_not_wait_for_what_is_prepared(
 
 
 # --- what tuning finds
-
-
-def test_a_search_is_given_what_is_near(device: Device) -> None:
-    task, traits = task_of("layer_norm", 4096, 4096), device.traits
-    found = tuned.nearest(task, traits)
-    rules = choose(discover(), task, traits).variant
-    assert str(found[0]) == str(rules)
-    names = [str(one) for one in found]
-    assert len(names) == len(set(names))
-    of_one = [one for one in found if one.kernel.name == rules.kernel.name]
-    distances = [search.distance(found[0], one) for one in of_one]
-    assert distances == sorted(distances) and len(of_one) <= 1 + tuned._NEAREST
-    assert len({one.kernel.name for one in found}) > 1
 
 
 def test_what_a_search_finds_is_timed_beside_the_choice(device: Device) -> None:

@@ -17,12 +17,14 @@ import broken
 from commands import webnorm
 from testbed import GPU, KERNELS, SOFTWARE
 from webnorm.choice.auto import choose
+from webnorm.choice.measured import ranked
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
+from webnorm.kernels.names import header_names
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant, all_variants
 from webnorm.lab import jobs, search, tune
@@ -160,9 +162,20 @@ def test_a_search_that_runs_out_of_time_has_tried_what_is_near_the_best() -> Non
         for index, variant in enumerate(candidates)
     }
     fake = Fake(times)
-    finalists, _ = race(candidates, fake, lambda: len(fake.timed) / 400)
+    finalists, _ = race(candidates, fake, lambda: len(fake.timed) / 800)
     assert finalists.tried < len(candidates) / 2
     assert finalists.indices[0] == best
+
+
+def test_a_search_that_runs_out_of_time_has_tried_what_is_expected_to_be_fast() -> None:
+    """However far it is from all that is good: here everything beside it is slow."""
+    candidates = field()
+    kernels = {variant.kernel.name for variant in candidates}
+    expected = len(kernels) + 20
+    fake = Fake({index: 1.0 if index == expected else 2.0 for index in range(len(candidates))})
+    finalists, _ = race(candidates, fake, lambda: len(fake.timed) / 600)
+    assert finalists.tried < len(candidates) / 2
+    assert finalists.indices[0] == expected
 
 
 def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +216,18 @@ def test_candidates_can_run_and_are_as_exact_as_the_rules_choice(op: str, traits
         assert variant.refusal(task.problem, traits) is None
         assert variant.kernel.unstable is None
         assert variant.constants.get("hi_lo_mean", 1) == 1
+
+
+def test_candidates_come_in_the_order_of_what_is_expected_of_them() -> None:
+    (task,) = tasks("layer_norm", [(4096, 3000)])
+    rules = choose(KERNELS, task, GPU).variant
+    found = tune.candidates(KERNELS, task, GPU, rules)
+    assert str(found[0]) == str(rules) and len({str(one) for one in found}) == len(found)
+    defaults = {one.kernel.name for one in found}
+    expected = [dict(one.constants) for one in ranked("layer_norm", header_names(task.op, task.problem, GPU))]
+    assert len(expected) > 20
+    behind = [dict(one.constants) for one in found[len(defaults) : len(defaults) + 20]]
+    assert behind == [one for one in expected if one in behind]
 
 
 def timed(kernel: str, samples: list[float], status: Any = "pass") -> Result:
@@ -326,7 +351,7 @@ def test_tune_records_what_auto_follows(
 
     path.write_text(json.dumps({**data, "platform": {**data["platform"], "driver": "old"}}))
     ignored = webnorm(bench, tmp_path)
-    assert ignored.returncode == 0 and "by rules" in ignored.stdout
+    assert ignored.returncode == 0 and "by rules" in ignored.stdout, ignored.stdout
     assert ignored.stderr.count("\n") == 1 and "is ignored: it is stale" in ignored.stderr
     stale = webnorm(["tune", "--list"], tmp_path)
     assert "rms_norm, 8x48" in stale.stdout and "does not hold here: it is stale" in stale.stderr
@@ -339,7 +364,7 @@ def test_tune_records_what_auto_follows(
     check = ["check", "--op", "rms_norm", "-k", "auto", "--case", "rows-1"]
     for arguments in (bench, show, check, [*bench[:-1], "naive"]):
         told = webnorm(arguments, tmp_path)
-        assert told.returncode == 0 and told.stdout
+        assert told.returncode == 0 and told.stdout, told.stdout
         assert told.stderr.startswith(f"webnorm: the tuning {path} is broken: ")
         assert told.stderr.endswith("--forget`; until then it is ignored\n") and told.stderr.count("\n") == 1
     assert "by rules" in webnorm(bench, tmp_path).stdout

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import wgpu
 
 from webnorm.errors import WebnormError
@@ -68,12 +69,14 @@ class Search:
     """Finds the fastest of the candidates while `spent`, the share of the budget, is below 1.
 
     The first candidate that runs and is right is the reference. The first of each kernel is a probe, tried
-    before any other, whatever is spent; then come those whose constants are nearest to the best so far.
+    before any other, whatever is spent. Then come, in turn, the first of the others, since candidates are in
+    the order of what is expected of them, and the one whose constants are nearest to the best so far.
     """
 
     def __init__(self, candidates: Sequence[Variant], trials: Trials, spent: Callable[[], float]) -> None:
         self.candidates, self.trials, self.spent = candidates, trials, spent
-        self.untried = list(range(len(candidates)))
+        self.untried = np.ones(len(candidates), bool)
+        self.neighbourhoods = _neighbourhoods(candidates)
         # The times of those still in the race, over the reference's.
         self.ratios: dict[int, list[float]] = {}
         # Each kernel's fastest so far.
@@ -85,17 +88,18 @@ class Search:
 
     def run(self) -> Iterator[Event]:
         """What is tried and found, at last the finalists."""
-        for kernel in dict.fromkeys(map(self.kernel, self.untried)):
+        for kernel in self.neighbourhoods:
             yield from self.probe(kernel)
         fastest = min(map(self.ratio, self.ratios), default=0.0)
         kept = {self.kernel(i) for i in self.ratios if self.ratio(i) <= SLOW_KERNEL * fastest}
-        self.untried = [i for i in self.untried if self.kernel(i) in kept]
-        sorted_for = None
-        while self.untried and self.spent() < EXPLORING:
-            if sorted_for != self.best:
-                self.untried.sort(key=self.promise)
-                sorted_for = dict(self.best)
-            yield from self.attempt(self.untried[0])
+        for kernel, neighbourhood in self.neighbourhoods.items():
+            if kernel not in kept:
+                self.untried[neighbourhood.indices] = False
+        by_nearness = False
+        while self.untried.any() and self.spent() < EXPLORING:
+            index = self.nearest() if by_nearness else int(np.argmax(self.untried))
+            by_nearness = not by_nearness
+            yield from self.attempt(index)
         for bar, most, rounds in STAGES:
             yield from self.prune(bar, most)
             for _ in range(rounds if len(self.ratios) > 1 else 0):
@@ -119,14 +123,14 @@ class Search:
 
     def probe(self, kernel: str) -> Iterator[Event]:
         """Try a kernel's candidates until one is right."""
-        for index in [i for i in self.untried if self.kernel(i) == kernel]:
-            yield from self.attempt(index, check=True)
+        for index in self.neighbourhoods[kernel].indices:
+            yield from self.attempt(int(index), check=True)
             if index in self.ratios:
                 return
 
     def attempt(self, index: int, check: bool = False) -> Iterator[Event]:
         """Time a candidate for the first time, unless one that was tried runs the same text."""
-        self.untried.remove(index)
+        self.untried[index] = False
         yield jobs.Began(index)
         try:
             fingerprint = self.trials.fingerprint(index)
@@ -153,7 +157,7 @@ class Search:
             self.reference = index
         if index != self.reference:
             self.trials.release(index)
-        yield Doing(f"{self.tried} variants tried, {len(self.untried)} left")
+        yield Doing(f"{self.tried} variants tried, {np.count_nonzero(self.untried)} left")
 
     def pair(self, index: int) -> float:
         """A sample of a candidate over one of the reference; 1 for the reference itself."""
@@ -163,10 +167,13 @@ class Search:
         reference, own = self.trials.time([self.reference, index])
         return own / reference
 
-    def promise(self, index: int) -> tuple[float, int, int]:
-        """Sorts the untried: by the best ratio of the kernel so far, then by nearness to what had it."""
-        best = self.best[self.kernel(index)]
-        return self.ratio(best), distance(self.candidates[index], self.candidates[best]), index
+    def nearest(self) -> int:
+        """Of the kernel with the best ratio so far the untried candidate that is nearest to what had it."""
+        for best in sorted(self.best.values(), key=self.ratio):
+            neighbourhood = self.neighbourhoods[self.kernel(best)]
+            if self.untried[neighbourhood.indices].any():
+                return neighbourhood.nearest(self.candidates[best], self.untried)
+        return int(np.argmax(self.untried))
 
     def prune(self, bar: float, most: int) -> Iterator[Event]:
         """Keep what is near the fastest right candidate."""
@@ -203,9 +210,36 @@ class Search:
 
 def distance(one: Variant, other: Variant) -> int:
     """Doublings along the tune axes from one variant of a kernel to another; from 0 to 1 is one too."""
-    return sum(
-        abs(value.bit_length() - other.constants[axis].bit_length()) for axis, value in one.constants.items()
-    )
+    return int(np.abs(_doublings(one) - _doublings(other)).sum())
+
+
+def _doublings(variant: Variant) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array([variant.constants[axis].bit_length() for axis in variant.kernel.tune])
+
+
+@dataclass(frozen=True)
+class _Neighbourhood:
+    """The candidates of a kernel by their indices, and where they are along its axes, in doublings."""
+
+    indices: np.ndarray[Any, np.dtype[np.int64]]
+    places: np.ndarray[Any, np.dtype[np.int64]]
+
+    def nearest(self, variant: Variant, untried: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
+        """The index of the untried candidate that is nearest to a variant."""
+        left = untried[self.indices]
+        distances = np.abs(self.places[left] - _doublings(variant)).sum(axis=1)
+        return int(self.indices[left][np.argmin(distances)])
+
+
+def _neighbourhoods(candidates: Sequence[Variant]) -> dict[str, _Neighbourhood]:
+    """By the names of kernels, in the order in which they are first."""
+    groups: dict[str, list[int]] = {}
+    for index, variant in enumerate(candidates):
+        groups.setdefault(variant.kernel.name, []).append(index)
+    return {
+        name: _Neighbourhood(np.array(indices), np.array([_doublings(candidates[i]) for i in indices]))
+        for name, indices in groups.items()
+    }
 
 
 # --- on a device

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from webnorm.choice import auto
+from webnorm.choice import rules as rules_of
 from webnorm.choice.defaults import fitting_variant
 from webnorm.choice.tuning import LARGE_BYTES, Choice
 from webnorm.gpu import timing
 from webnorm.kernels import expression
 from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.names import header_names
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.lab import bench, jobs, runs, search
@@ -105,21 +107,29 @@ def _once(found: Iterable[Task]) -> tuple[Task, ...]:
 
 
 def candidates(kernels: Sequence[Kernel], task: Task, traits: Traits, rules: Variant) -> list[Variant]:
-    """Every variant that may win: first the rules' choice; of each kernel its default before the others.
+    """Every variant that may win: first the rules' choice; then each kernel's default, which the rules' next
+    follow, in the order in which they are expected to be fast; then all others.
 
     Left out are unstable kernels, what cannot run, and whatever rounds the mean where the rules' choice does
     not: speed is not bought with accuracy.
     """
-    found = {_key(rules): rules}
     exact = not _rounds_mean(rules, task, traits)
-    for kernel in kernels:
-        if kernel.op is not task.op or kernel.unstable is not None:
-            continue
-        default, _ = fitting_variant(kernel, task.problem, traits)
-        runnable = runnable_variants(kernel, task.problem, traits)
-        for variant in itertools.chain([default] if default else [], runnable):
-            if not (exact and _rounds_mean(variant, task, traits)):
-                found.setdefault(_key(variant), variant)
+    own = {kernel.name: kernel for kernel in kernels if kernel.op is task.op and kernel.unstable is None}
+    defaults = (fitting_variant(kernel, task.problem, traits)[0] for kernel in own.values())
+    runnable = {
+        _key(variant): variant
+        for kernel in own.values()
+        for variant in runnable_variants(kernel, task.problem, traits)
+    }
+    expected = (
+        runnable.get((one.kernel, tuple(one.constants.values())))
+        for one in rules_of.suggestions(task.op.name, header_names(task.op, task.problem, traits))
+        if one.constants is not None
+    )
+    found: dict[tuple[str, tuple[int, ...]], Variant] = {}
+    for variant in itertools.chain([rules], defaults, expected, runnable.values()):
+        if variant is not None and not (exact and _rounds_mean(variant, task, traits)):
+            found.setdefault(_key(variant), variant)
     return list(found.values())
 
 
