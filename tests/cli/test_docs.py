@@ -135,7 +135,7 @@ def test_every_function_is_documented() -> None:
 def test_every_word_of_a_kernel_is_documented() -> None:
     text = KERNEL_PAGE.read_text()
     library = {path.name: path.read_text() for path in (wgsl_root() / "lib").glob("*.wgsl")}
-    asked_for = set(re.findall(r"\b(\w+) is defined", "".join(library.values()))) - {"pivot"}
+    asked_for = set(re.findall(r"\b(\w+) is defined", "".join(library.values()))) - {"pivot", "without_pivot"}
     for name in (*library, *HEADER_NAMES, *TEMPLATE_NAMES, *asked_for):
         assert f"`{name}`" in text, name
     for key in header._KEYS:

@@ -268,7 +268,7 @@ def test_axes_of_too_many_points(tmp_path: Path) -> None:
         load(write(tmp_path, text.replace("[[require]]", f"{rules}\n// [[require]]", 1)))
     kernel = load(write(tmp_path, HEADER))
     tune = {f"a{k}": range(10) for k in range(20)}
-    with pytest.raises(WebnormError, match=r"its axes have 1000+ points; at most 524288 are walked over"):
+    with pytest.raises(WebnormError, match=r"its axes have 1000+ points; at most 1048576 are walked over"):
         next(runnable_variants(kernel, Problem(rows=1, cols=2), GPU, tune))
 
 

@@ -226,9 +226,10 @@ def test_workgroup_memory_is_counted() -> None:
     assert size("naive") == 0
     assert size("two_pass", threads_per_row=256) == 256 * 8
     assert size("welford", threads_per_row=64) == 64 * 16
-    assert size("registers", threads_per_row=128) == 32 * 4 + 32 * 8
-    assert size("registers", threads_per_row=128, subgroups=0) == 128 * 4 + 128 * 8
-    assert size("registers", threads_per_row=4, rows_per_workgroup=8, vector_width=4) == 0
+    rows = {"rows_per_workgroup": 1, "sweeps": 2, "parked": 0}
+    assert size("registers", threads_per_row=128, **rows) == 32 * 4 + 32 * 8
+    assert size("registers", threads_per_row=128, **rows | {"subgroups": 0}) == 128 * 4 + 128 * 8
+    assert size("registers", threads_per_row=4, **rows | {"rows_per_workgroup": 8, "vector_width": 4}) == 0
 
 
 def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) -> None:

@@ -124,13 +124,13 @@ def test_every_class_gets_a_shader_within_its_limits(op: str, cols: int) -> None
 
 
 def test_long_rows_have_a_shader_for_adapters_that_grant_more() -> None:
-    names = [one.name for one in bundle.bundle_of(request(cols=(4096,))).carried]
+    names = [one.name for one in bundle.bundle_of(request(cols=(16384,))).carried]
     assert names == [
-        "4096-software",
-        "4096-subgroups-1024",
-        "4096-subgroups",
-        "4096-portable-1024",
-        "4096-portable",
+        "16384-software",
+        "16384-subgroups-1024",
+        "16384-subgroups",
+        "16384-portable-1024",
+        "16384-portable",
     ]
 
 
@@ -245,7 +245,7 @@ def test_the_code_of_an_op_stays_small() -> None:
     for op, cols, dtype in (("layer_norm", 768, "float16"), ("layer_norm_backward", 1024, "float32")):
         files = npm.package(request(op, (cols,), dtype=dtype))
         code = files["index.js"] + files["runtime.js"]
-        assert len(gzip.compress(code, 9)) < 12_000
+        assert len(gzip.compress(code, 9)) < 14_000
 
 
 def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,10 @@ const PER_COLUMN = 1.0 / f32(COLS);
 alias Vec = f32;
 alias Live = bool;
 
-const THREADS = 64u;  // invocations per row
+const THREADS = 32u;  // invocations per row
 const ACCESSES = COLS;  // Vecs per row
 
-const WHOLE_STEPS = 3u;  // those with no Vec past the row
+const WHOLE_STEPS = 6u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
@@ -43,6 +43,13 @@ fn inside(j: u32, thread: u32) -> u32 {
 fn live(j: u32, thread: u32) -> Live {
     if (j < WHOLE_STEPS) { return true; }
     return access(j, thread) < ACCESSES;
+}
+
+// How many columns the invocation has.
+fn own_columns(thread: u32) -> f32 {
+    let last = ACCESSES - 1u;
+    let columns = ((last + THREADS - thread) / THREADS);
+    return f32(columns);
 }
 
 // `value` in the columns that exist, `otherwise` in those that do not.
@@ -73,7 +80,20 @@ fn pivot_of(row: u32) -> f32 {
 
 const SCALE = 0.0625;
 
-var<workgroup> sum_x_partials: array<f32, 16>;
+// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
+fn middle_of(a: f32, b: f32, c: f32) -> f32 {
+    let value = max(min(a, b), min(max(a, b), c));
+    return select(value, 0.0, abs(value) > 1e35);
+}
+
+// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
+fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
+    let sum = fma(count, by, sums.x);
+    let squares = sums.y + by * (sums.x + sum);
+    return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
+}
+
+var<workgroup> sum_x_partials: array<f32, 8>;
 
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -95,10 +115,6 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value = value + other;
-    }
-    if (32u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 32u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -123,15 +139,11 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
-        if (8u < lanes) {
-            let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
     }
     return value;
 }
 
-var<workgroup> sum_deviations_partials: array<vec2<f32>, 16>;
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 8>;
 
 fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -153,10 +165,6 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value = value + other;
-    }
-    if (32u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 32u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -181,15 +189,11 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
             let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
-        if (8u < lanes) {
-            let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
     }
     return value;
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(32)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -209,30 +213,42 @@ fn main(
     let h1 = load_x(row, 1u, thread);
     let h2 = load_x(row, 2u, thread);
     let h3 = load_x(row, 3u, thread);
+    let h4 = load_x(row, 4u, thread);
+    let h5 = load_x(row, 5u, thread);
+    let h6 = load_x(row, 6u, thread);
 
     let row_pivot = pivot_of(row);
-    var column_sum = Vec();
-    column_sum += where_live(h0 - row_pivot, Vec(), 0u, thread);
-    column_sum += where_live(h1 - row_pivot, Vec(), 1u, thread);
-    column_sum += where_live(h2 - row_pivot, Vec(), 2u, thread);
-    column_sum += where_live(h3 - row_pivot, Vec(), 3u, thread);
-    let mean = row_pivot + sum_x(column_sum * PER_COLUMN, place, lane, subgroup_size);
-    let scaled_mean = Vec(mean * SCALE);
+    let pivot = middle_of(where_live(h0, Vec(row_pivot), 0u, thread), where_live(h1, Vec(row_pivot), 1u, thread), where_live(h2, Vec(row_pivot), 2u, thread));
+    let scaled_pivot = Vec(pivot * SCALE);
     var sum = Vec();
     var squares = Vec();
-    let d0 = where_live(fma(h0, Vec(SCALE), -scaled_mean), Vec(), 0u, thread);
+    let d0 = where_live(fma(h0, Vec(SCALE), -scaled_pivot), Vec(), 0u, thread);
     sum += d0;
     squares += d0 * d0;
-    let d1 = where_live(fma(h1, Vec(SCALE), -scaled_mean), Vec(), 1u, thread);
+    let d1 = where_live(fma(h1, Vec(SCALE), -scaled_pivot), Vec(), 1u, thread);
     sum += d1;
     squares += d1 * d1;
-    let d2 = where_live(fma(h2, Vec(SCALE), -scaled_mean), Vec(), 2u, thread);
+    let d2 = where_live(fma(h2, Vec(SCALE), -scaled_pivot), Vec(), 2u, thread);
     sum += d2;
     squares += d2 * d2;
-    let d3 = where_live(fma(h3, Vec(SCALE), -scaled_mean), Vec(), 3u, thread);
+    let d3 = where_live(fma(h3, Vec(SCALE), -scaled_pivot), Vec(), 3u, thread);
     sum += d3;
     squares += d3 * d3;
-    let sums = sum_deviations(vec2(sum, squares), place, lane, subgroup_size);
+    let d4 = where_live(fma(h4, Vec(SCALE), -scaled_pivot), Vec(), 4u, thread);
+    sum += d4;
+    squares += d4 * d4;
+    let d5 = where_live(fma(h5, Vec(SCALE), -scaled_pivot), Vec(), 5u, thread);
+    sum += d5;
+    squares += d5 * d5;
+    let d6 = where_live(fma(h6, Vec(SCALE), -scaled_pivot), Vec(), 6u, thread);
+    sum += d6;
+    squares += d6 * d6;
+    let count = own_columns(thread);
+    let own = vec2(sum, squares);
+    let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
+    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
+    let apart = fma(pivot, SCALE, -(mean * SCALE));
+    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
@@ -240,13 +256,19 @@ fn main(
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
     let gain = rstd / SCALE;
-    let offset = -low * rstd;
+    let offset = (apart - low * SCALE) * gain;
     let y0 = (d0 * gain + offset);
     let y1 = (d1 * gain + offset);
     let y2 = (d2 * gain + offset);
     let y3 = (d3 * gain + offset);
+    let y4 = (d4 * gain + offset);
+    let y5 = (d5 * gain + offset);
+    let y6 = (d6 * gain + offset);
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
     store_y(row, row_exists, 2u, thread, y2);
     store_y(row, row_exists, 3u, thread, y3);
+    store_y(row, row_exists, 4u, thread, y4);
+    store_y(row, row_exists, 5u, thread, y5);
+    store_y(row, row_exists, 6u, thread, y6);
 }

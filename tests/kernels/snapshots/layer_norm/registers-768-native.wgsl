@@ -20,29 +20,59 @@ const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = vec4<f32>;
+alias Live = bool;
 
-const THREADS = 64u;  // invocations per row
+const THREADS = 128u;  // invocations per row
+const ACCESSES = COLS / 4u;  // Vecs per row
+
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
+    return min(access(j, thread), ACCESSES - 1u);
+}
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    if (j < WHOLE_STEPS) { return true; }
+    return access(j, thread) < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn fetch_weight(j: u32, thread: u32) -> vec4<f32> {
-    return weight[access(j, thread)];
+    return weight[inside(j, thread)];
+}
+
+fn weight_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn fetch_bias(j: u32, thread: u32) -> vec4<f32> {
-    return bias[access(j, thread)];
+    return bias[inside(j, thread)];
+}
+
+fn bias_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     let at = (params.y_start + row * COLS) / 4u + access(j, thread);
-    if (row_exists) {
+    if (row_exists && live(j, thread)) {
         y[at] = value;
     }
 }
@@ -63,7 +93,7 @@ fn total(value: Vec) -> f32 {
 
 const SCALE = 0.03125;
 
-var<workgroup> sum_x_partials: array<f32, 16>;
+var<workgroup> sum_x_partials: array<f32, 32>;
 
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -89,6 +119,10 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
+        value = value + other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -117,11 +151,15 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value = value + other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value = value + other;
+        }
     }
     return value;
 }
 
-var<workgroup> sum_deviations_partials: array<vec2<f32>, 16>;
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 32>;
 
 fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -147,6 +185,10 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
+        value = value + other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -175,11 +217,15 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
             let other = subgroupShuffleXor(value, 8u);
             value = value + other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value = value + other;
+        }
     }
     return value;
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -197,32 +243,25 @@ fn main(
 
     let h0 = load_x(row, 0u, thread);
     let h1 = load_x(row, 1u, thread);
-    let h2 = load_x(row, 2u, thread);
     let weight0 = fetch_weight(0u, thread);
     let weight1 = fetch_weight(1u, thread);
-    let weight2 = fetch_weight(2u, thread);
     let bias0 = fetch_bias(0u, thread);
     let bias1 = fetch_bias(1u, thread);
-    let bias2 = fetch_bias(2u, thread);
 
     let row_pivot = pivot_of(row);
     var column_sum = Vec();
-    column_sum += h0 - row_pivot;
-    column_sum += h1 - row_pivot;
-    column_sum += h2 - row_pivot;
+    column_sum += where_live(h0 - row_pivot, Vec(), 0u, thread);
+    column_sum += where_live(h1 - row_pivot, Vec(), 1u, thread);
     let mean = row_pivot + sum_x(total(column_sum) * PER_COLUMN, place, lane, subgroup_size);
     let scaled_mean = Vec(mean * SCALE);
     var sum = Vec();
     var squares = Vec();
-    let d0 = fma(h0, Vec(SCALE), -scaled_mean);
+    let d0 = where_live(fma(h0, Vec(SCALE), -scaled_mean), Vec(), 0u, thread);
     sum += d0;
     squares += d0 * d0;
-    let d1 = fma(h1, Vec(SCALE), -scaled_mean);
+    let d1 = where_live(fma(h1, Vec(SCALE), -scaled_mean), Vec(), 1u, thread);
     sum += d1;
     squares += d1 * d1;
-    let d2 = fma(h2, Vec(SCALE), -scaled_mean);
-    sum += d2;
-    squares += d2 * d2;
     let sums = sum_deviations(vec2(total(sum), total(squares)), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
@@ -232,10 +271,8 @@ fn main(
     let rstd = inverseSqrt(variance + params.eps);
     let gain = rstd / SCALE;
     let offset = -low * rstd;
-    let y0 = (d0 * gain + offset) * weight0 + bias0;
-    let y1 = (d1 * gain + offset) * weight1 + bias1;
-    let y2 = (d2 * gain + offset) * weight2 + bias2;
+    let y0 = (d0 * gain + offset) * weight_of(weight0, 0u, thread) + bias_of(bias0, 0u, thread);
+    let y1 = (d1 * gain + offset) * weight_of(weight1, 1u, thread) + bias_of(bias1, 1u, thread);
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
-    store_y(row, row_exists, 2u, thread, y2);
 }

@@ -23,7 +23,7 @@ const PER_COLUMN = 1.0 / f32(COLS);
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 64u;  // invocations per row
+const THREADS = 128u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 const WHOLE_STEPS = 0u;  // those with no Vec past the row
@@ -79,7 +79,7 @@ fn saved_stats(row: u32) -> vec3<f32> {
     return vec3(stats[at], stats[at + 1u], stats[at + 2u]);
 }
 
-var<workgroup> sum_gradients_partials: array<vec2<f32>, 64>;
+var<workgroup> sum_gradients_partials: array<vec2<f32>, 128>;
 
 fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -105,6 +105,10 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
+        value = value + other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -133,11 +137,15 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
             let other = subgroupShuffleXor(value, 8u);
             value = value + other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value = value + other;
+        }
     }
     return value;
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(512)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,

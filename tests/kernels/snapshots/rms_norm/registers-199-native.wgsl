@@ -59,7 +59,7 @@ fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     }
 }
 
-var<workgroup> sum_squares_partials: array<f32, 16>;
+var<workgroup> sum_squares_partials: array<f32, 32>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -117,7 +117,7 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     return value;
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -128,8 +128,8 @@ fn main(
 ) {
     let place = subgroup * subgroup_size + lane;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let thread = place;
-    let row_index = workgroup;
+    let thread = place % THREADS;
+    let row_index = workgroup * 2u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 

@@ -23,29 +23,59 @@ const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = vec4<f32>;
+alias Live = bool;
 
-const THREADS = 64u;  // invocations per row
+const THREADS = 128u;  // invocations per row
+const ACCESSES = COLS / 4u;  // Vecs per row
+
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
+    return min(access(j, thread), ACCESSES - 1u);
+}
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    if (j < WHOLE_STEPS) { return true; }
+    return access(j, thread) < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn fetch_weight(j: u32, thread: u32) -> vec4<f32> {
-    return weight[access(j, thread)];
+    return weight[inside(j, thread)];
+}
+
+fn weight_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn fetch_bias(j: u32, thread: u32) -> vec4<f32> {
-    return bias[access(j, thread)];
+    return bias[inside(j, thread)];
+}
+
+fn bias_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     let at = (params.y_start + row * COLS) / 4u + access(j, thread);
-    if (row_exists) {
+    if (row_exists && live(j, thread)) {
         y[at] = value;
     }
 }
@@ -55,7 +85,7 @@ fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
-var<workgroup> sum_squares_partials: array<f32, 16>;
+var<workgroup> sum_squares_partials: array<f32, 32>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -81,6 +111,10 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
+        value = value + other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -109,11 +143,15 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value = value + other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value = value + other;
+        }
     }
     return value;
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -131,22 +169,16 @@ fn main(
 
     let h0 = load_x(row, 0u, thread);
     let h1 = load_x(row, 1u, thread);
-    let h2 = load_x(row, 2u, thread);
     let weight0 = fetch_weight(0u, thread);
     let weight1 = fetch_weight(1u, thread);
-    let weight2 = fetch_weight(2u, thread);
     let bias0 = fetch_bias(0u, thread);
     let bias1 = fetch_bias(1u, thread);
-    let bias2 = fetch_bias(2u, thread);
 
     var squares = h0 * (h0 * PER_COLUMN);
     squares += h1 * (h1 * PER_COLUMN);
-    squares += h2 * (h2 * PER_COLUMN);
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
-    let y0 = (h0 * rstd) * weight0 + bias0;
-    let y1 = (h1 * rstd) * weight1 + bias1;
-    let y2 = (h2 * rstd) * weight2 + bias2;
+    let y0 = (h0 * rstd) * weight_of(weight0, 0u, thread) + bias_of(bias0, 0u, thread);
+    let y1 = (h1 * rstd) * weight_of(weight1, 1u, thread) + bias_of(bias1, 1u, thread);
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
-    store_y(row, row_exists, 2u, thread, y2);
 }

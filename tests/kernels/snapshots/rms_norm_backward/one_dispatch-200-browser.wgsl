@@ -26,7 +26,7 @@ const PER_COLUMN = 1.0 / f32(COLS);
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 64u;  // invocations per row
+const THREADS = 128u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 const WHOLE_STEPS = 0u;  // those with no Vec past the row
@@ -109,6 +109,10 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 32u);
         value = value + other;
     }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
+        value = value + other;
+    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[place / subgroup_size] = value; }
         workgroupBarrier();
@@ -135,6 +139,10 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value = value + other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value = value + other;
+        }
     }
     return value;
 }
@@ -153,7 +161,7 @@ fn main(
     let thread = place % THREADS;
     let item = workgroup;
     {
-    let row_index = (item - TILES) * 4u + place / THREADS;
+    let row_index = (item - TILES) * 2u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         let x0 = load_x(row, 0u, thread);

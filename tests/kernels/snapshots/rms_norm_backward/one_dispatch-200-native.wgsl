@@ -23,7 +23,7 @@ const PER_COLUMN = 1.0 / f32(COLS);
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 64u;  // invocations per row
+const THREADS = 128u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 const WHOLE_STEPS = 0u;  // those with no Vec past the row
@@ -78,7 +78,7 @@ fn saved_stats(row: u32) -> f32 {
     return stats[params.stats_start + row];
 }
 
-var<workgroup> sum_gradients_partials: array<f32, 64>;
+var<workgroup> sum_gradients_partials: array<f32, 128>;
 
 fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -104,6 +104,10 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
+        value = value + other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -132,11 +136,15 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value = value + other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value = value + other;
+        }
     }
     return value;
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(512)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,

@@ -24,29 +24,53 @@ const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = vec4<f32>;
+alias Live = bool;
 
-const THREADS = 64u;  // invocations per row
+const THREADS = 128u;  // invocations per row
+const ACCESSES = COLS / 4u;  // Vecs per row
+
+const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
+// The same; past the row's last Vec it is that one.
+fn inside(j: u32, thread: u32) -> u32 {
+    if (j < WHOLE_STEPS) { return access(j, thread); }
+    return min(access(j, thread), ACCESSES - 1u);
+}
+
+// Whether the invocation's columns exist at step j.
+fn live(j: u32, thread: u32) -> Live {
+    if (j < WHOLE_STEPS) { return true; }
+    return access(j, thread) < ACCESSES;
+}
+
+// `value` in the columns that exist, `otherwise` in those that do not.
+fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
+    return select(otherwise, value, live(j, thread));
+}
+
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
+    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
+    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    return weight[access(j, thread)];
+    let raw = weight[inside(j, thread)];
+    return where_live(raw, Vec(), j, thread);
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
-    if (row_exists) {
+    if (row_exists && live(j, thread)) {
         dx[at] = value;
     }
 }
@@ -59,13 +83,13 @@ fn total(value: Vec) -> f32 {
 const CHUNKS = 192u;  // vec4 per row
 const TILES = 96u;  // workgroups that walk down columns
 const TILE = 2u;  // vec4 across a tile
-const DOWN = 128u;  // invocations that share a column's rows
+const DOWN = 256u;  // invocations that share a column's rows
 
 fn saved_stats(row: u32) -> f32 {
     return stats[params.stats_start + row];
 }
 
-var<workgroup> sum_gradients_partials: array<f32, 64>;
+var<workgroup> sum_gradients_partials: array<f32, 128>;
 
 fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -91,6 +115,10 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     if (32u < subgroup_size) {
         let other = subgroupShuffleXor(value, 32u);
+        value = value + other;
+    }
+    if (64u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 64u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -119,6 +147,10 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value = value + other;
         }
+        if (16u < lanes) {
+            let other = subgroupShuffleXor(value, 16u);
+            value = value + other;
+        }
     }
     return value;
 }
@@ -131,10 +163,10 @@ fn store_dbias(chunk: u32, value: vec4<f32>) {
     dbias[chunk] = value;
 }
 
-var<workgroup> dweight_sums: array<vec4<f32>, 256>;
-var<workgroup> dbias_sums: array<vec4<f32>, 256>;
+var<workgroup> dweight_sums: array<vec4<f32>, 512>;
+var<workgroup> dbias_sums: array<vec4<f32>, 512>;
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(512)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -195,6 +227,11 @@ fn main(
         dweight_sums[place] = dweight;
         dbias_sums[place] = dbias;
         workgroupBarrier();
+        if (share < 128u) {
+            dweight_sums[place] += dweight_sums[place + 256u];
+            dbias_sums[place] += dbias_sums[place + 256u];
+        }
+        workgroupBarrier();
         if (share < 64u) {
             dweight_sums[place] += dweight_sums[place + 128u];
             dbias_sums[place] += dbias_sums[place + 128u];
@@ -242,8 +279,6 @@ fn main(
         let dy0 = load_dy(row, 0u, thread);
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
-        let x2 = load_x(row, 2u, thread);
-        let dy2 = load_dy(row, 2u, thread);
         let saved = saved_stats(row);
     let rstd = saved;
         var along = Vec();
@@ -251,17 +286,12 @@ fn main(
         let g0 = dy0 * load_weight(0u, thread);
         let xhat1 = x1 * rstd;
         let g1 = dy1 * load_weight(1u, thread);
-        let xhat2 = x2 * rstd;
-        let g2 = dy2 * load_weight(2u, thread);
         along += g0 * xhat0;
         along += g1 * xhat1;
-        along += g2 * xhat2;
         let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope);
         let dx1 = g1 * rstd + (xhat1 * slope);
-        let dx2 = g2 * rstd + (xhat2 * slope);
     store_dx(row, row_exists, 0u, thread, dx0);
     store_dx(row, row_exists, 1u, thread, dx1);
-    store_dx(row, row_exists, 2u, thread, dx2);
     }
 }

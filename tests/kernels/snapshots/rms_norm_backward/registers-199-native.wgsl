@@ -34,9 +34,9 @@ fn next_turn() {
 alias Vec = vec4<f32>;
 alias Live = vec4<bool>;
 
-const THREADS = 32u;  // invocations per row
+const THREADS = 96u;  // invocations per row
 
-const WHOLE_STEPS = 1u;  // those with no Vec past the row
+const WHOLE_STEPS = 0u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
@@ -65,13 +65,21 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
 
-fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+// An access as it lies in memory, and step j of it.
+fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
+    return x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+}
+
+fn x_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
-fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
+// An access as it lies in memory, and step j of it.
+fn fetch_dy(row: u32, j: u32, thread: u32) -> vec4<f32> {
+    return dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
+}
+
+fn dy_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
@@ -96,107 +104,41 @@ fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
-var<workgroup> sum_squares_partials: array<f32, 16>;
+var<workgroup> sum_squares_partials: array<f32, 48>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
-    if (1u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 1u);
-        value = value + other;
-    }
-    if (2u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 2u);
-        value = value + other;
-    }
-    if (4u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 4u);
-        value = value + other;
-    }
-    if (8u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 8u);
-        value = value + other;
-    }
-    if (16u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 16u);
-        value = value + other;
-    }
+    value = subgroupAdd(value);
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_squares_partials[turn * 8u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_squares_partials[turn * 24u + place / subgroup_size] = value; }
         workgroupBarrier();
-        let count = THREADS / subgroup_size;
-        let first = place / THREADS * count;
-        value = sum_squares_partials[turn * 8u + first + lane % count];
-        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_squares_partials[turn * 8u + first + i];
+        value = f32();
+        for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
+            value = value + sum_squares_partials[turn * 24u + i];
         }
-        let lanes = min(count, subgroup_size);
-        if (1u < lanes) {
-            let other = subgroupShuffleXor(value, 1u);
-            value = value + other;
-        }
-        if (2u < lanes) {
-            let other = subgroupShuffleXor(value, 2u);
-            value = value + other;
-        }
-        if (4u < lanes) {
-            let other = subgroupShuffleXor(value, 4u);
-            value = value + other;
-        }
+        value = subgroupAdd(value);
     }
     return value;
 }
 
-var<workgroup> sum_gradients_partials: array<f32, 16>;
+var<workgroup> sum_gradients_partials: array<f32, 48>;
 
 fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
-    if (1u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 1u);
-        value = value + other;
-    }
-    if (2u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 2u);
-        value = value + other;
-    }
-    if (4u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 4u);
-        value = value + other;
-    }
-    if (8u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 8u);
-        value = value + other;
-    }
-    if (16u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 16u);
-        value = value + other;
-    }
+    value = subgroupAdd(value);
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_gradients_partials[turn * 8u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_gradients_partials[turn * 24u + place / subgroup_size] = value; }
         workgroupBarrier();
-        let count = THREADS / subgroup_size;
-        let first = place / THREADS * count;
-        value = sum_gradients_partials[turn * 8u + first + lane % count];
-        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_gradients_partials[turn * 8u + first + i];
+        value = f32();
+        for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
+            value = value + sum_gradients_partials[turn * 24u + i];
         }
-        let lanes = min(count, subgroup_size);
-        if (1u < lanes) {
-            let other = subgroupShuffleXor(value, 1u);
-            value = value + other;
-        }
-        if (2u < lanes) {
-            let other = subgroupShuffleXor(value, 2u);
-            value = value + other;
-        }
-        if (4u < lanes) {
-            let other = subgroupShuffleXor(value, 4u);
-            value = value + other;
-        }
+        value = subgroupAdd(value);
     }
     return value;
 }
 
-@compute @workgroup_size(32)
+@compute @workgroup_size(96)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -211,6 +153,9 @@ fn main(
     let record = workgroup;
     row_shift = (params.x_start + record * COLS) % 4u;
 
+    let first = min(record * 1u, params.rows - 1u);
+    var next_x0 = fetch_x(first, 0u, thread);
+    var next_dy0 = fetch_dy(first, 0u, thread);
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
     for (var group = record; group * 1u < rows; group += params.partials_count) {
@@ -218,26 +163,22 @@ fn main(
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
     row_shift = (params.x_start + row_index * COLS) % 4u;
-        let x0 = load_x(row, 0u, thread);
-        let dy0 = load_dy(row, 0u, thread);
-        let x1 = load_x(row, 1u, thread);
-        let dy1 = load_dy(row, 1u, thread);
+        // The next row travels while this one is worked on.
+        let next = min((group + params.partials_count) * 1u, params.rows - 1u);
+        let x0 = x_of(next_x0, 0u, thread);
+        let dy0 = dy_of(next_dy0, 0u, thread);
+        next_x0 = fetch_x(next, 0u, thread);
+        next_dy0 = fetch_dy(next, 0u, thread);
     var squares = x0 * (x0 * PER_COLUMN);
-    squares += x1 * (x1 * PER_COLUMN);
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 
         var along = Vec();
         let xhat0 = x0 * rstd;
         let g0 = dy0;
-        let xhat1 = x1 * rstd;
-        let g1 = dy1;
         along += g0 * xhat0;
-        along += g1 * xhat1;
         let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope);
     store_dx(row, row_exists, 0u, thread, dx0);
-        let dx1 = g1 * rstd + (xhat1 * slope);
-    store_dx(row, row_exists, 1u, thread, dx1);
         next_turn();
     }
 }

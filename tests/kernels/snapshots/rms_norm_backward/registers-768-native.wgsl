@@ -34,10 +34,8 @@ fn next_turn() {
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 128u;  // invocations per row
+const THREADS = 64u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
-
-const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
@@ -46,47 +44,29 @@ fn access(j: u32, thread: u32) -> u32 {
 
 // The same; past the row's last Vec it is that one.
 fn inside(j: u32, thread: u32) -> u32 {
-    if (j < WHOLE_STEPS) { return access(j, thread); }
-    return min(access(j, thread), ACCESSES - 1u);
+    return access(j, thread);
 }
 
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    if (j < WHOLE_STEPS) { return true; }
     return access(j, thread) < ACCESSES;
 }
 
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return select(otherwise, value, live(j, thread));
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
-// An access as it lies in memory, and step j of it.
-fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
-    return x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
-}
-
-fn x_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
-}
-
-// An access as it lies in memory, and step j of it.
-fn fetch_dy(row: u32, j: u32, thread: u32) -> vec4<f32> {
-    return dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
-}
-
-fn dy_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
+fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
+    return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return weight[access(j, thread)];
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
-    if (row_exists && live(j, thread)) {
+    if (row_exists) {
         dx[at] = value;
     }
 }
@@ -189,10 +169,6 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 32u);
         value = value + other;
     }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_squares_partials[turn * 128u + place / subgroup_size] = value; }
         workgroupBarrier();
@@ -217,10 +193,6 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
             value = value + other;
         }
     }
@@ -255,10 +227,6 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 32u);
         value = value + other;
     }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[turn * 128u + place / subgroup_size] = value; }
         workgroupBarrier();
@@ -285,10 +253,6 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 8u);
             value = value + other;
         }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            value = value + other;
-        }
     }
     return value;
 }
@@ -310,34 +274,29 @@ fn main(
     let record = workgroup;
     let weight0 = load_weight(0u, thread);
     let weight1 = load_weight(1u, thread);
+    let weight2 = load_weight(2u, thread);
     var dweight0 = Vec();
     var dweight1 = Vec();
+    var dweight2 = Vec();
     var dbias0 = Vec();
     var dbias1 = Vec();
+    var dbias2 = Vec();
 
-    let first = min(record * 4u + place / THREADS, params.rows - 1u);
-    var next_x0 = fetch_x(first, 0u, thread);
-    var next_dy0 = fetch_dy(first, 0u, thread);
-    var next_x1 = fetch_x(first, 1u, thread);
-    var next_dy1 = fetch_dy(first, 1u, thread);
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
-    for (var group = record; group * 4u < rows; group += params.partials_count) {
-    let row_index = group * 4u + place / THREADS;
+    for (var group = record; group * 8u < rows; group += params.partials_count) {
+    let row_index = group * 8u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
-        // The next row travels while this one is worked on.
-        let next = min((group + params.partials_count) * 4u + place / THREADS, params.rows - 1u);
-        let x0 = x_of(next_x0, 0u, thread);
-        let dy0 = dy_of(next_dy0, 0u, thread);
-        let x1 = x_of(next_x1, 1u, thread);
-        let dy1 = dy_of(next_dy1, 1u, thread);
-        next_x0 = fetch_x(next, 0u, thread);
-        next_dy0 = fetch_dy(next, 0u, thread);
-        next_x1 = fetch_x(next, 1u, thread);
-        next_dy1 = fetch_dy(next, 1u, thread);
+        let x0 = load_x(row, 0u, thread);
+        let dy0 = load_dy(row, 0u, thread);
+        let x1 = load_x(row, 1u, thread);
+        let dy1 = load_dy(row, 1u, thread);
+        let x2 = load_x(row, 2u, thread);
+        let dy2 = load_dy(row, 2u, thread);
     var squares = x0 * (x0 * PER_COLUMN);
     squares += x1 * (x1 * PER_COLUMN);
+    squares += x2 * (x2 * PER_COLUMN);
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 
         var along = Vec();
@@ -345,8 +304,11 @@ fn main(
         let g0 = dy0 * weight0;
         let xhat1 = x1 * rstd;
         let g1 = dy1 * weight1;
+        let xhat2 = x2 * rstd;
+        let g2 = dy2 * weight2;
         along += g0 * xhat0;
         along += g1 * xhat1;
+        along += g2 * xhat2;
         let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope);
         dweight0 += select(Vec(), dy0 * xhat0, row_exists);
@@ -356,6 +318,10 @@ fn main(
         dweight1 += select(Vec(), dy1 * xhat1, row_exists);
         dbias1 += select(Vec(), dy1, row_exists);
     store_dx(row, row_exists, 1u, thread, dx1);
+        let dx2 = g2 * rstd + (xhat2 * slope);
+        dweight2 += select(Vec(), dy2 * xhat2, row_exists);
+        dbias2 += select(Vec(), dy2, row_exists);
+    store_dx(row, row_exists, 2u, thread, dx2);
         next_turn();
     }
 
@@ -368,6 +334,10 @@ fn main(
             merged[0u * CHUNKS + access(1u, thread)] = dweight1;
             merged[1u * CHUNKS + access(1u, thread)] = dbias1;
         }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] = dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] = dbias2;
+        }
     }
     workgroupBarrier();
     if (place / THREADS == 1u) {
@@ -378,6 +348,10 @@ fn main(
         if (live(1u, thread)) {
             merged[0u * CHUNKS + access(1u, thread)] += dweight1;
             merged[1u * CHUNKS + access(1u, thread)] += dbias1;
+        }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
         }
     }
     workgroupBarrier();
@@ -390,6 +364,10 @@ fn main(
             merged[0u * CHUNKS + access(1u, thread)] += dweight1;
             merged[1u * CHUNKS + access(1u, thread)] += dbias1;
         }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
+        }
     }
     workgroupBarrier();
     if (place / THREADS == 3u) {
@@ -400,6 +378,70 @@ fn main(
         if (live(1u, thread)) {
             merged[0u * CHUNKS + access(1u, thread)] += dweight1;
             merged[1u * CHUNKS + access(1u, thread)] += dbias1;
+        }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
+        }
+    }
+    workgroupBarrier();
+    if (place / THREADS == 4u) {
+        if (live(0u, thread)) {
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
+        }
+        if (live(1u, thread)) {
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
+        }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
+        }
+    }
+    workgroupBarrier();
+    if (place / THREADS == 5u) {
+        if (live(0u, thread)) {
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
+        }
+        if (live(1u, thread)) {
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
+        }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
+        }
+    }
+    workgroupBarrier();
+    if (place / THREADS == 6u) {
+        if (live(0u, thread)) {
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
+        }
+        if (live(1u, thread)) {
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
+        }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
+        }
+    }
+    workgroupBarrier();
+    if (place / THREADS == 7u) {
+        if (live(0u, thread)) {
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
+        }
+        if (live(1u, thread)) {
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
+        }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
         }
     }
     workgroupBarrier();
