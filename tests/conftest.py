@@ -64,6 +64,7 @@ def pytest_report_header() -> str:
 def no_tunings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What this machine's user recorded must not decide what the tests see."""
     os.environ["WEBNORM_TUNINGS"] = str(tmp_path_factory.mktemp("tunings"))
+    os.environ.pop("WEBNORM_AUTOTUNE", None)
 
 
 @pytest.fixture(scope="session")

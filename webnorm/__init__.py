@@ -78,6 +78,8 @@ __all__ = ["__version__", *_HOME]
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
+        if _HOME[name].startswith("calls."):
+            importlib.import_module("webnorm.autotune").install()
         found = getattr(importlib.import_module(f"webnorm.{_HOME[name]}"), name)
         # Who asks again finds it at once: to come here takes a microsecond of each call.
         globals()[name] = found

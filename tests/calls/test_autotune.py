@@ -1,0 +1,193 @@
+"""WEBNORM_AUTOTUNE: a first call tunes, what it found is recorded and followed, and a failure is no end."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import webnorm
+from webnorm import autotune
+from webnorm.calls.session import Session
+from webnorm.choice import tuning
+from webnorm.choice.defaults import default_variant
+from webnorm.choice.tuning import LARGE_BYTES, Choice, Platform, Tuning
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.kernels.library import discover, select
+from webnorm.kernels.variants import Variant
+from webnorm.norms.ops import OPS, Task
+from webnorm.norms.problem import Problem
+
+
+@pytest.fixture(autouse=True)
+def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    autotune.install()
+    monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
+    monkeypatch.setenv(autotune.VARIABLE, "1")
+    monkeypatch.setattr(autotune, "_given_up", set())
+
+
+def task_of(rows: int = 64, cols: int = 256) -> Task:
+    return Task(OPS["rms_norm"], Problem(rows=rows, cols=cols, options=OPS["rms_norm"].defaults))
+
+
+def chosen(device: Device, task: Task) -> Variant:
+    """By the first call of a process."""
+    rendered = Session().wanted(device, task, None).rendered
+    assert rendered is not None
+    return rendered.shader.variant
+
+
+def choice_of(task: Task, device: Device, kernel: str) -> Choice:
+    variant = default_variant(select(discover(), kernel, task.op.name), task.problem, device.traits)
+    return Choice(
+        op=task.op.name,
+        problem=task.problem,
+        kernel=kernel,
+        constants=variant.constants,
+        speedup=1.5,
+        percent_of_copy=90.0,
+        tried=3,
+    )
+
+
+def recorded(device: Device) -> Tuning | None:
+    return tuning.applicable(Platform.of(device.adapter.description()))[0]
+
+
+def test_a_first_call_tunes_and_the_next_process_follows(
+    device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(autotune, "BUDGET_S", 0.3)
+    task = task_of()
+    with caplog.at_level(logging.INFO, "webnorm"):
+        found = chosen(device, task)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and all(str(task.problem) in line for line in said) and "rules' choice" in said[1]
+    known = recorded(device)
+    assert known is not None
+    (choice,) = known.choices
+    assert (choice.kernel, choice.constants) == (found.kernel.name, found.constants)
+    assert choice.tried > 1 and choice.percent_of_copy
+    # Such a problem is there now, whoever asks.
+    monkeypatch.setattr(autotune, "_tune", None)
+    assert chosen(device, task_of(rows=100)).constants == found.constants
+
+
+def test_what_was_recorded_is_chosen_at_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autotune, "_tune", lambda task, device: choice_of(task, device, "streaming"))
+    shared = Session()
+    first = shared.wanted(device, task_of(), None).rendered
+    assert first is not None and first.shader.variant.kernel.name == "streaming"
+    # A problem of other columns is another one, and both stay.
+    assert chosen(device, task_of(cols=512)).kernel.name == "streaming"
+    known = recorded(device)
+    assert known is not None and len(known.choices) == 2
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+def test_nothing_is_tuned_where_nobody_asked(
+    value: str, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(autotune.VARIABLE, value)
+    monkeypatch.setattr(autotune, "_tune", None)
+    assert chosen(device, task_of()) and recorded(device) is None
+
+
+def test_another_value_is_told(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(autotune.VARIABLE, "yes")
+    with pytest.raises(WebnormError, match="WEBNORM_AUTOTUNE is 'yes'; expected 1, or 0 for no tuning"):
+        chosen(device, task_of())
+
+
+def test_who_names_a_kernel_has_it(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autotune, "_tune", None)
+    assert Session().wanted(device, task_of(), "streaming").rendered
+    assert recorded(device) is None
+
+
+def test_a_failure_leaves_it_to_the_rules(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def fail(task: Task, device: Device) -> Choice:
+        tries.append(task)
+        raise WebnormError("the card has gone")
+
+    monkeypatch.setattr(autotune, "_tune", fail)
+    with pytest.warns(
+        UserWarning, match=r"left to the rules, since WEBNORM_AUTOTUNE failed: the card has gone"
+    ):
+        found = chosen(device, task_of())
+    # It is not tried again, and tells no more.
+    assert chosen(device, task_of()).constants == found.constants
+    assert len(tries) == 1 and recorded(device) is None
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_tuned(
+    device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "file" / "folder"))
+    monkeypatch.setattr(autotune, "_tune", None)
+    with pytest.warns(UserWarning, match="cannot make the folder"):
+        assert chosen(device, task_of())
+
+
+def test_what_is_recorded_and_cannot_run_is_not_tuned_again(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of()
+    gone = replace(choice_of(task, device, "streaming"), kernel="gone")
+    platform = Platform.of(device.adapter.description())
+    tuning.record([gone], tuning.path_of(platform), platform)
+    monkeypatch.setattr(autotune, "_tune", None)
+    assert chosen(device, task).kernel.name != "gone"
+
+
+def test_large_problems_are_tuned_with_fewer_rows(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Problem] = []
+
+    def note(task: Task, device: Device) -> Choice:
+        asked.append(task.problem)
+        return choice_of(task, device, "streaming")
+
+    monkeypatch.setattr(autotune, "_tune", note)
+    task = task_of(rows=1 << 17, cols=1000)
+    assert chosen(device, task).kernel.name == "streaming"
+    (problem,) = asked
+    assert LARGE_BYTES <= problem.rows * problem.cols * 4 < LARGE_BYTES + 4 * problem.cols
+
+
+def test_calls_tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As a user has it: the variable, and a script that knows nothing of it."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np, webnorm\n"
+        "from webnorm import autotune\n"
+        "autotune.BUDGET_S = 0.3\n"
+        "x = np.arange(64 * 256, dtype=np.float32).reshape(64, 256)\n"
+        "y = webnorm.rms_norm(x, (256,))\n"
+        "assert np.allclose(y, x / np.sqrt((x * x).mean(1, keepdims=True) + 1.1920929e-07), rtol=1e-5)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert len(list((tmp_path / "tunings").glob("*.json"))) == 1
+
+
+def test_who_does_not_tune_does_not_import_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(autotune.VARIABLE)
+    code = "import sys, webnorm; webnorm.layer_norm; print([name for name in sys.modules if '.lab' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_an_empty_call_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autotune, "_tune", None)
+    assert webnorm.layer_norm(np.zeros((0, 8), np.float32), (8,)).shape == (0, 8)

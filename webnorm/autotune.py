@@ -1,0 +1,99 @@
+"""WEBNORM_AUTOTUNE=1: the first call for a problem of which nothing is recorded tunes it, and records it.
+
+What `webnorm tune` does for a problem is done in a process of its own. Later calls, and later processes on
+the same device, find the record.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import warnings
+from dataclasses import replace
+
+from webnorm.calls import session
+from webnorm.choice import tuning
+from webnorm.choice.tuning import Tuning
+from webnorm.errors import WebnormError, shown
+from webnorm.gpu.device import Device
+from webnorm.kernels.library import own_kernels
+from webnorm.norms.ops import Task
+from webnorm.norms.problem import DTYPES
+
+VARIABLE = "WEBNORM_AUTOTUNE"
+# For the search and the last measurement; starting the process, inputs and checks are as long again.
+BUDGET_S = 5.0
+
+_log = logging.getLogger("webnorm")
+# Problems that could not be tuned, which are not tried again in this process.
+_given_up: set[str] = set()
+
+
+def install() -> None:
+    """Have calls ask here where nothing is recorded."""
+    session.tuner = tuned
+
+
+def tuned(task: Task, device: Device) -> Tuning | None:
+    """What is recorded on the device once a task is tuned; None where that is not asked for, or failed.
+
+    A failure is a warning: the call goes on with the rules' choice. Raises WebnormError where the variable's
+    value is none.
+    """
+    if not _asked_for() or task.problem.rows * task.problem.cols == 0:
+        return None
+    task = _alike(task)
+    platform = tuning.Platform.of(device.adapter.description())
+    # Another process may have been here meanwhile; or what is recorded is not for a device with less.
+    recorded, _ = tuning.applicable(platform)
+    if recorded is not None and recorded.matching(task):
+        return recorded
+    if str(task) in _given_up:
+        return None
+    _log.info("tuning %s, once on this device (%s)", task, VARIABLE)
+    began = time.monotonic()
+    try:
+        path = tuning.path_of(platform)
+        tuning.prepare(path)
+        found = _tune(task, device)
+        recorded = tuning.record([found], path, platform)
+    except WebnormError as failure:
+        _given_up.add(str(task))
+        warnings.warn(f"{task} is left to the rules, since {VARIABLE} failed: {failure}", stacklevel=2)
+        return None
+    _log.info(
+        "tuned %s in %.1f s: %s, %.2f times as fast as the rules' choice",
+        *(task, time.monotonic() - began, found.kernel, found.speedup or 1.0),
+    )
+    return recorded
+
+
+def _asked_for() -> bool:
+    value = os.environ.get(VARIABLE, "")
+    if value not in ("", "0", "1"):
+        raise WebnormError(f"{VARIABLE} is {shown(value)}; expected 1, or 0 for no tuning")
+    return value == "1"
+
+
+def _alike(task: Task) -> Task:
+    """The task with values to be drawn, and no more rows than make it serve any larger one."""
+    problem = task.problem
+    row_bytes = problem.cols * DTYPES[problem.dtype].itemsize
+    rows = min(problem.rows, -(-tuning.LARGE_BYTES // row_bytes))
+    return Task(task.op, replace(problem, rows=rows, eps=task.op.default_eps, distribution="normal"))
+
+
+def _tune(task: Task, device: Device) -> tuning.Choice:
+    # Who does not tune does not wait for the lab to be imported.
+    from webnorm.lab import bench, tune
+    from webnorm.lab.worker import Worker, failing
+
+    kernels = (*own_kernels(task.op.name), *own_kernels("copy"))
+    request = tune.TuneRequest((task,), kernels, BUDGET_S)
+    with failing("tuning"), Worker(str(device.adapter.index)) as worker:
+        _, traits = bench.device_of(worker)
+        (found,) = (one for one in tune.run(request, worker, traits) if isinstance(one, tune.Tuned))
+    if found.choice is None:
+        raise WebnormError("; ".join(found.dropped) or "no variant is right")
+    return found.choice
