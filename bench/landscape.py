@@ -1,10 +1,11 @@
 """Make of sweeps what `kernel="auto"` chooses by, and say how far choices are from the best elsewhere.
 
-    python -m bench.landscape SWEEP.jsonl ... [--write]
+    python -m bench.landscape SWEEP.jsonl ... [--write] [--best]
 
 Takes the lines of `bench.sweep`, groups them by op, storage type and residual, and with --write puts them
 into webnorm/choice/h200/. What was swept as held out is left out of that: there the choice is held against
-the fastest that was measured. So it is where each number of columns is left out in turn.
+the fastest that was measured. So it is where each number of columns is left out in turn. --best prints what
+the fastest variants reached where x is largest, in percent of the copy.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _LEAST = 5.0
 _FEWEST = 5
 _BY_RULE = ("one_dispatch",)
 _RESIDUAL = "-residual"
+_SHOWN = (256, 768, 1024, 2048, 4096, 5120, 8192, 12288, 16384, 32768)
 # Columns from which a row is long enough, and up to which rows are held: left out in turn.
 _LEFT_OUT = (256, 16384)
 
@@ -151,6 +153,23 @@ def known_by(name: str, files: Mapping[str, str]) -> Sequence[Landscape]:
     )
 
 
+def best_table(found: Series, cols: Sequence[int]) -> str:
+    """Percents of a copy that the fastest variants reached by columns, x as large as there is."""
+    lines = [f"| | {' | '.join(map(str, cols))} |", f"|---|{'---:|' * len(cols)}"]
+    for name, points in sorted(found.items()):
+        largest = {
+            each: max(
+                (point for key, point in points.items() if key[1] == each),
+                key=lambda one: one.rows,
+                default=None,
+            )
+            for each in cols
+        }
+        cells = (f"{max(one.percents.values()):.1f}" if one else "-" for one in largest.values())
+        lines.append(f"| {name.replace('-', ' ')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _summary(losses: Sequence[float]) -> str:
     if not losses:
         return "nothing"
@@ -167,13 +186,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sweeps", type=Path, nargs="+")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write", action="store_true", help="put the data into the package")
+    parser.add_argument("--best", action="store_true", help="what the fastest reached")
     asked = parser.parse_args()
     lines = [json.loads(line) for path in asked.sweeps for line in path.read_text().splitlines()]
     found = series_of(line for line in lines if not line.get("held_out"))
     held_out = series_of(line for line in lines if line.get("held_out"))
     if not found:
         raise WebnormError("the sweeps have no times but held out ones; expected lines of bench.sweep")
+    if asked.best:
+        print(best_table(found, _SHOWN))
+        return
     files = {name: to_json(points.values()) for name, points in found.items()}
     for name, text in sorted(files.items()):
         if asked.write:

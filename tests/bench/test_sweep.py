@@ -211,6 +211,18 @@ def test_files_are_written_when_asked_for(
     assert [entry.cols for entry in decode(written.read_bytes()).entries] == [1024, 1056]
 
 
+def test_the_fastest_are_shown_where_x_is_largest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = [{**line, "rows": 64} for line in lines_of({threads: 40.0 for threads in SHARES}, 4096)]
+    path = tmp_path / "sweep.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (*small, *lines_of(SHARES, 4096))))
+    run_landscape(monkeypatch, path, "--best")
+    head, _, row = capsys.readouterr().out.splitlines()
+    found = dict(zip(head.split("|"), row.split("|"), strict=True))
+    assert found[" 4096 "] == " 90.0 " and found[" 1024 "] == " - " and found[" "] == " layer_norm float32 "
+
+
 def test_a_sweep_without_times_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "sweep.jsonl"
     path.write_text(json.dumps({**lines_of(SHARES)[0], "held_out": True}) + "\n")
