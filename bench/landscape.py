@@ -49,7 +49,7 @@ class Point:
 
     def entry(self) -> Entry:
         """As the choice reads it."""
-        return measured.entry_of(self.rows, self.cols, self.percents.items())
+        return Entry(self.rows, self.cols, list(self.percents.items()))
 
 
 # By the name of a file, by rows and columns.

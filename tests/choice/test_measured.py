@@ -16,7 +16,6 @@ from webnorm.choice.measured import (
     Landscape,
     Measured,
     decode,
-    entry_of,
     expected,
     fit,
     known_of,
@@ -44,7 +43,7 @@ FEW, MANY = variant(64), variant(256)
 
 
 def entry(cols: int, percents: Mapping[Measured, float], x_bytes: int = 64 << 20) -> Entry:
-    return entry_of(x_bytes // (4 * cols), cols, percents.items())
+    return Entry(x_bytes // (4 * cols), cols, list(percents.items()))
 
 
 def first(known: Landscape, cols: int, x_bytes: int = 64 << 20) -> Measured:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,11 +64,21 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A problem's rows and columns, and what variants reached there: logarithms of shares of the fastest."""
+    """A problem's rows and columns, and what variants reached there, in any unit."""
 
     rows: int
     cols: int
-    shares: Mapping[Measured, float]
+    reached: Sequence[tuple[Measured, float]]
+
+    @cached_property
+    def shares(self) -> Mapping[Measured, float]:
+        """How near each came to the fastest: logarithms of shares.
+
+        What all of them lose to a copy, because x is small or because of the columns, says nothing of their
+        order elsewhere. A call looks at few of the entries.
+        """
+        most = max(percent for _, percent in self.reached)
+        return {variant: math.log(percent / most) for variant, percent in self.reached}
 
 
 @dataclass(frozen=True)
@@ -148,21 +158,10 @@ def decode(text: bytes | str) -> Landscape:
     ]
     return Landscape(
         [
-            entry_of(rows, cols, zip((variants[number] for number in numbers), percents, strict=True))
+            Entry(rows, cols, list(zip(map(variants.__getitem__, numbers), percents, strict=True)))
             for rows, cols, numbers, percents in found.entries
         ]
     )
-
-
-def entry_of(rows: int, cols: int, percents: Iterable[tuple[Measured, float]]) -> Entry:
-    """An entry from what variants reached, in any unit.
-
-    What counts is how far each is from the fastest: what all of them lose to a copy, because it is small or
-    because of the columns, says nothing of their order elsewhere.
-    """
-    reached = dict(percents)
-    most = max(reached.values())
-    return Entry(rows, cols, {variant: math.log(percent / most) for variant, percent in reached.items()})
 
 
 def expected(known: Sequence[Landscape], rows: int, cols: int, itemsize: int) -> dict[Measured, float]:
