@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed import run_shader
 from webnorm.choice import rules
 from webnorm.choice.defaults import best_variant, default_variant
+from webnorm.gpu.device import Device
 from webnorm.kernels.library import discover
 from webnorm.kernels.names import header_names
+from webnorm.kernels.render import render_shader
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import Variant
-from webnorm.norms.ops import OPS
+from webnorm.norms.ops import OPS, make_inputs
 from webnorm.norms.problem import Problem
 
 GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
@@ -46,6 +49,19 @@ def test_any_problem_has_a_choice_that_runs_on_any_adapter(
 ) -> None:
     chosen = best_for(problem_of(op, cols, dtype, rows), op, traits)
     assert chosen.kernel.name not in {"naive", "one_pass"}
+
+
+@pytest.mark.parametrize("cols", [96, 1096, 3001, 6920])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("op", NORMS)
+def test_what_a_gpu_would_take_is_right(op: str, dtype: str, cols: int, device: Device) -> None:
+    """With subgroups of another size, and as many rows as a test has time for."""
+    traits = replace(device.traits, software=False)
+    chosen = best_for(problem_of(op, cols, dtype), op, traits)
+    problem = problem_of(op, cols, dtype, rows=37)
+    shader = render_shader(chosen, problem, "native", traits)
+    _, accuracy = run_shader(device, shader, make_inputs(OPS[op], problem))
+    assert accuracy.ok, (chosen, accuracy)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
