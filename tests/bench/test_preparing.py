@@ -76,7 +76,9 @@ def test_variants_are_held_against_float64_in_another_process(
     assert len(results) == len(own.variants)
     assert (results[other].status, results[other].reason) == ("fail", "it was wrong there")
     timed = [result for index, result in enumerate(results) if index != other]
-    assert all(result.timed for result in timed), [result.reason for result in timed]
+    # Who seems faster than a copy that something slowed down was timed, too.
+    reasons = [result.reason for result in timed if not result.timed]
+    assert all(reason and "% of copy" in reason for reason in reasons), reasons
 
 
 def test_what_takes_a_process_down_is_not_tried_by_the_one_that_measures(device: Device) -> None:
