@@ -13,7 +13,7 @@ from webnorm.kernels.library import Broken
 from webnorm.kernels.names import header_names
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import WORKGROUP_BYTES, Variant, check_kinds, runnable_variants
-from webnorm.norms.ops import Op, Task
+from webnorm.norms.ops import Task
 from webnorm.norms.problem import Problem
 
 # Workgroup memory that a page has unless it asks for more.
@@ -26,31 +26,18 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
     """
     check_kinds(kernel, problem, traits)
     values = header_names(kernel.op, problem, traits)
-    for most_bytes in _memory(kernel.op, traits):
+    # Without subgroups a gradient is kept within a page's memory where it can be: what is exported for two
+    # classes of adapters is then one text.
+    small_first = kernel.op.backward and not values["has_subgroups"]
+    for small in (True, False) if small_first else (False,):
         for chosen in rules.constants(kernel.op.name, kernel.name, values):
             if all(value in kernel.tune.get(axis, ()) for axis, value in chosen.items()):
                 variant = _with_defaults(kernel, problem, values, chosen)
-                if _refusal(variant, problem, traits, most_bytes) is None:
+                if variant.refusal(problem, traits) is None and (
+                    not small or variant.names(problem, traits).get(WORKGROUP_BYTES, 0) <= _PAGE_BYTES
+                ):
                     return variant
     return _with_defaults(kernel, problem, values, {})
-
-
-def _memory(op: Op, traits: Traits) -> tuple[int, ...]:
-    """Bytes of workgroup memory to keep within, the first where that can be.
-
-    Without subgroups a gradient is kept within a page's: what is exported for two classes of adapters is then
-    one text.
-    """
-    small_first = op.backward and "subgroups" not in traits.features
-    return (_PAGE_BYTES, traits.workgroup_storage) if small_first else (traits.workgroup_storage,)
-
-
-def _refusal(variant: Variant, problem: Problem, traits: Traits, most_bytes: int) -> str | None:
-    """Why a variant is not taken, None if it is."""
-    found = variant.refusal(problem, traits)
-    if found is None and variant.names(problem, traits).get(WORKGROUP_BYTES, 0) > most_bytes:
-        return f"it takes more than {most_bytes} bytes of workgroup memory"
-    return found
 
 
 def _with_defaults(
@@ -90,21 +77,20 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
     op = next(iter(stable.values())).op
     op.check(problem)
     names = header_names(op, problem, traits)
-    for most_bytes in _memory(op, traits):
-        for name, constants in _in_order(stable, rules.suggestions(op.name, names), names):
-            kernel = stable[name]
-            try:
-                variant = (
-                    default_variant(kernel, problem, traits)
-                    if constants is None
-                    else _with_defaults(kernel, problem, names, constants)
-                )
-                found = _refusal(variant, problem, traits, most_bytes)
-            except WebnormError as error:
-                found = str(error)
-            if found is None:
-                return variant, ""
-            refusal = found
+    for name, constants in _in_order(stable, rules.suggestions(op.name, names), names):
+        kernel = stable[name]
+        try:
+            variant = (
+                default_variant(kernel, problem, traits)
+                if constants is None
+                else _with_defaults(kernel, problem, names, constants)
+            )
+            found = variant.refusal(problem, traits)
+        except WebnormError as error:
+            found = str(error)
+        if found is None:
+            return variant, ""
+        refusal = found
     return None, refusal
 
 
