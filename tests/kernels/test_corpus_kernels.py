@@ -198,12 +198,18 @@ def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
 def test_whatever_a_nans_bits_it_stays_one(name: str, device: Device) -> None:
     """Rounding to bfloat16 adds to the bits: of those of NVIDIA's NaN, 0x7fffffff, a carry would make -0."""
     options = Options(weight=False, bias=False, out_dtype="bfloat16")
-    problem = Problem(rows=4, cols=64, options=options)
-    x = draw_x(problem)
-    x[:, 5] = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFFC00000], np.uint32).view(np.float32)
-    variant = default_variant(kernel_named(name), problem, device.traits)
-    outputs, _ = run(device, variant, problem, {"x": x})
-    assert np.isnan(outputs.astype(np.float32)).all()
+    patterns = {
+        "float32": np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFFC00000], np.uint32),
+        "float16": np.array([0x7FFF, 0xFFFF, 0x7C01, 0xFE00], np.uint16),
+        "bfloat16": np.array([0x7FFF, 0xFFFF, 0x7F81, 0xFFC0], np.uint16),
+    }
+    for dtype, bits in patterns.items():
+        problem = Problem(rows=4, cols=64, dtype=dtype, options=options)
+        x = draw_x(problem)
+        x[:, 5] = bits.view(x.dtype)
+        variant = default_variant(kernel_named(name), problem, device.traits)
+        outputs, _ = run(device, variant, problem, {"x": x})
+        assert np.isnan(outputs.astype(np.float32)).all(), dtype
 
 
 @pytest.mark.opengl

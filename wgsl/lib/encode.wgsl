@@ -67,11 +67,13 @@ fn decode_bfloat16(raw: vec2<u32>) -> vec4<f32> {
 {% endif %}
 
 {% set vec = "vec" ~ lanes %}
+{#- Of bfloat16 alone the lower bits are 0, and adding to them carries nothing. -#}
+{% set wider = "float32" in dtypes or "float16" in dtypes %}
 // The upper half of float32's bits, to nearest even. Of a NaN whose bits are all set, as NVIDIA's are, a carry would make
-// a zero: as integers such come after infinity.
+// a zero: as integers such come after infinity{{ ", and as unsigned ones those with a sign do, too" if wider }}.
 fn encode_bfloat16(value: {{ vec }}<f32>) -> {{ "u32" if lanes == 2 else "vec2<u32>" }} {
     let bits = bitcast<{{ vec }}<u32>>(min(bitcast<{{ vec }}<i32>>(value), {{ vec }}(0x7fff0000)));
-    let upper = {{ "min(bits, " ~ vec ~ "(0xffff0000u))" if "float32" in dtypes else "bits" }} + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));
+    let upper = {{ "min(bits, " ~ vec ~ "(0xffff0000u))" if wider else "bits" }} + 0x7fffu + ((bits >> {{ vec }}(16u)) & {{ vec }}(1u));
     return {{ "(upper.x >> 16u) | (upper.y & 0xffff0000u)" if lanes == 2 else "vec2((upper.x >> 16u) | (upper.y & 0xffff0000u), (upper.z >> 16u) | (upper.w & 0xffff0000u))" }};
 }
 
