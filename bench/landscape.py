@@ -74,7 +74,7 @@ def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
     for line in lines:
         timed[_name(line), _key(line), line["kernel"]] += 1 if "ns" in line else -1
     lost = {(name, key) for (name, key, _), more in timed.items() if more <= 0}
-    return {
+    kept = {
         name: {
             key: point
             for key, point in points.items()
@@ -82,6 +82,7 @@ def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
         }
         for name, points in found.items()
     }
+    return {name: points for name, points in kept.items() if points}
 
 
 def _name(line: Mapping[str, Any]) -> str:
@@ -147,10 +148,11 @@ def left_out(known: Sequence[Landscape], itemsize: int) -> Iterator[tuple[Entry,
 
 def known_by(name: str, files: Mapping[str, str]) -> Sequence[Landscape]:
     """What the choice would know of a name's problems with these files."""
-    plain = measured.decode(files[name.removesuffix(_RESIDUAL)])
-    return (
-        measured.with_residual(plain, measured.decode(files[name])) if name.endswith(_RESIDUAL) else [plain]
-    )
+    own = measured.decode(files[name])
+    if not name.endswith(_RESIDUAL):
+        return [own]
+    plain = files.get(name.removesuffix(_RESIDUAL))
+    return measured.with_residual(measured.decode(plain) if plain else Landscape(), own)
 
 
 def best_table(found: Series, cols: Sequence[int]) -> str:

@@ -240,6 +240,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=positive, default=540)
     asked = parser.parse_args()
     jobs = [json.loads(line) for line in asked.jobs.read_text(encoding="utf-8").splitlines()]
+    for adapter in asked.adapter:
+        # Told here: a process that cannot open it is started again and again.
+        find_adapter(adapter)
     began = time.monotonic()
     context = multiprocessing.get_context("spawn")
     cards = [(adapter, context.Lock(), context.Value("i", 0)) for adapter in asked.adapter]

@@ -56,6 +56,8 @@ def tuned(task: Task, device: Device) -> Tuning | None:
     try:
         path = tuning.path_of(platform)
         tuning.prepare(path)
+        # What cannot be gone on with is told before anything is tuned.
+        tuning.resume(path, platform)
         found = _tune(task, device)
         recorded = tuning.record([found], path, platform)
     except WebnormError as failure:

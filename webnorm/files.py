@@ -360,7 +360,9 @@ def cache_folder(name: str) -> Path:
     a home.
     """
     try:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        named = os.environ.get("XDG_CACHE_HOME", "")
+        # The specification has relative ones ignored: what lies where somebody happens to work is not ours.
+        cache = Path(named) if os.path.isabs(named) else Path.home() / ".cache"
     except RuntimeError as error:
         raise WebnormError("this user has no home folder; name a folder in $XDG_CACHE_HOME") from error
-    return Path(cache) / "webnorm" / name
+    return cache / "webnorm" / name

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,8 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.library import discover, select
 from webnorm.kernels.variants import Variant
+from webnorm.lab import bench, search
+from webnorm.lab.worker import Worker, WorkerDied
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
 
@@ -137,6 +141,36 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_tuned(
     monkeypatch.setattr(autotune, "_tune", None)
     with pytest.warns(UserWarning, match="cannot make the folder"):
         assert chosen(device, task_of())
+
+
+def test_a_broken_file_is_told_before_anything_is_tuned(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tuning.path_of(Platform.of(device.adapter.description()))
+    path.parent.mkdir(parents=True)
+    path.write_text("{broken")
+    monkeypatch.setattr(autotune, "_tune", None)
+    with pytest.warns(UserWarning) as caught:
+        assert chosen(device, task_of())
+    assert "left to the rules, since WEBNORM_AUTOTUNE failed" in str(caught[-1].message)
+    assert path.read_text() == "{broken"
+
+
+def test_a_process_that_dies_at_once_is_not_started_for_each_variant(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = []
+
+    def die(self: Worker, work: Any, *_: Any) -> Iterator[Any]:
+        starts.append(work)
+        raise WorkerDied("killed")
+        yield
+
+    monkeypatch.setattr(Worker, "stream", die)
+    monkeypatch.setattr(bench, "device_of", lambda worker: ({}, device.traits))
+    with pytest.warns(UserWarning, match="failed"):
+        assert chosen(device, task_of())
+    assert starts.count(search.search_variants) == 1
 
 
 def test_what_is_recorded_and_cannot_run_is_not_tuned_again(

@@ -40,7 +40,7 @@ from webnorm.norms.case import Case, problems
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, Task, complete_inputs, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES, OPTION_GRID
-from webnorm.norms.problem import DTYPES, STORAGE, Options, Problem, draw_x
+from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem, draw_x
 
 
 def stacked(op: Op, dtype: str) -> Iterator[tuple[tuple[Case, ...], Problem]]:
@@ -198,7 +198,7 @@ def test_healthy_rows_keep_their_bits_beside_a_poisoned_one(
 def test_whatever_a_nans_bits_it_stays_one(name: str, device: Device) -> None:
     """Rounding to bfloat16 adds to the bits: of those of NVIDIA's NaN, 0x7fffffff, a carry would make -0."""
     options = Options(weight=False, bias=False, out_dtype="bfloat16")
-    patterns = {
+    patterns: dict[str, Array] = {
         "float32": np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFFC00000], np.uint32),
         "float16": np.array([0x7FFF, 0xFFFF, 0x7C01, 0xFE00], np.uint16),
         "bfloat16": np.array([0x7FFF, 0xFFFF, 0x7F81, 0xFFC0], np.uint16),

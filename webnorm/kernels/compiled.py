@@ -20,13 +20,14 @@ from jinja2.bccache import Bucket, BytecodeCache
 from webnorm import files
 from webnorm.errors import WebnormError
 
-# webnorm's largest takes 60 KB, and the 44 of them 750 KB: room for eleven versions of webnorm and of Python.
+# Ten times what webnorm's largest takes, and eleven versions of all of webnorm's, or Pythons.
 MOST_BYTES, MOST_FILES = 1 << 20, 512
 _DIGEST_BYTES = 32
+_OF_JINJA = ("lexer", "parser", "nodes", "visitor", "idtracking", "optimizer", "compiler")
 # What makes code of a template's text, Jinja's part and webnorm's. (To ask for the version of an installed
 # package takes 10 ms.)
 _MAKERS = (
-    *(Path(jinja2.__file__).with_name(name) for name in ("lexer.py", "parser.py", "nodes.py", "compiler.py")),
+    *(Path(jinja2.__file__).with_name(f"{name}.py") for name in _OF_JINJA),
     *(Path(__file__).with_name(name) for name in ("marks.py", "templates.py")),
 )
 

@@ -194,7 +194,7 @@ def _search(
     rule = replace(timing.Rule(), budget_s=request.budget_s * (1 - MEASURING))
     specs = tuple(jobs.VariantSpec.of(asked[index]) for index in left)
     job = jobs.TimingJob(task, specs, request.roots, bench.sets_for(task, traits), rule)
-    at = left[0]
+    at: int | None = None
     finalists = None
     yield Progress(task, "making the inputs")
     try:
@@ -209,11 +209,12 @@ def _search(
                 case search.Finalists(indices, tried):
                     finalists = search.Finalists(tuple(left[index] for index in indices), tried)
     except (WorkerDied, TaskFailed) as failure:
-        # Of another kernel than the rules' nothing more is tried: each death costs all that was found.
-        culprit = asked[at].kernel
-        given_up = culprit is not asked[0].kernel
+        # Before the first variant it is the inputs' or the answers' failure, and would be again. Of another
+        # kernel than the rules' nothing more is tried: each death costs all that was found.
+        culprit = None if at is None else asked[at].kernel
         for index in left:
-            if index == at or (given_up and asked[index].kernel is culprit):
+            given_up = asked[index].kernel is culprit and culprit is not asked[0].kernel
+            if culprit is None or index == at or given_up:
                 dropped[index] = str(failure)
         return None
     return finalists
