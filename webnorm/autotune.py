@@ -12,6 +12,7 @@ import time
 import warnings
 from dataclasses import replace
 
+from webnorm import files
 from webnorm.calls import session
 from webnorm.choice import tuning
 from webnorm.choice.tuning import Tuning
@@ -45,7 +46,7 @@ def tuned(task: Task, device: Device) -> Tuning | None:
         return None
     task = _alike(task)
     platform = tuning.Platform.of(device.adapter.description())
-    # Another process may have been here meanwhile; or what is recorded is not for a device with less.
+    # Another process may have been here since; or what is recorded is not for a device that has less.
     recorded, _ = tuning.applicable(platform)
     if recorded is not None and recorded.matching(task):
         return recorded
@@ -58,8 +59,13 @@ def tuned(task: Task, device: Device) -> Tuning | None:
         tuning.prepare(path)
         # What cannot be gone on with is told before anything is tuned.
         tuning.resume(path, platform)
-        found = _tune(task, device)
-        recorded = tuning.record([found], path, platform)
+        # Two that tune at once would time each other's work.
+        with files.turn(path.with_suffix(".autotune")):
+            recorded, _ = tuning.applicable(platform)
+            if recorded is not None and recorded.matching(task):
+                return recorded
+            found = _tune(task, device)
+            recorded = tuning.record([found], path, platform)
     except WebnormError as failure:
         _given_up.add(str(task))
         warnings.warn(f"{task} is left to the rules, since {VARIABLE} failed: {failure}", stacklevel=2)
