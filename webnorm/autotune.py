@@ -12,7 +12,6 @@ import time
 import warnings
 from dataclasses import replace
 
-from webnorm import files
 from webnorm.calls import session
 from webnorm.choice import tuning
 from webnorm.choice.tuning import Tuning
@@ -59,8 +58,7 @@ def tuned(task: Task, device: Device) -> Tuning | None:
         tuning.prepare(path)
         # What cannot be gone on with is told before anything is tuned.
         tuning.resume(path, platform)
-        # Two that tune at once would time each other's work.
-        with files.turn(path.with_suffix(".autotune")):
+        with tuning.alone(path):
             recorded, _ = tuning.applicable(platform)
             if recorded is not None and recorded.matching(task):
                 return recorded

@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -268,6 +269,14 @@ def prepare(path: Path) -> None:
         reason = getattr(error, "strerror", None) or error
         raise WebnormError(f"cannot make the folder {path.parent}: {reason}") from error
     files.check_writable(path)
+
+
+def alone(path: Path) -> AbstractContextManager[None]:
+    """Hold off other processes that tune on a first call for this file: they would time each other's work.
+
+    Raises WebnormError after half a minute.
+    """
+    return files.turn(path.with_suffix(".autotune"))
 
 
 def forget(path: Path) -> bool:
