@@ -40,7 +40,7 @@ from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import OPS, Task, Tensor, plain
 from webnorm.norms.problem import DTYPES, Options, Problem
 
-# A copy of all sets moves so much: five times what an H200 keeps in its cache.
+# What all sets of a problem move: five times what an H200 keeps in its cache.
 _ROTATED_BYTES = 256 << 20
 _ROUNDS = 5
 _SAMPLE_NS = 6e5

@@ -20,7 +20,7 @@ from typing import Any
 from bench.arguments import run, whole
 from bench.sections import drawn_cols, filling
 from webnorm.choice import rules
-from webnorm.choice.measured import Measured, fit
+from webnorm.choice.measured import FEW_BYTES, Measured, fit
 from webnorm.errors import WebnormError
 from webnorm.files import write_text
 from webnorm.kernels.kernel import Kernel
@@ -61,8 +61,6 @@ _FEW_LONG = (
     *((1, 131072), (8, 131072), (32, 131072), (16, 262144), (64, 65536), (256, 32768), (16, 32768)),
     *((64, 20480), (64, 16384), (128, 65536), (4, 524288), (100, 49152), (8, 1048576)),
 )
-# Of few bytes other kernels may be the best.
-_FEW_BYTES = 16 << 20
 # Of an invocation's columns at most so many times as many as the row has: more was never the best.
 _MOST_WASTE = 1.5
 # A workgroup of fewer invocations has never been the best.
@@ -154,7 +152,7 @@ def jobs(part: Part, op: str, dtype: str, seed: int) -> Iterator[dict[str, Any]]
 def _worthwhile(kernel: str, task: Task) -> bool:
     """Whether a kernel may be the best for a problem: the ladder's steps never are."""
     problem = task.problem
-    few = problem.rows * problem.cols * DTYPES[problem.dtype].itemsize <= _FEW_BYTES
+    few = problem.rows * problem.cols * DTYPES[problem.dtype].itemsize <= FEW_BYTES
     match kernel:
         case "registers":
             return problem.cols <= 65536

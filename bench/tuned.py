@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 from bench.own import Tuned, all_kernels
@@ -12,7 +11,6 @@ from webnorm.choice.auto import choose
 from webnorm.choice.tuning import Tuning
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
-from webnorm.kernels.header import load
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab import bench, jobs, search
@@ -48,13 +46,4 @@ def searched(task: Task, traits: Traits, worker: Worker, seconds: float) -> Tune
 
 def search_repeated(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
     """The worker's task: as `search.search_variants`, on rows that repeat."""
-    kernels = cache(load)
-    variants = [Variant(kernels(spec.path, spec.op), spec.constants) for spec in job.variants]
-    trials = search.Trials(RepeatedRows(device, job.task, job.sets), variants)
-    # It starts with the first look at it.
-    began = cache(timing.clock)
-
-    def spent() -> float:
-        return (timing.clock() - began()) / job.rule.budget_s
-
-    yield from search.Search(variants, trials, spent).run()
+    yield from search.search_on(RepeatedRows(device, job.task, job.sets), job)

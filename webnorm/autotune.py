@@ -46,33 +46,27 @@ def tuned(task: Task, device: Device) -> Tuning | None:
     task = _alike(task)
     platform = tuning.Platform.of(device.adapter.description())
     # Another process may have been here since; or what is recorded is not for a device that has less.
-    recorded, _ = tuning.applicable(platform)
-    if recorded is not None and recorded.matching(task):
+    if (recorded := _recorded(task, platform)) or str(task) in _given_up:
         return recorded
-    if str(task) in _given_up:
-        return None
-    _log.info("tuning %s, once on this device (%s)", task, VARIABLE)
-    began = time.monotonic()
     try:
         path = tuning.path_of(platform)
         tuning.prepare(path)
         # What cannot be gone on with is told before anything is tuned.
         tuning.resume(path, platform)
         with tuning.alone(path):
-            recorded, _ = tuning.applicable(platform)
-            if recorded is not None and recorded.matching(task):
+            if recorded := _recorded(task, platform):
                 return recorded
-            found = _tune(task, device)
-            recorded = tuning.record([found], path, platform)
+            return tuning.record([_tune(task, device)], path, platform)
     except WebnormError as failure:
         _given_up.add(str(task))
         warnings.warn(f"{task} is left to the rules, since {VARIABLE} failed: {failure}", stacklevel=2)
         return None
-    _log.info(
-        "tuned %s in %.1f s: %s, %.2f times as fast as the rules' choice",
-        *(task, time.monotonic() - began, found.kernel, found.speedup or 1.0),
-    )
-    return recorded
+
+
+def _recorded(task: Task, platform: tuning.Platform) -> Tuning | None:
+    """What is recorded on the device, where it has a choice for such a task."""
+    recorded, _ = tuning.applicable(platform)
+    return recorded if recorded is not None and recorded.matching(task) else None
 
 
 def _asked_for() -> bool:
@@ -95,6 +89,8 @@ def _tune(task: Task, device: Device) -> tuning.Choice:
     from webnorm.lab import bench, tune
     from webnorm.lab.worker import Worker, failing
 
+    _log.info("tuning %s, once on this device (%s)", task, VARIABLE)
+    began = time.monotonic()
     kernels = (*own_kernels(task.op.name), *own_kernels("copy"))
     request = tune.TuneRequest((task,), kernels, BUDGET_S)
     with failing("tuning"), Worker(str(device.adapter.index)) as worker:
@@ -102,4 +98,8 @@ def _tune(task: Task, device: Device) -> tuning.Choice:
         (found,) = (one for one in tune.run(request, worker, traits) if isinstance(one, tune.Tuned))
     if found.choice is None:
         raise WebnormError("; ".join(found.dropped) or "no variant is right")
+    _log.info(
+        "tuned %s in %.1f s: %s, %.2f times as fast as the rules' choice",
+        *(task, time.monotonic() - began, found.choice.kernel, found.choice.speedup or 1.0),
+    )
     return found.choice

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.landscape import left_out
+from testbed import GPU, KERNELS
 from webnorm.choice import measured
 from webnorm.choice.measured import (
     Entry,
@@ -22,15 +23,11 @@ from webnorm.choice.measured import (
     ranked,
 )
 from webnorm.errors import WebnormError
-from webnorm.kernels.library import discover
 from webnorm.kernels.names import header_names
-from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, STORAGE, Options, Problem
 
-GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
-KERNELS = {(kernel.op.name, kernel.name): kernel for kernel in discover()}
 NORMS = [name for name, op in OPS.items() if not op.exact]
 FILES = sorted(path.stem for path in measured.FOLDER.glob("*.json"))
 
@@ -59,13 +56,14 @@ def test_every_op_and_storage_type_has_a_file() -> None:
 def test_what_was_measured_exists_and_runs_there(name: str) -> None:
     op, dtype, *residual = name.split("-")
     known = decode((measured.FOLDER / f"{name}.json").read_bytes())
+    kernels = {kernel.name: kernel for kernel in KERNELS if kernel.op.name == op}
     assert len({(entry.rows, entry.cols) for entry in known.entries}) == len(known.entries)
     options = OPS[op].defaults.changed(residual)
     assert isinstance(options, Options)
     for there in known.entries:
         problem = Problem(rows=there.rows, cols=there.cols, dtype=dtype, options=options)
         for one in there.shares:
-            kernel = KERNELS[op, one.kernel]
+            kernel = kernels[one.kernel]
             constants = dict(one.constants)
             assert list(constants) == list(kernel.tune)
             assert all(value in kernel.tune[axis] for axis, value in constants.items()), (there, one)

@@ -44,6 +44,13 @@ def test_a_file_gives_back_what_was_written(folder: Path) -> None:
     assert tuning.forget(path) and not tuning.forget(path)
 
 
+def test_a_relative_cache_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEBNORM_TUNINGS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert tuning.path_of(PLATFORM).parent == tmp_path / ".cache" / "webnorm" / "tunings"
+
+
 def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WEBNORM_TUNINGS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -31,13 +31,18 @@ def default_variant(kernel: Kernel, problem: Problem, traits: Traits) -> Variant
     small_first = kernel.op.backward and not values["has_subgroups"]
     for small in (True, False) if small_first else (False,):
         for chosen in rules.constants(kernel.op.name, kernel.name, values):
-            if all(value in kernel.tune.get(axis, ()) for axis, value in chosen.items()):
+            if _has(kernel, chosen):
                 variant = _with_defaults(kernel, problem, values, chosen)
                 if variant.refusal(problem, traits) is None and (
                     not small or variant.names(problem, traits).get(WORKGROUP_BYTES, 0) <= _PAGE_BYTES
                 ):
                     return variant
     return _with_defaults(kernel, problem, values, {})
+
+
+def _has(kernel: Kernel, constants: Mapping[str, int]) -> bool:
+    """Whether constants are on a kernel's axes: a user's file may have the name of another kernel."""
+    return all(value in kernel.tune.get(axis, ()) for axis, value in constants.items())
 
 
 def _with_defaults(
@@ -100,11 +105,7 @@ def _in_order(
     """What the rules suggest of these kernels, then each with its own constants, as headers rank them."""
     for suggestion in suggested:
         kernel = kernels.get(suggestion.kernel)
-        constants = suggestion.constants or {}
-        # A file of a user's may have the name of another kernel.
-        if kernel is not None and all(
-            value in kernel.tune.get(axis, ()) for axis, value in constants.items()
-        ):
+        if kernel is not None and _has(kernel, suggestion.constants or {}):
             yield suggestion
 
     def preference(kernel: Kernel) -> float:

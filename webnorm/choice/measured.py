@@ -46,7 +46,7 @@ _DOUBT, _FAINT = 0.01, 0.05
 _NEIGHBOURS = 6
 # An x of so many bytes is as good as a larger one; and one of so few does not fill a card: it has entries of
 # its own, which lie farther apart.
-_LARGE_BYTES, _FEW_BYTES = 256 << 20, 16 << 20
+_LARGE_BYTES, FEW_BYTES = 256 << 20, 16 << 20
 _NEAR_FEW, _ROWS_FEW = 0.5, 2.0
 # A residual moves twice as much, so that variants compare otherwise; what was measured with one counts from
 # three times as far away, and what was measured without one less by e to the power of the second.
@@ -190,8 +190,8 @@ def _nearest(
     odd = cols % 4 != 0
     for landscape in known:
         alike = [entry for entry in landscape.entries if (entry.cols % 4 != 0) == odd]
-        few = [entry for entry in alike if bytes_of(entry) <= _FEW_BYTES] if size <= _FEW_BYTES else []
-        chosen = few or [entry for entry in alike if bytes_of(entry) > _FEW_BYTES]
+        few = [entry for entry in alike if bytes_of(entry) <= FEW_BYTES] if size <= FEW_BYTES else []
+        chosen = few or [entry for entry in alike if bytes_of(entry) > FEW_BYTES]
 
         def distance(entry: Entry, few: bool = bool(few)) -> float:
             along = abs(math.log(cols / entry.cols))

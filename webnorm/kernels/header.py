@@ -28,7 +28,7 @@ _KEYS = {
     *(*TABLES, *_ARRAYS),
 }
 MOST_ON_AXIS, LARGEST_ON_AXIS = 128, 2**31
-# Points of the axes times the parts of the rules that are worked out at each: five times what it is with the
+# Points of the axes times the parts of the rules that are worked out at each: six times what it is with the
 # gradients' registers, of which half a second tells what can run.
 MOST_WORK = 1 << 28
 # What a template or an expression does not take for a name.

@@ -21,8 +21,8 @@ RETIRED = {"hi_lo_mean": 1, "native_f16": 0}
 WORKGROUP_BYTES = "workgroup_bytes"
 # In all loops of an invocation together, seen with Mesa 22.3.
 SOFTWARE_ITERATIONS = 65535
-# The points of a kernel's axes that are walked over; webnorm's gradients have two hundred
-# thousand, of which half a second tells those that run.
+# The points of a kernel's axes that are walked over; webnorm's gradients have two hundred thousand, of
+# which half a second tells those that run.
 MOST_POINTS = 1 << 20
 
 

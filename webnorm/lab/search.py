@@ -210,7 +210,12 @@ class Search:
 
 def distance(one: Variant, other: Variant) -> int:
     """Doublings along the tune axes from one variant of a kernel to another; from 0 to 1 is one too."""
-    return int(np.abs(_doublings(one) - _doublings(other)).sum())
+    return int(_distances(_doublings(one), other))
+
+
+def _distances(places: Any, variant: Variant) -> Any:
+    """From each place, along the last axis, to a variant."""
+    return np.abs(places - _doublings(variant)).sum(axis=-1)
 
 
 def _doublings(variant: Variant) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -227,8 +232,7 @@ class _Neighbourhood:
     def nearest(self, variant: Variant, untried: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
         """The index of the untried candidate that is nearest to a variant."""
         left = untried[self.indices]
-        distances = np.abs(self.places[left] - _doublings(variant)).sum(axis=1)
-        return int(self.indices[left][np.argmin(distances)])
+        return int(self.indices[left][np.argmin(_distances(self.places[left], variant))])
 
 
 def _neighbourhoods(candidates: Sequence[Variant]) -> dict[str, _Neighbourhood]:
@@ -246,13 +250,15 @@ def _neighbourhoods(candidates: Sequence[Variant]) -> dict[str, _Neighbourhood]:
 
 
 def search_variants(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
-    """Search among variants on a device, of which the first is the one to set others against. The budget
-    begins when inputs, answers and probes are done.
-    """
+    """Search among variants on a device, of which the first is the one to set others against."""
+    yield from search_on(jobs.board_of(device, job.task, job.roots, job.sets), job)
+
+
+def search_on(board: Board, job: jobs.TimingJob) -> Iterator[Any]:
+    """Search on a board. The budget begins when inputs, answers and probes are done."""
     files = dict.fromkeys((spec.path, spec.op) for spec in job.variants)
     kernels = {file: load(*file) for file in files}
     candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.variants]
-    board = jobs.board_of(device, job.task, job.roots, job.sets)
     # It starts with the first look at it.
     began = cache(timing.clock)
 
