@@ -29,7 +29,7 @@ from webnorm.norms.problem import DTYPES
 
 # A copy that took so many times as long as the quickest beside it: the card had other work, or slept.
 _DISTURBED = 1.08
-# What reached so few percent was timed once, and says little: a device that is short of memory takes as long.
+# What reached so few percent says little: a device that is short of memory takes as long.
 _LEAST = 5.0
 # With fewer variants a problem does not tell what the fastest is.
 _FEWEST = 5
@@ -156,18 +156,20 @@ def known_by(name: str, files: Mapping[str, str]) -> Sequence[Landscape]:
 
 
 def best_table(found: Series, cols: Sequence[int]) -> str:
-    """Percents of a copy that the fastest variants reached by columns, x as large as there is."""
+    """Percents of a copy that the fastest variants reached by columns, x as large as there is; with a star
+    where it is less than half of the largest, beside which a share is not to be held.
+    """
     lines = [f"| | {' | '.join(map(str, cols))} |", f"|---|{'---:|' * len(cols)}"]
     for name, points in sorted(found.items()):
-        largest = {
-            each: max(
-                (point for key, point in points.items() if key[1] == each),
-                key=lambda one: one.rows,
-                default=None,
-            )
-            for each in cols
-        }
-        cells = (f"{max(one.percents.values()):.1f}" if one else "-" for one in largest.values())
+        most = max(rows * each for rows, each in points)
+        cells = []
+        for each in cols:
+            rows = max((rows for rows, other in points if other == each), default=None)
+            if rows is None:
+                cells.append("-")
+                continue
+            star = "*" if 2 * rows * each < most else ""
+            cells.append(f"{max(points[rows, each].percents.values()):.1f}{star}")
         lines.append(f"| {name.replace('-', ' ')} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

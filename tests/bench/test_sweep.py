@@ -15,16 +15,12 @@ import pytest
 from bench import landscape, sweep, sweep_jobs
 from bench.landscape import Point, known_by, left_out, loss, series_of, to_json
 from bench.sweep_jobs import PARTS, jobs
-from testbed import KERNELS
+from testbed import GPU, kernel_named
 from webnorm.choice import measured
 from webnorm.choice.measured import Landscape, Measured, decode, measured_cols
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
-
-GPU = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=False)
-BY_NAME = {(kernel.op.name, kernel.name): kernel for kernel in KERNELS}
 
 
 def key_of(job: Mapping[str, Any], constants: Mapping[str, int]) -> tuple[Any, ...]:
@@ -39,7 +35,7 @@ def test_jobs_are_different_variants_that_a_gpu_can_run(part: str) -> None:
     for line in lines:
         task = sweep.task_of(line)
         for constants in line["constants"]:
-            refusal = Variant(BY_NAME[op, line["kernel"]], constants).refusal(task.problem, GPU)
+            refusal = Variant(kernel_named(line["kernel"], op), constants).refusal(task.problem, GPU)
             assert refusal is None, (line, constants)
         assert line.get("held_out", False) == PARTS[part].held_out
     keys = [key_of(line, constants) for line in lines for constants in line["constants"]]
@@ -84,7 +80,7 @@ def test_a_job_is_timed_beside_a_copy(device: Device, monkeypatch: pytest.Monkey
     # As if the next problem did not fit.
     monkeypatch.setattr(sweep, "_KEPT_BYTES", 1 << 15)
     runner = sweep.Runner(None, multiprocessing.Lock(), multiprocessing.Value("i", 0))
-    kernel = BY_NAME["layer_norm", "registers"]
+    kernel = kernel_named("registers")
     good = {axis: 0 for axis in kernel.tune} | {"threads_per_row": 64, "rows_per_workgroup": 1}
     good |= {"vector_width": 4, "sweeps": 2}
     job = {"op": "layer_norm", "dtype": "float32", "rows": 64, "cols": 256, "kernel": "registers"}
@@ -221,6 +217,21 @@ def test_the_fastest_are_shown_where_x_is_largest(
     head, _, row = capsys.readouterr().out.splitlines()
     found = dict(zip(head.split("|"), row.split("|"), strict=True))
     assert found[" 4096 "] == " 90.0 " and found[" 1024 "] == " - " and found[" "] == " layer_norm float32 "
+
+    fewer = [{**line, "rows": line["rows"] // 4} for line in lines_of(SHARES, 1024)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in (*fewer, *lines_of(SHARES, 4096))))
+    run_landscape(monkeypatch, path, "--best")
+    assert "| 90.0* |" in capsys.readouterr().out
+
+
+def test_residuals_alone_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{**line, "options": {"residual": True}} for line in lines_of(SHARES) + lines_of(SHARES, 1056)]
+    path = tmp_path / "sweep.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run_landscape(monkeypatch, path)
+    assert "layer_norm-float32-residual: 2 problems; the choice loses 0.00 %" in capsys.readouterr().out
 
 
 def test_a_sweep_without_times_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
