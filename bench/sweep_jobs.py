@@ -27,7 +27,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
 from webnorm.kernels.names import header_names
 from webnorm.kernels.traits import Traits
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.presets import tasks
 from webnorm.norms.problem import DTYPES, STORAGE
@@ -72,14 +72,14 @@ Shapes = Callable[[int, int], Sequence[tuple[int, int]]]
 
 @dataclass(frozen=True)
 class Part:
-    """Problems of a sweep, and how many variants of each kernel are proposed for one.
+    """Problems of a sweep, and how many variants of each kernel are proposed for one: None for all.
 
     What is `held_out` is timed, and not fitted to. `chance` is the share that is drawn at random.
     """
 
     ops: Sequence[str]
     shapes: Shapes
-    count: int
+    count: int | None
     chance: float = 0.1
     options: Mapping[str, Any] = field(default_factory=dict)
     held_out: bool = False
@@ -121,6 +121,7 @@ PARTS: Mapping[str, Part] = {
         chance=0.2,
         held_out=True,
     ),
+    "exhaustive": Part(_NORMS, _drawn(1, 1024, 16384, 8, 6), None, held_out=True),
 }
 
 
@@ -133,8 +134,11 @@ def jobs(part: Part, op: str, dtype: str, seed: int) -> Iterator[dict[str, Any]]
         for kernel in kernels:
             if not _worthwhile(kernel.name, task):
                 continue
-            draw = random.Random(f"{seed} {op} {problem} {kernel.name}")
-            found = proposed(kernel, task, part.count, part.chance, draw)
+            if part.count is None:
+                found = everything(kernel, task)
+            else:
+                draw = random.Random(f"{seed} {op} {problem} {kernel.name}")
+                found = proposed(kernel, task, part.count, part.chance, draw)
             for begin in range(0, len(found), _PER_JOB):
                 line = {
                     "op": op,
@@ -165,6 +169,13 @@ def _worthwhile(kernel: str, task: Task) -> bool:
         case "streaming":
             return few and problem.cols > rules.LONG_COLS
     return False
+
+
+def everything(kernel: Kernel, task: Task) -> list[Variant]:
+    """All variants that the adapter can run and that are no waste of time."""
+    tune = {axis: values if axis != "subgroups" else (1,) for axis, values in kernel.tune.items()}
+    variants = runnable_variants(kernel, task.problem, _TRAITS, tune)
+    return [variant for variant in variants if _sensible(variant, task)]
 
 
 def proposed(kernel: Kernel, task: Task, count: int, chance: float, draw: random.Random) -> list[Variant]:
