@@ -33,6 +33,9 @@ _DISTURBED = 1.08
 _LEAST = 5.0
 # With fewer variants a problem does not tell what the fastest is.
 _FEWEST = 5
+# A problem whose fastest is below so much of what is usual for so many around it, with x of as many elements
+# within a factor.
+_POOR, _BESIDE, _LIKE = 0.8, 7, 2.0
 _BY_RULE = ("one_dispatch",)
 _RESIDUAL = "-residual"
 _SHOWN = (256, 768, 1024, 2048, 4096, 5120, 8192, 12288, 16384, 32768)
@@ -46,6 +49,15 @@ class Point:
     def __init__(self, rows: int, cols: int) -> None:
         self.rows, self.cols = rows, cols
         self.percents: dict[Measured, float] = {}
+
+    def like(self, other: Point) -> bool:
+        """Whether both start rows at whole Vecs, or neither, and x has about as many elements."""
+        sizes = self.rows * self.cols / (other.rows * other.cols)
+        return (self.cols % 4 == 0) == (other.cols % 4 == 0) and 1 / _LIKE < sizes < _LIKE
+
+    def distance(self, other: Point) -> float:
+        """How far apart numbers of columns are."""
+        return abs(math.log(self.cols / other.cols))
 
     def entry(self) -> Entry:
         """As the choice reads it."""
@@ -75,14 +87,30 @@ def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
         timed[_name(line), _key(line), line["kernel"]] += 1 if "ns" in line else -1
     lost = {(name, key) for (name, key, _), more in timed.items() if more <= 0}
     kept = {
-        name: {
-            key: point
+        name: _well_tried(
+            point
             for key, point in points.items()
             if len(point.percents) >= _FEWEST and (name, key) not in lost
-        }
+        )
         for name, points in found.items()
     }
     return {name: points for name, points in kept.items() if points}
+
+
+def _well_tried(points: Iterable[Point]) -> dict[tuple[int, int], Point]:
+    """Those of which the fastest is not far behind the fastest of their neighbours: of the others, the sweep
+    had no variant that is good there, and the order of what it had says little.
+    """
+    points = list(points)
+
+    def poor(point: Point) -> bool:
+        beside = sorted((other for other in points if other.like(point)), key=point.distance)
+        bests = [max(other.percents.values()) for other in beside[:_BESIDE] if other is not point]
+        # Few elements take their time for other reasons, that differ from problem to problem.
+        large = point.rows * point.cols > measured.FEW_BYTES
+        return large and len(bests) >= 3 and max(point.percents.values()) < _POOR * statistics.median(bests)
+
+    return {(point.rows, point.cols): point for point in points if not poor(point)}
 
 
 def _name(line: Mapping[str, Any]) -> str:

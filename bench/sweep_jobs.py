@@ -113,7 +113,12 @@ PARTS: Mapping[str, Part] = {
     "less": Part(_NORMS, _filling(_SOME, _LESS), 10),
     "small": Part(_NORMS, _given(_SMALL), 10, chance=0.3),
     "few_long": Part(_NORMS, _given(_FEW_LONG), 6, chance=0.3),
-    "residual": Part(_FORWARD, _filling((*_SOME, 616, 1672, 3208, 6920)), 16, options={"residual": True}),
+    "residual": Part(
+        _FORWARD,
+        _joined(_filling((*_SOME, 616, 1672, 3208, 6920)), _drawn(16, 256, 16384, 8, 7)),
+        16,
+        options={"residual": True},
+    ),
     "held_out": Part(
         _NORMS,
         _joined(_drawn(8, 256, 16384, 8, 4), _drawn(3, 257, 8191, 2, 5)),
