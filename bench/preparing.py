@@ -21,7 +21,6 @@ from filelock import FileLock
 from bench.contenders import installed, said
 from bench.laps import Laps
 from bench.own import own_variants
-from bench.repeated import RepeatedRows
 from bench.side_by_side import Known
 from bench.tuned import searchable
 from webnorm.errors import WebnormError
@@ -32,6 +31,7 @@ from webnorm.kernels.render import render_shader
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab import bench
+from webnorm.lab.repeated import RepeatedRows
 from webnorm.lab.results import Result
 from webnorm.lab.trial import blank_result, try_variant
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied

@@ -10,7 +10,6 @@ from bench.contenders.installed import Library, libraries, release
 from bench.contenders.samplers import Sampler
 from bench.laps import Laps
 from bench.own import Own, Tuned, own_variants
-from bench.repeated import RepeatedRows
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device
@@ -18,6 +17,7 @@ from webnorm.gpu.plan import Plan
 from webnorm.kernels.variants import Variant
 from webnorm.lab import bench, jobs, proof
 from webnorm.lab.board import Golden
+from webnorm.lab.repeated import RepeatedRows
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import broken, try_variant, with_samples
 from webnorm.norms.ops import OPS, Task, plain
@@ -111,7 +111,7 @@ def _entered(board: RepeatedRows, task: Task, own: Own, known: Known, laps: Laps
     chosen = (own.variants[index] for index in own.whole)
     answers = {variant.kernel.op.name: board.answers(variant, {}) for variant in chosen}
     software = board.device.traits.software
-    for library in libraries(task, board.arrays, board.sets, software, board.times):
+    for library in libraries(task, board.arrays, board.sets, software):
         laps.mark("rivals' inputs")
         for contender in library.contenders:
             yield enter(contender, library, task, answers, known.faults.get(contender.name))

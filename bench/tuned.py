@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from bench.own import Tuned, all_kernels
-from bench.repeated import RepeatedRows
 from webnorm.choice.auto import choose
 from webnorm.choice.tuning import Tuning
 from webnorm.gpu import timing
-from webnorm.gpu.device import Device
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab import bench, jobs, search
@@ -36,14 +31,9 @@ def searched(task: Task, traits: Traits, worker: Worker, seconds: float) -> Tune
     variants = searchable(task, traits)
     specs = tuple(jobs.VariantSpec.of(variant) for variant in variants)
     rule = timing.Rule(budget_s=seconds)
-    job = jobs.TimingJob(task, specs, (), bench.sets_for(task, traits), rule)
+    job = jobs.TimingJob(task, specs, (), bench.sets_for(task, traits), rule, repeated=True)
     finalists = search.Finalists((), 0)
-    for event in worker.stream(search_repeated, job):
+    for event in worker.stream(search.search_variants, job):
         if isinstance(event, search.Finalists):
             finalists = event
     return Tuned(tuple(variants[index] for index in finalists.indices), finalists.tried)
-
-
-def search_repeated(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
-    """The worker's task: as `search.search_variants`, on rows that repeat."""
-    yield from search.search_on(RepeatedRows(device, job.task, job.sets), job)

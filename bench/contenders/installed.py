@@ -44,21 +44,22 @@ class Library:
     to_numpy: Callable[[Tensors, slice], Mapping[str, Array]]
 
 
-def libraries(
-    task: Task, arrays: Mapping[str, Array], sets: int, software: bool, times: int = 1
-) -> Iterator[Library]:
+def libraries(task: Task, arrays: Mapping[str, Array], sets: int, software: bool) -> Iterator[Library]:
     """What is measured beside webnorm: on the CPU for a software adapter, else on a CUDA card.
 
-    What belongs to rows is the arrays' so many times. What is not installed, or has no card, is a contender
-    that is absent, with the reason.
+    What belongs to rows is the arrays' again and again, until it is the task's. What is not installed, or has
+    no card, is a contender that is absent, with the reason.
     """
     if software:
-        yield _on_tensors(_TORCH_ON_CPU, task, arrays, sets, "cpu", times)
-        whole = {name: np.tile(one, (times, 1)) if one.ndim == 2 else one for name, one in arrays.items()}
+        yield _on_tensors(_TORCH_ON_CPU, task, arrays, sets, "cpu")
+        whole = {
+            name: np.resize(one, (task.problem.rows, one.shape[1])) if one.ndim == 2 else one
+            for name, one in arrays.items()
+        }
         yield Library(_contenders(_ON_ARRAYS, task, "cpu"), [whole] * sets, WallClock, _some_rows)
     else:
-        yield _on_tensors(_ON_CUDA, task, arrays, sets, "cuda", times)
-        yield _in_jax(task, arrays, sets, times)
+        yield _on_tensors(_ON_CUDA, task, arrays, sets, "cuda")
+        yield _in_jax(task, arrays, sets)
 
 
 def _some_rows(outputs: Mapping[str, Array], rows: slice) -> Mapping[str, Array]:
@@ -66,7 +67,7 @@ def _some_rows(outputs: Mapping[str, Array], rows: slice) -> Mapping[str, Array]
 
 
 def _on_tensors(
-    modules: _Modules, task: Task, arrays: Mapping[str, Array], sets: int, device: str, times: int
+    modules: _Modules, task: Task, arrays: Mapping[str, Array], sets: int, device: str
 ) -> Library:
     """Those that take torch's tensors."""
     sampler = CudaGraph if device == "cuda" else WallClock
@@ -75,7 +76,7 @@ def _on_tensors(
         return Library(_absent(modules, reason), (), sampler, _some_rows)
     from bench.contenders import torch_ops
 
-    first = torch_ops.tensors(arrays, device, times)
+    first = torch_ops.tensors(arrays, device, task.problem.rows)
     inputs = [{name: one.clone() for name, one in first.items()} for _ in range(sets)]
     return Library(_contenders(modules, task, device), inputs, sampler, torch_ops.to_numpy)
 
@@ -89,7 +90,7 @@ def _without_torch(device: str) -> str | None:
     return None if device == "cpu" or torch.cuda.is_available() else "torch finds no CUDA card"
 
 
-def _in_jax(task: Task, arrays: Mapping[str, Array], sets: int, times: int) -> Library:
+def _in_jax(task: Task, arrays: Mapping[str, Array], sets: int) -> Library:
     """Those that take JAX's arrays."""
     sampler = partial(JaxProgram, size=task.op.minimum_bytes(task.problem))
     reason = _without_jax()
@@ -97,7 +98,7 @@ def _in_jax(task: Task, arrays: Mapping[str, Array], sets: int, times: int) -> L
         return Library(_absent(_IN_JAX, reason), (), sampler, _some_rows)
     from bench.contenders import jax_ops
 
-    inputs = jax_ops.sets_of(arrays, times, min(sets, jax_ops.MOST_SETS))
+    inputs = jax_ops.sets_of(arrays, task.problem.rows, min(sets, jax_ops.MOST_SETS))
     return Library(jax_ops.contenders(task, "cuda"), inputs, sampler, jax_ops.to_numpy)
 
 

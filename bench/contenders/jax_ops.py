@@ -87,20 +87,25 @@ def _gradients(t: Tensors) -> Tensors:
 # --- buffers
 
 
-def arrays(given: Mapping[str, Array], times: int) -> dict[str, Any]:
-    """The arrays on the device, what belongs to rows so many times; saved statistics as `mean` and `rstd`."""
+def arrays(given: Mapping[str, Array], rows: int) -> dict[str, Any]:
+    """The arrays on the device, what belongs to rows again and again until there are so many; saved
+    statistics as `mean` and `rstd`.
+    """
     there = {name: jnp.asarray(array) for name, array in given.items() if name != "stats"}
     if "stats" in given:
         stats = jnp.asarray(given["stats"])
         there["rstd"] = stats[:, -1:]
         if stats.shape[1] > 1:
             there["mean"] = stats[:, :1]
-    return {name: jnp.tile(one, (times, 1)) if one.ndim == 2 else one for name, one in there.items()}
+    return {
+        name: jnp.resize(one, (rows, one.shape[1])) if one.ndim == 2 and len(one) != rows else one
+        for name, one in there.items()
+    }
 
 
-def sets_of(given: Mapping[str, Array], times: int, count: int) -> list[dict[str, Any]]:
+def sets_of(given: Mapping[str, Array], rows: int, count: int) -> list[dict[str, Any]]:
     """So many sets of these arrays, each with memory of its own."""
-    first = arrays(given, times)
+    first = arrays(given, rows)
     return [first, *({name: jnp.copy(one) for name, one in first.items()} for _ in range(count - 1))]
 
 

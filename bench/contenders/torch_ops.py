@@ -14,9 +14,9 @@ from webnorm.norms.ops import Task
 from webnorm.norms.problem import DTYPES, Array, Problem
 
 
-def tensors(arrays: Mapping[str, Array], device: str, times: int = 1) -> dict[str, torch.Tensor]:
-    """The arrays on a device, what belongs to rows so many times, one behind the other; saved statistics as
-    `mean` and `rstd`, float32 of shape (rows, 1).
+def tensors(arrays: Mapping[str, Array], device: str, rows: int) -> dict[str, torch.Tensor]:
+    """The arrays on a device, what belongs to rows again and again until there are so many; saved statistics
+    as `mean` and `rstd`, float32 of shape (rows, 1).
     """
     found = {name: _tensor(array) for name, array in arrays.items() if name != "stats"}
     if "stats" in arrays:
@@ -25,7 +25,11 @@ def tensors(arrays: Mapping[str, Array], device: str, times: int = 1) -> dict[st
         if stats.shape[1] > 1:
             found["mean"] = torch.from_numpy(stats[:, :1].copy())
     there = {name: one.to(device) for name, one in found.items()}
-    return {name: one.repeat(times, 1) if one.ndim == 2 and times > 1 else one for name, one in there.items()}
+    return {name: _repeated(one, rows) if one.ndim == 2 else one for name, one in there.items()}
+
+
+def _repeated(one: torch.Tensor, rows: int) -> torch.Tensor:
+    return one if len(one) == rows else one.repeat(-(-rows // len(one)), 1)[:rows]
 
 
 def _tensor(array: Array) -> torch.Tensor:

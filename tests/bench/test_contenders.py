@@ -38,7 +38,7 @@ def test_what_jax_computes_of_every_set_is_right(op: str, dtype: str) -> None:
     assert contender.compute is not None
     arrays = make_inputs(task.op, task.problem)
     # A program of hundreds of trips; and a block of rows that a problem repeats.
-    sampler = JaxProgram(contender.compute, jax_ops.sets_of(arrays, 1, 3), size=1 << 20)
+    sampler = JaxProgram(contender.compute, jax_ops.sets_of(arrays, task.problem.rows, 3), size=1 << 20)
     few, rows = some_rows(task.op.reference(arrays, task.problem))
     sampler.outputs()
     for outputs in sampler._outputs:
@@ -162,7 +162,7 @@ def test_a_contender_is_rehearsed_on_arrays_of_the_same_shapes(monkeypatch: pyte
     installed.rehearse("Liger", task, 4)
     ((name, given),) = seen
     assert name == "Liger" and given.pop("adapted")
-    real = torch_ops.tensors(make_inputs(task.op, task.problem), "cpu")
+    real = torch_ops.tensors(make_inputs(task.op, task.problem), "cpu", task.problem.rows)
     assert {name: (one.shape, one.dtype) for name, one in given.items()} == {
         name: (one.shape, one.dtype) for name, one in real.items()
     }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arguments, own, record, record_files, record_page, repeated, side_by_side
+from bench import arguments, own, record, record_files, record_page, side_by_side
 from bench.contenders import COPIES, NAMES, Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import CudaGraph, WallClock
@@ -29,13 +29,11 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device, adapters
 from webnorm.kernels.library import discover, select
 from webnorm.kernels.variants import Variant
-from webnorm.lab.board import Board
 from webnorm.lab.result_files import read
 from webnorm.lab.results import Report, Result
-from webnorm.lab.trial import try_variant
 from webnorm.norms.ops import OPS, Task, make_inputs, plain
 from webnorm.norms.presets import tasks
-from webnorm.norms.problem import Array, Problem
+from webnorm.norms.problem import Array
 
 DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
 
@@ -92,7 +90,7 @@ for op in OPS.keys() - {"copy"}:
                 (task,) = tasks(op, (shape,), options, dtype=dtype)
                 arrays = make_inputs(task.op, task.problem)
                 (contender,) = triton_ops.contenders(task, sys.argv[1])
-                outputs = contender.compute(torch_ops.tensors(arrays, sys.argv[1]))
+                outputs = contender.compute(torch_ops.tensors(arrays, sys.argv[1], shape[0]))
                 answers = task.op.reference(arrays, task.problem)
                 _, wrong = found_wrong(torch_ops.to_numpy(outputs), answers, dtype)
                 assert wrong is None, (op, dtype, residual, shape, wrong)
@@ -546,46 +544,3 @@ def test_the_readme_has_the_largest_x_beside_the_fastest_other(monkeypatch: pyte
 def test_the_documents_name_every_section_and_contender() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
     assert all(name in text for name in {*SECTIONS, *NAMES} - {*COPIES})
-
-
-@pytest.mark.parametrize("op", ["layer_norm", "rms_norm_backward"])
-def test_rows_that_repeat_are_held_against_float64_too(
-    device: Device, op: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
-    problem = Problem(rows=96, cols=64, options=OPS[op].defaults)
-    board = repeated.RepeatedRows(device, Task(OPS[op], problem), 2)
-    assert repeated.repeats(OPS[op], problem) == board.times == 6
-    assert board.block.problem.rows == 16
-    (kernel,) = (one for one in discover() if one.op.name == op and one.name == "naive")
-    variant = default_variant(kernel, problem, device.traits)
-    arrays = {name: np.tile(one, (6, 1)) if one.ndim == 2 else one for name, one in board.arrays.items()}
-    whole = Board(device, problem, arrays, (), 2)
-    digests = []
-    for bench in (board, whole):
-        result, plan, golden = try_variant(bench, variant)
-        assert result.status == "pass" and plan is not None
-        dispatches = bench.turns.take(5)
-        plan.run_all(dispatches)
-        assert bench.holds(plan, golden, dispatches)
-        digests.append({name: array[:16].tobytes() for name, (array, _) in bench.read(plan, 0, 0).items()})
-    # The device makes of the block's rows what the host makes of them.
-    assert digests[0] == digests[1]
-
-    # What the block's rows do not show: a later row is wrong, or what lies behind the last was written over.
-    (rows,) = (tensor for tensor in OPS[op].outputs(problem) if tensor.name in ("y", "dx"))
-    buffer = board.outputs(variant).buffers[rows.name][0]
-    plan = board.prepare(variant)
-    plan.run()
-    for row, said in ((90, "rows that hold the same came out different"), (96, None)):
-        written = device.handle.queue.read_buffer(buffer, 4 * 64 * row, 4)
-        device.handle.queue.write_buffer(buffer, 4 * 64 * row, np.array([7.0], np.float32))
-        dispatches = range(0, 2)
-        assert not board.holds(plan, golden, dispatches)
-        if said is None:
-            assert not board.read(plan, 0, 0)[rows.name][1]
-        else:
-            with pytest.raises(WebnormError, match=said):
-                board.outcome(plan)
-        device.handle.queue.write_buffer(buffer, 4 * 64 * row, written)
-    assert board.outcome(plan)[0].ok

@@ -66,7 +66,8 @@ class Inputs:
 
     Several sets that are used in turn keep a GPU's cache from answering for its memory. Where there are
     `others`, arrays of the same shapes, the second set and every second one from there on hold those, and the
-    sets are an even number. What belongs to rows lies in its buffer `times` times, one behind the other.
+    sets are an even number. Where there are `rows`, what belongs to rows lies in its buffer again and again,
+    until so many are there; then the arrays are whole words.
     """
 
     def __init__(
@@ -75,15 +76,15 @@ class Inputs:
         arrays: Mapping[str, Array],
         sets: int = 1,
         others: Mapping[str, Array] | None = None,
-        times: int = 1,
+        rows: int | None = None,
     ) -> None:
         self.device = device
         self.sets = sets if others is None else sets + sets % 2
         self.buffers: dict[str, list[Any]] = {}
         for name, array in arrays.items():
-            count = times if array.ndim == 2 else 1
+            size = rows * array[0].nbytes if rows is not None and array.ndim == 2 else array.nbytes
             given = [array] if others is None else [array, others[name]]
-            firsts = [_upload(device, one, count) for one in given]
+            firsts = [_upload(device, one, size) for one in given]
             copies = (self._copy_of(firsts[at % len(firsts)]) for at in range(len(firsts), self.sets))
             self.buffers[name] = [*firsts, *copies]
 
@@ -162,11 +163,10 @@ def as_array(raw: Array, tensor: Tensor, problem: Problem) -> Array:
     return data.reshape(tensor.shape(problem))
 
 
-def _upload(device: Device, array: Array, times: int) -> Any:
-    """A buffer with an array in it, so many times, and a guard behind it."""
-    size = array.nbytes * times
+def _upload(device: Device, array: Array, size: int) -> Any:
+    """A buffer with an array in it, again and again until it is so many bytes, and a guard behind it."""
     buffer = device.create_buffer(buffer_bytes(size))
-    if times == 1:
+    if size == array.nbytes:
         write(device, buffer, array)
     else:
         # What a device copies in its own memory crosses no bus.
@@ -174,7 +174,9 @@ def _upload(device: Device, array: Array, times: int) -> Any:
         write(device, once, array)
         encoder = device.handle.create_command_encoder()
         for begin in range(0, size, array.nbytes):
-            encoder.copy_buffer_to_buffer(once, 0, buffer, begin, array.nbytes)
+            # Copies are of whole words.
+            length = min(array.nbytes, math.ceil((size - begin) / 4) * 4)
+            encoder.copy_buffer_to_buffer(once, 0, buffer, begin, length)
         device.handle.queue.submit([encoder.finish()])
     fill(device, buffer, math.ceil(size / 4) * 4, INPUT_GUARD)
     return buffer

@@ -166,13 +166,14 @@ def measure(
     worker: Worker,
     traits: Traits,
     calls: Calls = "one by one",
+    repeated: bool = False,
 ) -> Iterator[Progress | list[Result]]:
     """Yield progress, then a result for each variant in their order, those that took the worker down too."""
     results: dict[int, Result] = {}
     while len(results) < len(asked):
         left = [index for index in range(len(asked)) if index not in results]
         specs = tuple(jobs.VariantSpec.of(asked[index]) for index in left)
-        job = jobs.TimingJob(task, specs, roots, sets_for(task, traits), rule, calls)
+        job = jobs.TimingJob(task, specs, roots, sets_for(task, traits), rule, calls, repeated)
         at, rounds = left[0], 0
         try:
             for event in worker.stream(jobs.time_variants, job):

@@ -16,6 +16,7 @@ from webnorm.kernels.library import Broken
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board, Golden
 from webnorm.lab.proof import Running, Setup, ends, faster_than_copying, proved, sampler, set_up, usual_extra
+from webnorm.lab.repeated import RepeatedRows
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import told, try_variant, unreadable, with_samples
 from webnorm.norms.case import Narrow
@@ -59,7 +60,8 @@ class Found:
 @dataclass(frozen=True)
 class TimingJob:
     """Variants to try and time side by side on one problem, the copies as well as those of the task's op.
-    `sets` > 1 keeps a cache from helping.
+    `sets` > 1 keeps a cache from helping. Where rows are `repeated`, inputs and checks take little of the
+    time; else each row is another.
     """
 
     task: Task
@@ -68,11 +70,12 @@ class TimingJob:
     sets: int
     rule: timing.Rule
     calls: Calls = "one by one"
+    repeated: bool = False
 
 
 def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
     """Try each variant, then time those that are right in turn; the last round is checked again."""
-    board = board_of(device, job.task, job.roots, job.sets, job.calls)
+    board = board_for(device, job)
     right: list[tuple[int, Result, Plan, Golden]] = []
     for index, spec in enumerate(job.variants):
         yield Began(index)
@@ -89,6 +92,14 @@ def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
             running.append(ready(setup, index, result, plan, golden))
         yield from sampled(setup, running, job.rule)
         yield from verdicts(setup, running)
+
+
+def board_for(device: Device, job: TimingJob) -> Board:
+    """The board of a job; WebnormError where there is no room for it."""
+    if not job.repeated:
+        return board_of(device, job.task, job.roots, job.sets, job.calls)
+    check_memory(job.task, device, job.sets)
+    return RepeatedRows(device, job.task, job.sets, job.roots, job.calls)
 
 
 def board_of(

@@ -250,12 +250,10 @@ def _neighbourhoods(candidates: Sequence[Variant]) -> dict[str, _Neighbourhood]:
 
 
 def search_variants(device: Device, job: jobs.TimingJob) -> Iterator[Any]:
-    """Search among variants on a device, of which the first is the one to set others against."""
-    yield from search_on(jobs.board_of(device, job.task, job.roots, job.sets), job)
-
-
-def search_on(board: Board, job: jobs.TimingJob) -> Iterator[Any]:
-    """Search on a board. The budget begins when inputs, answers and probes are done."""
+    """Search among variants on a device, of which the first is the one to set others against. The budget
+    begins when inputs, answers and probes are done.
+    """
+    board = jobs.board_for(device, job)
     files = dict.fromkeys((spec.path, spec.op) for spec in job.variants)
     kernels = {file: load(*file) for file in files}
     candidates = [Variant(kernels[spec.path, spec.op], spec.constants) for spec in job.variants]

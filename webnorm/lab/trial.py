@@ -128,7 +128,7 @@ def _watched(board: Board, variant: Variant) -> tuple[bool, str | None]:
 
     The variant's own text has run by now: whatever goes wrong in watching it is no fault of the variant's.
     """
-    problem = board.problem_of(variant)
+    problem = replace(board.problem_of(variant), rows=len(board.arrays["x"]))
     try:
         found = race(board.device, variant, problem, board.arrays, board.roots)
         return True, None if found is None else str(found)

@@ -164,7 +164,7 @@ def _tune(request: TuneRequest, task: Task, worker: Worker, traits: Traits) -> I
     copies = bench.copies_of([one for one in request.kernels if one.op.exact], task.problem, traits)
     last = [asked[index] for index in (0, *(index for index in indices if index))]
     rule = replace(timing.Rule(), budget_s=request.budget_s * MEASURING)
-    for measured in bench.measure(task, [*copies, *last], rule, request.roots, worker, traits):
+    for measured in bench.measure(task, [*copies, *last], rule, request.roots, worker, traits, repeated=True):
         if isinstance(measured, Progress):
             yield replace(measured, doing=f"the best: {measured.doing}")
             continue
@@ -193,7 +193,7 @@ def _search(
     left = [index for index in range(len(asked)) if index not in dropped]
     rule = replace(timing.Rule(), budget_s=request.budget_s * (1 - MEASURING))
     specs = tuple(jobs.VariantSpec.of(asked[index]) for index in left)
-    job = jobs.TimingJob(task, specs, request.roots, bench.sets_for(task, traits), rule)
+    job = jobs.TimingJob(task, specs, request.roots, bench.sets_for(task, traits), rule, repeated=True)
     at: int | None = None
     finalists = None
     yield Progress(task, "making the inputs")

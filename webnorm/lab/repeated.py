@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,17 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.programs import Prepared, Program
 from webnorm.kernels.variants import Variant
-from webnorm.lab.board import Board, Golden
+from webnorm.lab.board import Board, Golden, digest
+from webnorm.lab.results import Calls
 from webnorm.lab.spoil import sameness_of
-from webnorm.norms.ops import Op, Task, make_inputs
+from webnorm.norms.ops import Task, make_inputs
 from webnorm.norms.problem import Array, Problem
 from webnorm.norms.reference import Answer, Answers
 
 # Elements of x that are drawn and held against float64: 64 rows of 16384, and more of shorter ones.
 _ELEMENTS = 1 << 20
+# Of the narrowest type so many rows are whole words, whatever the columns.
+_WHOLE_WORDS = 4
 _INVOCATIONS = 256
 # `first` is the word of the block that the bound rows begin at.
 _COMPARE = f"""
@@ -48,61 +52,73 @@ fn main(
 """
 
 
-def repeats(op: Op, problem: Problem) -> int:
-    """How often a block of rows fills a problem, so that the block is large enough, of whole words, and fills
-    it.
-    """
-    per_row = [tensor for tensor in op.present(problem) if tensor.per_row]
-
-    def fills(count: int) -> bool:
-        block = replace(problem, rows=problem.rows // count)
-        return problem.rows % count == 0 and all(tensor.data_bytes(block) % 4 == 0 for tensor in per_row)
-
-    most = max(1, problem.rows * problem.cols // _ELEMENTS)
-    return next((count for count in range(most, 1, -1) if fills(count)), 1)
-
-
-def block_of(task: Task) -> Problem:
-    """The problem of the block of rows that a problem repeats."""
-    return replace(task.problem, rows=task.problem.rows // repeats(task.op, task.problem))
+def block_of(problem: Problem) -> Problem:
+    """The problem of the block of rows that a problem repeats: itself, where it is small."""
+    enough = math.ceil(_ELEMENTS / max(1, problem.cols) / _WHOLE_WORDS) * _WHOLE_WORDS
+    return replace(problem, rows=min(enough, problem.rows))
 
 
 class RepeatedRows(Board):
-    """Buffers of a problem whose rows are a block of rows `times` times. `arrays` are the block's.
+    """Buffers of a problem whose rows are a block of rows again and again. `arrays` are the block's.
 
     The block is held against float64; all other rows have to be bit for bit like it, which the device sees
-    for itself, and a sum over rows as many times the block's. `block` is a board of the block alone.
+    for itself, and a sum over rows what the block's sums make. `block` is a board of the block alone.
     """
 
-    def __init__(self, device: Device, task: Task, sets: int) -> None:
-        block = block_of(task)
+    def __init__(
+        self,
+        device: Device,
+        task: Task,
+        sets: int,
+        roots: Sequence[Path] = (),
+        calls: Calls = "one by one",
+    ) -> None:
+        block = block_of(task.problem)
         arrays = make_inputs(task.op, block)
-        super().__init__(device, task.problem, arrays, (), sets)
-        self.times = repeats(task.op, task.problem)
+        super().__init__(device, task.problem, arrays, roots, sets, calls)
         # Two sets, where there are several: then it shares a buffer between dispatches, as this one does, and
         # what is compiled for the one serves the other.
-        self.block = Board(device, block, arrays, (), min(sets, 2))
+        self.block = Board(device, block, arrays, roots, min(sets, 2), calls)
+        self._rests: dict[tuple[str, bytes, int], Answers] = {}
+
+    @property
+    def times(self) -> int:
+        """How often the block is there as a whole."""
+        return self.problem.rows // max(1, self.block.problem.rows)
 
     def inputs(self, others: Mapping[str, Array] | None) -> Inputs:
-        """As a board's, the rows so many times."""
-        return Inputs(self.device, self.arrays, self.sets, others, self.times)
+        """As a board's, the rows again and again."""
+        return Inputs(self.device, self.arrays, self.sets, others, self.problem.rows)
 
     def answers(
         self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int = 0
     ) -> Answers:
         """The op's float64 answers for the block; sums over rows are those of all rows."""
         answers = self.block.answers(variant, outputs, version)
-        return {name: self._of_all(answer) for name, answer in answers.items()}
+        if all(answer.summed is None for answer in answers.values()):
+            return answers
+        rest = self._rest(variant, outputs, version)
+        return {name: _sum_of_all(one, self.times, rest.get(name)) for name, one in answers.items()}
 
-    def _of_all(self, answer: Answer) -> Answer:
-        if answer.summed is None:
-            return answer
-        times = self.times
-        return Answer(answer.value * times, answer.unit * times, answer.shaky * times, answer.summed * times)
+    def _rest(self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int) -> Answers:
+        """The answers for the rows behind the last whole block; none where there are no such rows."""
+        count, most = self.problem.rows % self.block.problem.rows, self.block.problem.rows
+        if not count:
+            return {}
+        op = variant.kernel.op
+        h = {"h": outputs["h"][0]} if "h" in outputs else {}
+        key = op.name, digest(outputs) if h else b"", version
+        if key not in self._rests:
+            # In the second version, too, rows stand as in the first: what came from the end is the last.
+            rows = (np.arange(count) - version) % most
+            arrays = {**self.arrays_of(version), **h}
+            taken = {name: one[rows] if one.ndim == 2 else one for name, one in arrays.items()}
+            self._rests[key] = op.reference(taken, replace(self.problem_of(variant), rows=count))
+        return self._rests[key]
 
     def read(self, plan: Plan, version: int, at: int) -> dict[str, tuple[Array, bool]]:
         """As a board's, of the block's rows; raises WebnormError where others are unlike them."""
-        if self.times == 1:
+        if self.block.problem == self.problem:
             return super().read(plan, version, at)
         outputs = self.outputs(plan.shader.variant)
         return {
@@ -113,14 +129,18 @@ class RepeatedRows(Board):
     def _block_of(self, outputs: Outputs, name: str, version: int, at: int) -> tuple[Array, bool]:
         tensor, buffer = outputs.tensors[name], outputs.buffers[name][at]
         problem = replace(outputs.problem, rows=self.block.problem.rows)
-        size = tensor.data_bytes(problem)
-        end = self.times * size
-        if not repetition_of(self.device).in_buffer(buffer, size, end):
+        size, end = tensor.data_bytes(problem), tensor.data_bytes(outputs.problem)
+        whole, queue = end // 4 * 4, self.device.handle.queue
+        raw = np.frombuffer(queue.read_buffer(buffer, 0, size), np.uint8)
+        behind = np.frombuffer(queue.read_buffer(buffer, whole, buffer.size - whole), np.uint8)
+        # What is left of the last element's word is no one's.
+        last, guard = behind[: end - whole], behind[4 if end > whole else 0 :]
+        alike = repetition_of(self.device).in_buffer(buffer, size, whole)
+        if not alike or last.tobytes() != raw[whole % size :][: last.size].tobytes():
             raise WebnormError(f"{name}: rows that hold the same came out different")
-        queue = self.device.handle.queue
-        array = as_array(np.frombuffer(queue.read_buffer(buffer, 0, size), np.uint8), tensor, problem)
-        guard = np.frombuffer(queue.read_buffer(buffer, end, buffer.size - end), np.uint32)
-        return np.roll(array, -1, axis=0) if version else array, bool(np.all(guard == POISON))
+        array = as_array(raw, tensor, problem)
+        intact = bool(np.all(guard.view(np.uint32) == POISON))
+        return np.roll(array, -1, axis=0) if version else array, intact
 
     def holds(self, plan: Plan, golden: Golden, dispatches: range) -> bool:
         """As a board's, against the buffers that were kept when the bits were found right."""
@@ -136,6 +156,18 @@ class RepeatedRows(Board):
             ):
                 return False
         return True
+
+
+def _sum_of_all(block: Answer, times: int, rest: Answer | None) -> Answer:
+    """Of a sum over rows the answer for a block so many times and for the rest; what is no sum as it is."""
+    if block.summed is None:
+        return block
+
+    def of(name: str) -> Array:
+        total: Array = getattr(block, name) * times
+        return total if rest is None else total + getattr(rest, name)
+
+    return Answer(of("value"), of("unit"), of("shaky"), of("summed"))
 
 
 class Repetition:

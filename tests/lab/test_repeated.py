@@ -1,0 +1,102 @@
+"""Rows that repeat are held against float64, those behind the block, too."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from testbed import kernel_named
+from webnorm.choice.defaults import default_variant
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.lab import repeated
+from webnorm.lab.board import Board
+from webnorm.lab.trial import try_variant
+from webnorm.norms.ops import OPS, Task
+from webnorm.norms.problem import DTYPES, Problem
+
+# A block six times; five times and some rows; the same, with a last word that is not whole.
+SHAPES = [(96, 64, "float32"), (93, 64, "float32"), (93, 63, "float16")]
+
+
+@pytest.mark.parametrize(("rows", "cols", "dtype"), SHAPES)
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm_backward"])
+def test_rows_that_repeat_are_held_against_float64_too(
+    device: Device, op: str, rows: int, cols: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    problem = Problem(rows=rows, cols=cols, dtype=dtype, options=OPS[op].defaults)
+    board = repeated.RepeatedRows(device, Task(OPS[op], problem), 2)
+    block = board.block.problem.rows
+    assert board.times == rows // block >= 4
+    variant = default_variant(kernel_named("naive", op), problem, device.traits)
+    arrays = {
+        name: np.resize(one, (rows, *one.shape[1:])) if one.ndim == 2 else one
+        for name, one in board.arrays.items()
+    }
+    whole = Board(device, problem, arrays, (), 2)
+    digests = []
+    for bench in (board, whole):
+        result, plan, golden = try_variant(bench, variant)
+        assert result.status == "pass" and plan is not None, result.reason
+        dispatches = bench.turns.take(5)
+        plan.run_all(dispatches)
+        assert bench.holds(plan, golden, dispatches)
+        digests.append({name: array[:block].tobytes() for name, (array, _) in bench.read(plan, 0, 0).items()})
+    # The device makes of the block's rows what the host makes of them.
+    assert digests[0] == digests[1]
+
+    # What the block's rows do not show: the last element is wrong, or what lies behind it was written over.
+    (rowwise,) = (tensor for tensor in OPS[op].outputs(problem) if tensor.name in ("y", "dx"))
+    buffer = board.outputs(variant).buffers[rowwise.name][0]
+    plan = board.prepare(variant)
+    plan.run()
+    itemsize = DTYPES[dtype].itemsize
+    end = rows * cols * itemsize
+    for at, said in ((end - itemsize, "rows that hold the same came out different"), (end, None)):
+        word = math.ceil(at / 4) * 4 if said is None else at // 4 * 4
+        written = device.handle.queue.read_buffer(buffer, word, 4)
+        spoiled = np.frombuffer(written, np.uint8).copy()
+        spoiled[at - word if said else 0] ^= 1
+        device.handle.queue.write_buffer(buffer, word, spoiled)
+        dispatches = range(0, 2)
+        assert not board.holds(plan, golden, dispatches)
+        if said is None:
+            assert not board.read(plan, 0, 0)[rowwise.name][1]
+        else:
+            with pytest.raises(WebnormError, match=said):
+                board.outcome(plan)
+        device.handle.queue.write_buffer(buffer, word, written)
+    assert board.outcome(plan)[0].ok
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_sums_over_rows_are_those_of_all_rows(
+    device: Device, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    op = OPS["layer_norm_backward"]
+    problem = Problem(rows=93, cols=64, options=op.defaults)
+    board = repeated.RepeatedRows(device, Task(op, problem), 2)
+    variant = default_variant(kernel_named("naive", op.name), problem, device.traits)
+    found = board.answers(variant, {}, version)
+    moved = {
+        name: np.roll(one, version, axis=0) if one.ndim == 2 else one for name, one in board.arrays.items()
+    }
+    arrays = {
+        name: np.resize(one, (93, *one.shape[1:])) if one.ndim == 2 else one for name, one in moved.items()
+    }
+    for name, answer in op.reference(arrays, problem).items():
+        if answer.summed is not None:
+            np.testing.assert_allclose(found[name].value, answer.value, rtol=1e-12, atol=1e-12)
+            summed = found[name].summed
+            assert summed is not None
+            np.testing.assert_allclose(summed, answer.summed, rtol=1e-12)
+
+
+def test_a_small_problem_is_its_own_block(device: Device) -> None:
+    op = OPS["rms_norm"]
+    board = repeated.RepeatedRows(device, Task(op, Problem(rows=5, cols=3, options=op.defaults)), 1)
+    assert board.block.problem == board.problem
