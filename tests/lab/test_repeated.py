@@ -96,6 +96,26 @@ def test_sums_over_rows_are_those_of_all_rows(
             np.testing.assert_allclose(summed, answer.summed, rtol=1e-12)
 
 
+def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    op = OPS["layer_norm"]
+    problem = Problem(rows=93, cols=64, options=op.defaults)
+    board = repeated.RepeatedRows(device, Task(op, problem), 2)
+    tried = []
+    for name in ("naive", "two_pass"):
+        variant = default_variant(kernel_named(name), problem, device.traits)
+        result, plan, golden = try_variant(board, variant)
+        assert result.status == "pass" and plan is not None
+        tried.append((plan, golden))
+    assert len({golden for _, golden in tried}) == 2, "expected sums in another order"
+    for plan, golden in tried:
+        dispatches = board.turns.take(5)
+        plan.run_all(dispatches)
+        assert board.holds(plan, golden, dispatches)
+        other = next(bits for _, bits in tried if bits != golden)
+        assert not board.holds(plan, other, dispatches)
+
+
 def test_a_small_problem_is_its_own_block(device: Device) -> None:
     op = OPS["rms_norm"]
     board = repeated.RepeatedRows(device, Task(op, Problem(rows=5, cols=3, options=op.defaults)), 1)
