@@ -1,11 +1,11 @@
 """Make of sweeps what `kernel="auto"` chooses by, and say how far choices are from the best elsewhere.
 
-    python -m bench.landscape SWEEP.jsonl ... [--write] [--best]
+    python -m bench.landscape SWEEP.jsonl|RECORD.json ... [--write] [--best]
 
-Takes the lines of `bench.sweep`, groups them by op, storage type and residual, and with --write puts them
-into webnorm/choice/h200/. What was swept as held out is left out of that: there the choice is held against
-the fastest that was measured. So it is where each number of columns is left out in turn. --best prints what
-the fastest variants reached where x is largest, in percent of the copy.
+Takes the lines of `bench.sweep`, and what webnorm's variants reached in a record, groups them by op, storage
+type and residual, and with --write puts them into webnorm/choice/h200/. What was held out is left out of
+that: there the choice is held against the fastest that was measured. So it is where each number of columns is
+left out in turn. --best prints what the fastest variants reached where x is largest, in percent of the copy.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.arguments import run
+from bench.sections import SECTIONS
 from webnorm.choice import measured
 from webnorm.choice.measured import Entry, Landscape, Measured
 from webnorm.errors import WebnormError
 from webnorm.files import write_text
-from webnorm.norms.problem import DTYPES
+from webnorm.kernels.library import discover
+from webnorm.lab.result_files import read
+from webnorm.lab.results import Report, Result
+from webnorm.norms.problem import DTYPES, Problem
 
 # A copy that took so many times as long as the quickest beside it: the card had other work, or slept.
 _DISTURBED = 1.08
@@ -107,10 +111,49 @@ def _well_tried(points: Iterable[Point]) -> dict[tuple[int, int], Point]:
         beside = sorted((other for other in points if other.like(point)), key=point.distance)
         bests = [max(other.percents.values()) for other in beside[:_BESIDE] if other is not point]
         # Few elements take their time for other reasons, that differ from problem to problem.
-        large = point.rows * point.cols > measured.FEW_BYTES
+        large = 2 * point.rows * point.cols > measured.FEW_BYTES
         return large and len(bests) >= 3 and max(point.percents.values()) < _POOR * statistics.median(bests)
 
     return {(point.rows, point.cols): point for point in points if not poor(point)}
+
+
+def lines_in(path: Path) -> list[dict[str, Any]]:
+    """The lines of a sweep; of a record as a sweep would have them. WebnormError where it is neither."""
+    try:
+        if path.suffix == ".json":
+            return list(_as_swept(read(path)))
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise WebnormError(f"{path}: {error}; expected what bench.sweep or bench.record wrote") from error
+
+
+def _as_swept(report: Report) -> Iterator[dict[str, Any]]:
+    """The variants of a record, but contenders, that have the constants of today."""
+    axes = {(kernel.op.name, kernel.name): kernel.tune.keys() for kernel in discover()}
+    groups: dict[tuple[str | None, Problem], list[Result]] = defaultdict(list)
+    for result in report.results:
+        section = SECTIONS.get(result.case or "")
+        if section and not section.limits and not section.software and result.constants and result.median_ns:
+            groups[result.case, result.problem].append(result)
+    for (case, problem), results in groups.items():
+        copies = [one for one in results if one.op == "copy" and one.bytes]
+        copy = min(copies, key=lambda one: one.median_ns or math.inf, default=None)
+        for one in results if copy is not None else ():
+            if one.op != "copy" and one.constants.keys() == axes.get((one.op, one.kernel)):
+                assert copy is not None and copy.bytes and one.bytes
+                yield {
+                    "op": one.op,
+                    "dtype": problem.dtype,
+                    "rows": problem.rows,
+                    "cols": problem.cols,
+                    "kernel": one.kernel,
+                    "constants": one.constants,
+                    "options": {"residual": problem.options.residual},
+                    "held_out": SECTIONS[case or ""].drawn,
+                    "bytes_over_copy": one.bytes / copy.bytes,
+                    "ns": one.median_ns,
+                    "copy_ns": copy.median_ns,
+                }
 
 
 def _name(line: Mapping[str, Any]) -> str:
@@ -221,7 +264,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the data into the package")
     parser.add_argument("--best", action="store_true", help="what the fastest reached")
     asked = parser.parse_args()
-    lines = [json.loads(line) for path in asked.sweeps for line in path.read_text().splitlines()]
+    lines = [line for path in asked.sweeps for line in lines_in(path)]
     found = series_of(line for line in lines if not line.get("held_out"))
     held_out = series_of(line for line in lines if line.get("held_out"))
     if not found:

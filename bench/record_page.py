@@ -104,7 +104,8 @@ def _words(name: str, report: Report, lines: Iterable[_Line]) -> str:
             for one in line.values()
         }
     )
-    recorded = report.device.get(RECORDED, {}).get("forward", "at an unknown time")
+    told = report.device.get(RECORDED, {})
+    recorded = "; ".join(dict.fromkeys(told.get(section, "at an unknown time") for section, _, _ in _SHOWN))
     words = (
         f"One {report.device['adapter']}, x of {' or '.join(map(str, sizes))} MiB, in per cent of the "
         "fastest copy (WGSL's or torch's) of the same run; all take turns, each call waits for the one "

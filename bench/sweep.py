@@ -17,7 +17,7 @@ import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ _SLOW = 2.0
 _AWAKE = 100
 _BLOCK = 1 << 20
 _TEXTS = 64
+# A job takes seconds; and how often it is looked whether the time is up.
+_SILENCE_S, _LOOK_S = 120.0, 0.5
 # What a process keeps from problem to problem: of a card that is short of memory times say nothing.
 _KEPT_BYTES = 4 << 30
 
@@ -225,7 +227,26 @@ def _work(job: Mapping[str, Any]) -> list[dict[str, Any]]:
     try:
         return [{**about, **line} for line in _runner.times(job)]
     except Exception as error:
-        return [{**about, "error": f"{type(error).__name__}: {error}"}]
+        lost = f"{type(error).__name__}: {error}"
+        return [{**about, "constants": constants, "error": lost} for constants in job["constants"]]
+
+
+def arriving(results: Any, until: float) -> Iterator[list[dict[str, Any]]]:
+    """What a pool finds, until all is there or the time is up.
+
+    A process that its driver took down is started again, and its job is lost: what a pool waits for may never
+    come. So it is where nothing has come for long.
+    """
+    heard = time.monotonic()
+    while time.monotonic() < until and time.monotonic() - heard < _SILENCE_S:
+        try:
+            found = results.next(timeout=_LOOK_S)
+        except multiprocessing.TimeoutError:
+            continue
+        except StopIteration:
+            return
+        heard = time.monotonic()
+        yield found
 
 
 def main() -> None:
@@ -239,7 +260,10 @@ def main() -> None:
     parser.add_argument("--processes", type=positive, default=14)
     parser.add_argument("--seconds", type=positive, default=540)
     asked = parser.parse_args()
-    jobs = [json.loads(line) for line in asked.jobs.read_text(encoding="utf-8").splitlines()]
+    try:
+        jobs = [json.loads(line) for line in asked.jobs.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise WebnormError(f"{asked.jobs}: {error}; expected what bench.sweep_jobs wrote") from error
     for adapter in asked.adapter:
         # Told here: a process that cannot open it is started again and again.
         find_adapter(adapter)
@@ -252,22 +276,23 @@ def main() -> None:
     for number in range(asked.processes):
         numbers.put(number)
     done = variants = 0
+
+    def told() -> str:
+        return f"{time.monotonic() - began:6.1f} s: {done} of {len(jobs)} jobs, {variants} variants"
+
     with (
         asked.out.open("w", encoding="utf-8") as out,
         context.Pool(asked.processes, _begin, (cards, numbers)) as pool,
     ):
-        for lines in pool.imap_unordered(_work, jobs):
+        for lines in arriving(pool.imap_unordered(_work, jobs), began + asked.seconds):
             for line in lines:
                 out.write(json.dumps(line) + "\n")
             out.flush()
             done, variants = done + 1, variants + len(lines)
-            spent = time.monotonic() - began
             if done % 50 == 0:
-                print(f"{spent:6.1f} s: {done} of {len(jobs)} jobs, {variants} variants", flush=True)
-            if spent > asked.seconds:
-                pool.terminate()
-                break
-    print(f"{time.monotonic() - began:6.1f} s: {done} of {len(jobs)} jobs, {variants} variants", flush=True)
+                print(told(), flush=True)
+        pool.terminate()
+    print(told(), flush=True)
 
 
 if __name__ == "__main__":

@@ -249,7 +249,10 @@ def main() -> None:
         for job in jobs(PARTS[name], op, dtype, asked.seed)
     ]
     if not found:
-        raise WebnormError("no part has such an op; expected another --part or --op")
+        raise WebnormError(
+            f"--part {' '.join(asked.part)} has no job of --op {' '.join(asked.op)}: "
+            "expected other parts or ops; residuals are of forward ops alone"
+        )
     random.Random(asked.seed).shuffle(found)
     write_text(asked.out, "".join(json.dumps(job) + "\n" for job in found))
     print(f"{len(found)} jobs, {sum(len(job['constants']) for job in found)} variants in {asked.out}")

@@ -331,6 +331,17 @@ def test_merging_replaces_a_problem_of_a_section_whole() -> None:
     assert record_files.merged(None, new) == new
 
 
+def test_a_section_that_was_recorded_in_part_tells_of_both_times() -> None:
+    tasks_ = [task_of("layer_norm", cols) for cols in (96, 256, 512)]
+    old = Report(device=DEVICE, results=tuple(r for task in tasks_ for r in a_problem(task)))
+    device = {**DEVICE, RECORDED: {"forward": "tomorrow"}}
+    part = record_files.merged(old, Report(device=device, results=tuple(a_problem(tasks_[0]))))
+    assert part.device[RECORDED] == {"forward": "tomorrow; 2 of them today"}
+    results = tuple(r for task in tasks_ for r in a_problem(task))
+    whole = record_files.merged(part, Report(device=device, results=results))
+    assert whole.device[RECORDED] == {"forward": "tomorrow"}
+
+
 def test_merging_drops_problems_that_were_timed_in_another_way() -> None:
     one, two = task_of("layer_norm", 96), task_of("layer_norm", 256)
     together = [replace(r, calls="at once") if r.kernel == "registers" else r for r in a_problem(two)]

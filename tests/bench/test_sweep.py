@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from webnorm.choice.measured import Landscape, Measured, decode, measured_cols
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.variants import Variant
+from webnorm.lab.result_files import to_json as to_report
+from webnorm.lab.results import Report, Result
+from webnorm.norms.problem import Problem
 
 
 def key_of(job: Mapping[str, Any], constants: Mapping[str, int]) -> tuple[Any, ...]:
@@ -67,7 +71,7 @@ def test_what_is_held_out_was_never_seen() -> None:
 def test_jobs_that_do_not_exist_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     words = ["--out", str(tmp_path / "jobs"), "--part", "residual", "--op", "layer_norm_backward"]
     monkeypatch.setattr(sys, "argv", ["sweep_jobs", *words])
-    with pytest.raises(WebnormError, match="no part has such an op"):
+    with pytest.raises(WebnormError, match="--part residual has no job of --op layer_norm_backward"):
         sweep_jobs.main()
     assert not (tmp_path / "jobs").exists()
 
@@ -151,6 +155,94 @@ def test_a_problem_of_which_a_kernel_was_lost_is_left_out() -> None:
     assert not series_of(once + lost)
     timed = lines_of({64: 20.0, 128: 20.0, 256: 20.0}, kernel="split_row")
     assert series_of(once + lost + timed)["layer_norm-float32"]
+
+
+def test_a_problem_without_a_good_variant_is_left_out() -> None:
+    def at(cols: int, share: float) -> list[dict[str, Any]]:
+        return lines_of({threads: share - threads / 100 for threads in SHARES}, cols)
+
+    beside = [line for cols in (1021, 1031, 1033, 1039) for line in at(cols, 90.0)]
+
+    def kept(lines: list[dict[str, Any]]) -> bool:
+        return 1027 in {cols for _, cols in series_of(lines)["layer_norm-float32"]}
+
+    assert kept(beside + at(1027, 85.0))
+    assert not kept(beside + at(1027, 50.0))
+    # Rows of whole Vecs are others: they say nothing of it.
+    assert kept([line for cols in (1020, 1032, 1036, 1040) for line in at(cols, 90.0)] + at(1027, 50.0))
+
+
+def test_what_a_record_has_is_read_as_a_sweep(tmp_path: Path) -> None:
+    kernel = kernel_named("registers")
+    now = {axis: values[0] for axis, values in kernel.tune.items()}
+    problem = Problem(rows=64, cols=1024)
+
+    def result(kernel: str, ns: float, constants: Mapping[str, int], case: str) -> Result:
+        op = "copy" if kernel == "copy" else "layer_norm"
+        return Result(
+            op=op,
+            kernel=kernel,
+            constants=constants,
+            problem=problem,
+            status="pass",
+            case=case,
+            median_ns=ns,
+            bytes=1000 if kernel == "copy" else 1500,
+        )
+
+    before = {"threads_per_row": 32, "hi_lo_mean": 1}
+    results = [
+        result(name, ns, constants, case)
+        for case in ("forward", "held_out", "page")
+        for name, ns, constants in (
+            ("copy", 50.0, {"accesses": 1}),
+            ("copy", 40.0, {"accesses": 2}),
+            ("registers", 80.0, now),
+            ("registers", 70.0, before),
+            ("Triton", 60.0, {}),
+        )
+    ]
+    path = tmp_path / "record.json"
+    path.write_text(to_report(Report(device={"adapter": "Made-up GPU"}, results=tuple(results))))
+    one, two = landscape.lines_in(path)
+    assert (one["held_out"], two["held_out"]) == (False, True)
+    assert (one["ns"], one["copy_ns"], one["bytes_over_copy"]) == (80.0, 40.0, 1.5)
+    assert one["constants"] == now and one["kernel"] == "registers"
+
+
+@pytest.mark.parametrize("name", ["absent.jsonl", "broken.jsonl", "broken.json"])
+def test_what_is_no_sweep_is_told(name: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.jsonl").write_text("{")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(WebnormError, match=name):
+        landscape.lines_in(tmp_path / name)
+
+
+def test_a_job_that_is_lost_is_each_of_its_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def times(self, job: Any) -> Any:
+            raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(sweep, "_runner", Broken())
+    found = sweep._work({"op": "layer_norm", "constants": [{"a": 1}, {"a": 2}]})
+    assert [line["constants"] for line in found] == [{"a": 1}, {"a": 2}]
+    assert all("the device is gone" in line["error"] for line in found)
+
+
+def test_a_sweep_ends_though_a_process_took_its_job_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost:
+        def __init__(self) -> None:
+            self.there = [["one"], ["two"]]
+
+        def next(self, timeout: float) -> list[str]:
+            if not self.there:
+                raise multiprocessing.TimeoutError
+            return self.there.pop(0)
+
+    monkeypatch.setattr(sweep, "_SILENCE_S", 0.2)
+    found: list[Any] = list(sweep.arriving(Lost(), time.monotonic() + 60))
+    assert found == [["one"], ["two"]]
+    assert not list(sweep.arriving(Lost(), time.monotonic() - 1))
 
 
 def test_residuals_are_apart() -> None:
