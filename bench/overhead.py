@@ -19,6 +19,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -112,7 +113,7 @@ def first(adapter: str | None, task: Task) -> list[Line]:
     lines: list[Line] = []
     # Recorded tunings lie in the same folder.
     os.environ.setdefault("WEBNORM_TUNINGS", str(cache_folder("tunings")))
-    with TemporaryDirectory() as one, TemporaryDirectory() as other:
+    with TemporaryDirectory() as one, TemporaryDirectory() as other, _environment():
         # Each of the two tasks finds its folder empty, and then as it left it.
         for what in ("first call on GpuArrays, nothing kept", "first call on GpuArrays"):
             whole = _alone(adapter, first_call, task, one)
@@ -120,6 +121,17 @@ def first(adapter: str | None, task: Task) -> list[Line]:
             lines.append(Line(what, whole))
             lines += [Line(f"  {name.removesuffix('_ns')}", spent) for name, spent in parts.items()]
     return lines
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Leave the environment as it was found."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _alone(adapter: str | None, work: Callable[[Device, Task], Iterator[Any]], task: Task, cache: str) -> Any:

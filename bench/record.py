@@ -177,7 +177,10 @@ class Bench:
         if self._pace is None and not device.traits.software:
             self._pace = pace_of(device)
             laps.mark("pace")
-        known = replace(self._known.get(one.task.problem, Known()), tuned=self._tuned(one))
+        # What is known is of a device with more than a page has.
+        known = Known()
+        if not one.section.limits:
+            known = replace(self._known.get(one.task.problem, known), tuned=self._tuned(one))
         laps.mark("search")
         results = measure(device, one.task, self._asked.rounds, one.section.alone, known, self._pace, laps)
         laps.mark("the rest")
@@ -228,6 +231,8 @@ def record(asked: argparse.Namespace, before: Report | None) -> Iterator[Report]
     with ExitStack() as open_ones:
         bench = Bench(asked, adapter, open_ones)
         if asked.prepare_only:
+            if not bench.processes:
+                raise WebnormError("--prepare-only: no process prepares; expected --processes 1 or more")
             bench.prepare(wanted)
         else:
             yield from _recorded(asked, bench, wanted, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,29 @@ def test_what_was_recorded_is_chosen_at_once(device: Device, monkeypatch: pytest
     assert chosen(device, task_of(cols=512)).kernel.name == "streaming"
     known = recorded(device)
     assert known is not None and len(known.choices) == 2
+
+
+def test_who_waited_for_another_that_tunes_follows_it(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of()
+    platform = Platform.of(device.adapter.description())
+    path = tuning.path_of(platform)
+    tuning.prepare(path)
+
+    def tune(task: Task, device: Device) -> Choice:
+        raise AssertionError("it is being tuned already")
+
+    monkeypatch.setattr(autotune, "_tune", tune)
+    found: list[Tuning | None] = []
+    waiting = threading.Thread(target=lambda: found.append(autotune.tuned(task, device)))
+    with tuning.alone(path):
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive() and not found
+        tuning.record([choice_of(task, device, "workgroup")], path, platform)
+    waiting.join(20)
+    assert found[0] is not None and found[0].matching(task)[0].kernel == "workgroup"
 
 
 @pytest.mark.parametrize("value", ["", "0"])
