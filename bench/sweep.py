@@ -231,6 +231,29 @@ def _work(job: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [{**about, "constants": constants, "error": lost} for constants in job["constants"]]
 
 
+def jobs_in(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of jobs; WebnormError where it is none."""
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise WebnormError(f"{path}: {error}; expected what bench.sweep_jobs wrote") from error
+
+
+def timed(
+    jobs: Sequence[Mapping[str, Any]], adapters: Sequence[str | None], processes: int, until: float
+) -> Iterator[list[dict[str, Any]]]:
+    """The lines of each job, as processes have them, until the time is up."""
+    context = multiprocessing.get_context("spawn")
+    cards = [(adapter, context.Lock(), context.Value("i", 0)) for adapter in adapters]
+    for card in cards:
+        context.Process(target=_keep_awake, args=(card,), daemon=True).start()
+    numbers = context.SimpleQueue()
+    for number in range(processes):
+        numbers.put(number)
+    with context.Pool(processes, _begin, (cards, numbers)) as pool:
+        yield from arriving(pool.imap_unordered(_work, jobs), until)
+
+
 def arriving(results: Any, until: float) -> Iterator[list[dict[str, Any]]]:
     """What a pool finds, until all is there or the time is up.
 
@@ -260,39 +283,24 @@ def main() -> None:
     parser.add_argument("--processes", type=positive, default=14)
     parser.add_argument("--seconds", type=positive, default=540)
     asked = parser.parse_args()
-    try:
-        jobs = [json.loads(line) for line in asked.jobs.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise WebnormError(f"{asked.jobs}: {error}; expected what bench.sweep_jobs wrote") from error
     for adapter in asked.adapter:
         # Told here: a process that cannot open it is started again and again.
         find_adapter(adapter)
     began = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    cards = [(adapter, context.Lock(), context.Value("i", 0)) for adapter in asked.adapter]
-    for card in cards:
-        context.Process(target=_keep_awake, args=(card,), daemon=True).start()
-    numbers = context.SimpleQueue()
-    for number in range(asked.processes):
-        numbers.put(number)
     done = variants = 0
-
-    def told() -> str:
-        return f"{time.monotonic() - began:6.1f} s: {done} of {len(jobs)} jobs, {variants} variants"
-
-    with (
-        asked.out.open("w", encoding="utf-8") as out,
-        context.Pool(asked.processes, _begin, (cards, numbers)) as pool,
-    ):
-        for lines in arriving(pool.imap_unordered(_work, jobs), began + asked.seconds):
-            for line in lines:
-                out.write(json.dumps(line) + "\n")
+    jobs = jobs_in(asked.jobs)
+    with asked.out.open("w", encoding="utf-8") as out:
+        for lines in timed(jobs, asked.adapter, asked.processes, began + asked.seconds):
+            out.writelines(json.dumps(line) + "\n" for line in lines)
             out.flush()
             done, variants = done + 1, variants + len(lines)
             if done % 50 == 0:
-                print(told(), flush=True)
-        pool.terminate()
-    print(told(), flush=True)
+                print(_progress(began, done, len(jobs), variants), flush=True)
+    print(_progress(began, done, len(jobs), variants), flush=True)
+
+
+def _progress(began: float, done: int, count: int, variants: int) -> str:
+    return f"{time.monotonic() - began:6.1f} s: {done} of {count} jobs, {variants} variants"
 
 
 if __name__ == "__main__":

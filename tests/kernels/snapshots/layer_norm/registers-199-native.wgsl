@@ -42,13 +42,6 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// How many columns the invocation has.
-fn own_columns(thread: u32) -> f32 {
-    let last = ACCESSES - 1u;
-    let columns = ((last + THREADS - thread) / THREADS);
-    return f32(columns);
-}
-
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
@@ -77,20 +70,7 @@ fn pivot_of(row: u32) -> f32 {
 
 const SCALE = 0.0625;
 
-// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
-fn middle_of(a: f32, b: f32, c: f32) -> f32 {
-    let value = max(min(a, b), min(max(a, b), c));
-    return select(value, 0.0, abs(value) > 1e35);
-}
-
-// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
-fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
-    let sum = fma(count, by, sums.x);
-    let squares = sums.y + by * (sums.x + sum);
-    return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
-}
-
-var<workgroup> sum_x_partials: array<f32, 8>;
+var<workgroup> sum_x_partials: array<f32, 32>;
 
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -140,7 +120,7 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     return value;
 }
 
-var<workgroup> sum_deviations_partials: array<vec2<f32>, 8>;
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 32>;
 
 fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -190,7 +170,7 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
     return value;
 }
 
-@compute @workgroup_size(32)
+@compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -201,8 +181,8 @@ fn main(
 ) {
     let place = subgroup * subgroup_size + lane;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let thread = place;
-    let row_index = workgroup;
+    let thread = place % THREADS;
+    let row_index = workgroup * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
@@ -215,37 +195,40 @@ fn main(
     let h6 = load_x(row, 6u, thread);
 
     let row_pivot = pivot_of(row);
-    let pivot = middle_of(where_live(h0, Vec(row_pivot), 0u, thread), where_live(h1, Vec(row_pivot), 1u, thread), where_live(h2, Vec(row_pivot), 2u, thread));
-    let scaled_pivot = Vec(pivot * SCALE);
+    var column_sum = Vec();
+    column_sum += where_live(h0 - row_pivot, Vec(), 0u, thread);
+    column_sum += where_live(h1 - row_pivot, Vec(), 1u, thread);
+    column_sum += where_live(h2 - row_pivot, Vec(), 2u, thread);
+    column_sum += where_live(h3 - row_pivot, Vec(), 3u, thread);
+    column_sum += where_live(h4 - row_pivot, Vec(), 4u, thread);
+    column_sum += where_live(h5 - row_pivot, Vec(), 5u, thread);
+    column_sum += where_live(h6 - row_pivot, Vec(), 6u, thread);
+    let mean = row_pivot + sum_x(column_sum * PER_COLUMN, place, lane, subgroup_size);
+    let scaled_mean = Vec(mean * SCALE);
     var sum = Vec();
     var squares = Vec();
-    let d0 = where_live(fma(h0, Vec(SCALE), -scaled_pivot), Vec(), 0u, thread);
+    let d0 = where_live(fma(h0, Vec(SCALE), -scaled_mean), Vec(), 0u, thread);
     sum += d0;
     squares += d0 * d0;
-    let d1 = where_live(fma(h1, Vec(SCALE), -scaled_pivot), Vec(), 1u, thread);
+    let d1 = where_live(fma(h1, Vec(SCALE), -scaled_mean), Vec(), 1u, thread);
     sum += d1;
     squares += d1 * d1;
-    let d2 = where_live(fma(h2, Vec(SCALE), -scaled_pivot), Vec(), 2u, thread);
+    let d2 = where_live(fma(h2, Vec(SCALE), -scaled_mean), Vec(), 2u, thread);
     sum += d2;
     squares += d2 * d2;
-    let d3 = where_live(fma(h3, Vec(SCALE), -scaled_pivot), Vec(), 3u, thread);
+    let d3 = where_live(fma(h3, Vec(SCALE), -scaled_mean), Vec(), 3u, thread);
     sum += d3;
     squares += d3 * d3;
-    let d4 = where_live(fma(h4, Vec(SCALE), -scaled_pivot), Vec(), 4u, thread);
+    let d4 = where_live(fma(h4, Vec(SCALE), -scaled_mean), Vec(), 4u, thread);
     sum += d4;
     squares += d4 * d4;
-    let d5 = where_live(fma(h5, Vec(SCALE), -scaled_pivot), Vec(), 5u, thread);
+    let d5 = where_live(fma(h5, Vec(SCALE), -scaled_mean), Vec(), 5u, thread);
     sum += d5;
     squares += d5 * d5;
-    let d6 = where_live(fma(h6, Vec(SCALE), -scaled_pivot), Vec(), 6u, thread);
+    let d6 = where_live(fma(h6, Vec(SCALE), -scaled_mean), Vec(), 6u, thread);
     sum += d6;
     squares += d6 * d6;
-    let count = own_columns(thread);
-    let own = vec2(sum, squares);
-    let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
-    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
-    let apart = fma(pivot, SCALE, -(mean * SCALE));
-    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
+    let sums = sum_deviations(vec2(sum, squares), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
@@ -253,7 +236,7 @@ fn main(
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
     let gain = rstd / SCALE;
-    let offset = (apart - low * SCALE) * gain;
+    let offset = -low * rstd;
     let y0 = (d0 * gain + offset);
     let y1 = (d1 * gain + offset);
     let y2 = (d2 * gain + offset);

@@ -57,11 +57,17 @@ fn own_columns(thread: u32) -> f32 {
     return 24.0;
 }
 
+// An access as it lies in memory, and step j of it.
+fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
+}
+
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
     return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
-fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
+// An access as it lies in memory, and step j of it.
+fn fetch_dy(row: u32, j: u32, thread: u32) -> vec4<f32> {
     return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
 }
 
@@ -354,25 +360,55 @@ fn main(
     var dbias4 = Vec();
     var dbias5 = Vec();
 
+    let first = min(record * 4u + place / THREADS, params.rows - 1u);
+    var next_x0 = fetch_x(first, 0u, thread);
+    var next_dy0 = fetch_dy(first, 0u, thread);
+    var next_x1 = fetch_x(first, 1u, thread);
+    var next_dy1 = fetch_dy(first, 1u, thread);
+    var next_x2 = fetch_x(first, 2u, thread);
+    var next_dy2 = fetch_dy(first, 2u, thread);
+    var next_x3 = fetch_x(first, 3u, thread);
+    var next_dy3 = fetch_dy(first, 3u, thread);
+    var next_x4 = fetch_x(first, 4u, thread);
+    var next_dy4 = fetch_dy(first, 4u, thread);
+    var next_x5 = fetch_x(first, 5u, thread);
+    var next_dy5 = fetch_dy(first, 5u, thread);
+    var next_pivot = pivot_of(first);
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
     for (var group = record; group * 4u < rows; group += params.partials_count) {
     let row_index = group * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
-        let x0 = load_x(row, 0u, thread);
-        let dy0 = load_dy(row, 0u, thread);
-        let x1 = load_x(row, 1u, thread);
-        let dy1 = load_dy(row, 1u, thread);
-        let x2 = load_x(row, 2u, thread);
-        let dy2 = load_dy(row, 2u, thread);
-        let x3 = load_x(row, 3u, thread);
-        let dy3 = load_dy(row, 3u, thread);
-        let x4 = load_x(row, 4u, thread);
-        let dy4 = load_dy(row, 4u, thread);
-        let x5 = load_x(row, 5u, thread);
-        let dy5 = load_dy(row, 5u, thread);
-    let row_pivot = pivot_of(row);
+        // The next row travels while this one is worked on.
+        let next = min((group + params.partials_count) * 4u + place / THREADS, params.rows - 1u);
+        let x0 = next_x0;
+        let dy0 = next_dy0;
+        let x1 = next_x1;
+        let dy1 = next_dy1;
+        let x2 = next_x2;
+        let dy2 = next_dy2;
+        let x3 = next_x3;
+        let dy3 = next_dy3;
+        let x4 = next_x4;
+        let dy4 = next_dy4;
+        let x5 = next_x5;
+        let dy5 = next_dy5;
+        let pivot_ahead = next_pivot;
+        next_pivot = pivot_of(next);
+        next_x0 = fetch_x(next, 0u, thread);
+        next_dy0 = fetch_dy(next, 0u, thread);
+        next_x1 = fetch_x(next, 1u, thread);
+        next_dy1 = fetch_dy(next, 1u, thread);
+        next_x2 = fetch_x(next, 2u, thread);
+        next_dy2 = fetch_dy(next, 2u, thread);
+        next_x3 = fetch_x(next, 3u, thread);
+        next_dy3 = fetch_dy(next, 3u, thread);
+        next_x4 = fetch_x(next, 4u, thread);
+        next_dy4 = fetch_dy(next, 4u, thread);
+        next_x5 = fetch_x(next, 5u, thread);
+        next_dy5 = fetch_dy(next, 5u, thread);
+    let row_pivot = pivot_ahead;
     let pivot = middle_of(x0[0], x0[3], x1[2]);
     let scaled_pivot = Vec(pivot * SCALE);
     var sum = Vec();

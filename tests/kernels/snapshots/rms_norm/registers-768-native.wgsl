@@ -49,8 +49,12 @@ fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
 }
 
-fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+// An access as it lies in memory, and step j of it.
+fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
+    return x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
+}
+
+fn x_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
     return where_live(raw, Vec(), j, thread);
 }
 
@@ -82,7 +86,7 @@ fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
-var<workgroup> sum_squares_partials: array<f32, 32>;
+var<workgroup> sum_squares_partials: array<f32, 64>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -147,8 +151,9 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     return value;
 }
+var<workgroup> parked: array<vec4<f32>, 512>;
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -159,13 +164,17 @@ fn main(
 ) {
     let place = subgroup * subgroup_size + lane;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let thread = place;
-    let row_index = workgroup;
+    let thread = place % THREADS;
+    let row_index = workgroup * 2u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let h0 = load_x(row, 0u, thread);
-    let h1 = load_x(row, 1u, thread);
+    let raw0 = fetch_x(row, 0u, thread);
+    let h0 = x_of(raw0, 0u, thread);
+    let raw1 = fetch_x(row, 1u, thread);
+    let h1 = x_of(raw1, 1u, thread);
+    parked[0u + place] = raw0;
+    parked[256u + place] = raw1;
     let weight0 = fetch_weight(0u, thread);
     let weight1 = fetch_weight(1u, thread);
     let bias0 = fetch_bias(0u, thread);
@@ -174,8 +183,8 @@ fn main(
     var squares = h0 * (h0 * PER_COLUMN);
     squares += h1 * (h1 * PER_COLUMN);
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
-    let y0 = (h0 * rstd) * weight_of(weight0, 0u, thread) + bias_of(bias0, 0u, thread);
-    let y1 = (h1 * rstd) * weight_of(weight1, 1u, thread) + bias_of(bias1, 1u, thread);
+    let y0 = (x_of(parked[0u + place], 0u, thread) * rstd) * weight_of(weight0, 0u, thread) + bias_of(bias0, 0u, thread);
+    let y1 = (x_of(parked[256u + place], 1u, thread) * rstd) * weight_of(weight1, 1u, thread) + bias_of(bias1, 1u, thread);
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
 }
