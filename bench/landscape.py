@@ -22,6 +22,7 @@ from typing import Any
 
 from bench.arguments import run
 from bench.sections import SECTIONS
+from bench.side_by_side import CALLS
 from webnorm.choice import measured
 from webnorm.choice.measured import Entry, Landscape, Measured
 from webnorm.errors import WebnormError
@@ -39,7 +40,7 @@ _LEAST = 5.0
 _FEWEST = 5
 # A problem whose fastest is below so much of what is usual for so many around it, with x of as many elements
 # within a factor.
-_POOR, _BESIDE, _LIKE = 0.8, 7, 2.0
+_POOR, _BESIDE, _LIKE = 0.8, 6, 2.0
 _BY_RULE = ("one_dispatch",)
 _RESIDUAL = "-residual"
 _SHOWN = (256, 768, 1024, 2048, 4096, 5120, 8192, 12288, 16384, 32768)
@@ -92,26 +93,30 @@ def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
     lost = {(name, key) for (name, key, _), more in timed.items() if more <= 0}
     kept = {
         name: _well_tried(
-            point
-            for key, point in points.items()
-            if len(point.percents) >= _FEWEST and (name, key) not in lost
+            (
+                point
+                for key, point in points.items()
+                if len(point.percents) >= _FEWEST and (name, key) not in lost
+            ),
+            _itemsize(name),
         )
         for name, points in found.items()
     }
     return {name: points for name, points in kept.items() if points}
 
 
-def _well_tried(points: Iterable[Point]) -> dict[tuple[int, int], Point]:
+def _well_tried(points: Iterable[Point], itemsize: int) -> dict[tuple[int, int], Point]:
     """Those of which the fastest is not far behind the fastest of their neighbours: of the others, the sweep
     had no variant that is good there, and the order of what it had says little.
     """
     points = list(points)
 
     def poor(point: Point) -> bool:
-        beside = sorted((other for other in points if other.like(point)), key=point.distance)
-        bests = [max(other.percents.values()) for other in beside[:_BESIDE] if other is not point]
+        alike = (other for other in points if other is not point and other.like(point))
+        beside = sorted(alike, key=point.distance)[:_BESIDE]
+        bests = [max(other.percents.values()) for other in beside]
         # Few elements take their time for other reasons, that differ from problem to problem.
-        large = 2 * point.rows * point.cols > measured.FEW_BYTES
+        large = itemsize * point.rows * point.cols > measured.FEW_BYTES
         return large and len(bests) >= 3 and max(point.percents.values()) < _POOR * statistics.median(bests)
 
     return {(point.rows, point.cols): point for point in points if not poor(point)}
@@ -133,7 +138,8 @@ def _as_swept(report: Report) -> Iterator[dict[str, Any]]:
     groups: dict[tuple[str | None, Problem], list[Result]] = defaultdict(list)
     for result in report.results:
         section = SECTIONS.get(result.case or "")
-        if section and not section.limits and not section.software and result.constants and result.median_ns:
+        usable = result.constants and result.timed and result.calls == CALLS
+        if section and not section.limits and not section.software and usable:
             groups[result.case, result.problem].append(result)
     for (case, problem), results in groups.items():
         copies = [one for one in results if one.op == "copy" and one.bytes]
@@ -160,6 +166,10 @@ def _name(line: Mapping[str, Any]) -> str:
     """The name of the file that a line belongs to."""
     residual = line.get("options", {}).get("residual", False)
     return f"{line['op']}-{line['dtype']}{_RESIDUAL if residual else ''}"
+
+
+def _itemsize(name: str) -> int:
+    return DTYPES[name.split("-")[1]].itemsize
 
 
 def _key(line: Mapping[str, Any]) -> tuple[int, int]:
@@ -277,7 +287,7 @@ def main() -> None:
         if asked.write:
             write_text(measured.FOLDER / f"{name}.json", text)
         known = known_by(name, files)
-        itemsize = DTYPES[name.split("-")[1]].itemsize
+        itemsize = _itemsize(name)
         unseen = [loss(known, point.entry(), itemsize) for point in held_out.get(name, {}).values()]
         print(
             f"{name}: {len(found[name])} problems; the choice loses "

@@ -31,7 +31,8 @@ from bench.laps import Laps
 from bench.own import Tuned
 from bench.preparing import Pool, share_caches
 from bench.record_files import beside, description, measured, merged, of_this_draw, write_tables
-from bench.record_tables import RECORDED, Summary
+from bench.record_tables import Summary
+from bench.record_times import RECORDED
 from bench.sections import HELD_OUT_SEED, SECTIONS, X_BYTES, Section
 from bench.side_by_side import Known, measure, pace_of
 from webnorm.choice import tuning

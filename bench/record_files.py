@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.record_plot import plot
-from bench.record_tables import RECORDED, to_markdown
+from bench.record_tables import to_markdown
+from bench.record_times import RECORDED, together
 from bench.sections import SECTIONS
 from bench.side_by_side import CALLS
 from webnorm.errors import WebnormError
@@ -62,8 +63,7 @@ def processor() -> str:
 def merged(old: Report | None, new: Report) -> Report:
     """The old report with the new one's results in place of those of the same section, op and problem.
 
-    Of the old ones those go that were timed in another way: no table has both. When and how a section was
-    recorded is told of both, where it has both. Raises WebnormError
+    Of the old ones those go that were timed in another way: no table has both. Raises WebnormError
     where they come from different adapters.
     """
     if old is None:
@@ -73,10 +73,7 @@ def merged(old: Report | None, new: Report) -> Report:
         raise WebnormError(f"the record at --out is of {theirs!r}, not of {mine!r}: name another file")
     staying = measured(old) - measured(new)
     kept = [one for one in old.results if (one.case, one.problem) in staying]
-    recorded = dict(old.device.get(RECORDED, {}))
-    for section, told in new.device[RECORDED].items():
-        before, count = recorded.get(section, told), sum(case == section for case, _ in staying)
-        recorded[section] = told if told == before or not count else f"{told}; {count} of them {before}"
+    recorded = together(old, new, replace(old, results=tuple(kept)))
     return replace(new, device={**new.device, RECORDED: recorded}, results=(*kept, *new.results))
 
 

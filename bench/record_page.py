@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from bench import record_times
 from bench.contenders import COPIES, NAMES
 from bench.numerics import between_markers
-from bench.record_tables import RECORDED, Summary, summaries
+from bench.record_tables import Summary, summaries
 from webnorm.errors import WebnormError
 from webnorm.files import write_text
 from webnorm.lab.results import Report
@@ -104,8 +105,7 @@ def _words(name: str, report: Report, lines: Iterable[_Line]) -> str:
             for one in line.values()
         }
     )
-    told = report.device.get(RECORDED, {})
-    recorded = "; ".join(dict.fromkeys(told.get(section, "at an unknown time") for section, _, _ in _SHOWN))
+    recorded = record_times.text(report, {section for section, _, _ in _SHOWN})
     words = (
         f"One {report.device['adapter']}, x of {' or '.join(map(str, sizes))} MiB, in per cent of the "
         "fastest copy (WGSL's or torch's) of the same run; all take turns, each call waits for the one "

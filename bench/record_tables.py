@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from bench import record_times
 from bench.contenders import NAMES
 from bench.sections import SECTIONS, Goal, Section
 from webnorm.lab.ranking import best
@@ -14,8 +15,6 @@ from webnorm.lab.results import Report, Result
 from webnorm.lab.tables import device_text
 from webnorm.norms.problem import Problem
 
-# What a record's device says of its sections: when each was recorded, and with which command.
-RECORDED = "recorded"
 _NOTHING = "-"
 
 
@@ -167,7 +166,7 @@ def to_markdown(report: Report, picture: str | None) -> str:
     for name, members in found.items():
         section = SECTIONS[name]
         parts.append(f"## {section.title}")
-        parts.append(f"Recorded {device.get(RECORDED, {}).get(name, 'at an unknown time')}.")
+        parts.append(f"Recorded {record_times.text(report, [name])}.")
         if section.goals:
             verdicts = [one.met(section.goal(one.problem.cols)) for one in members]
             count = f"{verdicts.count(True)} of {len(verdicts) - verdicts.count(None)}"

@@ -214,7 +214,10 @@ _runner: Runner | None = None
 
 def _begin(cards: Sequence[tuple[str | None, Any, Any]], numbers: Any) -> None:
     global _runner
-    _runner = Runner(*cards[numbers.get() % len(cards)])
+    # In turn, and again for a process that is started in place of one that its driver took down.
+    number = numbers.get()
+    numbers.put(number)
+    _runner = Runner(*cards[number % len(cards)])
 
 
 def _keep_awake(card: tuple[str | None, Any, Any]) -> None:
@@ -257,15 +260,18 @@ def timed(
 def arriving(results: Any, until: float) -> Iterator[list[dict[str, Any]]]:
     """What a pool finds, until all is there or the time is up.
 
-    A process that its driver took down is started again, and its job is lost: what a pool waits for may never
-    come. So it is where nothing has come for long.
+    A process that its driver took down is started anew, and its job is lost: what a pool waits for may never
+    come. So it is the end, and told, where nothing has come for long.
     """
     heard = time.monotonic()
-    while time.monotonic() < until and time.monotonic() - heard < _SILENCE_S:
+    while time.monotonic() < until:
         try:
             found = results.next(timeout=_LOOK_S)
         except multiprocessing.TimeoutError:
-            continue
+            if time.monotonic() - heard < _SILENCE_S:
+                continue
+            print(f"nothing came for {_SILENCE_S:.0f} s: what is left was lost with processes", flush=True)
+            return
         except StopIteration:
             return
         heard = time.monotonic()

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arguments, own, record, record_files, record_page, side_by_side
+from bench import arguments, own, record, record_files, record_page, record_times, side_by_side
 from bench.contenders import COPIES, NAMES, Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import CudaGraph, WallClock
 from bench.numerics import between_markers
 from bench.record_plot import plot
-from bench.record_tables import RECORDED, Summary, summaries, to_markdown
+from bench.record_tables import Summary, summaries, to_markdown
+from bench.record_times import RECORDED
 from bench.sections import SECTIONS, Goal
 from pages import ROOT
 from testbed import GPU
@@ -322,12 +323,11 @@ def test_sections_stand_in_their_order_with_columns_rising() -> None:
 def test_merging_replaces_a_problem_of_a_section_whole() -> None:
     one, two = task_of("layer_norm", 96), task_of("layer_norm", 256)
     old = Report(device=DEVICE, results=(*a_problem(one), *a_problem(two), *a_problem(one, case="odd")))
-    device = {**DEVICE, RECORDED: {"odd": "tomorrow"}}
+    device = {**DEVICE, RECORDED: {"forward": "tomorrow"}}
     new = Report(device=device, results=(result("copy", 50.0, one, "copy"),))
     both = record_files.merged(old, new)
     assert [r.gbps for r in both.results if r.case == "forward" and r.problem == one.problem] == [50.0]
     assert len(both.results) == 2 * len(a_problem(two)) + 1
-    assert both.device[RECORDED] == {"forward": "today", "odd": "tomorrow"}
     assert record_files.merged(None, new) == new
 
 
@@ -336,10 +336,17 @@ def test_a_section_that_was_recorded_in_part_tells_of_both_times() -> None:
     old = Report(device=DEVICE, results=tuple(r for task in tasks_ for r in a_problem(task)))
     device = {**DEVICE, RECORDED: {"forward": "tomorrow"}}
     part = record_files.merged(old, Report(device=device, results=tuple(a_problem(tasks_[0]))))
-    assert part.device[RECORDED] == {"forward": "tomorrow; 2 of them today"}
+    assert record_times.text(part, ["forward"]) == "tomorrow; 2 of the problems today"
+    # The same run goes on, and another one follows.
+    more = record_files.merged(part, Report(device=device, results=tuple(a_problem(tasks_[1]))))
+    assert record_times.text(more, ["forward"]) == "tomorrow; 1 of the problems today"
+    later = {**DEVICE, RECORDED: {"forward": "tomorrow, too"}}
+    again = record_files.merged(more, Report(device=later, results=tuple(a_problem(tasks_[2]))))
+    assert record_times.text(again, ["forward", "odd"]) == "tomorrow, too; 2 of the problems tomorrow"
     results = tuple(r for task in tasks_ for r in a_problem(task))
     whole = record_files.merged(part, Report(device=device, results=results))
-    assert whole.device[RECORDED] == {"forward": "tomorrow"}
+    assert record_times.text(whole, ["forward"]) == "tomorrow"
+    assert record_times.text(whole, ["odd"]) == "at an unknown time"
 
 
 def test_merging_drops_problems_that_were_timed_in_another_way() -> None:

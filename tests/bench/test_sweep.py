@@ -186,6 +186,7 @@ def test_what_a_record_has_is_read_as_a_sweep(tmp_path: Path) -> None:
             problem=problem,
             status="pass",
             case=case,
+            calls="one by one",
             median_ns=ns,
             bytes=1000 if kernel == "copy" else 1500,
         )

@@ -11,7 +11,7 @@ from testbed import kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.lab import repeated
+from webnorm.lab import jobs, proof, repeated
 from webnorm.lab.board import Board
 from webnorm.lab.trial import try_variant
 from webnorm.norms.ops import OPS, Task
@@ -114,6 +114,48 @@ def test_each_variant_is_held_against_its_own_bits(device: Device, monkeypatch: 
         assert board.holds(plan, golden, dispatches)
         other = next(bits for _, bits in tried if bits != golden)
         assert not board.holds(plan, other, dispatches)
+
+
+def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    op = OPS["layer_norm"]
+    problem = Problem(rows=93, cols=64, options=op.defaults)
+    board = repeated.RepeatedRows(device, Task(op, problem), 2)
+    variant = default_variant(kernel_named("naive"), problem, device.traits)
+
+    class Unsteady:
+        def in_buffer(self, buffer: object, period: int, size: int) -> bool:
+            return False
+
+    result, plan, golden = try_variant(board, variant)
+    assert result.status == "pass" and plan is not None
+    monkeypatch.setattr(repeated, "repetition_of", lambda device: Unsteady())
+    result, found, _ = try_variant(board, variant)
+    assert found is None and result.status == "fail"
+    assert result.reason == "y: rows that hold the same came out different"
+    # So it is where what was right strays later on.
+    setup = proof.set_up(board, 0.0)
+    (running,) = (jobs.ready(setup, 0, result, plan, golden),)
+    strayed = proof._strayed(board, running, range(0, 2))
+    assert (strayed.status, strayed.deterministic) == ("fail", False)
+    assert strayed.reason == "y: rows that hold the same came out different"
+
+
+def test_a_block_that_no_device_binds_is_the_problem(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "_ELEMENTS", 1 << 10)
+    task = Task(OPS["layer_norm"], Problem(rows=93, cols=64))
+    assert repeated.block_of(task, device).rows == 16
+    monkeypatch.setitem(device.limits, "max-storage-buffer-binding-size", 4095)
+    assert repeated.block_of(task, device) == task.problem
+
+
+def test_without_rows_there_is_nothing_to_repeat(device: Device) -> None:
+    op = OPS["layer_norm_backward"]
+    board = repeated.RepeatedRows(device, Task(op, Problem(rows=0, cols=64, options=op.defaults)), 1)
+    result, _, _ = try_variant(
+        board, default_variant(kernel_named("naive", op.name), board.problem, device.traits)
+    )
+    assert result.status == "pass", result.reason
 
 
 def test_a_small_problem_is_its_own_block(device: Device) -> None:

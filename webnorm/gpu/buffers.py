@@ -82,7 +82,9 @@ class Inputs:
         self.sets = sets if others is None else sets + sets % 2
         self.buffers: dict[str, list[Any]] = {}
         for name, array in arrays.items():
-            size = rows * array[0].nbytes if rows is not None and array.ndim == 2 else array.nbytes
+            size = array.nbytes
+            if rows is not None and array.ndim == 2:
+                size = size // max(1, len(array)) * rows
             given = [array] if others is None else [array, others[name]]
             firsts = [_upload(device, one, size) for one in given]
             copies = (self._copy_of(firsts[at % len(firsts)]) for at in range(len(firsts), self.sets))

@@ -168,7 +168,10 @@ def measure(
     calls: Calls = "one by one",
     repeated: bool = False,
 ) -> Iterator[Progress | list[Result]]:
-    """Yield progress, then a result for each variant in their order, those that took the worker down too."""
+    """Yield progress, then a result for each variant in their order, those that took the worker down too.
+
+    Where rows are `repeated`, a block of them is held against float64, and the others against the block.
+    """
     results: dict[int, Result] = {}
     while len(results) < len(asked):
         left = [index for index in range(len(asked)) if index not in results]

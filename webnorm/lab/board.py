@@ -39,6 +39,10 @@ _STEPS, _FEWEST_STEPS, _STEP_ELEMENTS = 33, 3, 1 << 22
 Golden = tuple[bytes, ...]
 
 
+class Unlike(WebnormError):
+    """Outputs of rows that hold the same differ."""
+
+
 class Board:
     """One problem's buffers on the device, and the reference answers, shared by every variant tried on it.
 

@@ -16,7 +16,7 @@ from webnorm.kernels.library import Broken
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board, Golden
 from webnorm.lab.proof import Running, Setup, ends, faster_than_copying, proved, sampler, set_up, usual_extra
-from webnorm.lab.repeated import RepeatedRows
+from webnorm.lab.repeated import RepeatedRows, block_of
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import told, try_variant, unreadable, with_samples
 from webnorm.norms.case import Narrow
@@ -99,6 +99,7 @@ def board_for(device: Device, job: TimingJob) -> Board:
     if not job.repeated:
         return board_of(device, job.task, job.roots, job.sets, job.calls)
     check_memory(job.task, device, job.sets)
+    check_reference(block_of(job.task, device))
     return RepeatedRows(device, job.task, job.sets, job.roots, job.calls)
 
 

@@ -20,7 +20,7 @@ from webnorm.gpu.stopwatch import Stopwatch
 from webnorm.kernels.header import load
 from webnorm.kernels.sources import wgsl_root
 from webnorm.lab import runs
-from webnorm.lab.board import Board, Golden
+from webnorm.lab.board import Board, Golden, Unlike
 from webnorm.lab.results import Result
 from webnorm.lab.spoil import Spoiled
 from webnorm.lab.trial import UNSTEADY, with_accuracy
@@ -345,6 +345,10 @@ def _first_times(setup: Setup, plan: Plan, dispatches: int) -> Iterator[tuple[fl
 def _strayed(board: Board, one: Running, dispatches: range) -> Result:
     """The result of a variant whose timed dispatches left other bits than the first, with its errors."""
     at = (dispatches.stop - 1) % board.sets
-    accuracy, _ = board.outcome(one.plan, board.version(one.plan, dispatches.stop - 1), at)
-    result = replace(with_accuracy(one.result, accuracy), status="fail", deterministic=False)
+    result = replace(one.result, status="fail", deterministic=False)
+    try:
+        accuracy, _ = board.outcome(one.plan, board.version(one.plan, dispatches.stop - 1), at)
+    except Unlike as unlike:
+        return replace(result, reason=str(unlike))
+    result = replace(with_accuracy(result, accuracy), status="fail")
     return replace(result, reason=result.reason or UNSTEADY)

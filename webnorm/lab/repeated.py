@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import POISON, Inputs, Outputs, as_array
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
 from webnorm.gpu.programs import Prepared, Program
 from webnorm.kernels.variants import Variant
-from webnorm.lab.board import Board, Golden, digest
+from webnorm.lab.board import Board, Golden, Unlike
 from webnorm.lab.results import Calls
 from webnorm.norms.ops import Task, make_inputs
 from webnorm.norms.problem import Array, Problem
@@ -51,14 +50,15 @@ fn main(
 """
 
 
-class Unlike(WebnormError):
-    """Outputs of rows that hold the same differ."""
-
-
-def block_of(problem: Problem) -> Problem:
-    """The problem of the block of rows that a problem repeats: itself, where it is small."""
+def block_of(task: Task, device: Device) -> Problem:
+    """The problem of the block of rows that a task's problem repeats: itself, where it is small, or where
+    rows are so long that a device binds no block.
+    """
+    problem = task.problem
     enough = math.ceil(_ELEMENTS / max(1, problem.cols) / _WHOLE_WORDS) * _WHOLE_WORDS
-    return replace(problem, rows=min(enough, problem.rows))
+    block = replace(problem, rows=min(enough, problem.rows))
+    per_row = (tensor.data_bytes(block) for tensor in task.op.present(block) if tensor.per_row)
+    return block if max(per_row) <= device.limits["max-storage-buffer-binding-size"] else problem
 
 
 class RepeatedRows(Board):
@@ -76,13 +76,13 @@ class RepeatedRows(Board):
         roots: Sequence[Path] = (),
         calls: Calls = "one by one",
     ) -> None:
-        block = block_of(task.problem)
+        block = block_of(task, device)
         arrays = make_inputs(task.op, block)
         super().__init__(device, task.problem, arrays, roots, sets, calls)
         # Two sets, where there are several: then it shares a buffer between dispatches, as this one does, and
         # what is compiled for the one serves the other.
         self.block = Board(device, block, arrays, roots, min(sets, 2), calls)
-        self._rests: dict[tuple[str, bytes, int], Answers] = {}
+        self._rests: dict[tuple[str, int], Answers] = {}
 
     @property
     def times(self) -> int:
@@ -100,24 +100,22 @@ class RepeatedRows(Board):
         answers = self.block.answers(variant, outputs, version)
         if all(answer.summed is None for answer in answers.values()):
             return answers
-        rest = self._rest(variant, outputs, version)
+        rest = self._rest(variant, version)
         return {name: _sum_of_all(one, self.times, rest.get(name)) for name, one in answers.items()}
 
-    def _rest(self, variant: Variant, outputs: Mapping[str, tuple[Array, bool]], version: int) -> Answers:
+    def _rest(self, variant: Variant, version: int) -> Answers:
         """The answers for the rows behind the last whole block; none where there are no such rows."""
-        count, most = self.problem.rows % self.block.problem.rows, self.block.problem.rows
-        if not count:
-            return {}
+        most = max(1, self.block.problem.rows)
+        count = self.problem.rows % most
         op = variant.kernel.op
-        h = {"h": outputs["h"][0]} if "h" in outputs else {}
-        key = op.name, digest(outputs) if h else b"", version
-        if key not in self._rests:
+        key = op.name, version
+        if count and key not in self._rests:
             # In the second version, too, rows stand as in the first: what came from the end is the last.
             rows = (np.arange(count) - version) % most
-            arrays = {**self.arrays_of(version), **h}
+            arrays = self.arrays_of(version)
             taken = {name: one[rows] if one.ndim == 2 else one for name, one in arrays.items()}
             self._rests[key] = op.reference(taken, replace(self.problem_of(variant), rows=count))
-        return self._rests[key]
+        return self._rests.get(key, {})
 
     def read(self, plan: Plan, version: int, at: int) -> dict[str, tuple[Array, bool]]:
         """As a board's, of the block's rows; raises Unlike where others are not like them."""

@@ -18,7 +18,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import Broken
 from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy
-from webnorm.lab.board import Board, Golden
+from webnorm.lab.board import Board, Golden, Unlike
 from webnorm.lab.races import race
 from webnorm.lab.results import Result
 from webnorm.norms.problem import Problem
@@ -139,6 +139,8 @@ def _watched(board: Board, variant: Variant) -> tuple[bool, str | None]:
 def broken(board: Board, variant: Variant, result: Result, error: Exception) -> Result:
     """The result of a variant that did not get as far as an answer: whatever went wrong is its own."""
     match error:
+        case Unlike():
+            return replace(result, status="fail", reason=str(error))
         case CannotSlice():
             return replace(result, status="skip", reason=str(error))
         case WebnormError():
