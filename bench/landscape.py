@@ -81,11 +81,12 @@ def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
     """
     lines = [line for line in lines if line["kernel"] not in _BY_RULE and line["cols"] <= measured.MOST_COLS]
     found: Series = defaultdict(dict)
+    axes: dict[tuple[str, str], list[str]] = {}
     for line in _undisturbed([line for line in lines if "ns" in line]):
         share = 100 * line["bytes_over_copy"] * line["copy_ns"] / line["ns"]
         if share >= _LEAST:
             percents = found[_name(line)].setdefault(_key(line), Point(*_key(line))).percents
-            variant = Measured(line["kernel"], tuple(line["constants"].items()))
+            variant = _variant(line, axes)
             percents[variant] = max(share, percents.get(variant, 0.0))
     timed: Counter[tuple[str, tuple[int, int], str]] = Counter()
     for line in lines:
@@ -103,6 +104,18 @@ def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
         for name, points in found.items()
     }
     return {name: points for name, points in kept.items() if points}
+
+
+def _variant(line: Mapping[str, Any], axes: dict[tuple[str, str], list[str]]) -> Measured:
+    """The variant of a line, its constants in the order in which they were first seen."""
+    op, kernel, constants = line["op"], line["kernel"], line["constants"]
+    order = axes.setdefault((op, kernel), list(constants))
+    if set(order) != set(constants):
+        raise WebnormError(
+            f"{op}/{kernel} was timed with {', '.join(constants)} and with {', '.join(order)}: "
+            "expected times of one version of it"
+        )
+    return Measured(kernel, tuple((name, constants[name]) for name in order))
 
 
 def _well_tried(points: Iterable[Point], itemsize: int) -> dict[tuple[int, int], Point]:

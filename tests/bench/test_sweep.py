@@ -172,6 +172,15 @@ def test_a_problem_without_a_good_variant_is_left_out() -> None:
     assert kept([line for cols in (1020, 1032, 1036, 1040) for line in at(cols, 90.0)] + at(1027, 50.0))
 
 
+def test_constants_may_come_in_any_order_but_are_the_same_ones() -> None:
+    lines = lines_of(SHARES)
+    turned = [{**line, "constants": dict(reversed(line["constants"].items()))} for line in lines]
+    assert point(lines + turned).percents == point(lines).percents
+    other = {**lines[0], "constants": {"threads_per_row": 32, "hi_lo_mean": 1}}
+    with pytest.raises(WebnormError, match="layer_norm/registers was timed with threads_per_row, hi_lo_mean"):
+        series_of([*lines, other])
+
+
 def test_what_a_record_has_is_read_as_a_sweep(tmp_path: Path) -> None:
     kernel = kernel_named("registers")
     now = {axis: values[0] for axis, values in kernel.tune.items()}
