@@ -41,6 +41,8 @@ _FEWEST = 5
 # A problem whose fastest is below so much of what is usual for so many around it, with x of as many elements
 # within a factor.
 _POOR, _BESIDE, _LIKE = 0.8, 6, 2.0
+# And whose columns are within so much, in logarithms: far longer rows are slower for good reasons.
+_NEAR = 0.25
 _BY_RULE = ("one_dispatch",)
 _RESIDUAL = "-residual"
 _SHOWN = (256, 768, 1024, 2048, 4096, 5120, 8192, 12288, 16384, 32768)
@@ -125,8 +127,9 @@ def _well_tried(points: Iterable[Point], itemsize: int) -> dict[tuple[int, int],
     points = list(points)
 
     def poor(point: Point) -> bool:
-        alike = (other for other in points if other is not point and other.like(point))
-        beside = sorted(alike, key=point.distance)[:_BESIDE]
+        alike = [other for other in points if other is not point and other.like(point)]
+        near = [other for other in alike if point.distance(other) < _NEAR]
+        beside = sorted(near, key=point.distance)[:_BESIDE]
         bests = [max(other.percents.values()) for other in beside]
         # Few elements take their time for other reasons, that differ from problem to problem.
         large = itemsize * point.rows * point.cols > measured.FEW_BYTES
