@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from webnorm.cli.running import INTERRUPTED
 from webnorm.errors import WebnormError
@@ -78,6 +80,14 @@ def command(script: str, *places: Path | None) -> str:
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         words.append(flag + equals + shown.get(Path(value), value))
     return shlex.join(words)
+
+
+def json_lines(path: Path, writer: str) -> list[dict[str, Any]]:
+    """A file's lines, each a JSON object; WebnormError where it is not what a script wrote."""
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise WebnormError(f"{path}: {error}; expected what {writer} wrote") from error
 
 
 def run(main: Callable[[], None]) -> None:

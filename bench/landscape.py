@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.arguments import run
+from bench.arguments import json_lines, run
 from bench.sections import SECTIONS
 from bench.side_by_side import CALLS
 from webnorm.choice import measured
@@ -140,12 +140,7 @@ def _well_tried(points: Iterable[Point], itemsize: int) -> dict[tuple[int, int],
 
 def lines_in(path: Path) -> list[dict[str, Any]]:
     """The lines of a sweep; of a record as a sweep would have them. WebnormError where it is neither."""
-    try:
-        if path.suffix == ".json":
-            return list(_as_swept(read(path)))
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise WebnormError(f"{path}: {error}; expected what bench.sweep or bench.record wrote") from error
+    return list(_as_swept(read(path))) if path.suffix == ".json" else json_lines(path, "bench.sweep")
 
 
 def _as_swept(report: Report) -> Iterator[dict[str, Any]]:
@@ -159,10 +154,12 @@ def _as_swept(report: Report) -> Iterator[dict[str, Any]]:
             groups[result.case, result.problem].append(result)
     for (case, problem), results in groups.items():
         copies = [one for one in results if one.op == "copy" and one.bytes]
-        copy = min(copies, key=lambda one: one.median_ns or math.inf, default=None)
-        for one in results if copy is not None else ():
+        if not copies:
+            continue
+        copy = min(copies, key=lambda one: one.median_ns or math.inf)
+        for one in results:
             if one.op != "copy" and one.constants.keys() == axes.get((one.op, one.kernel)):
-                assert copy is not None and copy.bytes and one.bytes
+                assert copy.bytes and one.bytes
                 yield {
                     "op": one.op,
                     "dtype": problem.dtype,

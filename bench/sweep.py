@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.arguments import positive, run
+from bench.arguments import json_lines, positive, run
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import buffer_bytes, write
@@ -234,14 +234,6 @@ def _work(job: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [{**about, "constants": constants, "error": lost} for constants in job["constants"]]
 
 
-def jobs_in(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file of jobs; WebnormError where it is none."""
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise WebnormError(f"{path}: {error}; expected what bench.sweep_jobs wrote") from error
-
-
 def timed(
     jobs: Sequence[Mapping[str, Any]], adapters: Sequence[str | None], processes: int, until: float
 ) -> Iterator[list[dict[str, Any]]]:
@@ -294,7 +286,7 @@ def main() -> None:
         find_adapter(adapter)
     began = time.monotonic()
     done = variants = 0
-    jobs = jobs_in(asked.jobs)
+    jobs = json_lines(asked.jobs, "bench.sweep_jobs")
     with asked.out.open("w", encoding="utf-8") as out:
         for lines in timed(jobs, asked.adapter, asked.processes, began + asked.seconds):
             out.writelines(json.dumps(line) + "\n" for line in lines)

@@ -13,6 +13,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.lab import jobs, proof, repeated
 from webnorm.lab.board import Board
+from webnorm.lab.spoil import Sameness
 from webnorm.lab.trial import try_variant
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, Problem
@@ -123,13 +124,9 @@ def test_rows_that_come_out_different_are_a_failure(device: Device, monkeypatch:
     board = repeated.RepeatedRows(device, Task(op, problem), 2)
     variant = default_variant(kernel_named("naive"), problem, device.traits)
 
-    class Unsteady:
-        def in_buffer(self, buffer: object, period: int, size: int) -> bool:
-            return False
-
     result, plan, golden = try_variant(board, variant)
     assert result.status == "pass" and plan is not None
-    monkeypatch.setattr(repeated, "repetition_of", lambda device: Unsteady())
+    monkeypatch.setattr(Sameness, "repeats", lambda self, buffer, period, size: False)
     result, found, _ = try_variant(board, variant)
     assert found is None and result.status == "fail"
     assert result.reason == "y: rows that hold the same came out different"

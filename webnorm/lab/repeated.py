@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import wgpu
 
 from webnorm.gpu.buffers import POISON, Inputs, Outputs, as_array
 from webnorm.gpu.device import Device
 from webnorm.gpu.plan import Plan
-from webnorm.gpu.programs import Prepared, Program
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board, Golden, Unlike
 from webnorm.lab.results import Calls
+from webnorm.lab.spoil import sameness_of
 from webnorm.norms.ops import Task, make_inputs
 from webnorm.norms.problem import Array, Problem
 from webnorm.norms.reference import Answer, Answers
@@ -27,27 +24,6 @@ from webnorm.norms.reference import Answer, Answers
 _ELEMENTS = 1 << 20
 # Of the narrowest type so many rows are whole words, whatever the columns.
 _WHOLE_WORDS = 4
-_INVOCATIONS = 256
-# `first` is the word of the block that the bound rows begin at.
-_COMPARE = f"""
-struct Params {{ first: u32, period: u32 }}
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> block: array<u32>;
-@group(0) @binding(2) var<storage, read> rows: array<u32>;
-@group(0) @binding(3) var<storage, read_write> different: atomic<u32>;
-
-@compute @workgroup_size({_INVOCATIONS})
-fn main(
-    @builtin(global_invocation_id) id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-) {{
-    var bits = 0u;
-    for (var at = id.x; at < arrayLength(&rows); at += {_INVOCATIONS}u * workgroups.x) {{
-        bits |= rows[at] ^ block[(params.first + at) % params.period];
-    }}
-    if (bits != 0u) {{ atomicStore(&different, 1u); }}
-}}
-"""
 
 
 def block_of(task: Task, device: Device) -> Problem:
@@ -136,7 +112,7 @@ class RepeatedRows(Board):
         behind = np.frombuffer(queue.read_buffer(buffer, whole, buffer.size - whole), np.uint8)
         # What is left of the last element's word is no one's.
         last, guard = behind[: end - whole], behind[4 if end > whole else 0 :]
-        alike = repetition_of(self.device).in_buffer(buffer, size, whole)
+        alike = sameness_of(self.device).repeats(buffer, size, whole)
         if not alike or last.tobytes() != raw[whole % size :][: last.size].tobytes():
             raise Unlike(f"{name}: rows that hold the same came out different")
         array = as_array(raw, tensor, problem)
@@ -161,36 +137,3 @@ def _sum_of_all(block: Answer, times: int, rest: Answer | None) -> Answer:
         return total if rest is None else total + getattr(rest, name)
 
     return Answer(of("value"), of("unit"), of("shaky"), of("summed"))
-
-
-class Repetition:
-    """Tells on one device whether a buffer holds its first bytes again and again."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._program = Program(device.handle, _COMPARE, ("uniform", *["read-only-storage"] * 2, "storage"))
-        self._different = device.create_buffer(4)
-
-    def in_buffer(self, buffer: Any, period: int, size: int) -> bool:
-        """Whether bytes 0 to `size` are those up to `period`, whole words, so many times."""
-        handle, most = self._device.handle, self._device.limits["max-compute-workgroups-per-dimension"]
-        handle.queue.write_buffer(self._different, 0, np.zeros(1, np.uint32))
-        comparisons = []
-        for begin, length in self._parts(size):
-            words = np.array([begin // 4 % (period // 4), period // 4], np.uint32)
-            params = handle.create_buffer_with_data(data=words, usage=wgpu.BufferUsage.UNIFORM)
-            own = ((params, 0, 8), (buffer, 0, period), (buffer, begin, length), (self._different, 0, 4))
-            count = min(math.ceil(length / 4 / _INVOCATIONS), most)
-            comparisons.append(self._program.on(own, count))
-        self._device.run_pass(Prepared.of(comparisons).encode)
-        return not np.frombuffer(handle.queue.read_buffer(self._different), np.uint32).any()
-
-    def _parts(self, size: int) -> Sequence[tuple[int, int]]:
-        """Where bindings begin, and how long they are."""
-        step = self._device.limits["min-storage-buffer-offset-alignment"]
-        most = self._device.limits["max-storage-buffer-binding-size"] // step * step
-        return [(begin, min(most, size - begin)) for begin in range(0, size, most)]
-
-
-# Compiled once for all problems of a device.
-repetition_of = lru_cache(maxsize=1)(Repetition)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,9 @@ _SEED = (0x5701, 0x11)
 # them to its threads in equal shares, of which it has one for each processor.
 _WORKGROUPS = 1024
 _KINDS = ("read-only-storage", "storage")
+_COMPARED = ("uniform", *["read-only-storage"] * 2, "storage")
+# A buffer, where what is bound of it begins, and its bytes.
+_Part = tuple[Any, int, int]
 _FILL = f"""
 @group(0) @binding(0) var<storage, read> numbers: array<u32>;
 @group(0) @binding(1) var<storage, read_write> remembered: array<u32>;
@@ -46,12 +49,16 @@ fn main(
 }}
 """
 
-# `partial` is the word, if any, of which the bits of `mask` alone are data.
-_COMPARE = f"""
-struct Params {{ partial: u32, mask: u32 }}
+
+def _comparing(params: str, difference: str) -> str:
+    """A text that tells whether any word of `rows` is another than it should be by `first`: `difference` has the
+    bits that differ in the word `at`.
+    """
+    return f"""
+struct Params {{ {params} }}
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> first: array<u32>;
-@group(0) @binding(2) var<storage, read> other: array<u32>;
+@group(0) @binding(2) var<storage, read> rows: array<u32>;
 @group(0) @binding(3) var<storage, read_write> different: atomic<u32>;
 
 @compute @workgroup_size({_INVOCATIONS})
@@ -60,12 +67,21 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
 ) {{
     var bits = 0u;
-    for (var at = id.x; at < arrayLength(&first); at += {_INVOCATIONS}u * workgroups.x) {{
-        bits |= (first[at] ^ other[at]) & select(0xffffffffu, params.mask, at == params.partial);
+    for (var at = id.x; at < arrayLength(&rows); at += {_INVOCATIONS}u * workgroups.x) {{
+        bits |= {difference};
     }}
     if (bits != 0u) {{ atomicStore(&different, 1u); }}
 }}
 """
+
+
+# `partial` is the word, if any, of which the bits of `mask` alone are data.
+_ALIKE = _comparing(
+    "partial: u32, mask: u32",
+    "(first[at] ^ rows[at]) & select(0xffffffffu, params.mask, at == params.partial)",
+)
+# `begin` is the word of the whole that the bound part begins at.
+_REPEATING = _comparing("begin: u32, period: u32", "rows[at] ^ first[(params.begin + at) % params.period]")
 
 
 def _memory_text(words: int) -> str:
@@ -170,8 +186,12 @@ class Sameness:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._program = Program(device.handle, _COMPARE, ("uniform", *["read-only-storage"] * 2, "storage"))
+        self._alike = Program(device.handle, _ALIKE, _COMPARED)
         self._different = device.create_buffer(4)
+
+    @cached_property
+    def _repeating(self) -> Program:
+        return Program(self._device.handle, _REPEATING, _COMPARED)
 
     def of(self, tensors: Sequence[tuple[Sequence[Any], int]]) -> bool:
         """Whether each tensor's buffers, of equal size, are alike. The int is its bytes of data: what is left
@@ -186,21 +206,37 @@ class Sameness:
         """The comparison that `of` makes, to be encoded as often as need be between other dispatches; what it
         finds is added to what others found.
         """
-        most = self._device.limits["max-compute-workgroups-per-dimension"]
         comparisons = []
         for (first, *others), data_bytes in tensors:
             # Past the end where the data is whole words.
             partial = data_bytes // 4 if data_bytes % 4 else 2**32 - 1
             mask = 2 ** (8 * (data_bytes % 4)) - 1
             for begin, size in _bound(self._device, first.size):
-                words = np.array([(partial - begin // 4) % 2**32, mask], np.uint32)
-                usage = wgpu.BufferUsage.UNIFORM
-                params = self._device.handle.create_buffer_with_data(data=words, usage=usage)
-                count = min(math.ceil(size / 4 / _INVOCATIONS), most)
+                params = self._params((partial - begin // 4) % 2**32, mask)
                 for other in others:
-                    own = (params, 0, 8), (first, begin, size), (other, begin, size), (self._different, 0, 4)
-                    comparisons.append(self._program.on(own, count))
+                    part = (other, begin, size)
+                    comparisons.append(self._compared(self._alike, params, (first, begin, size), part))
         return Prepared.of(comparisons)
+
+    def repeats(self, buffer: Any, period: int, size: int) -> bool:
+        """Whether bytes 0 to `size` are those up to `period`, whole words, again and again."""
+        block = (buffer, 0, period)
+        comparisons = []
+        for begin, length in _bound(self._device, size):
+            params = self._params(begin // 4 % (period // 4), period // 4)
+            comparisons.append(self._compared(self._repeating, params, block, (buffer, begin, length)))
+        self.forget()
+        self._device.run_pass(Prepared.of(comparisons).encode)
+        return not self.found_differences()
+
+    def _params(self, *words: int) -> Any:
+        usage = wgpu.BufferUsage.UNIFORM
+        return self._device.handle.create_buffer_with_data(data=np.array(words, np.uint32), usage=usage)
+
+    def _compared(self, program: Program, params: Any, first: _Part, rows: _Part) -> Prepared:
+        most = self._device.limits["max-compute-workgroups-per-dimension"]
+        count = min(math.ceil(rows[2] / 4 / _INVOCATIONS), most)
+        return program.on(((params, 0, 8), first, rows, (self._different, 0, 4)), count)
 
     def forget(self) -> None:
         """Let comparisons begin anew."""
