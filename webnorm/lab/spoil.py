@@ -51,8 +51,8 @@ fn main(
 
 
 def _comparing(params: str, difference: str) -> str:
-    """A text that tells whether any word of `rows` is another than it should be by `first`: `difference` has the
-    bits that differ in the word `at`.
+    """A text that tells whether any word of `rows` is another than it should be by `first`: `difference` has
+    the bits that differ in the word `at`.
     """
     return f"""
 struct Params {{ {params} }}
