@@ -24,7 +24,7 @@ _LONG = ((8, 131072), (32, 131072), (64, 65536), (16, 262144), (256, 32768))
 _SMALL = ((1024, 1024), (512, 1024), (256, 1024), (512, 512), (128, 768))
 _CPU = ((4096, 256), (1024, 1024), (256, 4096), (64, 16384))
 # Of the columns that are drawn, unless the command asks for others.
-HELD_OUT_SEED = 20261125
+HELD_OUT_SEED = 20261126
 _FORWARD = ("layer_norm", "rms_norm")
 _BACKWARD = ("layer_norm_backward", "rms_norm_backward")
 # WebGPU's names of the limits that kernels.traits.BROWSER stands for.
