@@ -44,7 +44,9 @@ class CudaGraph:
                 compute(sets[0])
         stream.synchronize()
         self._graph = self._cuda.CUDAGraph()
-        with self._cuda.graph(self._graph, stream=stream):
+        # JAX's threads make calls meanwhile that a capture forbids to all threads unless told otherwise; both
+        # libraries fail then, and JAX in everything that follows.
+        with self._cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             self._outputs = [compute(one) for one in sets]
         self._sets, self._replays = len(sets), 1
         once = min(self._time() for _ in range(stopwatch.WARM_UP_RUNS))

@@ -188,18 +188,26 @@ def test_a_cuda_graph_times_every_set_as_often(monkeypatch: pytest.MonkeyPatch) 
     cuda = _Events()
     within = contextlib.nullcontext()
     stream = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
+    captures: list[str] = []
+
+    def graph(graph: Any, stream: Any, capture_error_mode: str) -> Any:
+        captures.append(capture_error_mode)
+        return within
+
     for name, value in {
         "Stream": lambda: stream,
         "current_stream": lambda: stream,
         "stream": lambda one: within,
         "CUDAGraph": lambda: SimpleNamespace(replay=cuda.replay),
-        "graph": lambda graph, stream: within,
+        "graph": graph,
         "synchronize": lambda: None,
         "Event": cuda.event,
     }.items():
         setattr(cuda, name, value)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     sampler = CudaGraph(lambda t: {"y": t["x"]}, [{"x": at} for at in range(4)])
+    # Other libraries' threads may go on meanwhile.
+    assert captures == ["thread_local"]
     # A sample lasts a millisecond: five replays of four runs.
     assert sampler.runs == 20
     assert sampler.sample() == pytest.approx(0.05e6)
