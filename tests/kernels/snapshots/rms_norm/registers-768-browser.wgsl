@@ -23,63 +23,29 @@ const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = vec4<f32>;
-alias Live = bool;
 
-const THREADS = 128u;  // invocations per row
-const ACCESSES = COLS / 4u;  // Vecs per row
-
-const WHOLE_STEPS = 1u;  // those with no Vec past the row
+const THREADS = 32u;  // invocations per row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    if (j < WHOLE_STEPS) { return access(j, thread); }
-    return min(access(j, thread), ACCESSES - 1u);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    if (j < WHOLE_STEPS) { return true; }
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return select(otherwise, value, live(j, thread));
-}
-
-// An access as it lies in memory, and step j of it.
-fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
-    return x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
-}
-
-fn x_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn fetch_weight(j: u32, thread: u32) -> vec4<f32> {
-    return weight[inside(j, thread)];
-}
-
-fn weight_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
+    return weight[access(j, thread)];
 }
 
 fn fetch_bias(j: u32, thread: u32) -> vec4<f32> {
-    return bias[inside(j, thread)];
-}
-
-fn bias_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
+    return bias[access(j, thread)];
 }
 
 fn store_y(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     let at = (params.y_start + row * COLS) / 4u + access(j, thread);
-    if (row_exists && live(j, thread)) {
+    if (row_exists) {
         y[at] = value;
     }
 }
@@ -89,7 +55,7 @@ fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
-var<workgroup> sum_squares_partials: array<f32, 64>;
+var<workgroup> sum_squares_partials: array<f32, 8>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -111,14 +77,6 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
-        value = value + other;
-    }
-    if (32u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 32u);
-        value = value + other;
-    }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -143,20 +101,11 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
-        if (8u < lanes) {
-            let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            value = value + other;
-        }
     }
     return value;
 }
-var<workgroup> parked: array<vec4<f32>, 512>;
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(32)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -167,27 +116,47 @@ fn main(
 ) {
     let place = subgroup * subgroup_size + lane;
     let workgroup = workgroup_id.y * workgroups.x + workgroup_id.x;
-    let thread = place % THREADS;
-    let row_index = workgroup * 2u + place / THREADS;
+    let thread = place;
+    let row_index = workgroup;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
 
-    let raw0 = fetch_x(row, 0u, thread);
-    let h0 = x_of(raw0, 0u, thread);
-    let raw1 = fetch_x(row, 1u, thread);
-    let h1 = x_of(raw1, 1u, thread);
-    parked[0u + place] = raw0;
-    parked[256u + place] = raw1;
+    let h0 = load_x(row, 0u, thread);
+    let h1 = load_x(row, 1u, thread);
+    let h2 = load_x(row, 2u, thread);
+    let h3 = load_x(row, 3u, thread);
+    let h4 = load_x(row, 4u, thread);
+    let h5 = load_x(row, 5u, thread);
     let weight0 = fetch_weight(0u, thread);
     let weight1 = fetch_weight(1u, thread);
+    let weight2 = fetch_weight(2u, thread);
+    let weight3 = fetch_weight(3u, thread);
+    let weight4 = fetch_weight(4u, thread);
+    let weight5 = fetch_weight(5u, thread);
     let bias0 = fetch_bias(0u, thread);
     let bias1 = fetch_bias(1u, thread);
+    let bias2 = fetch_bias(2u, thread);
+    let bias3 = fetch_bias(3u, thread);
+    let bias4 = fetch_bias(4u, thread);
+    let bias5 = fetch_bias(5u, thread);
 
     var squares = h0 * (h0 * PER_COLUMN);
     squares += h1 * (h1 * PER_COLUMN);
+    squares += h2 * (h2 * PER_COLUMN);
+    squares += h3 * (h3 * PER_COLUMN);
+    squares += h4 * (h4 * PER_COLUMN);
+    squares += h5 * (h5 * PER_COLUMN);
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
-    let y0 = (x_of(parked[0u + place], 0u, thread) * rstd) * weight_of(weight0, 0u, thread) + bias_of(bias0, 0u, thread);
-    let y1 = (x_of(parked[256u + place], 1u, thread) * rstd) * weight_of(weight1, 1u, thread) + bias_of(bias1, 1u, thread);
+    let y0 = (h0 * rstd) * weight0 + bias0;
+    let y1 = (h1 * rstd) * weight1 + bias1;
+    let y2 = (h2 * rstd) * weight2 + bias2;
+    let y3 = (h3 * rstd) * weight3 + bias3;
+    let y4 = (h4 * rstd) * weight4 + bias4;
+    let y5 = (h5 * rstd) * weight5 + bias5;
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
+    store_y(row, row_exists, 2u, thread, y2);
+    store_y(row, row_exists, 3u, thread, y3);
+    store_y(row, row_exists, 4u, thread, y4);
+    store_y(row, row_exists, 5u, thread, y5);
 }
