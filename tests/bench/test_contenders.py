@@ -43,7 +43,7 @@ def test_what_jax_computes_of_every_set_is_right(op: str, dtype: str) -> None:
     sampler.outputs()
     for outputs in sampler._outputs:
         assert found_wrong(jax_ops.to_numpy(outputs, rows), few, dtype)[1] is None
-    twice = jax_ops.arrays(arrays, 2)
+    twice = jax_ops.arrays(arrays, 2 * task.problem.rows)
     assert twice["x"].shape == (48, 96) and twice["weight"].shape == (96,)
     jax_ops.rehearse(task, contender, 3, 1 << 20)
 
