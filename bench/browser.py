@@ -1,22 +1,27 @@
 """Record what the texts for browsers cost beside the native ones, on one adapter, in one run.
 
-    python -m bench.browser --out bench/results/NAME.md [--op OP --dtype DTYPE --rows 65536 --cols 1024 ...]
+    python -m bench.browser --out bench/results/NAME.md [--dawn] [--op OP --rows 65536 --cols 1024 ...]
 
 An exported text is rendered for 256 invocations and 16 KiB of workgroup memory, what every page may
 count on. wgpu runs it with nothing but its `enable` line taken out. The copy, the native variant at its
 defaults and every text that a GPU may be given are sampled in turn, over buffers that are rotated past the
-cache.
+cache. With --dawn Chrome's WebGPU runs the text that it would choose, too, in node and as the lab's page
+does, beside a copy of its own.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bench.arguments import command, ops_and_dtypes, parser, run, shapes
 from webnorm.choice.defaults import best_variant
+from webnorm.errors import WebnormError
 from webnorm.files import check_writable, write_text
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device, find_adapter, open_device
@@ -24,24 +29,36 @@ from webnorm.gpu.plan import Plan
 from webnorm.kernels.library import discover
 from webnorm.lab import bench
 from webnorm.lab.board import Board
-from webnorm.lab.jobs import board_of
 from webnorm.lab.proof import set_up
+from webnorm.lab.repeated import RepeatedRows
 from webnorm.norms.ops import OPS, Op, Task
+from webnorm.web import site, tint
 from webnorm.web.bundle import CLASSES, bundle_of
+from webnorm.web.folder import write
 from webnorm.web.native import natively
+from webnorm.web.pages import page_files
 from webnorm.web.request import ExportRequest
 
 _SHAPES = ((65536, 1024), (16384, 4096), (8192, 8192))
+_DAWN = Path(__file__).with_name("dawn.mjs")
+_ABOUT = (
+    "Each text that `webnorm export` gives a GPU was right on every run, and was sampled in turn with the "
+    "native kernel and the copy, by timestamps, over buffers that are rotated past the cache; wgpu ran it "
+    "without its lines `enable` and `requires`. Lines of Dawn are Chrome's WebGPU in node, beside its own copy."
+)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One candidate's outcome: `gbps` is the bytes that any kernel has to move over the median."""
+    """One candidate's outcome: `gbps` is the bytes that any kernel has to move over the median, and `percent`
+    is of the copy that took turns with it.
+    """
 
     name: str
     kernel: str
     median_ns: float
     gbps: float
+    percent: float
     max_abs_error: float
 
 
@@ -72,7 +89,7 @@ def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: in
     """Check every candidate against float64, then time them in turn."""
     problem = replace(request(op, cols, dtype).task(cols).problem, rows=rows)
     task = Task(op, problem)
-    board = board_of(device, task, (), bench.sets_for(task, device.traits))
+    board = RepeatedRows(device, task, bench.sets_for(task, device.traits))
     rule = timing.Rule(least=rounds, most=rounds, budget_s=600)
     setup = set_up(board, rule.settle_s)
     running = []
@@ -88,20 +105,45 @@ def measure(device: Device, op: Op, rows: int, cols: int, dtype: str, rounds: in
     samples: list[list[float]] = [[] for _ in running]
     for _ in timing.take_turns(samplers, samples, rule, setup.pace):
         pass
-    lines = []
+    lines: list[Line] = []
     for own, (name, plan, error) in zip(samples, running, strict=True):
         kernel = plan.shader.variant.kernel
         median = timing.statistics(own).median
-        size = kernel.op.minimum_bytes(board.problem_of(plan.shader.variant))
-        lines.append(Line(name, kernel.name, median, size / median, error))
+        gbps = kernel.op.minimum_bytes(board.problem_of(plan.shader.variant)) / median
+        copy = lines[0].gbps if lines else gbps
+        lines.append(Line(name, kernel.name, median, gbps, 100 * gbps / copy, error))
     return lines
+
+
+def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iterator[Line]:
+    """The copy and the exported text that a page would choose on this machine, on Dawn in node.
+
+    WebnormError where node or Dawn fails, and where a text is wrong.
+    """
+    exact = OPS["copy"]
+    kernels = [kernel for kernel in discover() if kernel.op is exact]
+    copies = site.read_bundle(Task(exact, exact.problem(rows, cols, dtype)), kernels, (), "bench.browser")
+    norm = bundle_of(request(op, cols, dtype))
+    asked = {"norm": site.as_read(norm), "copy": site.as_read(copies), "rows": rows}
+    with tempfile.TemporaryDirectory() as folder:
+        write({**page_files("lab"), "package.json": b'{"type": "module"}'}, Path(folder))
+        Path(folder, "problem.json").write_text(json.dumps(asked), encoding="utf-8")
+        told = tint.run_node(_DAWN, Path(folder), webgpu)
+    classes = {one.name: one.adapter_class for one in norm.carried}
+    for one in told["found"]:
+        name = f"Dawn, {classes.get(one['shader'], 'copy')}"
+        if one["status"] != "pass":
+            raise WebnormError(f"{name}, {rows}x{cols} {dtype} on {told['adapter']}: {one['reason']}")
+        yield Line(
+            name, one["kernel"], one["median_ns"], one["gbps"], one["percent_of_copy"], one["max_abs_error"]
+        )
 
 
 def table(title: str, lines: list[Line]) -> str:
     """The lines as a Markdown table."""
     rows = [
         f"| {line.name} | {line.kernel} | {line.median_ns / 1000:.1f} | {line.gbps:.0f} | "
-        f"{100 * line.gbps / lines[0].gbps:.1f} | {line.max_abs_error:.1e} |"
+        f"{line.percent:.1f} | {line.max_abs_error:.1e} |"
         for line in lines
     ]
     head = [
@@ -113,17 +155,33 @@ def table(title: str, lines: list[Line]) -> str:
 
 def main() -> None:
     """Parse the arguments, measure, write."""
-    arguments = parser(__doc__, "the Markdown file to write").parse_args()
+    asking = parser(__doc__, "the Markdown file to write")
+    asking.add_argument(
+        "--dawn",
+        type=Path,
+        nargs="?",
+        const=tint.folder() / "node_modules" / "webgpu",
+        metavar="FOLDER",
+        help="Dawn, too: the npm package webgpu, by default where `webnorm doctor --mend --browser` puts it",
+    )
+    arguments = asking.parse_args()
     check_writable(arguments.out)
+    if arguments.dawn and not (arguments.dawn / "index.js").exists():
+        raise WebnormError(f"--dawn {arguments.dawn}: holds no index.js; expected the npm package webgpu")
     pairs = shapes(arguments, _SHAPES)
     device = open_device(find_adapter(arguments.adapter))
     ops, dtypes = ops_and_dtypes(arguments)
-    line = command("bench.browser", arguments.out)
-    text = [f"Recorded {datetime.date.today()} on {device.adapter} with `{line}`.\n"]
+    line = command("bench.browser", arguments.out, arguments.dawn)
+    text = [
+        f"# Texts for browsers on {device.adapter.name}\n",
+        f"Recorded {datetime.date.today()} on {device.adapter} with `{line}`. {_ABOUT}\n",
+    ]
     for name in ops:
         for dtype in dtypes:
             for rows, cols in pairs:
                 lines = measure(device, OPS[name], rows, cols, dtype, arguments.rounds)
+                if arguments.dawn:
+                    lines += through_dawn(OPS[name], rows, cols, dtype, arguments.dawn)
                 text.append(table(f"{name} {rows}x{cols} {dtype}", lines))
                 print(text[-1], flush=True)
                 # After every shape: a run that is cut short keeps what it has.

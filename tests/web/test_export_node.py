@@ -11,7 +11,6 @@ import os
 import random
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dawn
 from testbed import KERNELS, STABLE, compute, judge, kernel_named, option_problems, rows_of, widened
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
@@ -35,7 +35,7 @@ from webnorm.norms.ops import OPS, Op, Task, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
 from webnorm.norms.reference import Answer
-from webnorm.web import tint, vectors
+from webnorm.web import vectors
 from webnorm.web.bundle import Bundle, bundle_of
 from webnorm.web.folder import write
 from webnorm.web.native import natively
@@ -44,22 +44,13 @@ from webnorm.web.pages import page_files
 from webnorm.web.request import ExportRequest, request_for
 
 DRIVERS = Path(__file__).parent
-# Software that Dawn takes, unlike Mesa's; Debian's chromium brings it.
-SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 # The longest driver takes 10 s on an idle machine.
 TIME_LIMIT_SECONDS = 240
 NO_SETTINGS = dict.fromkeys(("--dtype", "--eps", "--scale", "--name", "--minify"))
 NORMS = tuple(op for op in OPS.values() if not op.exact)
 
 
-def missing() -> str | None:
-    """What keeps the drivers from running, and what mends it."""
-    if not SWIFTSHADER.exists():
-        return f"no adapter for node: install chromium, which brings {SWIFTSHADER}"
-    return tint.available()
-
-
-pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+pytestmark = pytest.mark.skipif(dawn.missing() is not None, reason=dawn.missing() or "")
 
 
 class Engine:
@@ -76,21 +67,14 @@ class Engine:
 
     def drive(self, driver: str) -> Any:
         """What a driver found; an error or a rejection that nobody looked at is a failure."""
-        package = tint.folder() / "node_modules" / "webgpu"
-        adapter = {
-            "VK_DRIVER_FILES": str(SWIFTSHADER),
-            # Dawn looks for a Vulkan loader, too, and Chromium brings one.
-            "LD_LIBRARY_PATH": str(SWIFTSHADER.parent),
-            "XDG_RUNTIME_DIR": tempfile.gettempdir(),
-        }
         run = subprocess.run(
-            ["node", str(DRIVERS / driver), str(package), str(self.folder)],
+            ["node", str(DRIVERS / driver), str(dawn.WEBGPU), str(self.folder)],
             capture_output=True,
             text=True,
             encoding="utf-8",
             timeout=TIME_LIMIT_SECONDS,
             check=False,
-            env={**os.environ, **adapter},
+            env={**os.environ, **dawn.ENVIRONMENT},
         )
         assert run.returncode == 0, run.stderr[-2000:]
         result = json.loads((self.folder / "found.json").read_text(encoding="utf-8"))

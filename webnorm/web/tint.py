@@ -270,11 +270,13 @@ def _verdicts(sources: Sequence[Source], said: Any) -> list[Verdict]:
     ]
 
 
-def run_node(script: str, argument: Path, text: str = "") -> Any:
-    """The result that a script of assets/ writes; a WebnormError with node's own words if it fails."""
+def run_node(script: str | Path, *arguments: Path, text: str = "") -> Any:
+    """The result that a script writes, of assets/ or at a path; a WebnormError with node's own words if it
+    fails.
+    """
     try:
         run = subprocess.run(
-            ["node", str(ASSETS / script), str(argument)],
+            ["node", str(ASSETS / script), *map(str, arguments)],
             input=text,
             capture_output=True,
             text=True,
@@ -307,7 +309,7 @@ def source_of(name: str, shader: Shader) -> Source:
     return Source(name, shader.text, passes, tuple(sorted(shader.features)))
 
 
-def _late(script: str, limit_s: float) -> WebnormError:
+def _late(script: str | Path, limit_s: float) -> WebnormError:
     return WebnormError(f"{script}: node was not done within {limit_s:g} s: stopped")
 
 

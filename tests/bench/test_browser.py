@@ -1,0 +1,44 @@
+"""What the record of texts for browsers takes from Dawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import dawn
+from bench import browser
+from webnorm.errors import WebnormError
+from webnorm.norms.ops import OPS
+from webnorm.web import site
+
+pytestmark = pytest.mark.skipif(dawn.missing() is not None, reason=dawn.missing() or "")
+
+
+@pytest.fixture(autouse=True)
+def swiftshader(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in dawn.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("layer_norm", "float16"), ("rms_norm", "bfloat16"), ("layer_norm_backward", "float32")]
+)
+def test_dawn_runs_what_a_page_would_choose_beside_its_copy(op: str, dtype: str) -> None:
+    copy, *norms = browser.through_dawn(OPS[op], 300, 256, dtype, dawn.WEBGPU)
+    assert (copy.name, copy.percent, copy.max_abs_error) == ("Dawn, copy", 100, 0)
+    assert "Dawn, software" in {one.name for one in norms}
+    assert all(one.median_ns > 0 and one.max_abs_error > 0 for one in norms)
+
+
+def test_a_text_that_is_wrong_on_dawn_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_read = site.as_read
+
+    def damaged(bundle: Any) -> Any:
+        read = as_read(bundle)
+        wrong = {name: text.replace("inverseSqrt(", "sqrt(") for name, text in read["texts"].items()}
+        return read | {"texts": wrong}
+
+    monkeypatch.setattr(site, "as_read", damaged)
+    with pytest.raises(WebnormError, match=r"^Dawn, \S+, 300x256 float32 on SwiftShader.*: y"):
+        list(browser.through_dawn(OPS["layer_norm"], 300, 256, "float32", dawn.WEBGPU))

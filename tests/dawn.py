@@ -1,0 +1,26 @@
+"""Dawn in node on a software adapter: Chromium's SwiftShader, which it takes, unlike Mesa's."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from webnorm.web import tint
+
+# Debian's chromium brings it.
+SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+# The npm package.
+WEBGPU = tint.folder() / "node_modules" / "webgpu"
+ENVIRONMENT = {
+    "VK_DRIVER_FILES": str(SWIFTSHADER),
+    # Dawn looks for a Vulkan loader, too, and Chromium brings one.
+    "LD_LIBRARY_PATH": str(SWIFTSHADER.parent),
+    "XDG_RUNTIME_DIR": tempfile.gettempdir(),
+}
+
+
+def missing() -> str | None:
+    """What keeps it from running, and what mends it."""
+    if not SWIFTSHADER.exists():
+        return f"no adapter for node: install chromium, which brings {SWIFTSHADER}"
+    return tint.available()
