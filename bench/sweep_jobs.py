@@ -89,9 +89,9 @@ def _filling(cols: Sequence[int], x_bytes: int = _FILLING) -> Shapes:
     return lambda itemsize, seed: filling(cols, itemsize, x_bytes)
 
 
-def _drawn(count: int, least: int, most: int, step: int, salt: int) -> Shapes:
+def _drawn(count: int, least: int, most: int, step: int, salt: int, x_bytes: int = _FILLING) -> Shapes:
     return lambda itemsize, seed: filling(
-        drawn_cols(seed + salt, count, least, most, step), itemsize, _FILLING
+        drawn_cols(seed + salt, count, least, most, step), itemsize, x_bytes
     )
 
 
@@ -110,6 +110,8 @@ PARTS: Mapping[str, Part] = {
     "odd": Part(_NORMS, _joined(_filling(_ODD), _drawn(24, 257, 16383, 2, 3)), 12, chance=0.3),
     "short": Part(_NORMS, _filling(_SHORT), 20, chance=0.5),
     "large": Part(_NORMS, _joined(_filling(_SOME, _LARGE), _filling(_ROUND[::3], _LARGE)), 8),
+    "large_forward": Part(_FORWARD, _drawn(14, 6000, 24000, 8, 8, _LARGE), 30),
+    "large_backward": Part(_BACKWARD, _drawn(10, 2048, 16384, 8, 9, _LARGE), 20),
     "less": Part(_NORMS, _filling(_SOME, _LESS), 10),
     "small": Part(_NORMS, _given(_SMALL), 10, chance=0.3),
     "few_long": Part(_NORMS, _given(_FEW_LONG), 6, chance=0.3),
