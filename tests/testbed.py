@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -248,6 +249,13 @@ def rows_around(means: Sequence[float], cols: int, rows_each: int = 4) -> Array:
 
 
 def tracked(kernel: Kernel) -> bool:
-    """Whether git knows the kernel's file: one that was just dropped in has no snapshot yet."""
+    """Whether git knows the kernel's file: one that was just dropped in has no snapshot yet.
+
+    In a copy without a repository, or without git, nothing was.
+    """
+    if shutil.which("git") is None:
+        return True
     command = ["git", "ls-files", "--error-unmatch", str(kernel.path)]
-    return subprocess.run(command, cwd=kernel.path.parent, capture_output=True, check=False).returncode == 0
+    status = subprocess.run(command, cwd=kernel.path.parent, capture_output=True, check=False).returncode
+    # 128 where there is no repository.
+    return status != 1
