@@ -44,7 +44,7 @@ _DAWN = Path(__file__).with_name("dawn.mjs")
 _ABOUT = (
     "Each text that `webnorm export` gives a GPU was right on every run, and was sampled in turn with the "
     "native kernel and the copy, by timestamps, over buffers that are rotated past the cache; wgpu ran it "
-    "without its lines `enable` and `requires`. Lines of Dawn are Chrome's WebGPU in node, beside its own copy."
+    "without its lines `enable` and `requires`. Dawn is Chrome's WebGPU, in node, beside a copy of its own."
 )
 
 
