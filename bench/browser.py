@@ -160,7 +160,7 @@ def main() -> None:
         "--dawn",
         type=Path,
         nargs="?",
-        const=tint.folder() / "node_modules" / "webgpu",
+        const=tint.webgpu(),
         metavar="FOLDER",
         help="Dawn, too: the npm package webgpu, by default where `webnorm doctor --mend --browser` puts it",
     )

@@ -1,4 +1,5 @@
-// Holds texts against float64 and times them on Dawn, the WebGPU of Chrome, as the lab's page does:
+// Holds the text that a page would choose against float64 and times it on Dawn, the WebGPU of Chrome, as the
+// lab's page does:
 //
 //     node bench/dawn.mjs FOLDER WEBGPU
 //
@@ -19,7 +20,7 @@ globalThis.setImmediate = (call, ...given) => setTimeout(call, 1, ...given);
 globalThis.navigator ??= { userAgent: "node" };
 const { create, globals } = await load(webgpu, "index.js");
 Object.assign(globalThis, globals);
-const { descriptorFor, traitsOf } = await load(folder, "runtime.js");
+const { choose, descriptorFor, traitsOf } = await load(folder, "runtime.js");
 const { Bench } = await load(folder, "page", "trials.js");
 const { norm, copy, rows } = JSON.parse(readFileSync(join(folder, "problem.json"), "utf8"));
 
@@ -39,8 +40,10 @@ const device = await adapter.requestDevice({
 device.addEventListener("uncapturederror", ({ error }) => fail(error.message));
 
 const machine = { device, adapterInfo: adapter.info, traits: traitsOf(device, adapter.info) };
+const { shader } = choose(norm.manifest, machine.traits, norm.manifest.cols[0]);
+const chosen = { ...norm, manifest: { ...norm.manifest, shaders: [shader] } };
 const watcher = { say: () => {}, signal: new AbortController().signal };
-const bench = new Bench(machine, norm, copy, { rows, distribution: "normal", seed: 0 }, watcher);
+const bench = new Bench(machine, chosen, copy, { rows, distribution: "normal", seed: 0 }, watcher);
 await bench.run();
 bench.results();
 const found = bench.entries.map(({ shader, result }) => ({ ...result, shader: shader.name }));

@@ -9,8 +9,6 @@ from webnorm.web import tint
 
 # Debian's chromium brings it.
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
-# The npm package.
-WEBGPU = tint.folder() / "node_modules" / "webgpu"
 ENVIRONMENT = {
     "VK_DRIVER_FILES": str(SWIFTSHADER),
     # Dawn looks for a Vulkan loader, too, and Chromium brings one.

@@ -519,11 +519,7 @@ def test_a_record_keeps_no_folder_of_the_machine(
             "--rows names 2 and --cols 1; expected as many of each",
         ),
         ("browser", ["--op", "copy"], "argument --op: invalid choice: 'copy'"),
-        (
-            "browser",
-            ["--dawn", "made-up"],
-            "--dawn made-up: holds no index.js; expected the npm",
-        ),
+        ("browser", ["--dawn", "made-up"], "--dawn made-up: holds no index.js; expected the npm"),
     ],
 )
 def test_mistakes_are_told_in_a_line(

@@ -35,7 +35,7 @@ from webnorm.norms.ops import OPS, Op, Task, make_inputs
 from webnorm.norms.option_cases import OPTION_CASES
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
 from webnorm.norms.reference import Answer
-from webnorm.web import vectors
+from webnorm.web import tint, vectors
 from webnorm.web.bundle import Bundle, bundle_of
 from webnorm.web.folder import write
 from webnorm.web.native import natively
@@ -68,7 +68,7 @@ class Engine:
     def drive(self, driver: str) -> Any:
         """What a driver found; an error or a rejection that nobody looked at is a failure."""
         run = subprocess.run(
-            ["node", str(DRIVERS / driver), str(dawn.WEBGPU), str(self.folder)],
+            ["node", str(DRIVERS / driver), str(tint.webgpu()), str(self.folder)],
             capture_output=True,
             text=True,
             encoding="utf-8",

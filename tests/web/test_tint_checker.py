@@ -305,7 +305,7 @@ def test_what_is_missing_is_told_with_what_mends_it(tmp_path: Path, monkeypatch:
     assert package == f"webgpu@{tint.WEBGPU}"
     assert str(tint.folder()) in mend.commands[0] and tint.folder().is_relative_to(tmp_path)
     # An npm that was interrupted leaves the folder without this file.
-    (tint.folder() / "node_modules" / "webgpu").mkdir(parents=True)
+    tint.webgpu().mkdir(parents=True)
     assert tint.available() is not None
     (tint.folder() / "node_modules" / ".package-lock.json").touch()
     assert tint.available() is None

@@ -127,6 +127,11 @@ def folder() -> Path:
     return cache_folder(f"webgpu-{WEBGPU}")
 
 
+def webgpu() -> Path:
+    """The package's own folder."""
+    return folder() / "node_modules" / "webgpu"
+
+
 def check(sources: Sequence[Source]) -> list[Verdict]:
     """One verdict per shader, in one run of node."""
     _check_available()
