@@ -134,6 +134,8 @@ def through_dawn(op: Op, rows: int, cols: int, dtype: str, webgpu: Path) -> Iter
         name = f"Dawn, {classes.get(one['shader'], 'copy')}"
         if one["status"] != "pass":
             raise WebnormError(f"{name}, {rows}x{cols} {dtype} on {told['adapter']}: {one['reason']}")
+        if "unsettled" in one["flags"]:
+            name += " (unsettled)"
         yield Line(
             name, one["kernel"], one["median_ns"], one["gbps"], one["percent_of_copy"], one["max_abs_error"]
         )

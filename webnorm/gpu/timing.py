@@ -37,7 +37,7 @@ _LEAST_HALF = 3
 # An H200 that idled for half a second had lost nothing, one that idled for seconds two thirds of its clock.
 PAUSE_S = 0.1
 # Standard errors of a median, in units of (p80 - p20) / sqrt(samples): 1.25 of 1.68 standard deviations.
-_ERROR_OF_MEDIAN = 0.75
+ERROR_OF_MEDIAN = 0.75
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _moved(samples: Sequence[float], least: float) -> bool:
 
 def _error(samples: Sequence[float]) -> float:
     """The standard error of the samples' median, as a share of it."""
-    return _ERROR_OF_MEDIAN * statistics(samples).spread / math.sqrt(len(samples))
+    return ERROR_OF_MEDIAN * statistics(samples).spread / math.sqrt(len(samples))
 
 
 clock = time.monotonic

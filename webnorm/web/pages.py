@@ -37,7 +37,7 @@ _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
         "AMBIGUOUS_SHARE",
     ),
     deviations: ("SUM_TOLERANCE", "TIE", "LOW_WORD", "DENORMAL"),
-    timing: ("NOISY_SPREAD", "FEW_SAMPLES", "THROTTLED_RATIO"),
+    timing: ("NOISY_SPREAD", "FEW_SAMPLES", "THROTTLED_RATIO", "AGREEING", "ERROR_OF_MEDIAN"),
     proof: ("SUSPICIOUS_PERCENT",),
     board: ("LARGEST_CACHE",),
     result_files: ("SCHEMA",),

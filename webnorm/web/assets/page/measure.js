@@ -1,7 +1,7 @@
 // Time on the GPU: samples of several candidates taken in turn until a rule says stop, as webnorm/gpu/timing.py.
 
 import { within } from "./gpu.js";
-import { FEW_SAMPLES, NOISY_SPREAD, THROTTLED_RATIO } from "./numbers.js";
+import { AGREEING, ERROR_OF_MEDIAN, FEW_SAMPLES, NOISY_SPREAD, THROTTLED_RATIO } from "./numbers.js";
 
 // Browsers round timestamps to 0.1 ms and clocks to 1 ms, so that their attackers see less: a sample is much
 // longer. On a software adapter, which computes slowly, a rough time is enough.
@@ -11,7 +11,7 @@ const MOST_DISPATCHES = 1024;
 
 /**
  * @typedef {(pass: GPUComputePassEncoder, index: number) => void} Encode  puts one dispatch into a pass
- * @typedef {{ least: number, most: number, spread: number, budgetMs: number }} Rule
+ * @typedef {{ least: number, most: number, spread: number, budgetMs: number, settleMs: number }} Rule
  */
 
 /**
@@ -31,19 +31,21 @@ export function statistics(samples) {
 }
 
 /**
- * What is wrong with a run: "few samples", or "noisy" and "throttled".
+ * What is wrong with a run: "few samples", or "noisy" and "throttled"; and "unsettled".
  * @param {number[]} samples
+ * @param {boolean} settled
  * @returns {string[]}
  */
-export function flags(samples) {
-  if (samples.length < FEW_SAMPLES) return ["few samples"];
+export function flags(samples, settled) {
+  const unsettled = settled ? [] : ["unsettled"];
+  if (samples.length < FEW_SAMPLES) return ["few samples", ...unsettled];
   const found = spread(samples) > NOISY_SPREAD ? ["noisy"] : [];
   const third = Math.floor(samples.length / 3);
   if (third >= 3) {
     const [first, last] = [samples.slice(0, third), samples.slice(-third)];
     if (statistics(last).median > THROTTLED_RATIO * statistics(first).median) found.push("throttled");
   }
-  return found;
+  return [...found, ...unsettled];
 }
 
 function spread(samples) {
@@ -142,22 +144,59 @@ export class Stopwatch {
 }
 
 /**
+ * Keep a device at work until it works as it does under load: a GPU that idled lowers its clock, and takes a third
+ * of a second of work to raise it again. Ends when the earlier and the later half of the samples of `settleMs` agree.
+ * @param {Stopwatch} stopwatch
+ * @param {Encode} encode
+ * @param {number} settleMs
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<boolean>}  false where they did not within ten times that long
+ */
+async function settle(stopwatch, encode, settleMs, signal) {
+  if (settleMs === 0) return true;
+  const dispatches = await stopwatch.dispatches(encode);
+  const taken = [];
+  const began = performance.now();
+  for (;;) {
+    signal?.throwIfAborted();
+    taken.push({ took: await stopwatch.time(encode, dispatches), at: performance.now() });
+    const { at: now } = taken.at(-1);
+    while (now - taken[0].at > settleMs && taken.length > FEW_SAMPLES) taken.shift();
+    if (now - began >= settleMs && agree(taken.map(({ took }) => took))) return true;
+    if (now - began >= 10 * settleMs) return false;
+  }
+}
+
+/** Whether the later half is as fast as the earlier, as far as their noise can tell. */
+function agree(samples) {
+  const half = Math.floor(samples.length / 2);
+  const halves = [samples.slice(0, half), samples.slice(-half)];
+  const [before, after] = halves.map((some) => statistics(some).median);
+  const errors = halves.map((some) => (ERROR_OF_MEDIAN * spread(some)) / Math.sqrt(half));
+  return Math.abs(after / before - 1) <= Math.max(AGREEING, 2 * Math.hypot(...errors));
+}
+
+/**
  * Take samples of all candidates in turn, one each per round, until for each of them
- * (p80 - p20) / median / sqrt(rounds) is at most the rule's spread, or the rule's rounds or time are over.
+ * (p80 - p20) / median / sqrt(rounds) is at most the rule's spread, or the rule's rounds or time are over. The first
+ * candidate, a copy where there is one, brings the device to its working state before.
  * @param {Stopwatch} stopwatch
  * @param {{ encode: Encode }[]} candidates
  * @param {Rule} rule
  * @param {{ sets?: number, onRound?: (done: number) => void, signal?: AbortSignal }} [options]
- * @returns {Promise<{ samples: number[], dispatches: number }[]>}  nanoseconds per dispatch
+ * @returns {Promise<{ found: { samples: number[], dispatches: number }[], settled: boolean }>}  nanoseconds per
+ *   dispatch, and whether the device came to rest
  */
 export async function measure(stopwatch, candidates, rule, { sets = 1, onRound, signal } = {}) {
   const found = [];
+  if (candidates.length === 0) return { found, settled: true };
+  const settled = await settle(stopwatch, candidates[0].encode, rule.settleMs, signal);
   for (const { encode } of candidates) {
     signal?.throwIfAborted();
     found.push({ samples: [], dispatches: await stopwatch.dispatches(encode, sets) });
   }
   const began = performance.now();
-  for (let rounds = 0; candidates.length && !enough(found, rounds, rule, began); rounds++) {
+  for (let rounds = 0; !enough(found, rounds, rule, began); rounds++) {
     for (const [at, { encode }] of candidates.entries()) {
       signal?.throwIfAborted();
       const { samples, dispatches } = found[at];
@@ -165,7 +204,7 @@ export async function measure(stopwatch, candidates, rule, { sets = 1, onRound, 
     }
     onRound?.(rounds + 1);
   }
-  return found;
+  return { found, settled };
 }
 
 function enough(found, rounds, rule, began) {

@@ -14,8 +14,8 @@ import { decode } from "./storage.js";
 // What is drawn and held against float64 row by row; the rows beyond repeat these.
 const MOST_ROWS = 256;
 const MOST_ELEMENTS = 2 ** 21;
-const RULE = { least: 10, most: 50, spread: 0.01, budgetMs: 10000 };
-const SOFTWARE_RULE = { least: 5, most: 10, spread: 0.03, budgetMs: 3000 };
+const RULE = { least: 10, most: 50, spread: 0.01, budgetMs: 10000, settleMs: 500 };
+const SOFTWARE_RULE = { least: 5, most: 10, spread: 0.03, budgetMs: 3000, settleMs: 0 };
 
 /**
  * The kernels of a bundle in the order of their ladder, each with the shader for these traits, or why none.
@@ -240,7 +240,7 @@ export class Bench {
     const { signal } = this;
     const work = () => measure(stopwatch, candidates, rule, { sets: buffers.sets.length, onRound, signal });
     this.say(`Warming up ${entries.length} kernels.`, 0.5);
-    const found = await guarded(this.device, "kernels were timed", work);
+    const { found, settled } = await guarded(this.device, "kernels were timed", work);
     found.forEach(({ samples, dispatches }, at) => {
       const { result, manifest } = entries[at];
       const { median, p20, p80 } = statistics(samples);
@@ -255,7 +255,7 @@ export class Bench {
         cache: buffers.cold ? "cold" : "warm",
         bytes,
         gbps: bytes / median,
-        flags: flags(samples),
+        flags: flags(samples, settled),
       });
     });
   }
