@@ -585,6 +585,8 @@ def test_defaults_are_legal(kernel: Kernel, traits: Traits) -> None:
             assert (refusal is None) == (cols <= 4 * (65534 // 3)), cols
         elif kernel.name == "one_dispatch":
             assert (refusal is None) == (cols % 4 == 0 and cols <= 8192), cols
+        elif kernel.name == "two_dispatch":
+            assert (refusal is None) == (cols % 4 == 0), cols
         elif kernel.name != "registers" or cols <= (8192 if kernel.op.backward else 16384) - 3:
             assert refusal is None, cols
 
@@ -615,7 +617,7 @@ def test_the_ladder() -> None:
 @pytest.mark.parametrize("kernel", STABLE, ids=lambda kernel: kernel.label)
 def test_loops_that_llvmpipe_would_cut_short_are_refused(kernel: Kernel) -> None:
     capped = kernel.op.defaults.changed(["max_workgroups=1"])
-    # one_dispatch takes no more elements.
+    # one_dispatch and two_dispatch take no more elements.
     rows, cols = (10**6, 768) if kernel.takes_slices else (16384, 256)
     problem = Problem(rows=rows, cols=cols, options=capped)
     assert "65535" in (default_variant(kernel, problem, SOFTWARE).refusal(problem, SOFTWARE) or "")

@@ -164,6 +164,8 @@ def _before_all(op: str, names: Names) -> Iterator[str]:
             # In us, split_row and `registers`: 16.0 and 20.1 at 16x32768 in RMSNorm of two bytes, 20.7 and
             # 22.7 at 64x20480 in LayerNorm float32.
             yield _SPLIT
+            # Two dispatches for four; no card has timed it.
+            yield "two_dispatch"
     elif _leaves_idle(op, names):
         yield _SPLIT
     elif names["max_invocations"] < 1024 and names["cols"] > _PAGE_COLS:

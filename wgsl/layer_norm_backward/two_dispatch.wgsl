@@ -1,0 +1,77 @@
+// /// webnorm
+// ops = ["layer_norm_backward", "rms_norm_backward"]
+// summary = "Workgroups walk down columns for the sums over rows, and leave what each row needs of theirs; a second dispatch makes dx."
+// differs = "Where split_row takes four dispatches, which wait for one another: few long rows, statistics given. Reads x and dy twice, the second time mostly from cache."
+// rung = 6
+// [features]
+// subgroups = "subgroups"
+// [tune]
+// threads_per_row = [8, 16, 32, 64, 128, 256]
+// rows_per_workgroup = [1, 2, 4, 8, 16, 32]
+// batch = [1, 2, 4]
+// block_steps = [1, 2, 4, 8]
+// subgroups = [true, false]
+// [default]
+// threads_per_row = "8 if software else 32"
+// rows_per_workgroup = "4 if software else min(8, max_invocations // 32)"
+// batch = "1 if rows <= 8 else 2"
+// block_steps = "8 if software else 2"
+// subgroups = "has_subgroups"
+// [derive]
+// vector_width = 4
+// workgroup_size = "threads_per_row * rows_per_workgroup"
+// steps = 1
+// loops_rows = 1
+// sums = "has_weight + has_bias"
+// column_tiles = "ceil_div(cols, 4 * threads_per_row)"
+// row_blocks = "ceil_div(cols, 4 * workgroup_size * block_steps)"
+// row_terms = "2 if has_mean else 1"
+// tree = "workgroup_size // (4 if subgroups else 1)"
+// workgroup_bytes = "max(16 * sums * workgroup_size + 8 * row_terms * batch * tree, 4 * row_terms * (rows_per_workgroup + 2 * tree))"
+// [[require]]
+// rule = "saved_stats"
+// why = "the sums over rows take each row's statistics from the forward pass: saved_stats"
+// [[require]]
+// rule = "not has_residual_bias"
+// why = "dresidual_bias adds up dx, which the second dispatch makes"
+// [[require]]
+// rule = "cols % 4 == 0"
+// why = "rows are added up in fours of columns, which all of them have to start on"
+// [[require]]
+// rule = "rows * cols <= 16777216"
+// why = "of more than 16777216 elements caches do not serve the second read, and few workgroups walk down many rows"
+// [[require]]
+// rule = "workgroup_size <= 1024"
+// why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
+// [[require]]
+// rule = "batch * row_terms <= 4"
+// why = "what the rows of a batch need is one vector of four, and a row of layer_norm_backward needs two"
+// [[scratch]]
+// name = "parts"
+// words = "row_terms * column_tiles"
+// [[pass]]
+// entry_point = "down_columns"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "min(column_tiles, max_workgroups)"
+// per = "call"
+// iterations = "ceil_div(column_tiles, max_workgroups) * (4 + ceil_div(rows, rows_per_workgroup * batch) * (1 + 3 * (threads_per_row // 16)))"
+// bindings = ["x", "dy", "weight", "stats", "parts", "dweight", "dbias"]
+// [[pass]]
+// entry_point = "along_rows"
+// workgroup_size = "workgroup_size"
+// workgroup_count = "min(rows * row_blocks, max_workgroups)"
+// per = "call"
+// iterations = "ceil_div(rows * row_blocks, max_workgroups) * (4 + ceil_div(column_tiles, workgroup_size) + rows_per_workgroup + 3 * (threads_per_row // 16))"
+// bindings = ["x", "dy", "weight", "dh", "stats", "parts", "dx"]
+// [accuracy]
+// serial_terms = "ceil_div(column_tiles, workgroup_size) + rows_per_workgroup"
+// column_terms = "ceil_div(rows, rows_per_workgroup)"
+// ///
+
+// With the statistics given, a column's sums over rows and a row's sums over columns come from one reading: a
+// workgroup that walks down a tile of columns finishes the former and leaves its share of the latter.
+{% include "lib/interface.wgsl" %}
+
+{% include "lib/row.wgsl" %}
+
+{% include "lib/two_dispatch.wgsl" %}
