@@ -208,13 +208,13 @@ def test_slices_add_to_the_same_sums(
 
 
 @pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
-def test_rows_that_one_dispatch_has_to_take_are_not_cut(op: str, narrow: Device) -> None:
-    kernel = kernel_named("one_dispatch", op)
+@pytest.mark.parametrize("name", ["one_dispatch", "two_dispatch"])
+def test_rows_that_have_to_be_taken_at_once_are_not_cut(name: str, op: str, narrow: Device) -> None:
+    kernel = kernel_named(name, op)
     assert not kernel.takes_slices
-    assert all(one.takes_slices for one in STABLE if one.name != "one_dispatch")
     problem = Problem(rows=1500, cols=96, options=kernel.op.defaults)
     variant = default_variant(kernel, problem, narrow.traits)
-    expected = r"takes all rows in one dispatch; on this device .* takes \d+: expected fewer rows, or another"
+    expected = r"takes all rows at once; on this device .* takes \d+ parts: expected fewer rows, or another"
     with pytest.raises(WebnormError, match=expected):
         run(narrow, variant, problem)
     _, accuracy = run(narrow, variant, dataclasses.replace(problem, rows=150))

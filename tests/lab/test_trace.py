@@ -151,6 +151,7 @@ LET = re.compile(r"^( *let (mean|low|rstd|variance) = .*;)$", re.MULTILINE)
     [
         ("layer_norm", "split_row", Options(max_workgroups=3)),
         ("layer_norm_backward", "one_dispatch", Options(saved_stats=True, max_workgroups=3)),
+        ("layer_norm_backward", "two_dispatch", Options(saved_stats=True, max_workgroups=3)),
         ("rms_norm_backward", "tiles", Options()),
     ],
 )

@@ -148,7 +148,7 @@ class Schedule:
         variant, problem, count = self.shader.variant, self.shader.problem, len(self._slices)
         if count > 1 and not variant.kernel.takes_slices:
             raise CannotSlice(
-                f"{variant} takes all rows in one dispatch; on this device {problem} takes {count}: "
+                f"{variant} takes all rows at once; on this device {problem} takes {count} parts: "
                 "expected fewer rows, or another kernel"
             )
         if count > MOST_SLICES:

@@ -120,4 +120,4 @@ def narrowed(shader: Shader, limits: Mapping[str, int], how: Narrow) -> dict[str
 
 
 class CannotSlice(WebnormError):
-    """A kernel takes all rows in one dispatch, and they do not fit one."""
+    """A kernel takes all rows at once, and they do not fit one."""

@@ -114,7 +114,7 @@ def _bound_to_rows(kernel: Kernel) -> str | None:
     if kernel.compiles_rows_in:
         return f"kernel {kernel.name} compiles the number of rows in; an export takes any number"
     if not kernel.takes_slices:
-        return f"kernel {kernel.name} takes all rows in one dispatch; an export takes any number"
+        return f"kernel {kernel.name} takes all rows at once; an export takes any number"
     return None
 
 
