@@ -64,21 +64,29 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
 
     Raises WebnormError that names the file and, where there is one, the line.
     """
-    header, ops = _read(path, op_name)
+    start, toml, default = _read(path, op_name)
+    header = _Header(path, start, toml)
+    ops = header.ops(default)
     return header.kernel(op_name if op_name and op_name in ops else ops[0])
 
 
 def load_all(path: Path, only: str | None = None) -> list[Kernel]:
     """Read a kernel file in an op's folder: a kernel for each op that it serves, or for that one alone.
 
-    Raises as `load` does.
+    Raises as `load` does; what does not serve that one is hardly looked at.
     """
-    header, ops = _read(path, None)
-    return [header.kernel(op) for op in ops if only in (None, op)]
+    start, toml, default = _read(path, None)
+    # A header serves its folder's op, or those that it names: most need not be parsed.
+    if only not in (None, default) and not re.search(rf"\b{only}\b", toml):
+        return []
+    header = _Header(path, start, toml)
+    return [header.kernel(op) for op in header.ops(default) if only in (None, op)]
 
 
-def _read(path: Path, op_name: str | None) -> tuple[_Header, Sequence[str]]:
-    """A file's header and the ops that it serves: those it names, else its folder, else `op_name`."""
+def _read(path: Path, op_name: str | None) -> tuple[int, str, str]:
+    """The line at which a file's header begins, its text, and the op that it serves where it names none: its
+    folder, else `op_name`.
+    """
     root, folder = home(path)
     found = re.search(rf"{FORBIDDEN.pattern}|[\t\n]", path.name)
     if found:
@@ -91,9 +99,7 @@ def _read(path: Path, op_name: str | None) -> tuple[_Header, Sequence[str]]:
     default = folder if folder in OPS or op_name is None else op_name
     if default not in OPS:
         raise unknown(f"op (the folder of {path})", default, OPS)
-    start, toml = split_header(source, path)
-    header = _Header(path, start, toml)
-    return header, header.ops(default)
+    return *split_header(source, path), default
 
 
 class _Header(Checked):
