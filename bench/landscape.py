@@ -3,9 +3,10 @@
     python -m bench.landscape SWEEP.jsonl|RECORD.json ... [--write] [--best]
 
 Takes the lines of `bench.sweep`, and what webnorm's variants reached in a record, groups them by op, storage
-type and residual, and with --write puts them into webnorm/choice/h200/. What was held out is left out of
-that: there the choice is held against the fastest that was measured. So it is where each number of columns is
-left out in turn. --best prints what the fastest variants reached where x is largest, in percent of the copy.
+type and kind of problem, and with --write puts them into webnorm/choice/h200/. What was held out is left out
+of that: there the choice is held against the fastest that was measured. So it is where each number of columns
+is left out in turn. --best prints what the fastest variants reached where x is largest, in percent of the
+copy.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ _POOR, _BESIDE, _LIKE = 0.8, 6, 2.0
 # And whose columns are within so much, in logarithms: far longer rows are slower for good reasons.
 _NEAR = 0.25
 _BY_RULE = ("one_dispatch",)
-_RESIDUAL = "-residual"
 _SHOWN = (256, 768, 1024, 2048, 4096, 5120, 8192, 12288, 16384, 32768)
 # Columns from which a row is long enough, and up to which rows are held: left out in turn.
 _LEFT_OUT = (256, 16384)
@@ -167,7 +167,10 @@ def _as_swept(report: Report) -> Iterator[dict[str, Any]]:
                     "cols": problem.cols,
                     "kernel": one.kernel,
                     "constants": one.constants,
-                    "options": {"residual": problem.options.residual},
+                    "options": {
+                        "residual": problem.options.residual,
+                        "saved_stats": problem.options.saved_stats,
+                    },
                     "held_out": SECTIONS[case or ""].drawn,
                     "bytes_over_copy": one.bytes / copy.bytes,
                     "ns": one.median_ns,
@@ -177,8 +180,9 @@ def _as_swept(report: Report) -> Iterator[dict[str, Any]]:
 
 def _name(line: Mapping[str, Any]) -> str:
     """The name of the file that a line belongs to."""
-    residual = line.get("options", {}).get("residual", False)
-    return f"{line['op']}-{line['dtype']}{_RESIDUAL if residual else ''}"
+    options = line.get("options", {})
+    kind = measured.kind_of(line["op"], options.get("residual", False), options.get("saved_stats", True))
+    return measured.file_name(line["op"], line["dtype"], kind)
 
 
 def _itemsize(name: str) -> int:
@@ -243,10 +247,11 @@ def left_out(known: Sequence[Landscape], itemsize: int) -> Iterator[tuple[Entry,
 def known_by(name: str, files: Mapping[str, str]) -> Sequence[Landscape]:
     """What the choice would know of a name's problems with these files."""
     own = measured.decode(files[name])
-    if not name.endswith(_RESIDUAL):
+    op, dtype, *kind = name.split("-")
+    if not kind:
         return [own]
-    plain = files.get(name.removesuffix(_RESIDUAL))
-    return measured.with_residual(measured.decode(plain) if plain else Landscape(), own)
+    plain = files.get(measured.file_name(op, dtype, measured.PLAIN))
+    return measured.beside(measured.decode(plain) if plain else Landscape(), own)
 
 
 def best_table(found: Series, cols: Sequence[int]) -> str:

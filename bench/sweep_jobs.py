@@ -121,6 +121,12 @@ PARTS: Mapping[str, Part] = {
         16,
         options={"residual": True},
     ),
+    "own_stats": Part(
+        _BACKWARD,
+        _joined(_filling((*_SOME, 616, 1672, 3208, 6920)), _drawn(16, 256, 16384, 8, 10)),
+        16,
+        options={"saved_stats": False},
+    ),
     "held_out": Part(
         _NORMS,
         _joined(_drawn(8, 256, 16384, 8, 4), _drawn(3, 257, 8191, 2, 5)),
@@ -253,7 +259,7 @@ def main() -> None:
     if not found:
         raise WebnormError(
             f"--part {' '.join(asked.part)} has no job of --op {' '.join(asked.op)}: "
-            "expected other parts or ops; residuals are of forward ops alone"
+            "expected other parts or ops; residuals are of forward ops alone, own_stats of gradients"
         )
     random.Random(asked.seed).shuffle(found)
     write_text(asked.out, "".join(json.dumps(job) + "\n" for job in found))

@@ -31,7 +31,7 @@ def key_of(job: Mapping[str, Any], constants: Mapping[str, int]) -> tuple[Any, .
     return job["rows"], job["cols"], job["kernel"], tuple(constants.values())
 
 
-@pytest.mark.parametrize("part", ["odd", "small", "few_long", "residual", "held_out"])
+@pytest.mark.parametrize("part", ["odd", "small", "few_long", "residual", "own_stats", "held_out"])
 def test_jobs_are_different_variants_that_a_gpu_can_run(part: str) -> None:
     op = PARTS[part].ops[-1]
     lines = list(jobs(PARTS[part], op, "float16", seed=3))
@@ -258,6 +258,18 @@ def test_a_sweep_ends_though_a_process_took_its_job_along(monkeypatch: pytest.Mo
 def test_residuals_are_apart() -> None:
     lines = [{**line, "options": {"residual": True}} for line in lines_of(SHARES)]
     assert series_of(lines).keys() == {"layer_norm-float32-residual"}
+
+
+def test_gradients_that_find_their_statistics_are_apart() -> None:
+    for saved, names in (
+        (False, {"layer_norm_backward-float32-own_stats"}),
+        (True, {"layer_norm_backward-float32"}),
+    ):
+        lines = [
+            {**line, "op": "layer_norm_backward", "options": {"saved_stats": saved}}
+            for line in lines_of(SHARES)
+        ]
+        assert series_of(lines).keys() == names
 
 
 def test_a_file_reads_as_it_was_written() -> None:

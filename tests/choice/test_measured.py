@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from bench.landscape import left_out
+from bench.landscape import Point, left_out, to_json
 from testbed import GPU, KERNELS
 from webnorm.choice import measured
 from webnorm.choice.measured import (
@@ -54,11 +54,12 @@ def test_every_op_and_storage_type_has_a_file() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_was_measured_exists_and_runs_there(name: str) -> None:
-    op, dtype, *residual = name.split("-")
+    op, dtype, *kind = name.split("-")
     known = decode((measured.FOLDER / f"{name}.json").read_bytes())
     kernels = {kernel.name: kernel for kernel in KERNELS if kernel.op.name == op}
     assert len({(entry.rows, entry.cols) for entry in known.entries}) == len(known.entries)
-    options = OPS[op].defaults.changed(residual)
+    pairs = {"residual": "residual", "own_stats": "saved_stats=false"}
+    options = OPS[op].defaults.changed([pairs[one] for one in kind])
     assert isinstance(options, Options)
     for there in known.entries:
         problem = Problem(rows=there.rows, cols=there.cols, dtype=dtype, options=options)
@@ -127,10 +128,39 @@ def test_what_is_known_from_far_away_is_believed_less() -> None:
 def test_a_residual_has_what_was_measured_with_it_before_what_was_not() -> None:
     plain = Landscape([entry(1024, {FEW: 90, MANY: 80})])
     own = Landscape([entry(1024, {FEW: 80, MANY: 90})])
-    shares = expected(measured.with_residual(plain, own), 16384, 1024, 4)
+    shares = expected(measured.beside(plain, own), 16384, 1024, 4)
     assert shares[MANY] > shares[FEW]
-    alone = expected(measured.with_residual(plain, Landscape()), 16384, 1024, 4)
+    alone = expected(measured.beside(plain, Landscape()), 16384, 1024, 4)
     assert alone[FEW] > alone[MANY]
+
+
+def test_a_gradient_that_finds_its_statistics_has_data_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without such data it goes by that of the others."""
+    monkeypatch.setattr(measured, "FOLDER", tmp_path)
+    op = OPS["layer_norm_backward"]
+
+    def first_of(pairs: Sequence[str]) -> Measured:
+        known_of.cache_clear()
+        measured._ranked.cache_clear()
+        problem = Problem(rows=16384, cols=1024, options=op.defaults.changed(pairs))
+        return ranked(op.name, header_names(op, problem, GPU))[0]
+
+    def put(name: str, percents: Mapping[Measured, float]) -> None:
+        point = Point(16384, 1024)
+        point.percents = dict(percents)
+        (tmp_path / f"{name}.json").write_text(to_json([point]))
+
+    try:
+        put("layer_norm_backward-float32", {FEW: 90, MANY: 80})
+        assert first_of(["saved_stats=false"]) == first_of([]) == FEW
+        put("layer_norm_backward-float32-own_stats", {FEW: 60, MANY: 80})
+        assert first_of(["saved_stats=false"]) == MANY
+        assert first_of([]) == FEW
+    finally:
+        known_of.cache_clear()
+        measured._ranked.cache_clear()
 
 
 def test_longer_rows_than_were_measured_follow_rules() -> None:

@@ -202,9 +202,7 @@ def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
 
 def test_a_kernel_that_takes_all_rows_at_once_is_not_exported() -> None:
     asked = request("rms_norm_backward", (256,), ("saved_stats",), kernel="one_dispatch")
-    with pytest.raises(
-        WebnormError, match="one_dispatch takes all rows at once; an export takes any"
-    ):
+    with pytest.raises(WebnormError, match="one_dispatch takes all rows at once; an export takes any"):
         bundle.bundle_of(asked)
     # Few enough elements for it, but other problems of the same page have more.
     found = bundle.bundle_of(request("rms_norm_backward", (4,), ("saved_stats",)))

@@ -48,9 +48,11 @@ _NEIGHBOURS = 6
 # its own, which lie farther apart.
 _LARGE_BYTES, FEW_BYTES = 256 << 20, 16 << 20
 _NEAR_FEW, _ROWS_FEW = 0.5, 2.0
-# A residual moves twice as much, so that variants compare otherwise; what was measured with one counts from
-# three times as far away, and what was measured without one less by e to the power of the second.
-_REACH_RESIDUAL, _APART_RESIDUAL = 3.0, 2.0
+# With a residual, or where a gradient finds its statistics itself, variants compare otherwise; what was
+# measured so counts from three times as far away, and what was not less by e to the power of the second.
+_REACH_OWN, _APART_PLAIN = 3.0, 2.0
+# Kinds of problems, by what their files are called.
+PLAIN, RESIDUAL, OWN_STATS = "", "residual", "own_stats"
 # Rows of more columns are for kernels that do not hold them, and follow rules.
 MOST_COLS = 34000
 
@@ -104,12 +106,13 @@ def ranked(op: str, names: Names) -> Sequence[Measured]:
     if names["cols"] > MOST_COLS:
         return ()
     # The order depends on nothing else, and calls ask for the same again.
-    return _ranked(op, _dtype(names), bool(names["has_residual"]), names["rows"], names["cols"])
+    kind = kind_of(op, bool(names["has_residual"]), bool(names["saved_stats"]))
+    return _ranked(op, _dtype(names), kind, names["rows"], names["cols"])
 
 
 @lru_cache(maxsize=64)
-def _ranked(op: str, dtype: str, residual: bool, rows: int, cols: int) -> tuple[Measured, ...]:
-    known = known_of(op, dtype, residual)
+def _ranked(op: str, dtype: str, kind: str, rows: int, cols: int) -> tuple[Measured, ...]:
+    known = known_of(op, dtype, kind)
     shares = expected(known, rows, cols, 4 if dtype == "float32" else 2)
     return tuple(sorted(shares, key=lambda variant: -shares[variant]))
 
@@ -120,16 +123,28 @@ def _dtype(names: Names) -> str:
     return "float16" if names["is_float16"] else "bfloat16"
 
 
+def kind_of(op: str, residual: bool, saved_stats: bool) -> str:
+    """The kind of problems whose data lie apart from the op's plain ones; empty for these."""
+    if op.endswith("_backward"):
+        return PLAIN if saved_stats else OWN_STATS
+    return RESIDUAL if residual else PLAIN
+
+
+def file_name(op: str, dtype: str, kind: str) -> str:
+    """What the file of an op, a storage type and a kind of problems is called, without its suffix."""
+    return "-".join(filter(None, (op, dtype, kind)))
+
+
 @lru_cache(maxsize=32)
-def known_of(op: str, dtype: str, residual: bool = False) -> Sequence[Landscape]:
+def known_of(op: str, dtype: str, kind: str = PLAIN) -> Sequence[Landscape]:
     """The landscapes that tell something of an op in a storage type."""
-    plain = _landscape(FOLDER / f"{op}-{dtype}.json")
-    return with_residual(plain, _landscape(FOLDER / f"{op}-{dtype}-residual.json")) if residual else [plain]
+    plain, own = (_landscape(FOLDER / f"{file_name(op, dtype, each)}.json") for each in (PLAIN, kind))
+    return beside(plain, own) if kind and own.entries else [plain]
 
 
-def with_residual(plain: Landscape, own: Landscape) -> Sequence[Landscape]:
-    """What is known of problems with a residual, of which fewer were measured."""
-    return [replace(own, reach=_REACH_RESIDUAL), replace(plain, apart=_APART_RESIDUAL)]
+def beside(plain: Landscape, own: Landscape) -> Sequence[Landscape]:
+    """What is known of problems of a kind, of which fewer were measured."""
+    return [replace(own, reach=_REACH_OWN), replace(plain, apart=_APART_PLAIN)]
 
 
 def _landscape(path: Path) -> Landscape:
