@@ -31,7 +31,7 @@ from rich.table import Table
 
 import webnorm
 from bench.arguments import positive, run
-from webnorm.choice.auto import choose
+from webnorm.choice.auto import choose_own
 from webnorm.choice.tuning import Platform, applicable
 from webnorm.errors import WebnormError
 from webnorm.files import cache_folder, check_writable, write_text
@@ -42,7 +42,6 @@ from webnorm.gpu.plan import Plan
 from webnorm.gpu.pool import BufferPool
 from webnorm.gpu.readback import STAGING_USAGE, read
 from webnorm.gpu.stopwatch import WARM_UP_RUNS, Stopwatch
-from webnorm.kernels.library import own_kernels
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.tables import time_text
@@ -83,7 +82,7 @@ def call_of(op: Op, arrays: Mapping[str, Any], device: Device) -> Callable[[], A
 def chosen(device: Device, task: Task) -> Variant:
     """The kernel that a call takes, and its constants."""
     tuning, _ = applicable(Platform.of(device.adapter.description()))
-    return choose(own_kernels(task.op.name), task, device.traits, tuning).variant
+    return choose_own(task, device.traits, tuning).variant
 
 
 def bound(device: Device, task: Task, variant: Variant) -> tuple[Board, Plan]:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from testbed import KERNELS
-from webnorm.choice.auto import Chosen, choose
+from webnorm.choice.auto import Chosen, choose, choose_own
 from webnorm.choice.tuning import Choice, Platform, Tuning
 from webnorm.errors import WebnormError
+from webnorm.kernels import header
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import own_kernel
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import runnable_variants
@@ -72,8 +76,11 @@ def test_a_choice_can_run(op: Op, name: str) -> None:
         except WebnormError as error:
             assert str(error).startswith(f"no kernel of {op.name} can run {problem} on this adapter: ")
             none += 1
+            with pytest.raises(WebnormError, match=re.escape(str(error))):
+                choose_own(Task(op, problem), traits)
             continue
         assert chosen.source == "rules"
+        assert choose_own(Task(op, problem), traits) == chosen
         assert chosen.variant.kernel.unstable is None
         assert chosen.variant.refusal(problem, traits) is None, f"{chosen.variant} for {problem}"
     # There is a kernel for rows of any length; but llvmpipe ends long loops, and the last pass of a gradient
@@ -118,6 +125,7 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
                     sources.add(chosen.source)
                     runs = variant.refusal(problem, traits) is None
                     assert chosen == (Chosen(variant, "tuning") if runs else otherwise)
+                    assert choose_own(Task(op, problem), traits, tuning) == chosen
     assert sources == {"tuning", "rules"}
 
 
@@ -145,6 +153,22 @@ def test_what_is_gone_is_passed_over() -> None:
         ("naive", {"workgroup_size": 64, "hi_lo_mean": 1}),  # which is not as exact as it was
     ):
         assert choose(KERNELS, task, traits, recorded(op, task.problem, kernel, other)) == by_rules
+
+
+def test_a_first_choice_reads_one_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    make = header._Header.kernel
+
+    def noted(self: header._Header, name: str) -> Kernel:
+        made.append(self.path.stem)
+        return make(self, name)
+
+    monkeypatch.setattr(header._Header, "kernel", noted)
+    own_kernel.cache_clear()
+    for op in NORMS:
+        problem = Problem(rows=1000, cols=1024, options=op.defaults)
+        assert choose_own(Task(op, problem), ADAPTERS["desktop"]).variant.kernel.name in made[-1:]
+    assert len(made) == len(NORMS)
 
 
 def test_no_kernel_at_all_is_told_with_the_reason() -> None:

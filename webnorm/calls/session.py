@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from webnorm.gpu.readback import STAGING_USAGE
 from webnorm.gpu.schedule import Schedule
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import AUTO, own_kernels, select
+from webnorm.kernels.library import AUTO, own_kernel, own_kernels, select
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.revisions import identity
 from webnorm.kernels.traits import Traits
@@ -160,12 +160,11 @@ class Session:
     def _choose(self, task: Task, name: str | None, device: Device) -> Variant:
         if name is not None:
             return _named(task, name, device.traits)
-        kernels = _kernels(task.op.name)
-        chosen = auto.choose(kernels, task, device.traits, self._tuning_of(device))
+        chosen = auto.choose_own(task, device.traits, self._tuning_of(device))
         found = tuner(task, device) if chosen.source == "rules" and tuner is not None else None
         if found is not None:
             self._tuning = found
-            chosen = auto.choose(kernels, task, device.traits, found)
+            chosen = auto.choose_own(task, device.traits, found)
         return chosen.variant
 
     def _tuning_of(self, device: Device) -> tuning.Tuning | None:
@@ -229,11 +228,6 @@ def default_device() -> Device:
         return _default[0]
 
 
-@lru_cache(maxsize=len(OPS))
-def _kernels(op: str) -> tuple[Kernel, ...]:
-    return tuple(own_kernels(op))
-
-
 def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
     """A kernel's name, and for a file what tells that it changed; None stands for auto."""
     if kernel is None or (isinstance(kernel, str) and kernel == AUTO):
@@ -259,5 +253,4 @@ def _named(task: Task, name: str, traits: Traits) -> Variant:
 
 def _called(name: str, op: str) -> Kernel:
     """The kernel of a name; those of other ops are looked at where the op's own have none."""
-    own = next((kernel for kernel in _kernels(op) if kernel.name == name), None)
-    return own or select([kernel for each in OPS for kernel in _kernels(each)], name, op)
+    return own_kernel(op, name) or select([kernel for each in OPS for kernel in own_kernels(each)], name, op)

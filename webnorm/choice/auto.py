@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from webnorm.choice.defaults import best_variant
+from webnorm.choice.defaults import KernelOf, best_variant, suggested_variant
 from webnorm.choice.tuning import Choice, Tuning
 from webnorm.errors import WebnormError
 from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import own_kernel, own_kernels
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import RETIRED, Variant
 from webnorm.norms.ops import Task
@@ -30,28 +32,48 @@ def choose(kernels: Sequence[Kernel], task: Task, traits: Traits, tuning: Tuning
     Raises WebnormError where no kernel can.
     """
     op, problem = task.op, task.problem
-    ladder = [kernel for kernel in kernels if kernel.op == op]
-    for choice in tuning.matching(task) if tuning else ():
-        variant = _recorded(ladder, choice)
-        if variant is not None and variant.refusal(problem, traits) is None:
-            return Chosen(variant, "tuning")
-    found, refusal = best_variant(ladder, problem, traits)
+    ladder = {kernel.name: kernel for kernel in kernels if kernel.op == op}
+    recorded = _recorded(ladder.get, task, traits, tuning)
+    if recorded is not None:
+        return Chosen(recorded, "tuning")
+    found, refusal = best_variant(tuple(ladder.values()), problem, traits)
     if found is None:
         raise WebnormError(f"no kernel of {op.name} can run {problem} on this adapter: {refusal}")
     return Chosen(found, "rules")
 
 
-def _recorded(ladder: Sequence[Kernel], choice: Choice) -> Variant | None:
-    for kernel in ladder:
-        if kernel.name == choice.kernel and kernel.unstable is None:
-            # Of a kernel that rounds the mean, as naive does now, a recorded second word is gone.
-            retired = RETIRED if kernel.accuracy.rounded_mean == 0 else {}
-            constants = {
-                axis: value
-                for axis, value in choice.constants.items()
-                if axis in kernel.tune or retired.get(axis) != value
-            }
-            on_axes = (constants.get(axis) in values for axis, values in kernel.tune.items())
-            if set(constants) == set(kernel.tune) and all(on_axes):
-                return Variant(kernel, constants)
+def choose_own(task: Task, traits: Traits, tuning: Tuning | None = None) -> Chosen:
+    """`choose` among the kernels that come with webnorm, of which a first call reads no more than it has to:
+    a header takes about a millisecond.
+    """
+    kernel_of = partial(own_kernel, task.op.name)
+    recorded = _recorded(kernel_of, task, traits, tuning)
+    if recorded is not None:
+        return Chosen(recorded, "tuning")
+    found = suggested_variant(task.op, kernel_of, task.problem, traits)
+    return Chosen(found, "rules") if found else choose(own_kernels(task.op.name), task, traits)
+
+
+def _recorded(kernel_of: KernelOf, task: Task, traits: Traits, tuning: Tuning | None) -> Variant | None:
+    """The variant of the nearest choice that can still run."""
+    for choice in tuning.matching(task) if tuning else ():
+        kernel = kernel_of(choice.kernel)
+        variant = None if kernel is None else _of_kernel(kernel, choice)
+        if variant is not None and variant.refusal(task.problem, traits) is None:
+            return variant
     return None
+
+
+def _of_kernel(kernel: Kernel, choice: Choice) -> Variant | None:
+    """A choice's variant; None where its constants are not the kernel's any more."""
+    if kernel.unstable is not None:
+        return None
+    # Of a kernel that rounds the mean, as naive does now, a recorded second word is gone.
+    retired = RETIRED if kernel.accuracy.rounded_mean == 0 else {}
+    constants = {
+        axis: value
+        for axis, value in choice.constants.items()
+        if axis in kernel.tune or retired.get(axis) != value
+    }
+    on_axes = (constants.get(axis) in values for axis, values in kernel.tune.items())
+    return Variant(kernel, constants) if set(constants) == set(kernel.tune) and all(on_axes) else None

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from webnorm.choice import rules
-from webnorm.choice.rules import Suggestion
 from webnorm.errors import WebnormError
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import Broken
 from webnorm.kernels.names import header_names
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import WORKGROUP_BYTES, Variant, check_kinds, runnable_variants
-from webnorm.norms.ops import Task
+from webnorm.norms.ops import Op, Task
 from webnorm.norms.problem import Problem
 
+KernelOf = Callable[[str], Kernel | None]
 # Workgroup memory that a page has unless it asks for more.
 _PAGE_BYTES = 16384
 
@@ -75,15 +76,45 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
     Without one, the reason why the least preferred cannot. A kernel whose header has no sense for the problem
     cannot.
     """
-    refusal = "every kernel is unstable"
     stable = {kernel.name: kernel for kernel in kernels if kernel.unstable is None}
     if not stable:
-        return None, refusal
+        return None, "every kernel is unstable"
     op = next(iter(stable.values())).op
     op.check(problem)
     names = header_names(op, problem, traits)
-    for name, constants in _in_order(stable, rules.suggestions(op.name, names), names):
-        kernel = stable[name]
+    others = ((kernel, None) for kernel in _by_preference(stable.values(), names))
+    return _first_to_run(chain(_suggested(op, stable.get, names), others), names, problem, traits)
+
+
+def suggested_variant(op: Op, kernel_of: KernelOf, problem: Problem, traits: Traits) -> Variant | None:
+    """What the rules prefer of the variants of stable kernels that can run the problem; None where none of
+    those that they name can. Kernels are asked for one by one, and no more than there have to be.
+    """
+    op.check(problem)
+    names = header_names(op, problem, traits)
+    return _first_to_run(_suggested(op, kernel_of, names), names, problem, traits)[0]
+
+
+def _suggested(
+    op: Op, kernel_of: KernelOf, names: Mapping[str, int]
+) -> Iterator[tuple[Kernel, rules.Constants | None]]:
+    for name, constants in rules.suggestions(op.name, names):
+        kernel = kernel_of(name)
+        if kernel is not None and kernel.unstable is None and _has(kernel, constants or {}):
+            yield kernel, constants
+
+
+def _first_to_run(
+    candidates: Iterable[tuple[Kernel, rules.Constants | None]],
+    names: Mapping[str, int],
+    problem: Problem,
+    traits: Traits,
+) -> tuple[Variant | None, str]:
+    """The first variant that can run the problem, its constants the kernel's own choice where there are none;
+    without one, the reason why the last cannot.
+    """
+    refusal = ""
+    for kernel, constants in candidates:
         try:
             variant = (
                 default_variant(kernel, problem, traits)
@@ -99,14 +130,8 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
     return None, refusal
 
 
-def _in_order(
-    kernels: Mapping[str, Kernel], suggested: Iterable[Suggestion], names: Mapping[str, int]
-) -> Iterator[Suggestion]:
-    """What the rules suggest of these kernels, then each with its own constants, as headers rank them."""
-    for suggestion in suggested:
-        kernel = kernels.get(suggestion.kernel)
-        if kernel is not None and _has(kernel, suggestion.constants or {}):
-            yield suggestion
+def _by_preference(kernels: Iterable[Kernel], names: Mapping[str, int]) -> list[Kernel]:
+    """As headers rank them; last those whose headers have no sense for the problem."""
 
     def preference(kernel: Kernel) -> float:
         try:
@@ -114,7 +139,7 @@ def _in_order(
         except WebnormError:
             return math.inf
 
-    yield from (Suggestion(kernel.name) for kernel in sorted(kernels.values(), key=preference))
+    return sorted(kernels, key=preference)
 
 
 def chosen_variants(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from webnorm.errors import WebnormError, check_kind, sentence, shown, unknown
@@ -95,6 +96,13 @@ def own_kernels(op: str) -> list[Kernel]:
     """The kernels of one op that come with webnorm, as `discover` has them; those of others are not made."""
     found = (kernel for path in _kernel_files(wgsl_root()) for kernel in load_all(path, op))
     return sorted(found, key=_place)
+
+
+@lru_cache(maxsize=64)
+def own_kernel(op: str, name: str) -> Kernel | None:
+    """The kernel of that name among them, None without one; no other file is read."""
+    paths = (path for path in _kernel_files(wgsl_root()) if path.stem == name)
+    return next((kernel for path in paths for kernel in load_all(path, op)), None)
 
 
 def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequence[str]) -> list[Kernel]:
