@@ -138,8 +138,9 @@ def file_name(op: str, dtype: str, kind: str) -> str:
 @lru_cache(maxsize=32)
 def known_of(op: str, dtype: str, kind: str = PLAIN) -> Sequence[Landscape]:
     """The landscapes that tell something of an op in a storage type."""
-    plain, own = (_landscape(FOLDER / f"{file_name(op, dtype, each)}.json") for each in (PLAIN, kind))
-    return beside(plain, own) if kind and own.entries else [plain]
+    plain = _landscape(FOLDER / f"{file_name(op, dtype, PLAIN)}.json")
+    own = _landscape(FOLDER / f"{file_name(op, dtype, kind)}.json") if kind else Landscape()
+    return beside(plain, own) if own.entries else [plain]
 
 
 def beside(plain: Landscape, own: Landscape) -> Sequence[Landscape]:
