@@ -1,5 +1,5 @@
 // What a page's clock says on a device that is slow for so many milliseconds of work, and then not; or, for
-// Infinity, grows slower and slower:
+// Infinity, grows slower and slower; for NaN a sample takes two seconds:
 //
 //     node pace.mjs FOLDER SLOW_MS ...
 //
@@ -21,7 +21,8 @@ for (const slowMs of slow.map(Number)) {
     dispatches: async () => 1,
     time: async () => {
       const worked = now - began;
-      const factor = slowMs === Infinity ? 1 + worked / 2000 : worked < slowMs ? 2.5 : 1;
+      const idle = worked < slowMs ? 2.5 : 1;
+      const factor = slowMs === Infinity ? 1 + worked / 2000 : Number.isNaN(slowMs) ? 200 : idle;
       now += SAMPLE_MS * factor;
       return SAMPLE_MS * factor;
     },

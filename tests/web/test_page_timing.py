@@ -17,8 +17,10 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is no
 def test_a_page_waits_until_the_device_works_as_it_does_under_load(tmp_path: Path) -> None:
     write({**page_files("lab"), "package.json": b'{"type": "module"}'}, tmp_path)
     driver = Path(__file__).with_name("pace.mjs")
-    awake, idled, restless = tint.run_node(driver, tmp_path, Path("0"), Path("350"), Path("Infinity"))
+    devices = map(Path, ("0", "350", "Infinity", "NaN"))
+    awake, idled, restless, slow = tint.run_node(driver, tmp_path, *devices)
     assert (awake["slowest"], awake["settled"]) == (10, True)
     assert (idled["slowest"], idled["settled"]) == (10, True)
     assert not restless["settled"]
     assert restless["spent"] < 10_000
+    assert slow["settled"]

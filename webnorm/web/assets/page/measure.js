@@ -162,8 +162,10 @@ async function settle(stopwatch, encode, settleMs, signal) {
     taken.push({ took: await stopwatch.time(encode, dispatches), at: performance.now() });
     const { at: now } = taken.at(-1);
     while (now - taken[0].at > settleMs && taken.length > FEW_SAMPLES) taken.shift();
-    if (now - began >= settleMs && agree(taken.map(({ took }) => took))) return true;
-    if (now - began >= 10 * settleMs) return false;
+    const enough = taken.length > FEW_SAMPLES;
+    if (now - began >= settleMs && enough && agree(taken.map(({ took }) => took))) return true;
+    // Samples too few for a verdict take seconds each: the device has warmed up.
+    if (now - began >= 10 * settleMs) return !enough;
   }
 }
 
