@@ -147,6 +147,15 @@ def test_long_rows_of_a_gradient_leave_registers() -> None:
 
 
 @pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
+def test_two_dispatches_are_the_next_choice_for_few_long_rows(op: str) -> None:
+    others = [kernel for kernel in discover() if kernel.op.name == op and kernel.name != "split_row"]
+    for changes, name in (((), "two_dispatch"), (("saved_stats=false",), "tiles")):
+        problem = replace(problem_of(op, 65536, "float16", 64), options=OPS[op].defaults.changed(changes))
+        found, _ = best_variant(others, problem, GPU)
+        assert found is not None and found.kernel.name == name
+
+
+@pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
 def test_a_gradient_of_few_elements_takes_one_dispatch(op: str) -> None:
     def chosen(rows: int, cols: int, *changes: str, dtype: str = "float32", traits: Traits = GPU) -> Variant:
         options = OPS[op].defaults.changed(changes)
