@@ -65,7 +65,7 @@ TWO_PASS, WELFORD, SHUFFLED = (
 )
 GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgsl"
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
-GRADIENT, COLUMNS = "lib/gradient.wgsl", "lib/columns.wgsl"
+GRADIENT, COLUMNS, COLUMN_SUMS = "lib/gradient.wgsl", "lib/columns.wgsl", "lib/column_sums.wgsl"
 GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_row.wgsl"
 ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
 TWO_DISPATCH, IN_TWO = "lib/two_dispatch.wgsl", ("layer_norm_backward/two_dispatch",)
@@ -206,16 +206,16 @@ MUTANTS = (
         ("two invocations that park the weight in one place", "lib/park.wgsl", "workgroup_size }}u + place]", "workgroup_size }}u + place / 2u]", BACKWARD[:1]),
         ("the last row added again and again", ONE_DISPATCH, '"if (first + " ~ k ~ "u * DOWN < params.rows) " if k', '""', IN_ONE),
         ("one row for all of a batch", ONE_DISPATCH, '"min(first + " ~ k ~ "u * DOWN, params.rows - 1u)" if k', '"first" if k', IN_ONE),
-        ("a tile's invocations not all added up", ONE_DISPATCH, "range(10, -1, -1)", "range(10, 0, -1)", IN_ONE),
+        ("a tile's invocations not all added up", COLUMN_SUMS, "range(10, -1, -1)", "range(10, 0, -1)", IN_ONE),
         ("rows counted from the first tile", ONE_DISPATCH, 'locate_row("(item - TILES)")', 'locate_row("item")', IN_ONE),
-        ("the saved mean's second word not used in columns", ONE_DISPATCH, '" - mean) * rstd - low * rstd"', '" - mean) * rstd"', IN_ONE),
+        ("the saved mean's second word not used in columns", "lib/saved.wgsl", '" - mean) * rstd - low * rstd"', '" - mean) * rstd"', IN_ONE),
         ("rows that do not exist in a tile", TWO_DISPATCH, "exists && index{{ k }} < params.rows", "exists", IN_TWO),
         ("the last chunk counted again in a tile", TWO_DISPATCH, "if (exists && index", "if (index", IN_TWO),
-        ("a tile's rows not all added up", TWO_DISPATCH, "range(9, -1, -1)", "range(9, 0, -1)", IN_TWO),
+        ("a tile's rows not all added up", COLUMN_SUMS, "range(10, -1, -1)", "range(10, 0, -1)", IN_TWO),
         ("two tiles' shares in one place", TWO_DISPATCH, "(row{{ k }} * TILES + tile)", "(row{{ k }} * TILES + tile / 2u)", IN_TWO),
         ("half of a row's shares", TWO_DISPATCH, "tile = place; tile < TILES;", "tile = place; tile < (TILES + 1u) / 2u;", IN_TWO),
         ("the first share alone", TWO_DISPATCH, "other < TOGETHER; other++", "other < 1u; other++", IN_TWO),
-        ("the saved mean's second word not used in either", TWO_DISPATCH, '" - mean) * rstd - low * rstd"', '" - mean) * rstd"', IN_TWO),
+        ("the saved mean's second word not used in either", "lib/saved.wgsl", '" - mean) * rstd - low * rstd"', '" - mean) * rstd"', IN_TWO),
         ("rstd and the mean of g * xhat swapped", "lib/row_sums.wgsl", "row_sums[at + 1u] = means.x;", "row_sums[at + 1u] = rstd;", BACKWARD[2:]),
     )),
     Mutant("N - 1 for N in RMSNorm", "lib/interface.wgsl", "1.0 / f32(COLS)", "1.0 / f32(COLS - 1u)", ("rms_norm/registers",)),

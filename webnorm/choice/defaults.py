@@ -82,8 +82,8 @@ def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) ->
     op = next(iter(stable.values())).op
     op.check(problem)
     names = header_names(op, problem, traits)
-    others = ((kernel, None) for kernel in _by_preference(stable.values(), names))
-    return _first_to_run(chain(_suggested(op, stable.get, names), others), names, problem, traits)
+    candidates = chain(_suggested(op, stable.get, names), _by_preference(stable.values(), names))
+    return _first_to_run(candidates, names, problem, traits)
 
 
 def suggested_variant(op: Op, kernel_of: KernelOf, problem: Problem, traits: Traits) -> Variant | None:
@@ -130,8 +130,12 @@ def _first_to_run(
     return None, refusal
 
 
-def _by_preference(kernels: Iterable[Kernel], names: Mapping[str, int]) -> list[Kernel]:
-    """As headers rank them; last those whose headers have no sense for the problem."""
+def _by_preference(
+    kernels: Iterable[Kernel], names: Mapping[str, int]
+) -> Iterator[tuple[Kernel, rules.Constants | None]]:
+    """Each with its own constants, as headers rank them; last those whose headers have no sense for the
+    problem.
+    """
 
     def preference(kernel: Kernel) -> float:
         try:
@@ -139,7 +143,7 @@ def _by_preference(kernels: Iterable[Kernel], names: Mapping[str, int]) -> list[
         except WebnormError:
             return math.inf
 
-    return sorted(kernels, key=preference)
+    yield from ((kernel, None) for kernel in sorted(kernels, key=preference))
 
 
 def chosen_variants(

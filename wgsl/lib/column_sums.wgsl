@@ -1,6 +1,32 @@
 {#- What is summed over rows (dweight, dbias, dresidual_bias), and how a chunk of it is stored. -#}
 {% from "lib/dtype.wgsl" import chunked, shifted, word_type, per_word, encoded with context %}
 {% set summed = (["dweight"] if has_weight else []) + (["dbias"] if has_bias else []) + (["dresidual_bias"] if has_residual_bias else []) %}
+{#- A walk down columns with sums of its own in `dweight` and `dbias`. At its end what so many invocations, `deep`, have
+    of each of `wide` chunks is added up: `share` says which of them one is, `chunk` whose columns it has. -#}
+{% macro walk_memory() %}
+{% for name in summed %}
+var<workgroup> {{ name }}_sums: array<vec4<f32>, {{ workgroup_size }}>;
+{% endfor %}
+{% endmacro %}
+{% macro end_walk(wide, deep) %}
+{% for name in summed %}
+        {{ name }}_sums[place] = {{ name }};
+{% endfor %}
+        workgroupBarrier();
+{% for power in range(10, -1, -1) if 2 ** power < deep %}
+        if (share < {{ 2 ** power }}u) {
+{% for name in summed %}
+            {{ name }}_sums[place] += {{ name }}_sums[place + {{ wide * 2 ** power }}u];
+{% endfor %}
+        }
+        workgroupBarrier();
+{% endfor %}
+        if (share == 0u && chunk < CHUNKS) {
+{% for name in summed %}
+            store_{{ name }}(chunk, {{ name }}_sums[place]);
+{% endfor %}
+        }
+{% endmacro %}
 {#- Stands outside functions. -#}
 {% macro column_stores() %}
 {% for name in summed %}

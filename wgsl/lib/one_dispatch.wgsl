@@ -2,9 +2,9 @@
     need nothing that another workgroup finds out: workgroups that walk down columns stand beside those that
     work on rows. They come first, since they take longest. -#}
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
-{% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
+{% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, saved_xhat, unpack_saved with context %}
 {% from "lib/gradient_row.wgsl" import load_streams, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
-{% from "lib/column_sums.wgsl" import summed, column_stores with context %}
+{% from "lib/column_sums.wgsl" import summed, column_stores, walk_memory, end_walk with context %}
 {% from "lib/write.wgsl" import store_steps with context %}
 const CHUNKS = {{ cols // 4 }}u;  // vec4 per row
 const TILES = {{ column_tiles }}u;  // workgroups that walk down columns
@@ -16,9 +16,7 @@ const DOWN = {{ down }}u;  // invocations that share a column's rows
 {{ gradient_reduction() }}
 
 {{ column_stores() }}
-{% for name in summed %}
-var<workgroup> {{ name }}_sums: array<vec4<f32>, {{ workgroup_size }}>;
-{% endfor %}
+{{ walk_memory() }}
 
 @compute @workgroup_size({{ workgroup_size }})
 fn main(
@@ -55,7 +53,7 @@ fn main(
 {% endif %}
 {% if has_weight %}
 {{ unpack_saved("saved" ~ k) }}
-                dweight += dy{{ k }} * ({{ "(x" ~ k ~ " - mean) * rstd - low * rstd" if has_mean else "x" ~ k ~ " * rstd" }});
+                dweight += dy{{ k }} * ({{ saved_xhat("x" ~ k) }});
 {% endif %}
 {% if has_bias %}
                 dbias += dy{{ k }};
@@ -66,23 +64,7 @@ fn main(
 {% if tracing %}
         traced_row = traced_no_row;
 {% endif %}
-{% for name in summed %}
-        {{ name }}_sums[place] = {{ name }};
-{% endfor %}
-        workgroupBarrier();
-{% for power in range(10, -1, -1) if 2 ** power < down %}
-        if (share < {{ 2 ** power }}u) {
-{% for name in summed %}
-            {{ name }}_sums[place] += {{ name }}_sums[place + {{ column_chunks * 2 ** power }}u];
-{% endfor %}
-        }
-        workgroupBarrier();
-{% endfor %}
-        if (share == 0u && chunk < CHUNKS) {
-{% for name in summed %}
-            store_{{ name }}(chunk, {{ name }}_sums[place]);
-{% endfor %}
-        }
+{{ end_walk(column_chunks, down) }}
     } else {
 {% else %}
     {

@@ -10,6 +10,10 @@ fn saved_stats(row: u32) -> {{ "vec3<f32>" if has_mean else "f32" }} {
 {% endif %}
 }
 {% endmacro %}
+{#- What a Vec of x is normalised to. -#}
+{% macro saved_xhat(x) -%}
+{{ "(" ~ x ~ " - mean) * rstd - low * rstd" if has_mean else x ~ " * rstd" }}
+{%- endmacro %}
 {% macro unpack_saved(saved) %}
 {% if has_mean %}
     let mean = {{ saved }}.x;

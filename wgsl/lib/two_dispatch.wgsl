@@ -3,8 +3,8 @@
     neither counts nor is stored. -#}
 {% from "lib/locate.wgsl" import locate with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
-{% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
-{% from "lib/column_sums.wgsl" import summed, column_stores with context %}
+{% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, saved_xhat, unpack_saved with context %}
+{% from "lib/column_sums.wgsl" import summed, column_stores, walk_memory, end_walk with context %}
 {#- Types of what one row needs, and of what those of a batch need. -#}
 {% set row_type = "vec2<f32>" if has_mean else "f32" %}
 {% set batch_type = {1: "f32", 2: "vec2<f32>", 4: "vec4<f32>"}[batch * row_terms] %}
@@ -20,13 +20,11 @@ const BLOCKS = {{ row_blocks }}u;  // workgroups of a row
 {{ row_reduction("join_shares", row_type) }}
 
 {{ column_stores() }}
-{% for name in summed %}
-var<workgroup> {{ name }}_sums: array<vec4<f32>, {{ workgroup_size }}>;
-{% endfor %}
+{{ walk_memory() }}
 {#- What is normalised, and the gradient before it. -#}
-{% macro normalised(k) %}
-            let xhat = {{ "(x" ~ k ~ " - mean) * rstd - low * rstd" if has_mean else "x" ~ k ~ " * rstd" }};
-            let g = dy{{ k }}{{ " * " ~ caller() if has_weight }};
+{% macro normalised(k, weight) %}
+            let xhat = {{ saved_xhat("x" ~ k) }};
+            let g = dy{{ k }}{{ " * " ~ weight if has_weight }};
 {% endmacro %}
 
 @compute @workgroup_size({{ workgroup_size }})
@@ -42,6 +40,7 @@ fn down_columns(
     let chunk = tile * THREADS + thread;
     let exists = chunk < CHUNKS;
     let column = min(chunk, CHUNKS - 1u);
+    let share = place / THREADS;
 {% if has_weight %}
     let weight = load_weight(0u, column);
 {% endif %}
@@ -52,7 +51,7 @@ fn down_columns(
     for (var first = 0u; first < params.rows; first += {{ batch }}u * TOGETHER) {
         var shares = {{ batch_type }}();
 {% for k in range(batch) %}
-        let index{{ k }} = first + {{ k }}u * TOGETHER + place / THREADS;
+        let index{{ k }} = first + {{ k }}u * TOGETHER + share;
         let row{{ k }} = min(index{{ k }}, params.rows - 1u);
         let x{{ k }} = load_x(row{{ k }}, 0u, column);
         let dy{{ k }} = load_dy(row{{ k }}, 0u, column);
@@ -64,7 +63,7 @@ fn down_columns(
             traced_row = row{{ k }};
 {% endif %}
 {{ unpack_saved("saved" ~ k) }}
-            {% call normalised(k) %}weight{% endcall %}
+{{ normalised(k, "weight") }}
 {% if has_weight %}
             dweight += dy{{ k }} * xhat;
 {% endif %}
@@ -93,23 +92,7 @@ fn down_columns(
     traced_row = traced_no_row;
 {% endif %}
 {% if summed %}
-{% for name in summed %}
-    {{ name }}_sums[place] = {{ name }};
-{% endfor %}
-    workgroupBarrier();
-{% for power in range(9, -1, -1) if 2 ** power < rows_per_workgroup %}
-    if (place / THREADS < {{ 2 ** power }}u) {
-{% for name in summed %}
-        {{ name }}_sums[place] += {{ name }}_sums[place + {{ 2 ** power }}u * THREADS];
-{% endfor %}
-    }
-    workgroupBarrier();
-{% endfor %}
-    if (place < THREADS && exists) {
-{% for name in summed %}
-        store_{{ name }}(chunk, {{ name }}_sums[place]);
-{% endfor %}
-    }
+{{ end_walk(threads_per_row, rows_per_workgroup) }}
 {% endif %}
 {% if capped %}
     workgroupBarrier();  // before the next tile's sums
@@ -162,7 +145,7 @@ fn along_rows(
 {% endif %}
 {% for k in range(block_steps) %}
     {
-        {% call normalised(k) %}load_weight(0u, chunk{{ k }}){% endcall %}
+{{ normalised(k, "load_weight(0u, chunk" ~ k ~ ")") }}
         let dx_value = (g - xhat * joined{{ ".x - joined.y" if has_mean }}) * rstd{{ " + dh" ~ k if has_dh }};
         store_dx(row, begin + {{ k * workgroup_size }}u < CHUNKS, 0u, chunk{{ k }}, dx_value);
     }

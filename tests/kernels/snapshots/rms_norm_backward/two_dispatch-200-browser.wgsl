@@ -205,15 +205,16 @@ fn down_columns(
     let chunk = tile * THREADS + thread;
     let exists = chunk < CHUNKS;
     let column = min(chunk, CHUNKS - 1u);
+    let share = place / THREADS;
     // Loads of a batch of rows are on their way together, and so are their sums.
     for (var first = 0u; first < params.rows; first += 2u * TOGETHER) {
         var shares = vec2<f32>();
-        let index0 = first + 0u * TOGETHER + place / THREADS;
+        let index0 = first + 0u * TOGETHER + share;
         let row0 = min(index0, params.rows - 1u);
         let x0 = load_x(row0, 0u, column);
         let dy0 = load_dy(row0, 0u, column);
         let saved0 = saved_stats(row0);
-        let index1 = first + 1u * TOGETHER + place / THREADS;
+        let index1 = first + 1u * TOGETHER + share;
         let row1 = min(index1, params.rows - 1u);
         let x1 = load_x(row1, 0u, column);
         let dy1 = load_dy(row1, 0u, column);

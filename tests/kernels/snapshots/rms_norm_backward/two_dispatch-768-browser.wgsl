@@ -224,18 +224,19 @@ fn down_columns(
     let chunk = tile * THREADS + thread;
     let exists = chunk < CHUNKS;
     let column = min(chunk, CHUNKS - 1u);
+    let share = place / THREADS;
     let weight = load_weight(0u, column);
     var dweight = Vec();
     var dbias = Vec();
     // Loads of a batch of rows are on their way together, and so are their sums.
     for (var first = 0u; first < params.rows; first += 2u * TOGETHER) {
         var shares = vec2<f32>();
-        let index0 = first + 0u * TOGETHER + place / THREADS;
+        let index0 = first + 0u * TOGETHER + share;
         let row0 = min(index0, params.rows - 1u);
         let x0 = load_x(row0, 0u, column);
         let dy0 = load_dy(row0, 0u, column);
         let saved0 = saved_stats(row0);
-        let index1 = first + 1u * TOGETHER + place / THREADS;
+        let index1 = first + 1u * TOGETHER + share;
         let row1 = min(index1, params.rows - 1u);
         let x1 = load_x(row1, 0u, column);
         let dy1 = load_dy(row1, 0u, column);
@@ -269,28 +270,28 @@ fn down_columns(
         }
         next_turn();
     }
-    dweight_sums[place] = dweight;
-    dbias_sums[place] = dbias;
-    workgroupBarrier();
-    if (place / THREADS < 4u) {
-        dweight_sums[place] += dweight_sums[place + 4u * THREADS];
-        dbias_sums[place] += dbias_sums[place + 4u * THREADS];
-    }
-    workgroupBarrier();
-    if (place / THREADS < 2u) {
-        dweight_sums[place] += dweight_sums[place + 2u * THREADS];
-        dbias_sums[place] += dbias_sums[place + 2u * THREADS];
-    }
-    workgroupBarrier();
-    if (place / THREADS < 1u) {
-        dweight_sums[place] += dweight_sums[place + 1u * THREADS];
-        dbias_sums[place] += dbias_sums[place + 1u * THREADS];
-    }
-    workgroupBarrier();
-    if (place < THREADS && exists) {
-        store_dweight(chunk, dweight_sums[place]);
-        store_dbias(chunk, dbias_sums[place]);
-    }
+        dweight_sums[place] = dweight;
+        dbias_sums[place] = dbias;
+        workgroupBarrier();
+        if (share < 4u) {
+            dweight_sums[place] += dweight_sums[place + 128u];
+            dbias_sums[place] += dbias_sums[place + 128u];
+        }
+        workgroupBarrier();
+        if (share < 2u) {
+            dweight_sums[place] += dweight_sums[place + 64u];
+            dbias_sums[place] += dbias_sums[place + 64u];
+        }
+        workgroupBarrier();
+        if (share < 1u) {
+            dweight_sums[place] += dweight_sums[place + 32u];
+            dbias_sums[place] += dbias_sums[place + 32u];
+        }
+        workgroupBarrier();
+        if (share == 0u && chunk < CHUNKS) {
+            store_dweight(chunk, dweight_sums[place]);
+            store_dbias(chunk, dbias_sums[place]);
+        }
 }
 
 var<workgroup> shares_of_row: array<f32, TOGETHER>;

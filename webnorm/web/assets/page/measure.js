@@ -31,21 +31,19 @@ export function statistics(samples) {
 }
 
 /**
- * What is wrong with a run: "few samples", or "noisy" and "throttled"; and "unsettled".
+ * What is wrong with a run: "few samples", or "noisy" and "throttled".
  * @param {number[]} samples
- * @param {boolean} settled
  * @returns {string[]}
  */
-export function flags(samples, settled) {
-  const unsettled = settled ? [] : ["unsettled"];
-  if (samples.length < FEW_SAMPLES) return ["few samples", ...unsettled];
+export function flags(samples) {
+  if (samples.length < FEW_SAMPLES) return ["few samples"];
   const found = spread(samples) > NOISY_SPREAD ? ["noisy"] : [];
   const third = Math.floor(samples.length / 3);
   if (third >= 3) {
     const [first, last] = [samples.slice(0, third), samples.slice(-third)];
     if (statistics(last).median > THROTTLED_RATIO * statistics(first).median) found.push("throttled");
   }
-  return [...found, ...unsettled];
+  return found;
 }
 
 function spread(samples) {

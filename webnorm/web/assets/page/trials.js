@@ -255,7 +255,7 @@ export class Bench {
         cache: buffers.cold ? "cold" : "warm",
         bytes,
         gbps: bytes / median,
-        flags: flags(samples, settled),
+        flags: [...flags(samples), ...(settled ? [] : ["unsettled"])],
       });
     });
   }
