@@ -31,10 +31,10 @@ _WGSL_NAMES = (
     *("atomicStore", "bitcast", "bool", "ceil", "clamp", "countOneBits", "dot", "exp", "exp2", "extractBits"),
     *("f16", "f32", "floor", "fma", "i32", "insertBits", "inverseSqrt", "length", "log", "max", "min"),
     *("pack2x16float", "pow", "reverseBits", "round", "select", "sign", "sqrt", "storageBarrier"),
-    *("subgroupAdd", "subgroupBroadcast", "subgroupBroadcastFirst", "subgroupElect", "subgroupMax"),
-    *("subgroupMin", "subgroupShuffle", "subgroupShuffleDown", "subgroupShuffleUp", "subgroupShuffleXor"),
-    *("trunc", "u32", "unpack2x16float", "vec2f", "vec2u", "vec3f", "vec3u", "vec4f", "vec4i", "vec4u"),
-    *("workgroupBarrier", "workgroupUniformLoad"),
+    *("subgroupAdd", "subgroupAny", "subgroupBroadcast", "subgroupBroadcastFirst", "subgroupElect"),
+    *("subgroupMax", "subgroupMin", "subgroupShuffle", "subgroupShuffleDown", "subgroupShuffleUp"),
+    *("subgroupShuffleXor", "trunc", "u32", "unpack2x16float", "vec2f", "vec2u", "vec3f", "vec3u", "vec4f"),
+    *("vec4i", "vec4u", "workgroupBarrier", "workgroupUniformLoad"),
 )
 # What CUDA, HLSL, GLSL and Metal call them.
 _NAMED_ELSEWHERE = {

@@ -24,7 +24,7 @@
 {#- Where a row's invocations are no power of two, its last subgroup may be short, and a butterfly would read lanes
     that are not there. -#}
 {% macro uneven_reduction(merge, type, partials, set) %}
-{% set across = {"sum": "subgroupAdd", "max": "subgroupMax"}[merge] %}
+{% set across = {"sum": "subgroupAdd", "max": "subgroup_greatest"}[merge] %}
     value = {{ across }}(value);
     if (subgroup_size < THREADS) {
         if (lane == 0u) { {{ partials }}[{{ set }}place / subgroup_size] = value; }
@@ -36,6 +36,18 @@
         value = {{ across }}(value);
     }
 {% endmacro %}
+{#- The greatest of bits of floats that are not negative, by way of floats: on one NVIDIA driver (580.159) subgroupMax
+    of u32 returned NaN, or what some lanes had, where lanes of a subgroup have no columns. max() of floats may drop
+    NaN, which is asked for apart. -#}
+{% macro subgroup_greatest() %}
+fn subgroup_greatest(bits: u32) -> u32 {
+    let infinity = 0x7f800000u;
+    let has_nan = subgroupAny(bits > infinity);
+    let greatest = bitcast<u32>(subgroupMax(bitcast<f32>(min(bits, infinity))));
+    return select(greatest, 0x7fc00000u, has_nan);
+}
+
+{% endmacro %}
 {#- Defines `fn name(own, place, lane, subgroup_size)`. `merge` is "sum", or a function of two values that does not
     care for their order. -#}
 {% macro row_reduction(name, type, merge="sum") %}
@@ -45,6 +57,9 @@
 {% if threads_per_row > smallest_subgroup %}
 var<workgroup> {{ partials }}: array<{{ type }}, {{ 2 * size if looped else size }}>;
 
+{% endif %}
+{% if merge == "max" and subgroups and 1024 % threads_per_row %}
+{{ subgroup_greatest() }}
 {% endif %}
 fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ type }} {
     var value = own;
