@@ -158,7 +158,8 @@ class Pace:
 
     def __init__(self, yardstick: Sampler, settle_s: float) -> None:
         self._yardstick, self._settle_s = yardstick, settle_s
-        # A device that has not come to rest by then will not: something else is running, or it is too hot.
+        # A device that has not come to rest by then will not: something else is running, or it is too hot. It
+        # is given so long once.
         self.limit_s = 10 * settle_s
         # What the yardstick's samples take at most on a device that has come to rest.
         self._usual = math.inf
@@ -205,9 +206,9 @@ class Pace:
             if spent >= self._settle_s and found.median <= self._usual and agree(taken):
                 self._usual = min(self._usual, max(AS_BEFORE * found.median, found.p80))
                 return
-            if spent >= self.limit_s:
+            if spent >= (self.limit_s if self.settled else self._settle_s):
                 # Too few samples for a verdict come from a yardstick that takes seconds: it has warmed up.
-                self.settled = len(taken) < 2 * _LEAST_HALF
+                self.settled = self.settled and len(taken) < 2 * _LEAST_HALF
                 return
 
 
