@@ -26,7 +26,7 @@ def swiftshader(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_dawn_runs_what_a_page_would_choose_beside_its_copy(op: str, dtype: str) -> None:
     copy, norm = browser.through_dawn(OPS[op], 300, 256, dtype, tint.webgpu())
-    assert (copy.name, copy.percent, copy.max_abs_error) == ("Dawn, copy", 100, 0)
+    assert (copy.name, copy.max_abs_error) == ("Dawn, copy", 0) and copy.percent == pytest.approx(100)
     assert norm.name == "Dawn, software"
     assert norm.median_ns > 0 and norm.max_abs_error > 0
 
