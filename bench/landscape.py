@@ -44,7 +44,6 @@ _FEWEST = 5
 _POOR, _BESIDE, _LIKE = 0.8, 6, 2.0
 # And whose columns are within so much, in logarithms: far longer rows are slower for good reasons.
 _NEAR = 0.25
-_BY_RULE = ("one_dispatch",)
 _SHOWN = (256, 768, 1024, 2048, 4096, 5120, 8192, 12288, 16384, 32768)
 # Columns from which a row is long enough, and up to which rows are held: left out in turn.
 _LEFT_OUT = (256, 16384)
@@ -78,10 +77,10 @@ Series = dict[str, dict[tuple[int, int], Point]]
 def series_of(lines: Iterable[Mapping[str, Any]]) -> Series:
     """The lines of sweeps that were not disturbed, grouped; of a variant that was timed twice the better.
 
-    What rules decide is left out: kernels that are the best wherever they can run, and the longest rows. So
-    are problems of which most variants of a kernel could not be timed: one may have been the best.
+    What rules decide is left out: the longest rows. So are problems of which most variants of a kernel could
+    not be timed: one may have been the best.
     """
-    lines = [line for line in lines if line["kernel"] not in _BY_RULE and line["cols"] <= measured.MOST_COLS]
+    lines = [line for line in lines if line["cols"] <= measured.MOST_COLS]
     found: Series = defaultdict(dict)
     axes: dict[tuple[str, str], list[str]] = {}
     for line in _undisturbed([line for line in lines if "ns" in line]):
@@ -244,14 +243,14 @@ def left_out(known: Sequence[Landscape], itemsize: int) -> Iterator[tuple[Entry,
                 yield entry, found
 
 
-def known_by(name: str, files: Mapping[str, str]) -> Sequence[Landscape]:
-    """What the choice would know of a name's problems with these files."""
-    own = measured.decode(files[name])
+def known_by(name: str, files: Mapping[str, str], kernel: str | None) -> Sequence[Landscape]:
+    """What the choice would know of a name's problems with these files; `kernel` as `ranked` takes it."""
+    own = measured.decode(files[name]).of(kernel)
     op, dtype, *kind = name.split("-")
     if not kind:
         return [own]
     plain = files.get(measured.file_name(op, dtype, measured.PLAIN))
-    return measured.beside(measured.decode(plain) if plain else Landscape(), own)
+    return measured.beside(measured.decode(plain).of(kernel) if plain else Landscape(), own)
 
 
 def best_table(found: Series, cols: Sequence[int]) -> str:
@@ -283,6 +282,15 @@ def _summary(losses: Sequence[float]) -> str:
     )
 
 
+def _told(known: Sequence[Landscape], held_out: Sequence[Entry], itemsize: int) -> str:
+    unseen = [loss(known, entry, itemsize) for entry in held_out]
+    return (
+        f"{len(known[0].entries)} problems; the choice loses "
+        f"{_summary([lost for _, lost in left_out(known, itemsize)])} left out, "
+        f"{_summary([lost for lost in unseen if lost is not None])} held out"
+    )
+
+
 def main() -> None:
     """Group, write if that is asked for, and tell what is lost where nothing is known."""
     parser = argparse.ArgumentParser(
@@ -304,14 +312,12 @@ def main() -> None:
     for name, text in sorted(files.items()):
         if asked.write:
             write_text(measured.FOLDER / f"{name}.json", text)
-        known = known_by(name, files)
-        itemsize = _itemsize(name)
-        unseen = [loss(known, point.entry(), itemsize) for point in held_out.get(name, {}).values()]
-        print(
-            f"{name}: {len(found[name])} problems; the choice loses "
-            f"{_summary([lost for _, lost in left_out(known, itemsize)])} left out, "
-            f"{_summary([lost for lost in unseen if lost is not None])} held out"
-        )
+        for kernel in (None, measured.APART):
+            known = known_by(name, files, kernel)
+            if known[0].entries:
+                held = Landscape([point.entry() for point in held_out.get(name, {}).values()]).of(kernel)
+                label = " ".join(filter(None, (name, kernel)))
+                print(f"{label}: {_told(known, held.entries, _itemsize(name))}")
 
 
 if __name__ == "__main__":

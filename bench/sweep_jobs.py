@@ -37,6 +37,8 @@ _TRAITS = Traits(frozenset({"subgroups", "shader-f16"}), 1024, 49152, software=F
 _FORWARD = ("layer_norm", "rms_norm")
 _BACKWARD = ("layer_norm_backward", "rms_norm_backward")
 _NORMS = (*_FORWARD, *_BACKWARD)
+# Of more rows two_dispatch never was the fastest.
+_TWO_DISPATCH_ROWS = 512
 _FILLING, _LARGE, _LESS = 64 << 20, 256 << 20, 24 << 20
 # Columns that are likely to be asked for; that leave a rest in most workgroups; multiples of four alone.
 _ROUND = (
@@ -51,6 +53,7 @@ _RAGGED = (
 _FOURS = (300, 620, 1100, 1804, 3004, 5004, 9004)
 _ODD = (321, 511, 769, 1023, 1537, 2046, 3001, 4095, 5119, 6145, 7681, 10001, 12287, 16383)
 _SOME = (256, 1024, 2048, 4096, 5120, 8192, 12288, 16384)
+_MIDDLE = (768, 2048, 3072, 5120, 7168, 8192, 12288)
 _SHORT = (32, 64, 96, 100, 128, 160, 192, 224)
 _SMALL = (
     *((128, 768), (256, 512), (256, 1024), (512, 512), (512, 1024), (512, 2048), (1024, 1024), (1024, 2048)),
@@ -103,6 +106,13 @@ def _given(shapes: Sequence[tuple[int, int]]) -> Shapes:
     return lambda itemsize, seed: shapes
 
 
+def _middle() -> Shapes:
+    """What neither fills a card nor leaves most of it idle: x of 4 to 32 MiB."""
+    sizes = [size << 20 for size in (4, 8, 16, 32)]
+    drawn = (_drawn(3, 512, 16384, 8, 11 + at, size) for at, size in enumerate(sizes))
+    return _joined(*(_filling(_MIDDLE, size) for size in sizes), *drawn)
+
+
 PARTS: Mapping[str, Part] = {
     "named": Part(_NORMS, _filling((*_ROUND, *_RAGGED, *_FOURS)), 40),
     "drawn": Part(_NORMS, _drawn(36, 256, 16384, 8, 1), 12),
@@ -114,6 +124,8 @@ PARTS: Mapping[str, Part] = {
     "large_backward": Part(_BACKWARD, _drawn(10, 2048, 16384, 8, 9, _LARGE), 20),
     "less": Part(_NORMS, _filling(_SOME, _LESS), 10),
     "small": Part(_NORMS, _given(_SMALL), 10, chance=0.3),
+    "middle": Part(_BACKWARD, _middle(), 14, chance=0.2),
+    "middle_forward": Part(_FORWARD, _middle(), 6, chance=0.2),
     "few_long": Part(_NORMS, _given(_FEW_LONG), 6, chance=0.3),
     "residual": Part(
         _FORWARD,
@@ -179,6 +191,8 @@ def _worthwhile(kernel: str, task: Task) -> bool:
             return few
         case "split_row" | "tiles":
             return problem.cols > (rules.LONG_COLS if few else 2 * rules.LONG_COLS)
+        case "two_dispatch":
+            return problem.cols > rules.LONG_COLS and problem.rows <= _TWO_DISPATCH_ROWS
         case "streaming":
             return few and problem.cols > rules.LONG_COLS
     return False

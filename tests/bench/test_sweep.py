@@ -140,8 +140,7 @@ def test_a_variant_has_its_best_time() -> None:
 def test_lines_that_say_little_are_left_out() -> None:
     disturbed = lines_of({1024: 99.0}, copy_ns=1.2e4)
     slow = lines_of({16: 3.0})
-    by_rule = lines_of({1024: 99.0}, kernel="one_dispatch")
-    assert point(lines_of(SHARES) + disturbed + slow + by_rule).percents == point(lines_of(SHARES)).percents
+    assert point(lines_of(SHARES) + disturbed + slow).percents == point(lines_of(SHARES)).percents
     assert not series_of(lines_of(SHARES, cols=1 << 17))
     few = series_of(lines_of({64: 90.0, 128: 80.0}))
     assert not few
@@ -289,7 +288,7 @@ def test_losses_are_of_the_best_that_was_measured() -> None:
             [point(lines_of(SHARES, 1024)), point(lines_of(SHARES, 1056)), point(lines_of(shifted, 4096))]
         )
     }
-    known = known_by("layer_norm-float32", files)
+    known = known_by("layer_norm-float32", files, None)
     unseen = point(lines_of(shifted, 4104)).entry()
     assert loss(known, known[0].entries[0], 4) == 0 == loss(known, unseen, 4)
     losses = {there.cols: lost for there, lost in left_out(known, 4)}

@@ -98,6 +98,16 @@ def test_a_share_is_of_the_fastest_there_whatever_all_of_them_lose() -> None:
     assert expected([slow], 16384, 1024, 4)[FEW] == pytest.approx(0, abs=0.02)
 
 
+def test_variants_of_a_kernel_that_a_rule_names_are_compared_with_each_other() -> None:
+    apart = Measured(measured.APART, (("threads_per_row", 64),))
+    other = Measured(measured.APART, (("threads_per_row", 128),))
+    known = Landscape([entry(1024, {FEW: 45, MANY: 40, apart: 90, other: 60}), entry(2048, {FEW: 70})])
+    plain, own = known.of(None), known.of(measured.APART)
+    assert first(plain, 1024) == FEW and plain.entries[0].shares[FEW] == 0
+    assert first(own, 1024) == apart and set(expected([own], 16384, 1024, 4)) == {apart, other}
+    assert [there.cols for there in own.entries] == [1024]
+
+
 def test_what_lies_past_the_row_costs() -> None:
     """256 invocations hold 1024 columns in a Vec each; at 1032 each has a second one, mostly of nothing."""
     assert fit(MANY, 1024) == (1, 1.0) and fit(MANY, 1032) == (2, 2048 / 1032)

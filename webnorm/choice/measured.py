@@ -47,12 +47,14 @@ _NEIGHBOURS = 6
 # An x of so many bytes is as good as a larger one; and one of so few does not fill a card: it has entries of
 # its own, which lie farther apart.
 _LARGE_BYTES, FEW_BYTES = 256 << 20, 16 << 20
-_NEAR_FEW, _ROWS_FEW = 0.5, 2.0
+_NEAR_FEW, _ROWS_FEW = 0.25, 0.5
 # With a residual, or where a gradient finds its statistics itself, variants compare otherwise; what was
 # measured so counts from three times as far away, and what was not less by e to the power of the second.
 _REACH_OWN, _APART_PLAIN = 3.0, 2.0
 # Kinds of problems, by what their files are called.
 PLAIN, RESIDUAL, OWN_STATS = "", "residual", "own_stats"
+# A kernel that a rule names wherever it is the fastest: its variants are compared with each other.
+APART = "one_dispatch"
 # Rows of more columns are for kernels that do not hold them, and follow rules.
 MOST_COLS = 34000
 
@@ -91,6 +93,15 @@ class Landscape:
     reach: float = 1.0
     apart: float = 0.0
 
+    def of(self, kernel: str | None) -> Landscape:
+        """What it tells of the kernel `APART`, or for None of the others."""
+        return replace(self, entries=[found for entry in self.entries if (found := _part(entry, kernel))])
+
+
+def _part(entry: Entry, kernel: str | None) -> Entry | None:
+    reached = [one for one in entry.reached if (one[0].kernel == APART) == (kernel == APART)]
+    return Entry(entry.rows, entry.cols, reached) if reached else None
+
 
 class _File(msgspec.Struct):
     axes: dict[str, list[str]]
@@ -98,21 +109,22 @@ class _File(msgspec.Struct):
     entries: list[tuple[int, int, list[int], list[int]]]
 
 
-def ranked(op: str, names: Names) -> Sequence[Measured]:
+def ranked(op: str, names: Names, kernel: str | None = None) -> Sequence[Measured]:
     """Variants for a problem, the one of which most is expected first; none where nothing is known.
 
-    `names` are the problem's own and the adapter's.
+    `names` are the problem's own and the adapter's. The variants are those of the kernel `APART`, or for None
+    of the others.
     """
     if names["cols"] > MOST_COLS:
         return ()
     # The order depends on nothing else, and calls ask for the same again.
     kind = kind_of(op, bool(names["has_residual"]), bool(names["saved_stats"]))
-    return _ranked(op, _dtype(names), kind, names["rows"], names["cols"])
+    return _ranked(op, _dtype(names), kind, kernel, names["rows"], names["cols"])
 
 
 @lru_cache(maxsize=64)
-def _ranked(op: str, dtype: str, kind: str, rows: int, cols: int) -> tuple[Measured, ...]:
-    known = known_of(op, dtype, kind)
+def _ranked(op: str, dtype: str, kind: str, kernel: str | None, rows: int, cols: int) -> tuple[Measured, ...]:
+    known = known_of(op, dtype, kind, kernel)
     shares = expected(known, rows, cols, 4 if dtype == "float32" else 2)
     return tuple(sorted(shares, key=lambda variant: -shares[variant]))
 
@@ -136,10 +148,10 @@ def file_name(op: str, dtype: str, kind: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def known_of(op: str, dtype: str, kind: str = PLAIN) -> Sequence[Landscape]:
-    """The landscapes that tell something of an op in a storage type."""
-    plain = _landscape(FOLDER / f"{file_name(op, dtype, PLAIN)}.json")
-    own = _landscape(FOLDER / f"{file_name(op, dtype, kind)}.json") if kind else Landscape()
+def known_of(op: str, dtype: str, kind: str = PLAIN, kernel: str | None = None) -> Sequence[Landscape]:
+    """The landscapes that tell something of an op in a storage type, and of a kernel as `ranked` takes it."""
+    plain = _landscape(FOLDER / f"{file_name(op, dtype, PLAIN)}.json").of(kernel)
+    own = _landscape(FOLDER / f"{file_name(op, dtype, kind)}.json").of(kernel) if kind else Landscape()
     return beside(plain, own) if own.entries else [plain]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from webnorm.choice.measured import ranked
+from webnorm.choice.measured import APART, Measured, ranked
 
 Names = Mapping[str, int]
 Constants = Mapping[str, int]
@@ -33,7 +33,7 @@ def suggestions(op: str, names: Names) -> Iterator[Suggestion]:
         yield from map(Suggestion, _on_software(op, names))
         return
     yield from map(Suggestion, _before_all(op, names))
-    for variant in ranked(op, names):
+    for variant in _measured(op, names):
         yield Suggestion(variant.kernel, _constants(variant.constants, names))
     yield from map(Suggestion, _behind_all(op, names))
 
@@ -45,8 +45,9 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
     if names["software"]:
         return
     best: Constants | None = None
-    for variant in ranked(op, names):
-        if variant.kernel == kernel and (kernel == _REGISTERS or names["cols"] > LONG_COLS):
+    known = ranked(op, names, APART) if kernel == APART else _measured(op, names)
+    for variant in known:
+        if variant.kernel == kernel:
             found = _constants(variant.constants, names)
             best = best or found
             yield found
@@ -63,8 +64,19 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
     elif kernel == "streaming" and names["rows"] <= 256 and (op == "layer_norm" or names["itemsize"] == 2):
         # 16x262144: 2 to 4 % faster than 512 invocations, but 26.3 against 15.1 us in RMSNorm float32.
         yield {"threads_per_row": 1024}
-    elif kernel == "one_dispatch":
+    elif kernel == APART:
         yield from _one_dispatch(names)
+    elif kernel == "two_dispatch":
+        yield from _two_dispatch(op, names)
+
+
+def _measured(op: str, names: Names) -> Iterator[Measured]:
+    """What was measured, the best first. What kernels that share a row out did with long rows says nothing of
+    short ones.
+    """
+    for variant in ranked(op, names):
+        if variant.kernel == _REGISTERS or names["cols"] > LONG_COLS:
+            yield variant
 
 
 def _constants(measured: tuple[tuple[str, int], ...], names: Names) -> Constants:
@@ -136,11 +148,13 @@ def _split(op: str, names: Names) -> Iterator[Constants]:
 
 
 def _one_dispatch(names: Names) -> Iterator[Constants]:
-    # Over the 55 problems that these follow the best of up to 40 constants is 1.5 % faster in the mean.
+    # Over the 295 problems that these follow the best of up to 64 constants is 2.8 % faster in the mean.
     rows, cols = names["rows"], names["cols"]
-    chunks = 2 if cols <= 768 else 4 if cols <= 2048 else 8 if cols < 8192 else 16
-    together = 8 if rows >= 4096 else 4 if rows >= 384 else 2 if rows >= 128 else 1
-    most = 256 if cols >= 4096 else 128
+    chunks = 2 if cols <= 800 else 4 if cols <= 2100 else 8 if cols < 8192 or rows > 400 else 16
+    if cols > 3200:
+        most, together = 256, 2 if rows >= 128 and cols <= 4200 else 1
+    else:
+        most, together = 128, 4 if rows >= 384 else 2 if rows >= 128 else 1
     # A page has 256 invocations; what has fewer still runs one row at a time.
     for threads in (one for one in (256, 128, 64, 32) if one <= most):
         for invocations in (512, 256, 128):
@@ -152,29 +166,71 @@ def _one_dispatch(names: Names) -> Iterator[Constants]:
             }
 
 
+def _two_dispatch(op: str, names: Names) -> Iterator[Constants]:
+    # What the first dispatch takes: 128 to 512 workgroups. Over 46 problems of more than 34000 columns
+    # these follow the best of 20 to 106 constants is 1.2 % faster in the mean.
+    rows, cols = names["rows"], names["cols"]
+    batch = 2 if op == "layer_norm_backward" else 4
+    if rows <= 8:
+        together = min(rows, 8 // batch)
+        threads = 256 // together
+    elif cols > 65536:
+        threads, together = 128, 2 if cols > 131072 else 4
+    else:
+        threads = 16 if cols <= 24576 else 32
+        together = 16 if threads == 16 or (rows >= 256 and cols <= 32768) else 8
+    steps = 4 if rows >= 64 and cols <= 65536 else 2
+    # A page has 256 invocations.
+    for invocations in (512, 256, 128):
+        yield {
+            "threads_per_row": threads,
+            "rows_per_workgroup": max(1, min(together, invocations // threads)),
+            "batch": batch,
+            "block_steps": steps,
+        }
+
+
 def _before_all(op: str, names: Names) -> Iterator[str]:
     """Where few rows leave most of a card idle, where two dispatches cost more than reading twice, and where
     a page has a limit that the card had not.
     """
     if op.endswith("_backward"):
-        # In percent of a copy, one_dispatch and `registers`: 2048x1024 69 to 86 and 66; 256x4096 98 and 59;
-        # 64x8192 102 and 74; 4096x256 65 and 50. But at 4096x128 few workgroups walk down many rows: 47 and
-        # 57. Not measured under a cap.
-        few = names["rows"] <= 16 * names["cols"] and names["rows"] * names["cols"] <= _FEW_ELEMENTS
-        if few and names["saved_stats"] and not names["capped"]:
-            yield "one_dispatch"
-        if names["cols"] > max(16384, 128 * names["rows"]):
+        # Not measured under a cap.
+        if _few_elements(names) and names["saved_stats"] and not names["capped"]:
+            yield APART
+        rows, cols = names["rows"], names["cols"]
+        if cols > max(16384, 128 * rows):
+            # In us, two_dispatch and split_row in LayerNorm float32: 9.6 and 17.7 at 16x32768, 8.2 and 30.3
+            # at 1x262144, 28.1 and 38.8 at 64x65536, 98.5 and 106 at 256x65536. float16: 73.9 and 81.3 at
+            # 64x262144, but 74.0 and 64.1 at 256x65536.
+            if rows <= 64 or names["itemsize"] == 4 or rows * cols <= 1 << 23:
+                yield "two_dispatch"
             # In us, split_row and `registers`: 16.0 and 20.1 at 16x32768 in RMSNorm of two bytes, 20.7 and
             # 22.7 at 64x20480 in LayerNorm float32.
             yield _SPLIT
-            # Two dispatches for four; no card has timed it.
-            yield "two_dispatch"
     elif _leaves_idle(op, names):
         yield _SPLIT
     elif names["max_invocations"] < 1024 and names["cols"] > _PAGE_COLS:
         # Of float16 256 invocations hold 20480 columns. Beyond, a kernel that has a workgroup for each row
         # takes 1.03 to 13 times as long.
         yield _CACHE if names["cols"] <= 20480 and names["rows"] > 512 else _SPLIT
+
+
+def _few_elements(names: Names) -> bool:
+    """Whether a gradient has so few elements, in rows so long, that a dispatch costs more than reading twice.
+
+    In percent of a copy, one_dispatch and `registers`: 2048x1024 69 to 86 and 66; 256x4096 98 and 59; 64x8192
+    102 and 74; 4096x256 65 and 50. But at 4096x128 few workgroups walk down many rows: 47 and 57. Of more
+    elements in us, float16: 13.7 and 19.7 at 512x8192, 11.8 and 12.8 at 3000x768, 23.5 and 27.4 at 1024x8192,
+    but 18.3 and 17.4 at 8192x512 and 24.0 and 21.9 at 4096x2048; float32 40.2 and 35.1 at 1024x8192.
+    """
+    rows, cols = names["rows"], names["cols"]
+    elements = rows * cols
+    if elements <= 1 << 21:
+        return rows <= 16 * cols
+    if elements <= 1 << 22:
+        return rows <= 4 * cols
+    return elements * names["itemsize"] <= 1 << 24 and 2 * rows <= cols
 
 
 def _behind_all(op: str, names: Names) -> tuple[str, ...]:
@@ -207,8 +263,6 @@ _REGISTERS, _CACHE, _SPLIT = "registers", "workgroup_cache", "split_row"
 _PAGE_COLS = 16384
 # Kernels beside `registers` were measured in rows of more columns alone.
 LONG_COLS = 8192
-# Elements of a gradient that one dispatch takes.
-_FEW_ELEMENTS = 1 << 21
 # Beyond: up to how many columns which kernel is first; float32 has 81 % of the copy at 32768, 67 at 49152.
 _FIRST = {4: ((40960, _REGISTERS), (65536, _CACHE)), 2: ((65536, _REGISTERS),)}
 

@@ -36,8 +36,8 @@
 // rule = "cols % 4 == 0"
 // why = "rows are added up in fours of columns, which all of them have to start on"
 // [[require]]
-// rule = "rows * cols <= 4194304"
-// why = "of more than 4194304 elements caches do not serve the second read, and fewer workgroups walk than a GPU has room for"
+// rule = "rows * cols <= 8388608"
+// why = "of more than 8388608 elements caches do not serve the second read, and fewer workgroups walk than a GPU has room for"
 // [[require]]
 // rule = "workgroup_size <= 1024"
 // why = "threads_per_row * rows_per_workgroup is over the invocations of a workgroup"
