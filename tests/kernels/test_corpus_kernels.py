@@ -321,6 +321,24 @@ def test_invocations_that_are_no_power_of_two(
             assert refusal is not None and "power of two" in refusal
 
 
+@pytest.mark.parametrize("threads", [96, 128])
+def test_nan_in_a_row_reaches_its_scale(threads: int, device: Device) -> None:
+    """Where the greatest of a row is found among floats, whose max() may drop NaN, and among bits."""
+    needs(device, ["subgroups"])
+    kernel = kernel_named("registers")
+    options = replace(kernel.op.defaults, out_dtype="int8")
+    problem = Problem(rows=5, cols=1100, options=options)
+    variant = nearest(kernel, problem, device.traits, threads_per_row=threads, rows_per_workgroup=1)
+    shader = render_shader(variant, problem, "native", device.traits)
+    arrays = make_inputs(kernel.op, problem)
+    healthy = compute(device, shader, arrays)["y_scale"][0]
+    arrays["x"][2, 1099] = np.nan
+    poisoned = compute(device, shader, arrays)["y_scale"][0]
+    assert np.isnan(poisoned[2]).all()
+    others = np.arange(5) != 2
+    np.testing.assert_array_equal(poisoned[others], healthy[others])
+
+
 def threads(variant: Variant) -> int:
     """Invocations of a workgroup: llvmpipe takes seconds over wide ones with barriers."""
     return variant.constants.get("threads_per_row", 1) * variant.constants.get("rows_per_workgroup", 1)

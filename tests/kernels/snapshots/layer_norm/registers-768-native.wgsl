@@ -44,13 +44,6 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// How many columns the invocation has.
-fn own_columns(thread: u32) -> f32 {
-    let last = ACCESSES - 1u;
-    let columns = 4u * ((last + THREADS - thread) / THREADS);
-    return f32(columns);
-}
-
 // `value` in the columns that exist, `otherwise` in those that do not.
 fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
     return select(otherwise, value, live(j, thread));
@@ -99,19 +92,6 @@ fn total(value: Vec) -> f32 {
 }
 
 const SCALE = 0.03125;
-
-// The median, which no single stray is; what masks a column is none either, since differences from it overflow.
-fn middle_of(a: f32, b: f32, c: f32) -> f32 {
-    let value = max(min(a, b), min(max(a, b), c));
-    return select(value, 0.0, abs(value) > 1e35);
-}
-
-// The sum and the sum of squares of so many values, moved by a distance. Squares beyond float32's range stay infinite.
-fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
-    let sum = fma(count, by, sums.x);
-    let squares = sums.y + by * (sums.x + sum);
-    return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
-}
 
 var<workgroup> sum_x_partials: array<f32, 32>;
 
@@ -269,22 +249,20 @@ fn main(
     let bias1 = fetch_bias(1u, thread);
 
     let row_pivot = pivot_of(row);
-    let pivot = middle_of(where_live(h0, Vec(row_pivot), 0u, thread)[0], where_live(h0, Vec(row_pivot), 0u, thread)[3], where_live(h1, Vec(row_pivot), 1u, thread)[2]);
-    let scaled_pivot = Vec(pivot * SCALE);
+    var column_sum = Vec();
+    column_sum += where_live(h0 - row_pivot, Vec(), 0u, thread);
+    column_sum += where_live(h1 - row_pivot, Vec(), 1u, thread);
+    let mean = row_pivot + sum_x(total(column_sum) * PER_COLUMN, place, lane, subgroup_size);
+    let scaled_mean = Vec(mean * SCALE);
     var sum = Vec();
     var squares = Vec();
-    let d0 = where_live(fma(h0, Vec(SCALE), -scaled_pivot), Vec(), 0u, thread);
+    let d0 = where_live(fma(h0, Vec(SCALE), -scaled_mean), Vec(), 0u, thread);
     sum += d0;
     squares += d0 * d0;
-    let d1 = where_live(fma(h1, Vec(SCALE), -scaled_pivot), Vec(), 1u, thread);
+    let d1 = where_live(fma(h1, Vec(SCALE), -scaled_mean), Vec(), 1u, thread);
     sum += d1;
     squares += d1 * d1;
-    let count = own_columns(thread);
-    let own = vec2(total(sum), total(squares));
-    let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
-    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
-    let apart = fma(pivot, SCALE, -(mean * SCALE));
-    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
+    let sums = sum_deviations(vec2(total(sum), total(squares)), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
@@ -292,7 +270,7 @@ fn main(
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
     let gain = rstd / SCALE;
-    let offset = (apart - low * SCALE) * gain;
+    let offset = -low * rstd;
     let y0 = (d0 * gain + offset) * weight_of(weight0, 0u, thread) + bias_of(bias0, 0u, thread);
     let y1 = (d1 * gain + offset) * weight_of(weight1, 1u, thread) + bias_of(bias1, 1u, thread);
     store_y(row, row_exists, 0u, thread, y0);

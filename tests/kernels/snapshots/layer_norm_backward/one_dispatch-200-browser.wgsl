@@ -26,7 +26,7 @@ const PER_COLUMN = 1.0 / f32(COLS);
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 128u;  // invocations per row
+const THREADS = 64u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 const WHOLE_STEPS = 0u;  // those with no Vec past the row
@@ -110,10 +110,6 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         let other = subgroupShuffleXor(value, 32u);
         value = value + other;
     }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[place / subgroup_size] = value; }
         workgroupBarrier();
@@ -140,10 +136,6 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
             let other = subgroupShuffleXor(value, 8u);
             value = value + other;
         }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            value = value + other;
-        }
     }
     return value;
 }
@@ -162,7 +154,7 @@ fn main(
     let thread = place % THREADS;
     let item = workgroup;
     {
-    let row_index = (item - TILES) * 2u + place / THREADS;
+    let row_index = (item - TILES) * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         let x0 = load_x(row, 0u, thread);

@@ -27,53 +27,29 @@ const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = vec4<f32>;
-alias Live = bool;
 
-const THREADS = 128u;  // invocations per row
-const ACCESSES = COLS / 4u;  // Vecs per row
-
-const WHOLE_STEPS = 1u;  // those with no Vec past the row
+const THREADS = 32u;  // invocations per row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    if (j < WHOLE_STEPS) { return access(j, thread); }
-    return min(access(j, thread), ACCESSES - 1u);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    if (j < WHOLE_STEPS) { return true; }
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return select(otherwise, value, live(j, thread));
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return weight[access(j, thread)];
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
-    if (row_exists && live(j, thread)) {
+    if (row_exists) {
         dx[at] = value;
     }
 }
@@ -117,14 +93,6 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         let other = subgroupShuffleXor(value, 16u);
         value = value + other;
     }
-    if (32u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 32u);
-        value = value + other;
-    }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[place / subgroup_size] = value; }
         workgroupBarrier();
@@ -145,14 +113,6 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         }
         if (4u < lanes) {
             let other = subgroupShuffleXor(value, 4u);
-            value = value + other;
-        }
-        if (8u < lanes) {
-            let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
             value = value + other;
         }
     }
@@ -279,13 +239,21 @@ fn main(
             store_dbias(chunk, dbias_sums[place]);
         }
     } else {
-    let row_index = (item - TILES) * 2u + place / THREADS;
+    let row_index = (item - TILES) * 8u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         let x0 = load_x(row, 0u, thread);
         let dy0 = load_dy(row, 0u, thread);
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
+        let x2 = load_x(row, 2u, thread);
+        let dy2 = load_dy(row, 2u, thread);
+        let x3 = load_x(row, 3u, thread);
+        let dy3 = load_dy(row, 3u, thread);
+        let x4 = load_x(row, 4u, thread);
+        let dy4 = load_dy(row, 4u, thread);
+        let x5 = load_x(row, 5u, thread);
+        let dy5 = load_dy(row, 5u, thread);
         let saved = saved_stats(row);
     let mean = saved.x;
     let low = saved.y;
@@ -297,16 +265,40 @@ fn main(
         let g0 = dy0 * load_weight(0u, thread);
         let xhat1 = (x1 - mean) * rstd - low_rstd;
         let g1 = dy1 * load_weight(1u, thread);
+        let xhat2 = (x2 - mean) * rstd - low_rstd;
+        let g2 = dy2 * load_weight(2u, thread);
+        let xhat3 = (x3 - mean) * rstd - low_rstd;
+        let g3 = dy3 * load_weight(3u, thread);
+        let xhat4 = (x4 - mean) * rstd - low_rstd;
+        let g4 = dy4 * load_weight(4u, thread);
+        let xhat5 = (x5 - mean) * rstd - low_rstd;
+        let g5 = dy5 * load_weight(5u, thread);
         along += g0 * xhat0;
         across += g0;
         along += g1 * xhat1;
         across += g1;
+        along += g2 * xhat2;
+        across += g2;
+        along += g3 * xhat3;
+        across += g3;
+        along += g4 * xhat4;
+        across += g4;
+        along += g5 * xhat5;
+        across += g5;
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
         let level = -means.y * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope + level);
         let dx1 = g1 * rstd + (xhat1 * slope + level);
+        let dx2 = g2 * rstd + (xhat2 * slope + level);
+        let dx3 = g3 * rstd + (xhat3 * slope + level);
+        let dx4 = g4 * rstd + (xhat4 * slope + level);
+        let dx5 = g5 * rstd + (xhat5 * slope + level);
     store_dx(row, row_exists, 0u, thread, dx0);
     store_dx(row, row_exists, 1u, thread, dx1);
+    store_dx(row, row_exists, 2u, thread, dx2);
+    store_dx(row, row_exists, 3u, thread, dx3);
+    store_dx(row, row_exists, 4u, thread, dx4);
+    store_dx(row, row_exists, 5u, thread, dx5);
     }
 }

@@ -81,8 +81,8 @@ fn total(value: Vec) -> f32 {
 }
 
 const CHUNKS = 192u;  // vec4 per row
-const TILES = 96u;  // workgroups that walk down columns
-const TILE = 2u;  // vec4 across a tile
+const TILES = 48u;  // workgroups that walk down columns
+const TILE = 4u;  // vec4 across a tile
 const DOWN = 256u;  // invocations that share a column's rows
 
 fn saved_stats(row: u32) -> vec3<f32> {
@@ -90,7 +90,7 @@ fn saved_stats(row: u32) -> vec3<f32> {
     return vec3(stats[at], stats[at + 1u], stats[at + 2u]);
 }
 
-var<workgroup> sum_gradients_partials: array<vec2<f32>, 128>;
+var<workgroup> sum_gradients_partials: array<vec2<f32>, 256>;
 
 fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -164,10 +164,10 @@ fn store_dbias(chunk: u32, value: vec4<f32>) {
     dbias[chunk] = value;
 }
 
-var<workgroup> dweight_sums: array<vec4<f32>, 512>;
-var<workgroup> dbias_sums: array<vec4<f32>, 512>;
+var<workgroup> dweight_sums: array<vec4<f32>, 1024>;
+var<workgroup> dbias_sums: array<vec4<f32>, 1024>;
 
-@compute @workgroup_size(512)
+@compute @workgroup_size(1024)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -237,43 +237,43 @@ fn main(
         dbias_sums[place] = dbias;
         workgroupBarrier();
         if (share < 128u) {
+            dweight_sums[place] += dweight_sums[place + 512u];
+            dbias_sums[place] += dbias_sums[place + 512u];
+        }
+        workgroupBarrier();
+        if (share < 64u) {
             dweight_sums[place] += dweight_sums[place + 256u];
             dbias_sums[place] += dbias_sums[place + 256u];
         }
         workgroupBarrier();
-        if (share < 64u) {
+        if (share < 32u) {
             dweight_sums[place] += dweight_sums[place + 128u];
             dbias_sums[place] += dbias_sums[place + 128u];
         }
         workgroupBarrier();
-        if (share < 32u) {
+        if (share < 16u) {
             dweight_sums[place] += dweight_sums[place + 64u];
             dbias_sums[place] += dbias_sums[place + 64u];
         }
         workgroupBarrier();
-        if (share < 16u) {
+        if (share < 8u) {
             dweight_sums[place] += dweight_sums[place + 32u];
             dbias_sums[place] += dbias_sums[place + 32u];
         }
         workgroupBarrier();
-        if (share < 8u) {
+        if (share < 4u) {
             dweight_sums[place] += dweight_sums[place + 16u];
             dbias_sums[place] += dbias_sums[place + 16u];
         }
         workgroupBarrier();
-        if (share < 4u) {
+        if (share < 2u) {
             dweight_sums[place] += dweight_sums[place + 8u];
             dbias_sums[place] += dbias_sums[place + 8u];
         }
         workgroupBarrier();
-        if (share < 2u) {
+        if (share < 1u) {
             dweight_sums[place] += dweight_sums[place + 4u];
             dbias_sums[place] += dbias_sums[place + 4u];
-        }
-        workgroupBarrier();
-        if (share < 1u) {
-            dweight_sums[place] += dweight_sums[place + 2u];
-            dbias_sums[place] += dbias_sums[place + 2u];
         }
         workgroupBarrier();
         if (share == 0u && chunk < CHUNKS) {
@@ -281,7 +281,7 @@ fn main(
             store_dbias(chunk, dbias_sums[place]);
         }
     } else {
-    let row_index = (item - TILES) * 4u + place / THREADS;
+    let row_index = (item - TILES) * 8u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         let x0 = load_x(row, 0u, thread);

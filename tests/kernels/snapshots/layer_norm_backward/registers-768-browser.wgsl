@@ -37,10 +37,8 @@ fn next_turn() {
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 128u;  // invocations per row
+const THREADS = 32u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
-
-const WHOLE_STEPS = 1u;  // those with no Vec past the row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
@@ -49,59 +47,40 @@ fn access(j: u32, thread: u32) -> u32 {
 
 // The same; past the row's last Vec it is that one.
 fn inside(j: u32, thread: u32) -> u32 {
-    if (j < WHOLE_STEPS) { return access(j, thread); }
-    return min(access(j, thread), ACCESSES - 1u);
+    return access(j, thread);
 }
 
 // Whether the invocation's columns exist at step j.
 fn live(j: u32, thread: u32) -> Live {
-    if (j < WHOLE_STEPS) { return true; }
     return access(j, thread) < ACCESSES;
 }
 
 // How many columns the invocation has.
 fn own_columns(thread: u32) -> f32 {
-    let last = ACCESSES - 1u;
-    let columns = 4u * ((last + THREADS - thread) / THREADS);
-    return f32(columns);
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return select(otherwise, value, live(j, thread));
+    return 24.0;
 }
 
 // An access as it lies in memory, and step j of it.
 fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
-    return x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
-}
-
-fn x_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
 // An access as it lies in memory, and step j of it.
 fn fetch_dy(row: u32, j: u32, thread: u32) -> vec4<f32> {
-    return dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
-}
-
-fn dy_of(raw: vec4<f32>, j: u32, thread: u32) -> Vec {
-    return where_live(raw, Vec(), j, thread);
+    return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return weight[access(j, thread)];
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
-    if (row_exists && live(j, thread)) {
+    if (row_exists) {
         dx[at] = value;
     }
 }
@@ -200,7 +179,7 @@ fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
 }
 
-var<workgroup> sum_x_partials: array<f32, 128>;
+var<workgroup> sum_x_partials: array<f32, 64>;
 
 fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -224,22 +203,14 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 16u);
         value = value + other;
     }
-    if (32u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 32u);
-        value = value + other;
-    }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_x_partials[turn * 64u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_x_partials[turn * 32u + place / subgroup_size] = value; }
         workgroupBarrier();
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
-        value = sum_x_partials[turn * 64u + first + lane % count];
+        value = sum_x_partials[turn * 32u + first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_x_partials[turn * 64u + first + i];
+            value = value + sum_x_partials[turn * 32u + first + i];
         }
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
@@ -254,19 +225,11 @@ fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
             let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
-        if (8u < lanes) {
-            let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            value = value + other;
-        }
     }
     return value;
 }
 
-var<workgroup> sum_deviations_partials: array<vec2<f32>, 128>;
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 64>;
 
 fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -290,22 +253,14 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
         let other = subgroupShuffleXor(value, 16u);
         value = value + other;
     }
-    if (32u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 32u);
-        value = value + other;
-    }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_deviations_partials[turn * 64u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_deviations_partials[turn * 32u + place / subgroup_size] = value; }
         workgroupBarrier();
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
-        value = sum_deviations_partials[turn * 64u + first + lane % count];
+        value = sum_deviations_partials[turn * 32u + first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_deviations_partials[turn * 64u + first + i];
+            value = value + sum_deviations_partials[turn * 32u + first + i];
         }
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
@@ -320,19 +275,11 @@ fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
             let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
-        if (8u < lanes) {
-            let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            value = value + other;
-        }
     }
     return value;
 }
 
-var<workgroup> sum_gradients_partials: array<vec2<f32>, 128>;
+var<workgroup> sum_gradients_partials: array<vec2<f32>, 64>;
 
 fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
@@ -356,22 +303,14 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         let other = subgroupShuffleXor(value, 16u);
         value = value + other;
     }
-    if (32u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 32u);
-        value = value + other;
-    }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_gradients_partials[turn * 64u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_gradients_partials[turn * 32u + place / subgroup_size] = value; }
         workgroupBarrier();
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
-        value = sum_gradients_partials[turn * 64u + first + lane % count];
+        value = sum_gradients_partials[turn * 32u + first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_gradients_partials[turn * 64u + first + i];
+            value = value + sum_gradients_partials[turn * 32u + first + i];
         }
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
@@ -386,21 +325,13 @@ fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
             let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
-        if (8u < lanes) {
-            let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
-            value = value + other;
-        }
     }
     return value;
 }
 // Where the rows of a workgroup add up their sums.
 var<workgroup> merged: array<vec4<f32>, 384>;
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -415,46 +346,94 @@ fn main(
     let record = workgroup;
     let weight0 = load_weight(0u, thread);
     let weight1 = load_weight(1u, thread);
+    let weight2 = load_weight(2u, thread);
+    let weight3 = load_weight(3u, thread);
+    let weight4 = load_weight(4u, thread);
+    let weight5 = load_weight(5u, thread);
     var dweight0 = Vec();
     var dweight1 = Vec();
+    var dweight2 = Vec();
+    var dweight3 = Vec();
+    var dweight4 = Vec();
+    var dweight5 = Vec();
     var dbias0 = Vec();
     var dbias1 = Vec();
+    var dbias2 = Vec();
+    var dbias3 = Vec();
+    var dbias4 = Vec();
+    var dbias5 = Vec();
 
-    let first = min(record * 2u + place / THREADS, params.rows - 1u);
+    let first = min(record * 4u + place / THREADS, params.rows - 1u);
     var next_x0 = fetch_x(first, 0u, thread);
     var next_dy0 = fetch_dy(first, 0u, thread);
     var next_x1 = fetch_x(first, 1u, thread);
     var next_dy1 = fetch_dy(first, 1u, thread);
+    var next_x2 = fetch_x(first, 2u, thread);
+    var next_dy2 = fetch_dy(first, 2u, thread);
+    var next_x3 = fetch_x(first, 3u, thread);
+    var next_dy3 = fetch_dy(first, 3u, thread);
+    var next_x4 = fetch_x(first, 4u, thread);
+    var next_dy4 = fetch_dy(first, 4u, thread);
+    var next_x5 = fetch_x(first, 5u, thread);
+    var next_dy5 = fetch_dy(first, 5u, thread);
     var next_pivot = pivot_of(first);
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
-    for (var group = record; group * 2u < rows; group += params.partials_count) {
-    let row_index = group * 2u + place / THREADS;
+    for (var group = record; group * 4u < rows; group += params.partials_count) {
+    let row_index = group * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         // The next row travels while this one is worked on.
-        let next = min((group + params.partials_count) * 2u + place / THREADS, params.rows - 1u);
-        let x0 = x_of(next_x0, 0u, thread);
-        let dy0 = dy_of(next_dy0, 0u, thread);
-        let x1 = x_of(next_x1, 1u, thread);
-        let dy1 = dy_of(next_dy1, 1u, thread);
+        let next = min((group + params.partials_count) * 4u + place / THREADS, params.rows - 1u);
+        let x0 = next_x0;
+        let dy0 = next_dy0;
+        let x1 = next_x1;
+        let dy1 = next_dy1;
+        let x2 = next_x2;
+        let dy2 = next_dy2;
+        let x3 = next_x3;
+        let dy3 = next_dy3;
+        let x4 = next_x4;
+        let dy4 = next_dy4;
+        let x5 = next_x5;
+        let dy5 = next_dy5;
         let pivot_ahead = next_pivot;
         next_pivot = pivot_of(next);
         next_x0 = fetch_x(next, 0u, thread);
         next_dy0 = fetch_dy(next, 0u, thread);
         next_x1 = fetch_x(next, 1u, thread);
         next_dy1 = fetch_dy(next, 1u, thread);
+        next_x2 = fetch_x(next, 2u, thread);
+        next_dy2 = fetch_dy(next, 2u, thread);
+        next_x3 = fetch_x(next, 3u, thread);
+        next_dy3 = fetch_dy(next, 3u, thread);
+        next_x4 = fetch_x(next, 4u, thread);
+        next_dy4 = fetch_dy(next, 4u, thread);
+        next_x5 = fetch_x(next, 5u, thread);
+        next_dy5 = fetch_dy(next, 5u, thread);
     let row_pivot = pivot_ahead;
-    let pivot = middle_of(where_live(x0, Vec(row_pivot), 0u, thread)[0], where_live(x0, Vec(row_pivot), 0u, thread)[3], where_live(x1, Vec(row_pivot), 1u, thread)[2]);
+    let pivot = middle_of(x0[0], x0[3], x1[2]);
     let scaled_pivot = Vec(pivot * SCALE);
     var sum = Vec();
     var squares = Vec();
-    let d0 = where_live(fma(x0, Vec(SCALE), -scaled_pivot), Vec(), 0u, thread);
+    let d0 = fma(x0, Vec(SCALE), -scaled_pivot);
     sum += d0;
     squares += d0 * d0;
-    let d1 = where_live(fma(x1, Vec(SCALE), -scaled_pivot), Vec(), 1u, thread);
+    let d1 = fma(x1, Vec(SCALE), -scaled_pivot);
     sum += d1;
     squares += d1 * d1;
+    let d2 = fma(x2, Vec(SCALE), -scaled_pivot);
+    sum += d2;
+    squares += d2 * d2;
+    let d3 = fma(x3, Vec(SCALE), -scaled_pivot);
+    sum += d3;
+    squares += d3 * d3;
+    let d4 = fma(x4, Vec(SCALE), -scaled_pivot);
+    sum += d4;
+    squares += d4 * d4;
+    let d5 = fma(x5, Vec(SCALE), -scaled_pivot);
+    sum += d5;
+    squares += d5 * d5;
     let count = own_columns(thread);
     let own = vec2(total(sum), total(squares));
     let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
@@ -476,10 +455,26 @@ fn main(
         let g0 = dy0 * weight0;
         let xhat1 = d1 * gain + offset;
         let g1 = dy1 * weight1;
+        let xhat2 = d2 * gain + offset;
+        let g2 = dy2 * weight2;
+        let xhat3 = d3 * gain + offset;
+        let g3 = dy3 * weight3;
+        let xhat4 = d4 * gain + offset;
+        let g4 = dy4 * weight4;
+        let xhat5 = d5 * gain + offset;
+        let g5 = dy5 * weight5;
         along += g0 * xhat0;
         across += g0;
         along += g1 * xhat1;
         across += g1;
+        along += g2 * xhat2;
+        across += g2;
+        along += g3 * xhat3;
+        across += g3;
+        along += g4 * xhat4;
+        across += g4;
+        along += g5 * xhat5;
+        across += g5;
         let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
         let slope = -means.x * rstd;
         let level = -means.y * rstd;
@@ -491,6 +486,22 @@ fn main(
         dweight1 += select(Vec(), dy1 * xhat1, row_exists);
         dbias1 += select(Vec(), dy1, row_exists);
     store_dx(row, row_exists, 1u, thread, dx1);
+        let dx2 = g2 * rstd + (xhat2 * slope + level);
+        dweight2 += select(Vec(), dy2 * xhat2, row_exists);
+        dbias2 += select(Vec(), dy2, row_exists);
+    store_dx(row, row_exists, 2u, thread, dx2);
+        let dx3 = g3 * rstd + (xhat3 * slope + level);
+        dweight3 += select(Vec(), dy3 * xhat3, row_exists);
+        dbias3 += select(Vec(), dy3, row_exists);
+    store_dx(row, row_exists, 3u, thread, dx3);
+        let dx4 = g4 * rstd + (xhat4 * slope + level);
+        dweight4 += select(Vec(), dy4 * xhat4, row_exists);
+        dbias4 += select(Vec(), dy4, row_exists);
+    store_dx(row, row_exists, 4u, thread, dx4);
+        let dx5 = g5 * rstd + (xhat5 * slope + level);
+        dweight5 += select(Vec(), dy5 * xhat5, row_exists);
+        dbias5 += select(Vec(), dy5, row_exists);
+    store_dx(row, row_exists, 5u, thread, dx5);
         next_turn();
     }
 
@@ -503,6 +514,22 @@ fn main(
             merged[0u * CHUNKS + access(1u, thread)] = dweight1;
             merged[1u * CHUNKS + access(1u, thread)] = dbias1;
         }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] = dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] = dbias2;
+        }
+        if (live(3u, thread)) {
+            merged[0u * CHUNKS + access(3u, thread)] = dweight3;
+            merged[1u * CHUNKS + access(3u, thread)] = dbias3;
+        }
+        if (live(4u, thread)) {
+            merged[0u * CHUNKS + access(4u, thread)] = dweight4;
+            merged[1u * CHUNKS + access(4u, thread)] = dbias4;
+        }
+        if (live(5u, thread)) {
+            merged[0u * CHUNKS + access(5u, thread)] = dweight5;
+            merged[1u * CHUNKS + access(5u, thread)] = dbias5;
+        }
     }
     workgroupBarrier();
     if (place / THREADS == 1u) {
@@ -514,10 +541,80 @@ fn main(
             merged[0u * CHUNKS + access(1u, thread)] += dweight1;
             merged[1u * CHUNKS + access(1u, thread)] += dbias1;
         }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
+        }
+        if (live(3u, thread)) {
+            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
+            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
+        }
+        if (live(4u, thread)) {
+            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
+            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
+        }
+        if (live(5u, thread)) {
+            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
+            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
+        }
+    }
+    workgroupBarrier();
+    if (place / THREADS == 2u) {
+        if (live(0u, thread)) {
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
+        }
+        if (live(1u, thread)) {
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
+        }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
+        }
+        if (live(3u, thread)) {
+            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
+            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
+        }
+        if (live(4u, thread)) {
+            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
+            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
+        }
+        if (live(5u, thread)) {
+            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
+            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
+        }
+    }
+    workgroupBarrier();
+    if (place / THREADS == 3u) {
+        if (live(0u, thread)) {
+            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
+            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
+        }
+        if (live(1u, thread)) {
+            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
+            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
+        }
+        if (live(2u, thread)) {
+            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
+            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
+        }
+        if (live(3u, thread)) {
+            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
+            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
+        }
+        if (live(4u, thread)) {
+            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
+            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
+        }
+        if (live(5u, thread)) {
+            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
+            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
+        }
     }
     workgroupBarrier();
     if (record < params.partials_count) {
-        for (var at = place; at < 2u * CHUNKS; at += 256u) {
+        for (var at = place; at < 2u * CHUNKS; at += 128u) {
             put_partial(record * 2u * CHUNKS + at, merged[at]);
         }
     }

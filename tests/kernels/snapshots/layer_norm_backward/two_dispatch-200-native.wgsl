@@ -32,7 +32,7 @@ fn next_turn() {
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 32u;  // invocations per row
+const THREADS = 16u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
@@ -78,8 +78,8 @@ fn total(value: Vec) -> f32 {
 }
 
 const CHUNKS = 50u;  // vec4 per row
-const TILES = 2u;  // workgroups that walk down columns
-const TOGETHER = 8u;  // rows that a workgroup walks down at a time
+const TILES = 4u;  // workgroups that walk down columns
+const TOGETHER = 16u;  // rows that a workgroup walks down at a time
 const BLOCKS = 1u;  // workgroups of a row
 
 fn saved_stats(row: u32) -> vec3<f32> {
@@ -107,10 +107,6 @@ fn share_of_rows(own: vec4<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         let other = subgroupShuffleXor(value, 8u);
         value = value + other;
     }
-    if (16u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 16u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { share_of_rows_partials[turn * 64u + place / subgroup_size] = value; }
         workgroupBarrier();
@@ -127,10 +123,6 @@ fn share_of_rows(own: vec4<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value = value + other;
-        }
-        if (4u < lanes) {
-            let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
     }
@@ -157,10 +149,6 @@ fn join_shares(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec
         let other = subgroupShuffleXor(value, 8u);
         value = value + other;
     }
-    if (16u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 16u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { join_shares_partials[turn * 64u + place / subgroup_size] = value; }
         workgroupBarrier();
@@ -177,10 +165,6 @@ fn join_shares(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value = value + other;
-        }
-        if (4u < lanes) {
-            let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
     }
@@ -268,13 +252,19 @@ fn along_rows(
     let thread = place % THREADS;
     let item = workgroup;
     let row = item / BLOCKS;
-    let begin = item % BLOCKS * 512u + place;
+    let begin = item % BLOCKS * 1024u + place;
     let chunk0 = min(begin + 0u, CHUNKS - 1u);
     let x0 = load_x(row, 0u, chunk0);
     let dy0 = load_dy(row, 0u, chunk0);
     let chunk1 = min(begin + 256u, CHUNKS - 1u);
     let x1 = load_x(row, 0u, chunk1);
     let dy1 = load_dy(row, 0u, chunk1);
+    let chunk2 = min(begin + 512u, CHUNKS - 1u);
+    let x2 = load_x(row, 0u, chunk2);
+    let dy2 = load_dy(row, 0u, chunk2);
+    let chunk3 = min(begin + 768u, CHUNKS - 1u);
+    let x3 = load_x(row, 0u, chunk3);
+    let dy3 = load_dy(row, 0u, chunk3);
     let saved = saved_stats(row);
     let mean = saved.x;
     let low = saved.y;
@@ -302,5 +292,17 @@ fn along_rows(
             let g = dy1;
         let dx_value = (g - xhat * joined.x - joined.y) * rstd;
         store_dx(row, begin + 256u < CHUNKS, 0u, chunk1, dx_value);
+    }
+    {
+            let xhat = (x2 - mean) * rstd - low * rstd;
+            let g = dy2;
+        let dx_value = (g - xhat * joined.x - joined.y) * rstd;
+        store_dx(row, begin + 512u < CHUNKS, 0u, chunk2, dx_value);
+    }
+    {
+            let xhat = (x3 - mean) * rstd - low * rstd;
+            let g = dy3;
+        let dx_value = (g - xhat * joined.x - joined.y) * rstd;
+        store_dx(row, begin + 768u < CHUNKS, 0u, chunk3, dx_value);
     }
 }

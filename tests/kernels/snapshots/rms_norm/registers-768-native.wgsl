@@ -28,6 +28,11 @@ fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
+// An access as it lies in memory, and step j of it.
+fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
+}
+
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
     return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
@@ -101,6 +106,7 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     }
     return value;
 }
+var<workgroup> parked: array<vec4<f32>, 128>;
 
 @compute @workgroup_size(32)
 fn main(
@@ -120,10 +126,18 @@ fn main(
 
     let h0 = load_x(row, 0u, thread);
     let h1 = load_x(row, 1u, thread);
-    let h2 = load_x(row, 2u, thread);
-    let h3 = load_x(row, 3u, thread);
-    let h4 = load_x(row, 4u, thread);
-    let h5 = load_x(row, 5u, thread);
+    let raw2 = fetch_x(row, 2u, thread);
+    let h2 = raw2;
+    let raw3 = fetch_x(row, 3u, thread);
+    let h3 = raw3;
+    let raw4 = fetch_x(row, 4u, thread);
+    let h4 = raw4;
+    let raw5 = fetch_x(row, 5u, thread);
+    let h5 = raw5;
+    parked[0u + place] = raw2;
+    parked[32u + place] = raw3;
+    parked[64u + place] = raw4;
+    parked[96u + place] = raw5;
     let weight0 = fetch_weight(0u, thread);
     let weight1 = fetch_weight(1u, thread);
     let weight2 = fetch_weight(2u, thread);
@@ -146,10 +160,10 @@ fn main(
     let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
     let y0 = (h0 * rstd) * weight0 + bias0;
     let y1 = (h1 * rstd) * weight1 + bias1;
-    let y2 = (h2 * rstd) * weight2 + bias2;
-    let y3 = (h3 * rstd) * weight3 + bias3;
-    let y4 = (h4 * rstd) * weight4 + bias4;
-    let y5 = (h5 * rstd) * weight5 + bias5;
+    let y2 = (parked[0u + place] * rstd) * weight2 + bias2;
+    let y3 = (parked[32u + place] * rstd) * weight3 + bias3;
+    let y4 = (parked[64u + place] * rstd) * weight4 + bias4;
+    let y5 = (parked[96u + place] * rstd) * weight5 + bias5;
     store_y(row, row_exists, 0u, thread, y0);
     store_y(row, row_exists, 1u, thread, y1);
     store_y(row, row_exists, 2u, thread, y2);

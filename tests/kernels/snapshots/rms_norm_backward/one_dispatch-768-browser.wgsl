@@ -27,53 +27,29 @@ const COLS = 768u;
 const PER_COLUMN = 1.0 / f32(COLS);
 
 alias Vec = vec4<f32>;
-alias Live = bool;
 
-const THREADS = 128u;  // invocations per row
-const ACCESSES = COLS / 4u;  // Vecs per row
-
-const WHOLE_STEPS = 1u;  // those with no Vec past the row
+const THREADS = 64u;  // invocations per row
 
 // Which of the row's Vecs the invocation has at step j.
 fn access(j: u32, thread: u32) -> u32 {
     return j * THREADS + thread;
 }
 
-// The same; past the row's last Vec it is that one.
-fn inside(j: u32, thread: u32) -> u32 {
-    if (j < WHOLE_STEPS) { return access(j, thread); }
-    return min(access(j, thread), ACCESSES - 1u);
-}
-
-// Whether the invocation's columns exist at step j.
-fn live(j: u32, thread: u32) -> Live {
-    if (j < WHOLE_STEPS) { return true; }
-    return access(j, thread) < ACCESSES;
-}
-
-// `value` in the columns that exist, `otherwise` in those that do not.
-fn where_live(value: Vec, otherwise: Vec, j: u32, thread: u32) -> Vec {
-    return select(otherwise, value, live(j, thread));
-}
-
 fn load_x(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = x[(params.x_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
-    let raw = dy[(params.dy_start + row * COLS) / 4u + inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
 }
 
 fn load_weight(j: u32, thread: u32) -> Vec {
-    let raw = weight[inside(j, thread)];
-    return where_live(raw, Vec(), j, thread);
+    return weight[access(j, thread)];
 }
 
 fn store_dx(row: u32, row_exists: bool, j: u32, thread: u32, value: Vec) {
     let at = (params.dx_start + row * COLS) / 4u + access(j, thread);
-    if (row_exists && live(j, thread)) {
+    if (row_exists) {
         dx[at] = value;
     }
 }
@@ -120,10 +96,6 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 32u);
         value = value + other;
     }
-    if (64u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 64u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_gradients_partials[place / subgroup_size] = value; }
         workgroupBarrier();
@@ -148,10 +120,6 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         }
         if (8u < lanes) {
             let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
-        if (16u < lanes) {
-            let other = subgroupShuffleXor(value, 16u);
             value = value + other;
         }
     }
@@ -189,7 +157,7 @@ fn main(
         var dweight = vec4<f32>();
         var dbias = vec4<f32>();
         // Loads of several rows are on their way together.
-        for (var first = share; first < params.rows; first += 4u * DOWN) {
+        for (var first = share; first < params.rows; first += 8u * DOWN) {
             let row0 = first;
             let dy0 = load_dy(row0, 0u, column);
             let x0 = load_x(row0, 0u, column);
@@ -206,6 +174,22 @@ fn main(
             let dy3 = load_dy(row3, 0u, column);
             let x3 = load_x(row3, 0u, column);
             let saved3 = saved_stats(row3);
+            let row4 = min(first + 4u * DOWN, params.rows - 1u);
+            let dy4 = load_dy(row4, 0u, column);
+            let x4 = load_x(row4, 0u, column);
+            let saved4 = saved_stats(row4);
+            let row5 = min(first + 5u * DOWN, params.rows - 1u);
+            let dy5 = load_dy(row5, 0u, column);
+            let x5 = load_x(row5, 0u, column);
+            let saved5 = saved_stats(row5);
+            let row6 = min(first + 6u * DOWN, params.rows - 1u);
+            let dy6 = load_dy(row6, 0u, column);
+            let x6 = load_x(row6, 0u, column);
+            let saved6 = saved_stats(row6);
+            let row7 = min(first + 7u * DOWN, params.rows - 1u);
+            let dy7 = load_dy(row7, 0u, column);
+            let x7 = load_x(row7, 0u, column);
+            let saved7 = saved_stats(row7);
             {
     let rstd = saved0;
                 dweight += dy0 * (x0 * rstd);
@@ -225,6 +209,26 @@ fn main(
     let rstd = saved3;
                 dweight += dy3 * (x3 * rstd);
                 dbias += dy3;
+            }
+            if (first + 4u * DOWN < params.rows) {
+    let rstd = saved4;
+                dweight += dy4 * (x4 * rstd);
+                dbias += dy4;
+            }
+            if (first + 5u * DOWN < params.rows) {
+    let rstd = saved5;
+                dweight += dy5 * (x5 * rstd);
+                dbias += dy5;
+            }
+            if (first + 6u * DOWN < params.rows) {
+    let rstd = saved6;
+                dweight += dy6 * (x6 * rstd);
+                dbias += dy6;
+            }
+            if (first + 7u * DOWN < params.rows) {
+    let rstd = saved7;
+                dweight += dy7 * (x7 * rstd);
+                dbias += dy7;
             }
         }
         dweight_sums[place] = dweight;
@@ -270,13 +274,15 @@ fn main(
             store_dbias(chunk, dbias_sums[place]);
         }
     } else {
-    let row_index = (item - TILES) * 2u + place / THREADS;
+    let row_index = (item - TILES) * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         let x0 = load_x(row, 0u, thread);
         let dy0 = load_dy(row, 0u, thread);
         let x1 = load_x(row, 1u, thread);
         let dy1 = load_dy(row, 1u, thread);
+        let x2 = load_x(row, 2u, thread);
+        let dy2 = load_dy(row, 2u, thread);
         let saved = saved_stats(row);
     let rstd = saved;
         var along = Vec();
@@ -284,12 +290,17 @@ fn main(
         let g0 = dy0 * load_weight(0u, thread);
         let xhat1 = x1 * rstd;
         let g1 = dy1 * load_weight(1u, thread);
+        let xhat2 = x2 * rstd;
+        let g2 = dy2 * load_weight(2u, thread);
         along += g0 * xhat0;
         along += g1 * xhat1;
+        along += g2 * xhat2;
         let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope);
         let dx1 = g1 * rstd + (xhat1 * slope);
+        let dx2 = g2 * rstd + (xhat2 * slope);
     store_dx(row, row_exists, 0u, thread, dx0);
     store_dx(row, row_exists, 1u, thread, dx1);
+    store_dx(row, row_exists, 2u, thread, dx2);
     }
 }

@@ -55,13 +55,11 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// An access as it lies in memory, and step j of it.
-fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
     return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
-// An access as it lies in memory, and step j of it.
-fn fetch_dy(row: u32, j: u32, thread: u32) -> vec4<f32> {
+fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
     return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
 }
 
@@ -287,33 +285,18 @@ fn main(
     var dbias1 = Vec();
     var dbias2 = Vec();
 
-    let first = min(record * 4u + place / THREADS, params.rows - 1u);
-    var next_x0 = fetch_x(first, 0u, thread);
-    var next_dy0 = fetch_dy(first, 0u, thread);
-    var next_x1 = fetch_x(first, 1u, thread);
-    var next_dy1 = fetch_dy(first, 1u, thread);
-    var next_x2 = fetch_x(first, 2u, thread);
-    var next_dy2 = fetch_dy(first, 2u, thread);
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
     for (var group = record; group * 4u < rows; group += params.partials_count) {
     let row_index = group * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
-        // The next row travels while this one is worked on.
-        let next = min((group + params.partials_count) * 4u + place / THREADS, params.rows - 1u);
-        let x0 = next_x0;
-        let dy0 = next_dy0;
-        let x1 = next_x1;
-        let dy1 = next_dy1;
-        let x2 = next_x2;
-        let dy2 = next_dy2;
-        next_x0 = fetch_x(next, 0u, thread);
-        next_dy0 = fetch_dy(next, 0u, thread);
-        next_x1 = fetch_x(next, 1u, thread);
-        next_dy1 = fetch_dy(next, 1u, thread);
-        next_x2 = fetch_x(next, 2u, thread);
-        next_dy2 = fetch_dy(next, 2u, thread);
+        let x0 = load_x(row, 0u, thread);
+        let dy0 = load_dy(row, 0u, thread);
+        let x1 = load_x(row, 1u, thread);
+        let dy1 = load_dy(row, 1u, thread);
+        let x2 = load_x(row, 2u, thread);
+        let dy2 = load_dy(row, 2u, thread);
     var squares = x0 * (x0 * PER_COLUMN);
     squares += x1 * (x1 * PER_COLUMN);
     squares += x2 * (x2 * PER_COLUMN);

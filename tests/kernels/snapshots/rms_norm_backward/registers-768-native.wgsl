@@ -141,7 +141,7 @@ fn finish(
     }
 }
 
-var<workgroup> sum_squares_partials: array<f32, 256>;
+var<workgroup> sum_squares_partials: array<f32, 128>;
 
 fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -170,13 +170,13 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         value = value + other;
     }
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_squares_partials[turn * 128u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_squares_partials[turn * 64u + place / subgroup_size] = value; }
         workgroupBarrier();
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
-        value = sum_squares_partials[turn * 128u + first + lane % count];
+        value = sum_squares_partials[turn * 64u + first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_squares_partials[turn * 128u + first + i];
+            value = value + sum_squares_partials[turn * 64u + first + i];
         }
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
@@ -199,7 +199,7 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     return value;
 }
 
-var<workgroup> sum_gradients_partials: array<f32, 256>;
+var<workgroup> sum_gradients_partials: array<f32, 128>;
 
 fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
@@ -228,13 +228,13 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         value = value + other;
     }
     if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_gradients_partials[turn * 128u + place / subgroup_size] = value; }
+        if (lane == 0u) { sum_gradients_partials[turn * 64u + place / subgroup_size] = value; }
         workgroupBarrier();
         let count = THREADS / subgroup_size;
         let first = place / THREADS * count;
-        value = sum_gradients_partials[turn * 128u + first + lane % count];
+        value = sum_gradients_partials[turn * 64u + first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_gradients_partials[turn * 128u + first + i];
+            value = value + sum_gradients_partials[turn * 64u + first + i];
         }
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
@@ -259,7 +259,7 @@ fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
 // Where the rows of a workgroup add up their sums.
 var<workgroup> merged: array<vec4<f32>, 384>;
 
-@compute @workgroup_size(512)
+@compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -284,8 +284,8 @@ fn main(
 
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
-    for (var group = record; group * 8u < rows; group += params.partials_count) {
-    let row_index = group * 8u + place / THREADS;
+    for (var group = record; group * 4u < rows; group += params.partials_count) {
+    let row_index = group * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
         let x0 = load_x(row, 0u, thread);
@@ -385,68 +385,8 @@ fn main(
         }
     }
     workgroupBarrier();
-    if (place / THREADS == 4u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
-            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
-            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
-            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-    }
-    workgroupBarrier();
-    if (place / THREADS == 5u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
-            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
-            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
-            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-    }
-    workgroupBarrier();
-    if (place / THREADS == 6u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
-            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
-            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
-            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-    }
-    workgroupBarrier();
-    if (place / THREADS == 7u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
-            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
-            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
-            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-    }
-    workgroupBarrier();
     if (record < params.partials_count) {
-        for (var at = place; at < 2u * CHUNKS; at += 512u) {
+        for (var at = place; at < 2u * CHUNKS; at += 256u) {
             put_partial(record * 2u * CHUNKS + at, merged[at]);
         }
     }

@@ -38,7 +38,7 @@ fn next_turn() {
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 32u;  // invocations per row
+const THREADS = 16u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
@@ -89,17 +89,17 @@ fn total(value: Vec) -> f32 {
 }
 
 const CHUNKS = 192u;  // vec4 per row
-const TILES = 6u;  // workgroups that walk down columns
-const TOGETHER = 8u;  // rows that a workgroup walks down at a time
+const TILES = 12u;  // workgroups that walk down columns
+const TOGETHER = 16u;  // rows that a workgroup walks down at a time
 const BLOCKS = 1u;  // workgroups of a row
 
 fn saved_stats(row: u32) -> f32 {
     return stats[params.stats_start + row];
 }
 
-var<workgroup> share_of_rows_partials: array<vec2<f32>, 128>;
+var<workgroup> share_of_rows_partials: array<vec4<f32>, 128>;
 
-fn share_of_rows(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+fn share_of_rows(own: vec4<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec4<f32> {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
@@ -115,10 +115,6 @@ fn share_of_rows(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
     }
     if (8u < subgroup_size) {
         let other = subgroupShuffleXor(value, 8u);
-        value = value + other;
-    }
-    if (16u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 16u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -137,10 +133,6 @@ fn share_of_rows(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> v
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value = value + other;
-        }
-        if (4u < lanes) {
-            let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
     }
@@ -167,10 +159,6 @@ fn join_shares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         let other = subgroupShuffleXor(value, 8u);
         value = value + other;
     }
-    if (16u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 16u);
-        value = value + other;
-    }
     if (subgroup_size < THREADS) {
         if (lane == 0u) { join_shares_partials[turn * 64u + place / subgroup_size] = value; }
         workgroupBarrier();
@@ -187,10 +175,6 @@ fn join_shares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         }
         if (2u < lanes) {
             let other = subgroupShuffleXor(value, 2u);
-            value = value + other;
-        }
-        if (4u < lanes) {
-            let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
     }
@@ -229,8 +213,8 @@ fn down_columns(
     var dweight = Vec();
     var dbias = Vec();
     // Loads of a batch of rows are on their way together, and so are their sums.
-    for (var first = 0u; first < params.rows; first += 2u * TOGETHER) {
-        var shares = vec2<f32>();
+    for (var first = 0u; first < params.rows; first += 4u * TOGETHER) {
+        var shares = vec4<f32>();
         let index0 = first + 0u * TOGETHER + share;
         let row0 = min(index0, params.rows - 1u);
         let x0 = load_x(row0, 0u, column);
@@ -241,6 +225,16 @@ fn down_columns(
         let x1 = load_x(row1, 0u, column);
         let dy1 = load_dy(row1, 0u, column);
         let saved1 = saved_stats(row1);
+        let index2 = first + 2u * TOGETHER + share;
+        let row2 = min(index2, params.rows - 1u);
+        let x2 = load_x(row2, 0u, column);
+        let dy2 = load_dy(row2, 0u, column);
+        let saved2 = saved_stats(row2);
+        let index3 = first + 3u * TOGETHER + share;
+        let row3 = min(index3, params.rows - 1u);
+        let x3 = load_x(row3, 0u, column);
+        let dy3 = load_dy(row3, 0u, column);
+        let saved3 = saved_stats(row3);
         if (exists && index0 < params.rows) {
     let rstd = saved0;
             let xhat = x0 * rstd;
@@ -257,6 +251,22 @@ fn down_columns(
             dbias += dy1;
             shares[1] = total(g * xhat) * PER_COLUMN;
         }
+        if (exists && index2 < params.rows) {
+    let rstd = saved2;
+            let xhat = x2 * rstd;
+            let g = dy2 * weight;
+            dweight += dy2 * xhat;
+            dbias += dy2;
+            shares[2] = total(g * xhat) * PER_COLUMN;
+        }
+        if (exists && index3 < params.rows) {
+    let rstd = saved3;
+            let xhat = x3 * rstd;
+            let g = dy3 * weight;
+            dweight += dy3 * xhat;
+            dbias += dy3;
+            shares[3] = total(g * xhat) * PER_COLUMN;
+        }
         let found = share_of_rows(shares, place, lane, subgroup_size);
         if (thread == 0u) {
             if (index0 < params.rows) {
@@ -267,25 +277,38 @@ fn down_columns(
                 let at = (row1 * TILES + tile) * 1u;
                 parts[at + 0u] = found[1];
             }
+            if (index2 < params.rows) {
+                let at = (row2 * TILES + tile) * 1u;
+                parts[at + 0u] = found[2];
+            }
+            if (index3 < params.rows) {
+                let at = (row3 * TILES + tile) * 1u;
+                parts[at + 0u] = found[3];
+            }
         }
         next_turn();
     }
         dweight_sums[place] = dweight;
         dbias_sums[place] = dbias;
         workgroupBarrier();
-        if (share < 4u) {
+        if (share < 8u) {
             dweight_sums[place] += dweight_sums[place + 128u];
             dbias_sums[place] += dbias_sums[place + 128u];
         }
         workgroupBarrier();
-        if (share < 2u) {
+        if (share < 4u) {
             dweight_sums[place] += dweight_sums[place + 64u];
             dbias_sums[place] += dbias_sums[place + 64u];
         }
         workgroupBarrier();
-        if (share < 1u) {
+        if (share < 2u) {
             dweight_sums[place] += dweight_sums[place + 32u];
             dbias_sums[place] += dbias_sums[place + 32u];
+        }
+        workgroupBarrier();
+        if (share < 1u) {
+            dweight_sums[place] += dweight_sums[place + 16u];
+            dbias_sums[place] += dbias_sums[place + 16u];
         }
         workgroupBarrier();
         if (share == 0u && chunk < CHUNKS) {
@@ -310,13 +333,19 @@ fn along_rows(
     let thread = place % THREADS;
     let item = workgroup;
     let row = item / BLOCKS;
-    let begin = item % BLOCKS * 512u + place;
+    let begin = item % BLOCKS * 1024u + place;
     let chunk0 = min(begin + 0u, CHUNKS - 1u);
     let x0 = load_x(row, 0u, chunk0);
     let dy0 = load_dy(row, 0u, chunk0);
     let chunk1 = min(begin + 256u, CHUNKS - 1u);
     let x1 = load_x(row, 0u, chunk1);
     let dy1 = load_dy(row, 0u, chunk1);
+    let chunk2 = min(begin + 512u, CHUNKS - 1u);
+    let x2 = load_x(row, 0u, chunk2);
+    let dy2 = load_dy(row, 0u, chunk2);
+    let chunk3 = min(begin + 768u, CHUNKS - 1u);
+    let x3 = load_x(row, 0u, chunk3);
+    let dy3 = load_dy(row, 0u, chunk3);
     let saved = saved_stats(row);
     let rstd = saved;
     var own = f32();
@@ -342,5 +371,17 @@ fn along_rows(
             let g = dy1 * load_weight(0u, chunk1);
         let dx_value = (g - xhat * joined) * rstd;
         store_dx(row, begin + 256u < CHUNKS, 0u, chunk1, dx_value);
+    }
+    {
+            let xhat = x2 * rstd;
+            let g = dy2 * load_weight(0u, chunk2);
+        let dx_value = (g - xhat * joined) * rstd;
+        store_dx(row, begin + 512u < CHUNKS, 0u, chunk2, dx_value);
+    }
+    {
+            let xhat = x3 * rstd;
+            let g = dy3 * load_weight(0u, chunk3);
+        let dx_value = (g - xhat * joined) * rstd;
+        store_dx(row, begin + 768u < CHUNKS, 0u, chunk3, dx_value);
     }
 }
