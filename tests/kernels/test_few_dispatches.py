@@ -48,7 +48,7 @@ ONE = Subject(
     "one_dispatch",
     ("threads_per_row", "rows_per_workgroup", "column_chunks", "batch"),
     ((64, 4, 4, 4), (64, 1, 8, 8), (8, 2, 16, 2), (32, 1, 1, 4), (16, 4, 4, 2)),
-    4194304,
+    8388608,
 )
 TWO = Subject(
     "two_dispatch",

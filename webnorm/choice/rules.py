@@ -172,7 +172,7 @@ def _two_dispatch(op: str, names: Names) -> Iterator[Constants]:
     rows, cols = names["rows"], names["cols"]
     batch = 2 if op == "layer_norm_backward" else 4
     if rows <= 8:
-        together = min(rows, 8 // batch)
+        together = max(1, min(rows, 8 // batch))
         threads = 256 // together
     elif cols > 65536:
         threads, together = 128, 2 if cols > 131072 else 4
