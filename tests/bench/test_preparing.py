@@ -207,3 +207,13 @@ def test_laps_say_what_took_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
         now = at
         laps.mark(what)
     assert str(laps) == "2.00 s (own 0.98, proof 1.00)"
+
+
+def test_processes_are_let_go_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes seconds to give a card back: none waits for the one before."""
+    told: list[str] = []
+    for name in ("kill", "stop"):
+        monkeypatch.setattr(Worker, name, lambda worker, name=name: told.append(name))
+    with Pool("0", 2, tmp_path):
+        pass
+    assert told == ["kill", "kill", "stop", "stop"]
