@@ -312,7 +312,7 @@ def main() -> None:
     for name, text in sorted(files.items()):
         if asked.write:
             write_text(measured.FOLDER / f"{name}.json", text)
-        for kernel in (None, measured.APART):
+        for kernel in (None, measured.ONE_DISPATCH):
             known = known_by(name, files, kernel)
             if known[0].entries:
                 held = Landscape([point.entry() for point in held_out.get(name, {}).values()]).of(kernel)

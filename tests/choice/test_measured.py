@@ -99,10 +99,10 @@ def test_a_share_is_of_the_fastest_there_whatever_all_of_them_lose() -> None:
 
 
 def test_variants_of_a_kernel_that_a_rule_names_are_compared_with_each_other() -> None:
-    apart = Measured(measured.APART, (("threads_per_row", 64),))
-    other = Measured(measured.APART, (("threads_per_row", 128),))
+    apart = Measured(measured.ONE_DISPATCH, (("threads_per_row", 64),))
+    other = Measured(measured.ONE_DISPATCH, (("threads_per_row", 128),))
     known = Landscape([entry(1024, {FEW: 45, MANY: 40, apart: 90, other: 60}), entry(2048, {FEW: 70})])
-    plain, own = known.of(None), known.of(measured.APART)
+    plain, own = known.of(None), known.of(measured.ONE_DISPATCH)
     assert first(plain, 1024) == FEW and plain.entries[0].shares[FEW] == 0
     assert first(own, 1024) == apart and set(expected([own], 16384, 1024, 4)) == {apart, other}
     assert [there.cols for there in own.entries] == [1024]

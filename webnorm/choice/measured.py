@@ -53,8 +53,8 @@ _NEAR_FEW, _ROWS_FEW = 0.25, 0.5
 _REACH_OWN, _APART_PLAIN = 3.0, 2.0
 # Kinds of problems, by what their files are called.
 PLAIN, RESIDUAL, OWN_STATS = "", "residual", "own_stats"
-# A kernel that a rule names wherever it is the fastest: its variants are compared with each other.
-APART = "one_dispatch"
+# A rule names this kernel wherever it is the fastest: its variants are compared with each other alone.
+ONE_DISPATCH = "one_dispatch"
 # Rows of more columns are for kernels that do not hold them, and follow rules.
 MOST_COLS = 34000
 
@@ -94,12 +94,12 @@ class Landscape:
     apart: float = 0.0
 
     def of(self, kernel: str | None) -> Landscape:
-        """What it tells of the kernel `APART`, or for None of the others."""
+        """What it tells of the kernel `ONE_DISPATCH`, or for None of the others."""
         return replace(self, entries=[found for entry in self.entries if (found := _part(entry, kernel))])
 
 
 def _part(entry: Entry, kernel: str | None) -> Entry | None:
-    reached = [one for one in entry.reached if (one[0].kernel == APART) == (kernel == APART)]
+    reached = [one for one in entry.reached if (one[0].kernel == ONE_DISPATCH) == (kernel == ONE_DISPATCH)]
     return Entry(entry.rows, entry.cols, reached) if reached else None
 
 
@@ -112,8 +112,8 @@ class _File(msgspec.Struct):
 def ranked(op: str, names: Names, kernel: str | None = None) -> Sequence[Measured]:
     """Variants for a problem, the one of which most is expected first; none where nothing is known.
 
-    `names` are the problem's own and the adapter's. The variants are those of the kernel `APART`, or for None
-    of the others.
+    `names` are the problem's own and the adapter's. The variants are those of `kernel`, which is
+    `ONE_DISPATCH`, or for None those of the others.
     """
     if names["cols"] > MOST_COLS:
         return ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from webnorm.choice.measured import APART, Measured, ranked
+from webnorm.choice.measured import ONE_DISPATCH, Measured, ranked
 
 Names = Mapping[str, int]
 Constants = Mapping[str, int]
@@ -45,7 +45,7 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
     if names["software"]:
         return
     best: Constants | None = None
-    known = ranked(op, names, APART) if kernel == APART else _measured(op, names)
+    known = ranked(op, names, ONE_DISPATCH) if kernel == ONE_DISPATCH else _measured(op, names)
     for variant in known:
         if variant.kernel == kernel:
             found = _constants(variant.constants, names)
@@ -64,7 +64,7 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
     elif kernel == "streaming" and names["rows"] <= 256 and (op == "layer_norm" or names["itemsize"] == 2):
         # 16x262144: 2 to 4 % faster than 512 invocations, but 26.3 against 15.1 us in RMSNorm float32.
         yield {"threads_per_row": 1024}
-    elif kernel == APART:
+    elif kernel == ONE_DISPATCH:
         yield from _one_dispatch(names)
     elif kernel == "two_dispatch":
         yield from _two_dispatch(op, names)
@@ -197,7 +197,7 @@ def _before_all(op: str, names: Names) -> Iterator[str]:
     if op.endswith("_backward"):
         # Not measured under a cap.
         if _few_elements(names) and names["saved_stats"] and not names["capped"]:
-            yield APART
+            yield ONE_DISPATCH
         rows, cols = names["rows"], names["cols"]
         if cols > max(16384, 128 * rows):
             # In us, two_dispatch and split_row in LayerNorm float32: 9.6 and 17.7 at 16x32768, 8.2 and 30.3
