@@ -202,7 +202,7 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # At once: each takes seconds to give back what it has of a card.
+        # At once: one may take long to give back what it has of a card, and none is to wait for it.
         for worker in self._workers:
             worker.kill()
         for worker in self._workers:

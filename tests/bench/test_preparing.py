@@ -210,7 +210,7 @@ def test_laps_say_what_took_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_processes_are_let_go_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes seconds to give a card back: none waits for the one before."""
+    """One may take long to give a card back: none waits for the one before."""
     told: list[str] = []
     for name in ("kill", "stop"):
         monkeypatch.setattr(Worker, name, lambda worker, name=name: told.append(name))

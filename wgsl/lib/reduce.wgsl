@@ -36,9 +36,9 @@
         value = {{ across }}(value);
     }
 {% endmacro %}
-{#- The greatest of bits of floats that are not negative, by way of floats: on one NVIDIA driver (580.159) subgroupMax
-    of u32 returned NaN, or what some lanes had, where lanes of a subgroup have no columns. max() of floats may drop
-    NaN, which is asked for apart. -#}
+{#- The greatest of bits of floats that are not negative, by way of floats: with subgroupMax of u32 in its place texts
+    for some lengths of rows gave NaN for a row's scale on one NVIDIA driver (580.159). Why is not known; by floats they
+    were right. max() of floats may drop NaN, which is asked for apart. -#}
 {% macro subgroup_greatest() %}
 fn subgroup_greatest(bits: u32) -> u32 {
     let infinity = 0x7f800000u;
