@@ -49,7 +49,7 @@ ON_SOFTWARE = tuple((op, max(1, rows // 64), min(cols, 4096), dtype) for op, row
 FORWARD = ("auto", "registers", "workgroup_cache", "streaming", "split_row")
 BACKWARD = ("auto", "registers", "tiles", "split_row")
 # Kernels that are nearer to each other than this have no order.
-ONE_DISPATCH = 0.02
+APART = 0.02
 
 Key = tuple[str, str, tuple[tuple[str, int], ...]]
 
@@ -96,7 +96,7 @@ def inversions(one: Mapping[Key, Result], other: Mapping[Key, Result]) -> list[s
     found = []
     for a, b in itertools.combinations(times, 2):
         before, after = (times[a][side] / times[b][side] - 1 for side in (0, 1))
-        if min(abs(before), abs(after)) > ONE_DISPATCH and before * after < 0:
+        if min(abs(before), abs(after)) > APART and before * after < 0:
             found.append(f"{a[1]}, {b[1]}")
     return found
 
