@@ -140,14 +140,22 @@ def test_long_rows_of_a_gradient_leave_registers() -> None:
     assert chosen_for("layer_norm_backward", 4096, 16384) == "registers"
     for dtype in ("float32", "float16", "bfloat16"):
         for op in ("layer_norm_backward", "rms_norm_backward"):
-            for rows, cols in ((1, 262144), (16, 32768), (64, 20480), (16, 65536), (64, 262144)):
+            for rows, cols in (
+                (1, 262144),
+                (16, 32768),
+                (64, 20480),
+                (200, 32768),
+                (16, 65536),
+                (64, 262144),
+            ):
                 assert chosen_for(op, rows, cols, dtype) == "two_dispatch"
             assert chosen_for(op, 512, 65536, dtype) == "split_row"
             assert chosen_for(op, 4096, 65536, dtype) == "tiles"
             # Of 16 M elements split_row is behind in four bytes, and ahead in two.
             several = "two_dispatch" if dtype == "float32" else "split_row"
             assert chosen_for(op, 256, 65536, dtype) == several
-    assert chosen_for("rms_norm_backward", 512, 20480) == "registers"
+    assert chosen_for("rms_norm_backward", 256, 20480) == "registers"
+    assert chosen_for("layer_norm_backward", 256, 20480) == "split_row"
 
 
 @pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
@@ -196,6 +204,28 @@ def test_a_gradient_of_few_elements_takes_one_dispatch(op: str) -> None:
         assert other.kernel.name == "registers"
     # Where one dispatch cannot: few long rows have a workgroup each.
     assert chosen(64, 4096, "saved_stats=false").constants["rows_per_workgroup"] == 1
+
+
+@pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
+def test_one_dispatch_where_nothing_was_measured(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "ranked", lambda *_: ())
+
+    def chosen(rows: int, cols: int, dtype: str = "float32", traits: Traits = GPU) -> tuple[int, ...]:
+        axes = ("threads_per_row", "rows_per_workgroup", "column_chunks", "batch")
+        variant = best_for(problem_of(op, cols, dtype, rows), op, traits)
+        assert variant.kernel.name == "one_dispatch"
+        return tuple(variant.constants[axis] for axis in axes)
+
+    assert chosen(1024, 1024) == chosen(2048, 1024) == (128, 4, 4, 4)
+    assert chosen(256, 1024) == (128, 2, 4, 4)
+    assert chosen(1024, 1024, "float16") == (128, 4, 4, 4)
+    for traits in (BROWSER, PAGE):
+        assert chosen(1024, 1024, traits=traits) == (128, 2, 4, 4)
+    for traits in (GPU, BROWSER, PAGE):
+        assert chosen(128, 768, traits=traits) == (128, 2, 2, 4)
+        assert chosen(64, 4096, traits=traits) == (256, 1, 8, 4)
+        assert chosen(100, 8192, "float16", traits) == (256, 1, 16, 4)
+    assert chosen(1024, 1024, traits=replace(PAGE, max_invocations=128)) == (128, 1, 4, 4)
 
 
 @pytest.mark.parametrize("cols", [256, 1024, 4096, 8192])
