@@ -245,12 +245,12 @@ def left_out(known: Sequence[Landscape], itemsize: int) -> Iterator[tuple[Entry,
 
 def known_by(name: str, files: Mapping[str, str], kernel: str | None) -> Sequence[Landscape]:
     """What the choice would know of a name's problems with these files; `kernel` as `ranked` takes it."""
-    own = measured.decode(files[name]).of(kernel)
-    op, dtype, *kind = name.split("-")
-    if not kind:
-        return [own]
-    plain = files.get(measured.file_name(op, dtype, measured.PLAIN))
-    return measured.beside(measured.decode(plain).of(kernel) if plain else Landscape(), own)
+
+    def read(other: str) -> Landscape:
+        return measured.decode(files[other]) if other in files else Landscape()
+
+    op, dtype, kind = (*name.split("-"), measured.PLAIN)[:3]
+    return measured.known_from(read, op, dtype, kind, kernel)
 
 
 def best_table(found: Series, cols: Sequence[int]) -> str:
@@ -312,9 +312,10 @@ def main() -> None:
     for name, text in sorted(files.items()):
         if asked.write:
             write_text(measured.FOLDER / f"{name}.json", text)
+        own = measured.decode(text)
         for kernel in (None, measured.ONE_DISPATCH):
-            known = known_by(name, files, kernel)
-            if known[0].entries:
+            if own.of(kernel).entries:
+                known = known_by(name, files, kernel)
                 held = Landscape([point.entry() for point in held_out.get(name, {}).values()]).of(kernel)
                 label = " ".join(filter(None, (name, kernel)))
                 print(f"{label}: {_told(known, held.entries, _itemsize(name))}")

@@ -203,10 +203,13 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         # At once: one may take long to give back what it has of a card, and none is to wait for it.
-        for worker in self._workers:
-            worker.kill()
+        self._kill()
         for worker in self._workers:
             worker.stop()
+
+    def _kill(self) -> None:
+        for worker in self._workers:
+            worker.kill()
 
     def prepare(self, tasks: Sequence[Task], searched: Collection[Task], traits: Traits) -> Prepared:
         """Prepare problems, some of which are going to be searched."""
@@ -227,8 +230,7 @@ class Pool:
         except BaseException:
             # Whoever interrupts a run does not wait for compilers.
             threads.shutdown(wait=False, cancel_futures=True)
-            for worker in self._workers:
-                worker.kill()
+            self._kill()
             raise
         finally:
             threads.shutdown()

@@ -113,6 +113,11 @@ def _middle() -> Shapes:
     return _joined(*(_filling(_MIDDLE, size) for size in sizes), *drawn)
 
 
+def _of_a_kind(salt: int) -> Shapes:
+    """Enough to tell how problems of a kind of their own differ from the plain ones."""
+    return _joined(_filling((*_SOME, 616, 1672, 3208, 6920)), _drawn(16, 256, 16384, 8, salt))
+
+
 PARTS: Mapping[str, Part] = {
     "named": Part(_NORMS, _filling((*_ROUND, *_RAGGED, *_FOURS)), 40),
     "drawn": Part(_NORMS, _drawn(36, 256, 16384, 8, 1), 12),
@@ -129,13 +134,13 @@ PARTS: Mapping[str, Part] = {
     "few_long": Part(_NORMS, _given(_FEW_LONG), 6, chance=0.3),
     "residual": Part(
         _FORWARD,
-        _joined(_filling((*_SOME, 616, 1672, 3208, 6920)), _drawn(16, 256, 16384, 8, 7)),
+        _of_a_kind(7),
         16,
         options={"residual": True},
     ),
     "own_stats": Part(
         _BACKWARD,
-        _joined(_filling((*_SOME, 616, 1672, 3208, 6920)), _drawn(16, 256, 16384, 8, 10)),
+        _of_a_kind(10),
         16,
         options={"saved_stats": False},
     ),

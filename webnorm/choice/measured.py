@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -150,8 +150,15 @@ def file_name(op: str, dtype: str, kind: str) -> str:
 @lru_cache(maxsize=32)
 def known_of(op: str, dtype: str, kind: str = PLAIN, kernel: str | None = None) -> Sequence[Landscape]:
     """The landscapes that tell something of an op in a storage type, and of a kernel as `ranked` takes it."""
-    plain = _landscape(FOLDER / f"{file_name(op, dtype, PLAIN)}.json").of(kernel)
-    own = _landscape(FOLDER / f"{file_name(op, dtype, kind)}.json").of(kernel) if kind else Landscape()
+    return known_from(lambda name: _landscape(FOLDER / f"{name}.json"), op, dtype, kind, kernel)
+
+
+def known_from(
+    read: Callable[[str], Landscape], op: str, dtype: str, kind: str, kernel: str | None
+) -> Sequence[Landscape]:
+    """The same of other files, which `read` takes by the name that `file_name` gives them."""
+    plain = read(file_name(op, dtype, PLAIN)).of(kernel)
+    own = read(file_name(op, dtype, kind)).of(kernel) if kind else Landscape()
     return beside(plain, own) if own.entries else [plain]
 
 

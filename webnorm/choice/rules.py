@@ -66,7 +66,7 @@ def constants(op: str, kernel: str, names: Names) -> Iterator[Constants]:
         yield {"threads_per_row": 1024}
     elif kernel == ONE_DISPATCH:
         yield from _one_dispatch(names)
-    elif kernel == "two_dispatch":
+    elif kernel == _TWO_DISPATCH:
         yield from _two_dispatch(op, names)
 
 
@@ -155,15 +155,9 @@ def _one_dispatch(names: Names) -> Iterator[Constants]:
         most, together = 256, 2 if rows >= 128 and cols <= 4200 else 1
     else:
         most, together = 128, 4 if rows >= 384 else 2 if rows >= 128 else 1
-    # A page has 256 invocations; what has fewer still runs one row at a time.
+    # What has fewer invocations than a page still runs one row at a time.
     for threads in (one for one in (256, 128, 64, 32) if one <= most):
-        for invocations in (512, 256, 128):
-            yield {
-                "threads_per_row": threads,
-                "rows_per_workgroup": max(1, min(together, invocations // threads)),
-                "column_chunks": chunks,
-                "batch": 4,
-            }
+        yield from _together(threads, together, {"column_chunks": chunks, "batch": 4})
 
 
 def _two_dispatch(op: str, names: Names) -> Iterator[Constants]:
@@ -180,14 +174,14 @@ def _two_dispatch(op: str, names: Names) -> Iterator[Constants]:
         threads = 16 if cols <= 24576 else 32
         together = 16 if threads == 16 or (rows >= 256 and cols <= 32768) else 8
     steps = 4 if rows >= 64 and cols <= 65536 else 2
-    # A page has 256 invocations.
+    yield from _together(threads, together, {"batch": batch, "block_steps": steps})
+
+
+def _together(threads: int, most_rows: int, others: Constants) -> Iterator[Constants]:
+    """So many rows to a workgroup, and then fewer: a page has 256 invocations."""
     for invocations in (512, 256, 128):
-        yield {
-            "threads_per_row": threads,
-            "rows_per_workgroup": max(1, min(together, invocations // threads)),
-            "batch": batch,
-            "block_steps": steps,
-        }
+        rows = max(1, min(most_rows, invocations // threads))
+        yield {"threads_per_row": threads, "rows_per_workgroup": rows, **others}
 
 
 def _before_all(op: str, names: Names) -> Iterator[str]:
@@ -204,7 +198,7 @@ def _before_all(op: str, names: Names) -> Iterator[str]:
             # at 1x262144, 28.1 and 38.8 at 64x65536, 98.5 and 106 at 256x65536. float16: 73.9 and 81.3 at
             # 64x262144, but 74.0 and 64.1 at 256x65536.
             if rows <= 64 or names["itemsize"] == 4 or rows * cols <= 1 << 23:
-                yield "two_dispatch"
+                yield _TWO_DISPATCH
             # In us, split_row and `registers`: 16.0 and 20.1 at 16x32768 in RMSNorm of two bytes, 20.7 and
             # 22.7 at 64x20480 in LayerNorm float32.
             yield _SPLIT
@@ -258,7 +252,7 @@ def _on_software(op: str, names: Names) -> tuple[str, ...]:
     return ("streaming", _REGISTERS) if alone else (_REGISTERS, "streaming")
 
 
-_REGISTERS, _CACHE, _SPLIT = "registers", "workgroup_cache", "split_row"
+_REGISTERS, _CACHE, _SPLIT, _TWO_DISPATCH = "registers", "workgroup_cache", "split_row", "two_dispatch"
 # What 256 invocations, all that a page has, hold of a row in registers.
 _PAGE_COLS = 16384
 # Kernels beside `registers` were measured in rows of more columns alone.

@@ -54,16 +54,17 @@ fn subgroup_greatest(bits: u32) -> u32 {
 {% set partials = name ~ "_partials" %}
 {% set size = workgroup_size // smallest_subgroup %}
 {% set set = "turn * " ~ size ~ "u + " if looped else "" %}
+{% set uneven = subgroups and 1024 % threads_per_row %}
 {% if threads_per_row > smallest_subgroup %}
 var<workgroup> {{ partials }}: array<{{ type }}, {{ 2 * size if looped else size }}>;
 
 {% endif %}
-{% if merge == "max" and subgroups and 1024 % threads_per_row %}
+{% if merge == "max" and uneven %}
 {{ subgroup_greatest() }}
 {% endif %}
 fn {{ name }}(own: {{ type }}, place: u32, lane: u32, subgroup_size: u32) -> {{ type }} {
     var value = own;
-{% if subgroups and 1024 % threads_per_row %}
+{% if uneven %}
 {{ uneven_reduction(merge, type, partials, set) }}
 {% elif subgroups %}
     {{ across_lanes(merge, "subgroup_size", threads_per_row) }}
