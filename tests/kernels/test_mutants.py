@@ -67,6 +67,7 @@ GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgs
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
 GRADIENT, COLUMNS, COLUMN_SUMS = "lib/gradient.wgsl", "lib/columns.wgsl", "lib/column_sums.wgsl"
 GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_row.wgsl"
+GRADIENT_MOMENTS, HELD = "lib/gradient_moments.wgsl", ("layer_norm_backward/registers",)
 ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
 TWO_DISPATCH, IN_TWO = "lib/two_dispatch.wgsl", ("layer_norm_backward/two_dispatch",)
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
@@ -131,7 +132,12 @@ MUTANTS = (
     Mutant("a pivot from the first row", ROW, "let first = load_input(row, 0u, 0u);", "let first = load_input(0u, 0u, 0u);", ("two_pass", "streaming")),
     Mutant("no pivot in registers", MOMENTS, "let row_pivot = {{ row_pivot }};\n    var column_sum", "let row_pivot = 0.0;\n    var column_sum"),
     Mutant("no pivot of the invocation's own", MOMENTS, "var pivot = {{ own_pivot(loaded) }};", "var pivot = 0.0;", ("streaming",)),
-    Mutant("no pivot in the gradient's registers", MOMENTS, "let pivot = {{ own_pivot(held) }};", "let pivot = 0.0;", ("layer_norm_backward/registers",), hard="backward"),
+    Mutant("no pivot in one sweep over registers", MOMENTS, "let pivot = {{ own_pivot(held) }};", "let pivot = 0.0;"),
+    Mutant("no pivot in the gradient's registers", GRADIENT_MOMENTS, "let pivot = {{ own_pivot(x) }};", "let pivot = 0.0;", HELD, hard="backward"),
+    Mutant("g * x that stays about the pivot", GRADIENT_MOMENTS, "fma(apart, own_g, total(along))", "total(along)", HELD, hard="backward"),
+    Mutant("g * x about the mean's first word alone", GRADIENT_MOMENTS, "(low * rstd * first.y - sums.z * gain)", "(-sums.z * gain)", HELD, hard="backward"),
+    Mutant("the mean of g with the statistics, lost", GRADIENT_MOMENTS, "let level = -first.y * rstd;", "let level = 0.0;", HELD, hard="backward"),
+    Mutant("g * x of RMSNorm that is not normalised", GRADIENT_MOMENTS, "-(sums.y * rstd) * rstd", "-sums.y * rstd", ("rms_norm_backward/registers",), hard="backward"),
     Mutant("no pivot in the parts of a row", "lib/split.wgsl", "let pivot = pivot_of(row);", "let pivot = 0.0;", ("split_row",)),
     Mutant("the next row's pivot", GRADIENT_REGISTERS, "let pivot_ahead = next_pivot;", "let pivot_ahead = pivot_of(next);", ("layer_norm_backward/registers",), hard="backward"),
     Mutant("lanes beyond the partials joined in", REDUCE, "let lanes = min(count, subgroup_size);", "let lanes = subgroup_size;"),
@@ -257,7 +263,7 @@ HINTS = {
 LAYOUTS = (
     {"threads_per_row": 4, "rows_per_workgroup": 4},
     {"threads_per_row": 16, "rows_per_workgroup": 2},
-    {"threads_per_row": 16, "rows_per_workgroup": 2, "parked_weight": 1},
+    {"threads_per_row": 16, "rows_per_workgroup": 2, "parked_weight": 1, "sweeps": 1},
     {"threads_per_row": 128, "rows_per_workgroup": 1, "row_batch": 2},
     {"threads_per_row": 128, "rows_per_workgroup": 2, "row_batch": 4},
 )

@@ -1,8 +1,9 @@
 {#- The gradient of rows that stay in registers: `main` of the kernels `registers`. -#}
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
-{% from "lib/moments.wgsl" import moment_reductions, held_moments, swept_moments with context %}
-{% from "lib/gradient_row.wgsl" import streams, kept, load_streams, normalised_step, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
+{% from "lib/moments.wgsl" import moment_functions, moment_reductions, swept_moments with context %}
+{% from "lib/gradient_row.wgsl" import streams, joined, load_streams, normalised_x, normalised_step, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
+{% from "lib/gradient_moments.wgsl" import joined_reductions, joined_moments with context %}
 {% from "lib/park.wgsl" import fetched, parking, park, first_parked, from_park, weight_waits, weight_parking, park_weight with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/column_sums.wgsl" import summed with context %}
@@ -66,9 +67,17 @@
 {% macro held_x(j) -%}
 {{ from_words("x", j) if words else "x" ~ j }}
 {%- endmacro %}
+{% macro held_dy(j) -%}
+{{ from_words("dy", j) if words else "dy" ~ j }}
+{%- endmacro %}
+{% if joined %}
+{{ moment_functions() }}
+{{ joined_reductions() }}
+{% else %}
 {{ saved_stats_of_row() if saved_stats else moment_reductions() }}
 
 {{ gradient_reduction() }}
+{% endif %}
 {{ weight_parking() }}
 {{ parking() }}
 {% if rows_per_workgroup > 1 and summed %}
@@ -144,12 +153,14 @@ fn main(
     let saved = saved_stats(row);
 {% endif %}
 {{ unpack_saved("saved") }}
-{% else %}
-{{ swept_moments() if reread else held_moments(held_x, held_x, kept, "pivot_ahead" if pivot_ahead else "pivot_of(row)") }}
+{% elif reread %}
+{{ swept_moments() }}
 {% endif %}
 
-{{ begin_sums() }}
-{% if reread and prefetch %}
+{{ begin_sums() if not joined }}
+{% if joined %}
+{{ joined_moments(held_x, held_dy, not parked, "pivot_ahead" if pivot_ahead else "pivot_of(row)") }}
+{% elif reread and prefetch %}
         {
 {{ take_fetched() }}
 {{ normalised_steps(false) }}
@@ -165,9 +176,8 @@ fn main(
         {% endcall %}
 {% elif words %}
         {
-{{ "        let hidden = select(0u, 1u, rstd < 0.0);" if not saved_stats }}
 {% for j in range(steps) %}
-{{ take_words(["x", "dy"], j, not saved_stats) }}
+{{ take_words(["x", "dy"], j, false) }}
 {{ normalised_step(j, true) }}
 {% endfor %}
 {{ add_steps() }}
@@ -181,7 +191,7 @@ fn main(
 {{ normalised_steps(true) }}
 {{ add_steps() }}
 {% endif %}
-{{ share_sums() }}
+{{ share_sums() if not joined }}
 {% if reread %}
         // The same row, which a compiler does not see: it would keep what it read, and run out of registers.
         let again = row + select(0u, 1u, rstd < 0.0);
@@ -197,6 +207,8 @@ fn main(
 {% if decoded_again %}
 {{ take_words(streams, j, true) if words else take_parked_x(j) }}
 {{ normalised_step(j, words, "thread + hidden") }}
+{% elif joined %}
+{{ normalised_x(j) }}
 {% endif %}
         let dx{{ j }} = {{ dx_of(j) }};
 {% for name, term in [("dweight", "dy" ~ j ~ " * xhat" ~ j), ("dbias", "dy" ~ j), ("dresidual_bias", "dx" ~ j)] if name in summed %}

@@ -1,5 +1,6 @@
 {#- The gradient of one row that is in registers. `row`, `thread`, `place`, `lane` and `subgroup_size` are in scope, and
-    the row's `mean`, `low` and `rstd`. -#}
+    the row's `mean`, `low` and `rstd`. Where none of these was saved and the row is held, its sums are those of
+    lib/gradient_moments.wgsl. -#}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/park.wgsl" import weight_waits, weight_again with context %}
 {#- What is read of every row. -#}
@@ -11,17 +12,25 @@
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-{% from "lib/moments.wgsl" import held_scale, held_normalised with context %}
+{% from "lib/moments.wgsl" import held_normalised with context %}
 {#- Whether x̂ follows from the distances that `low` was made of, and of how many steps these are in registers: d0, d1, ... -#}
 {% set kept = 0 if (words is defined and words) or (parked is defined and parked) else steps %}
-{% set from_pivot = has_mean and not saved_stats and not (reread is defined and reread) %}
+{% set joined = not saved_stats and not (reread is defined and reread) %}
+{% set from_pivot = has_mean and joined %}
 {% macro step_of_x(j) -%}
 x{{ j }}
 {%- endmacro %}
-{#- `weight_held`: whether weight0, weight1, ... are in registers too; else they are loaded by that `thread`. -#}
-{% macro normalised_step(j, weight_held, thread="thread") %}
+{#- Text: `dy`, which is that of step j, times the weight. `weight_held`: whether weight0, weight1, ... are in registers;
+    else they are loaded by that `thread`. -#}
+{% macro gradient_at(j, dy, weight_held, thread="thread") -%}
+{{ dy }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, " ~ thread ~ ")")) if has_weight }}
+{%- endmacro %}
+{% macro normalised_x(j) %}
         let xhat{{ j }} = {{ held_normalised(j, kept, step_of_x) if from_pivot else ("(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd") }};
-        let g{{ j }} = dy{{ j }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, " ~ thread ~ ")")) if has_weight }};
+{% endmacro %}
+{% macro normalised_step(j, weight_held, thread="thread") %}
+{{ normalised_x(j) }}
+        let g{{ j }} = {{ gradient_at(j, "dy" ~ j, weight_held, thread) }};
 {% endmacro %}
 {% macro normalised_steps(weight_held) %}
 {% for j in range(steps) %}
@@ -36,11 +45,7 @@ x{{ j }}
 {% macro begin_sums() %}
         var along = Vec();
 {% if has_mean %}
-{% if from_pivot %}
-{{ held_scale(kept) }}
-{% else %}
         let low_rstd = low * rstd;
-{% endif %}
         var across = Vec();
 {% endif %}
 {% endmacro %}

@@ -141,9 +141,9 @@ fn finish(
     }
 }
 
-var<workgroup> sum_squares_partials: array<f32, 128>;
+var<workgroup> sum_squares_partials: array<vec2<f32>, 128>;
 
-fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+fn sum_squares(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
@@ -177,64 +177,6 @@ fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
         value = sum_squares_partials[turn * 64u + first + lane % count];
         for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
             value = value + sum_squares_partials[turn * 64u + first + i];
-        }
-        let lanes = min(count, subgroup_size);
-        if (1u < lanes) {
-            let other = subgroupShuffleXor(value, 1u);
-            value = value + other;
-        }
-        if (2u < lanes) {
-            let other = subgroupShuffleXor(value, 2u);
-            value = value + other;
-        }
-        if (4u < lanes) {
-            let other = subgroupShuffleXor(value, 4u);
-            value = value + other;
-        }
-        if (8u < lanes) {
-            let other = subgroupShuffleXor(value, 8u);
-            value = value + other;
-        }
-    }
-    return value;
-}
-
-var<workgroup> sum_gradients_partials: array<f32, 128>;
-
-fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
-    var value = own;
-    if (1u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 1u);
-        value = value + other;
-    }
-    if (2u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 2u);
-        value = value + other;
-    }
-    if (4u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 4u);
-        value = value + other;
-    }
-    if (8u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 8u);
-        value = value + other;
-    }
-    if (16u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 16u);
-        value = value + other;
-    }
-    if (32u < subgroup_size) {
-        let other = subgroupShuffleXor(value, 32u);
-        value = value + other;
-    }
-    if (subgroup_size < THREADS) {
-        if (lane == 0u) { sum_gradients_partials[turn * 64u + place / subgroup_size] = value; }
-        workgroupBarrier();
-        let count = THREADS / subgroup_size;
-        let first = place / THREADS * count;
-        value = sum_gradients_partials[turn * 64u + first + lane % count];
-        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
-            value = value + sum_gradients_partials[turn * 64u + first + i];
         }
         let lanes = min(count, subgroup_size);
         if (1u < lanes) {
@@ -294,30 +236,32 @@ fn main(
         let dy1 = load_dy(row, 1u, thread);
         let x2 = load_x(row, 2u, thread);
         let dy2 = load_dy(row, 2u, thread);
-    var squares = x0 * (x0 * PER_COLUMN);
-    squares += x1 * (x1 * PER_COLUMN);
-    squares += x2 * (x2 * PER_COLUMN);
-    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 
-        var along = Vec();
+    var squares = Vec();
+    var along = Vec();
+    let g0 = dy0 * weight0;
+    squares += x0 * (x0 * PER_COLUMN);
+    along += g0 * x0;
+    let g1 = dy1 * weight1;
+    squares += x1 * (x1 * PER_COLUMN);
+    along += g1 * x1;
+    let g2 = dy2 * weight2;
+    squares += x2 * (x2 * PER_COLUMN);
+    along += g2 * x2;
+    let sums = sum_squares(vec2(total(squares), total(along) * PER_COLUMN), place, lane, subgroup_size);
+    let rstd = inverseSqrt(sums.x + params.eps);
+    let slope = -(sums.y * rstd) * rstd;
         let xhat0 = x0 * rstd;
-        let g0 = dy0 * weight0;
-        let xhat1 = x1 * rstd;
-        let g1 = dy1 * weight1;
-        let xhat2 = x2 * rstd;
-        let g2 = dy2 * weight2;
-        along += g0 * xhat0;
-        along += g1 * xhat1;
-        along += g2 * xhat2;
-        let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope);
         dweight0 += select(Vec(), dy0 * xhat0, row_exists);
         dbias0 += select(Vec(), dy0, row_exists);
     store_dx(row, row_exists, 0u, thread, dx0);
+        let xhat1 = x1 * rstd;
         let dx1 = g1 * rstd + (xhat1 * slope);
         dweight1 += select(Vec(), dy1 * xhat1, row_exists);
         dbias1 += select(Vec(), dy1, row_exists);
     store_dx(row, row_exists, 1u, thread, dx1);
+        let xhat2 = x2 * rstd;
         let dx2 = g2 * rstd + (xhat2 * slope);
         dweight2 += select(Vec(), dy2 * xhat2, row_exists);
         dbias2 += select(Vec(), dy2, row_exists);
