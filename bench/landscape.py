@@ -3,10 +3,10 @@
     python -m bench.landscape SWEEP.jsonl|RECORD.json ... [--write] [--best]
 
 Takes the lines of `bench.sweep`, and what webnorm's variants reached in a record, groups them by op, storage
-type and kind of problem, and with --write puts them into webnorm/choice/h200/. What was held out is left out
-of that: there the choice is held against the fastest that was measured. So it is where each number of columns
-is left out in turn. --best prints what the fastest variants reached where x is largest, in percent of the
-copy.
+type and kind of problem, and with --write puts them into webnorm/choice/sweeps/. What was held out is left
+out of that: there the choice is held against the fastest that was measured. So it is where each number of
+columns is left out in turn. --best prints what the fastest variants reached where x is largest, in percent
+of the copy.
 """
 
 from __future__ import annotations

@@ -534,7 +534,7 @@ def test_mistakes_are_told_in_a_line(
 RESULTS = ROOT / "bench" / "results"
 
 
-@pytest.fixture(scope="module", params=["h200", "cpu"])
+@pytest.fixture(scope="module", params=["h200", "h100", "cpu"])
 def kept(request: pytest.FixtureRequest) -> tuple[str, Report]:
     """A record that is kept in the repository."""
     return request.param, read(RESULTS / f"{request.param}.json")
@@ -543,7 +543,9 @@ def kept(request: pytest.FixtureRequest) -> tuple[str, Report]:
 def test_the_tables_that_are_kept_are_those_of_the_record(kept: tuple[str, Report]) -> None:
     name, report = kept
     stale = f"stale: python -m bench.record --out bench/results/{name} --tables"
-    assert to_markdown(report, f"{name}.svg") == (RESULTS / f"{name}.md").read_text(), stale
+    # One of columns that were drawn alone has no curves.
+    picture = f"{name}.svg" if (RESULTS / f"{name}.svg").exists() else None
+    assert to_markdown(report, picture) == (RESULTS / f"{name}.md").read_text(), stale
 
 
 def test_the_readme_has_the_record(kept: tuple[str, Report]) -> None:

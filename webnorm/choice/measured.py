@@ -1,5 +1,7 @@
 """What variants reached on one NVIDIA H200, by numbers of columns, and what follows for those between.
 
+Gradients that find their statistics themselves were timed on one H100.
+
 The files beside this hold percents of a copy as `python -m bench.landscape` takes them from a sweep: for each
 op and storage type, entries (rows and columns) with what each variant that was tried there reached. A problem
 lies between entries; how near a variant would come to the fastest is read off the nearest of them, moved by
@@ -25,7 +27,7 @@ from webnorm.errors import WebnormError
 
 Names = Mapping[str, int]
 
-FOLDER = Path(__file__).with_name("h200")
+FOLDER = Path(__file__).with_name("sweeps")
 
 # --- the model, chosen by leaving out one number of columns after the other (`python -m bench.landscape`)
 
