@@ -174,7 +174,7 @@ def test_a_kernel_of_hostile_name_and_words(
         ["show", *wgsl, "we[ird] name", *size],
     ):
         done = webnorm(arguments, tmp_path)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         assert fit((done.stdout + done.stderr).replace("\n", "").replace("\t", ""))
         assert "we[ird] name" in done.stdout, arguments
     listed = webnorm(["list", *wgsl], tmp_path)

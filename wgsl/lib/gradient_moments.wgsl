@@ -1,22 +1,12 @@
 {#- A row's statistics and the sums of its gradient together, where no forward pass saved statistics and the row is held:
-    two reductions, without a mean one, where a reduction of their own for the sums would wait for the statistics.
+    two reductions, or one where the norm has no mean. A reduction for the sums alone would wait for the statistics.
 
     g * x is added up as the moments are, by distances from the invocation's own pivot, and is moved to the mean once that
     is known. -#}
 {% from "lib/moments.wgsl" import own_pivot, distance, scaled_distance, statistics_of_sums, held_scale with context %}
 {% from "lib/gradient_row.wgsl" import kept, gradient_at with context %}
-{% from "lib/reduce.wgsl" import row_reduction with context %}
-{% macro joined_reductions() %}
-{% if has_mean %}
-{{ row_reduction("sum_x", "vec2<f32>") }}
-
-{{ row_reduction("sum_deviations", "vec3<f32>") }}
-{% else %}
-{{ row_reduction("sum_squares", "vec2<f32>") }}
-{% endif %}
-{% endmacro %}
-{#- `x(j)` and `dy(j)` are text of step j. d0, d1, ... and g0, g1, ... of the first `kept` steps stay; `rstd`, `slope` and, with a
-    mean, `mean`, `low` and `level` follow. -#}
+{#- Behind `moment_reductions(joined=true)`. `x(j)` and `dy(j)` are text of step j. d0, d1, ... and g0, g1, ... of the first
+    `kept` steps stay; `rstd`, `slope` and, with a mean, `mean`, `low` and `level` follow. -#}
 {% macro joined_moments(x, dy, weight_held, row_pivot) %}
 {% if has_mean %}
     let row_pivot = {{ row_pivot }};

@@ -1,9 +1,9 @@
 {#- The gradient of rows that stay in registers: `main` of the kernels `registers`. -#}
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
-{% from "lib/moments.wgsl" import moment_functions, moment_reductions, swept_moments with context %}
+{% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
 {% from "lib/gradient_row.wgsl" import streams, joined, load_streams, normalised_x, normalised_step, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
-{% from "lib/gradient_moments.wgsl" import joined_reductions, joined_moments with context %}
+{% from "lib/gradient_moments.wgsl" import joined_moments with context %}
 {% from "lib/park.wgsl" import fetched, parking, park, first_parked, from_park, weight_waits, weight_parking, park_weight with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/column_sums.wgsl" import summed with context %}
@@ -70,14 +70,9 @@
 {% macro held_dy(j) -%}
 {{ from_words("dy", j) if words else "dy" ~ j }}
 {%- endmacro %}
-{% if joined %}
-{{ moment_functions() }}
-{{ joined_reductions() }}
-{% else %}
-{{ saved_stats_of_row() if saved_stats else moment_reductions() }}
+{{ saved_stats_of_row() if saved_stats else moment_reductions(joined) }}
 
-{{ gradient_reduction() }}
-{% endif %}
+{{ gradient_reduction() if not joined }}
 {{ weight_parking() }}
 {{ parking() }}
 {% if rows_per_workgroup > 1 and summed %}

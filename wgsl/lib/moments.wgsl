@@ -10,17 +10,8 @@
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import lanes, shifted, last_access with context %}
-{% macro moment_reductions() %}
-{{ moment_functions() }}
-{% if has_mean %}
-{{ row_reduction("sum_x", "f32") }}
-
-{{ row_reduction("sum_deviations", "vec2<f32>") }}
-{% else %}
-{{ row_reduction("sum_squares", "f32") }}
-{% endif %}
-{% endmacro %}
-{% macro moment_functions() %}
+{#- `joined`: as lib/gradient_moments.wgsl has them, with sums of a gradient's behind the row's own. -#}
+{% macro moment_reductions(joined=false) %}
 {% if has_mean %}
 {#- The power of two at or below 1 / sqrt(COLS). -#}
 {% for k in range(16, -1, -1) if 4 ** k >= cols and (k == 0 or 4 ** (k - 1) < cols) %}
@@ -40,6 +31,11 @@ fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     return vec2(sum, {{ "squares" if dtype == "float16" else "select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38)" }});
 }
 
+{{ row_reduction("sum_x", "vec2<f32>" if joined else "f32") }}
+
+{{ row_reduction("sum_deviations", "vec3<f32>" if joined else "vec2<f32>") }}
+{% else %}
+{{ row_reduction("sum_squares", "vec2<f32>" if joined else "f32") }}
 {% endif %}
 {% endmacro %}
 {#- Text: the difference of `value` from what is `taken`, times SCALE. The product is exact, so that fma is asked for

@@ -278,6 +278,7 @@ fn sum_deviations(own: vec3<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
     }
     return value;
 }
+
 // Where the rows of a workgroup add up their sums.
 var<workgroup> merged: array<vec4<f32>, 384>;
 
