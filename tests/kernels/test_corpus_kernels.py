@@ -259,6 +259,20 @@ def test_rows_whose_squares_overflow_become_0(name: str, device: Device) -> None
         assert not y.any()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("op", ["layer_norm_backward", "rms_norm_backward"])
+def test_the_gradient_of_rows_whose_squares_overflow_is_0(op: str, dtype: str, device: Device) -> None:
+    kernel = kernel_named("registers", op)
+    problem = Problem(rows=4, cols=2048, dtype=dtype, options=Options(weight=False, bias=False))
+    text = render_shader(default_variant(kernel, problem, device.traits), problem, "native", device.traits)
+    arrays = make_inputs(kernel.op, problem)
+    masked = arrays["x"].copy()
+    masked[:, 1] = -3e38
+    for x in (arrays["x"] * np.float32(1e35), masked):
+        given = {"x": x.astype(masked.dtype), "dy": arrays["dy"] * np.float32(1e4).astype(masked.dtype)}
+        assert not compute(device, text, given)["dx"][0].any()
+
+
 @pytest.mark.opengl
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
 def test_an_h_that_overflows_float16_is_infinite_for_y_too(op: str, device: Device) -> None:

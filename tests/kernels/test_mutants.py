@@ -67,7 +67,7 @@ GEOMETRY, LOADS, STORES = "lib/geometry.wgsl", "lib/loads.wgsl", "lib/stores.wgs
 OUTPUT, WRITE, ENCODE = "lib/output.wgsl", "lib/write.wgsl", "lib/encode.wgsl"
 GRADIENT, COLUMNS, COLUMN_SUMS = "lib/gradient.wgsl", "lib/columns.wgsl", "lib/column_sums.wgsl"
 GRADIENT_REGISTERS, GRADIENT_ROW = "lib/gradient_registers.wgsl", "lib/gradient_row.wgsl"
-GRADIENT_MOMENTS, HELD = "lib/gradient_moments.wgsl", ("layer_norm_backward/registers",)
+HELD = ("layer_norm_backward/registers",)
 ONE_DISPATCH, IN_ONE = "lib/one_dispatch.wgsl", ("layer_norm_backward/one_dispatch",)
 TWO_DISPATCH, IN_TWO = "lib/two_dispatch.wgsl", ("layer_norm_backward/two_dispatch",)
 BACKWARD = ("layer_norm_backward/registers", "layer_norm_backward/tiles", "layer_norm_backward/naive")
@@ -133,11 +133,13 @@ MUTANTS = (
     Mutant("no pivot in registers", MOMENTS, "let row_pivot = {{ row_pivot }};\n    var column_sum", "let row_pivot = 0.0;\n    var column_sum"),
     Mutant("no pivot of the invocation's own", MOMENTS, "var pivot = {{ own_pivot(loaded) }};", "var pivot = 0.0;", ("streaming",)),
     Mutant("no pivot in one sweep over registers", MOMENTS, "let pivot = {{ own_pivot(held) }};", "let pivot = 0.0;"),
-    Mutant("no pivot in the gradient's registers", GRADIENT_MOMENTS, "let pivot = {{ own_pivot(x) }};", "let pivot = 0.0;", HELD, hard="backward"),
-    Mutant("g * x that stays about the pivot", GRADIENT_MOMENTS, "fma(apart, own_g, total(along))", "total(along)", HELD, hard="backward"),
-    Mutant("g * x about the mean's first word alone", GRADIENT_MOMENTS, "(low * rstd * first.y - sums.z * gain)", "(-sums.z * gain)", HELD, hard="backward"),
-    Mutant("the mean of g with the statistics, lost", GRADIENT_MOMENTS, "let level = -first.y * rstd;", "let level = 0.0;", HELD, hard="backward"),
-    Mutant("g * x of RMSNorm that is not normalised", GRADIENT_MOMENTS, "-(sums.y * rstd) * rstd", "-sums.y * rstd", ("rms_norm_backward/registers",), hard="backward"),
+    Mutant("no pivot in the gradient's registers", MOMENTS, "let pivot = {{ own_pivot(held) }};", "let pivot = 0.0;", HELD, hard="backward"),
+    Mutant("no pivot of early sums", MOMENTS, "let pivot = {{ own_pivot(held) }};", "let pivot = 0.0;", HELD, hard="early"),
+    Mutant("early sums that stay about the pivot", MOMENTS, "fma(apart, own_g, total(along))", "total(along)", HELD, hard="early"),
+    Mutant("early sums about the mean's first word", GRADIENT_ROW, "(low * rstd * means.y - sums.z * gain)", "(-sums.z * gain)", HELD, hard="early"),
+    Mutant("the early sum of g lost", GRADIENT_ROW, "let level = -means.y * rstd;", "let level = 0.0;", HELD, hard="early"),
+    Mutant("early sums of dy", GRADIENT_REGISTERS, "    across += {{ g }};", '    across += {{ from_words("dy", j) if words else "dy" ~ j }};', HELD, hard="early"),
+    Mutant("early sums without the weight", GRADIENT_REGISTERS, "    along += {{ g }} * {{ d }};", '    along += {{ from_words("dy", j) if words else "dy" ~ j }} * {{ d }};', HELD, hard="early"),
     Mutant("no pivot in the parts of a row", "lib/split.wgsl", "let pivot = pivot_of(row);", "let pivot = 0.0;", ("split_row",)),
     Mutant("the next row's pivot", GRADIENT_REGISTERS, "let pivot_ahead = next_pivot;", "let pivot_ahead = pivot_of(next);", ("layer_norm_backward/registers",), hard="backward"),
     Mutant("lanes beyond the partials joined in", REDUCE, "let lanes = min(count, subgroup_size);", "let lanes = subgroup_size;"),
@@ -284,12 +286,16 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
 
     "plain": aligned and odd columns, tails, several rows per workgroup, rows over several subgroups, means far
     from 0, a small variance; and the layouts that take each path of the reductions. "options": the corpus's
-    cases of options. "backward": gradients with everything that they may add.
+    cases of options. "backward": gradients with everything that they may add. "early": of float16 without saved
+    statistics, whose sums are made with the moments.
     """
     op = kernel.op
     if which == "options":
         for case, problem in option_problems(op):
             yield problem, case.draw(Task(op, problem)), {}
+        return
+    if which == "early":
+        yield from draw_early_problems(kernel)
         return
     everything = (
         op.defaults.changed(["saved_stats", "residual_bias", "dh", "zero_centered_weight"])
@@ -328,6 +334,24 @@ def draw_hard_problems(kernel: Kernel, which: str) -> Iterator[Hard]:
                 make_inputs(op, held),
                 {"threads_per_row": 32, "rows_per_workgroup": 1, kept: 1 + (kept == "parked")},
             )
+
+
+def draw_early_problems(kernel: Kernel) -> Iterator[Hard]:
+    """Each way of keeping a row, dy of a mean that tells; and rows of one value but one, whose mean's second word does."""
+    op, rng = kernel.op, np.random.default_rng(0)
+    everything = op.defaults.changed(["saved_stats=false", "residual_bias", "dh", "zero_centered_weight"])
+    alone = {"threads_per_row": 32, "rows_per_workgroup": 1}
+    for layout in (*LAYOUTS, {**alone, "words": 1}, {**alone, "parked": 2}):
+        problem = Problem(rows=7, cols=520, dtype="float16", options=everything)
+        x = draw_x(problem) + np.arange(-3, 4, dtype=np.float16)[:, None]
+        dy = (rng.standard_normal(x.shape) + 1).astype(np.float16)
+        yield problem, complete_inputs(Task(op, problem), {"x": x, "dy": dy}, rng), layout
+    # The mean lies half way between two numbers of float32.
+    near = Problem(rows=3, cols=5460, dtype="float16", options=Options(weight=False, bias=False))
+    x = np.full((3, 5460), 1000, np.float16)
+    x[range(3), [0, 777, 5459]] = 1000.5
+    dy = (rng.standard_normal(x.shape) + 8).astype(np.float16)
+    yield near, {"x": x, "dy": dy}, {"threads_per_row": 256, "rows_per_workgroup": 1}
 
 
 def variant_of(kernel: Kernel, problem: Problem, device: Device, chosen: dict[str, int]) -> Variant | None:

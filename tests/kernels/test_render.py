@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -215,14 +216,13 @@ def test_targets(kernel: Kernel) -> None:
 
 
 def test_workgroup_memory_is_counted() -> None:
-    problem = Problem(rows=4, cols=1024)
-
-    def size(name: str, **constants: int) -> int:
-        kernel = kernel_named(name)
+    def size_in(dtype: str, name: str, **constants: int) -> int:
+        kernel, problem = kernel_named(name), Problem(rows=4, cols=1024, dtype=dtype)
         variant = default_variant(kernel, problem, GPU)
         variant = type(variant)(kernel, {**variant.constants, **constants})
         return render_shader(variant, problem, "native", GPU).workgroup_bytes
 
+    size = partial(size_in, "float32")
     assert size("naive") == 0
     assert size("two_pass", threads_per_row=256) == 256 * 8
     assert size("welford", threads_per_row=64) == 64 * 16
@@ -230,6 +230,10 @@ def test_workgroup_memory_is_counted() -> None:
     assert size("registers", threads_per_row=128, **rows) == 32 * 4 + 32 * 8
     assert size("registers", threads_per_row=128, **rows | {"subgroups": 0}) == 128 * 4 + 128 * 8
     assert size("registers", threads_per_row=4, **rows | {"rows_per_workgroup": 8, "vector_width": 4}) == 0
+    # Two of eight Vecs wait, in half of the bytes where two share a word.
+    waiting = rows | {"threads_per_row": 32, "parked": 2, "vector_width": 4}
+    sums = size("registers", **waiting) - 2 * 32 * 16
+    assert 0 < sums < 200 and size_in("float16", "registers", **waiting) == 2 * 32 * 8 + sums
 
 
 def test_too_much_workgroup_memory_is_refused(tmp_path: Path, device: Device) -> None:

@@ -1,6 +1,6 @@
 """What variants reached on one NVIDIA H200, by numbers of columns, and what follows for those between.
 
-Gradients that find their statistics themselves were timed on one H100.
+LayerNorm's gradient of float16 that finds its statistics itself was timed on one H100.
 
 The files beside this hold percents of a copy as `python -m bench.landscape` takes them from a sweep: for each
 op and storage type, entries (rows and columns) with what each variant that was tried there reached. A problem

@@ -14,7 +14,7 @@ _WORKGROUP_VARIABLE = re.compile(
 
 _ALIAS = re.compile(r"alias\s+(\w+)\s*=\s*([\w<>]+)\s*;")
 _FUNCTION = re.compile(r"^fn\s+(\w+)", re.MULTILINE)
-_TYPE_BYTES = {"vec2<f32>": 8, "vec3<f32>": 16, "vec4<f32>": 16}
+_VECTOR = re.compile(r"vec([234])(?:<(\w+)>|([fuih]))")
 
 
 def workgroup_bytes(text: str, entry_points: Iterable[str]) -> int:
@@ -25,7 +25,8 @@ def workgroup_bytes(text: str, entry_points: Iterable[str]) -> int:
     aliases = dict(_ALIAS.findall(text))
     sizes: dict[str, int] = {}
     for name, element, count, single in _WORKGROUP_VARIABLE.findall(text):
-        size = _TYPE_BYTES.get(aliases.get(element or single, element or single), 4) * int(count or 1)
+        kind = element or single
+        size = _bytes_of(aliases.get(kind, kind)) * int(count or 1)
         sizes[name] = -(-size // 16) * 16
     functions = _FUNCTION.split(_WORKGROUP_VARIABLE.sub("", text))
     words = {
@@ -43,6 +44,13 @@ def workgroup_bytes(text: str, entry_points: Iterable[str]) -> int:
         return seen
 
     return max((sum(sizes.get(name, 0) for name in used(entry)) for entry in entry_points), default=0)
+
+
+def _bytes_of(kind: str) -> int:
+    """Bytes of a scalar or a vector of WGSL."""
+    vector = _VECTOR.fullmatch(kind)
+    lanes, scalar = (vector[1], vector[2] or vector[3]) if vector else ("1", kind)
+    return (2 if scalar in ("f16", "h") else 4) * (4 if lanes == "3" else int(lanes))
 
 
 # Compilers descend into what is nested, one call for each level and operator, until their stack is full.

@@ -27,7 +27,8 @@
 // workgroup_size = "threads_per_row * rows_per_workgroup"
 // steps = "2 * ceil_div(cols, threads_per_row * 8) if vector_width == 8 else ceil_div(span if vector_width == 4 else cols, threads_per_row * vector_width)"
 // scalars = "steps * min(vector_width, 4)"
-// workgroup_bytes = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + parked_weight * 4 * weight_itemsize * steps * workgroup_size + 4 * itemsize * parked * workgroup_size + ((16 if saved_stats else (40 if reread else 48)) if has_mean else (8 if saved_stats else 16)) * workgroup_size // (4 if subgroups else 1)"
+// early_sums = "has_mean and is_float16 and weight_itemsize == 2 and not saved_stats and not reread"
+// workgroup_bytes = "(rows_per_workgroup > 1) * 16 * sums * ceil_div(cols, 4) + parked_weight * 4 * weight_itemsize * steps * workgroup_size + 4 * itemsize * parked * workgroup_size + ((16 if saved_stats else (48 if early_sums else 40)) if has_mean else (8 if saved_stats else 16)) * workgroup_size // (4 if subgroups else 1)"
 // [[require]]
 // rule = "vector_width > 1 or not packed"
 // why = "types narrower than a word are read four at a time: vector_width 4"

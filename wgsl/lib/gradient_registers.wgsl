@@ -1,9 +1,8 @@
 {#- The gradient of rows that stay in registers: `main` of the kernels `registers`. -#}
 {% from "lib/locate.wgsl" import locate, locate_row with context %}
 {% from "lib/saved.wgsl" import saved_stats as saved_stats_of_row, unpack_saved with context %}
-{% from "lib/moments.wgsl" import moment_reductions, swept_moments with context %}
-{% from "lib/gradient_row.wgsl" import streams, joined, load_streams, normalised_x, normalised_step, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, dx_of with context %}
-{% from "lib/gradient_moments.wgsl" import joined_moments with context %}
+{% from "lib/moments.wgsl" import moment_reductions, held_moments, held_scale, swept_moments with context %}
+{% from "lib/gradient_row.wgsl" import streams, kept, load_streams, weighted, normalised_x, normalised_step, normalised_steps, gradient_reduction, begin_sums, add_steps, share_sums, share_early_sums, dx_of with context %}
 {% from "lib/park.wgsl" import fetched, parking, park, first_parked, from_park, weight_waits, weight_parking, park_weight with context %}
 {% from "lib/sweep.wgsl" import sweep with context %}
 {% from "lib/column_sums.wgsl" import summed with context %}
@@ -67,12 +66,17 @@
 {% macro held_x(j) -%}
 {{ from_words("x", j) if words else "x" ~ j }}
 {%- endmacro %}
-{% macro held_dy(j) -%}
-{{ from_words("dy", j) if words else "dy" ~ j }}
-{%- endmacro %}
-{{ saved_stats_of_row() if saved_stats else moment_reductions(joined) }}
+{#- Text that adds step j to the sums before the row's statistics are known. Of float16 alone: in wider types g * x may leave
+    float32's range where g * x̂ does not, and LayerNorm of float32, and RMSNorm, would be no faster. -#}
+{% macro early_step(j, d) %}
+{% set g = "g" ~ j if j < kept else "g" %}
+    let {{ g }} = {{ weighted(from_words("dy", j) if words else "dy" ~ j, j, not parked) }};
+    along += {{ g }} * {{ d }};
+    across += {{ g }};
+{% endmacro %}
+{{ saved_stats_of_row() if saved_stats else moment_reductions(early_sums) }}
 
-{{ gradient_reduction() if not joined }}
+{{ gradient_reduction() if not early_sums }}
 {{ weight_parking() }}
 {{ parking() }}
 {% if rows_per_workgroup > 1 and summed %}
@@ -148,13 +152,22 @@ fn main(
     let saved = saved_stats(row);
 {% endif %}
 {{ unpack_saved("saved") }}
-{% elif reread %}
-{{ swept_moments() }}
+{% else %}
+{% set row_pivot = "pivot_ahead" if pivot_ahead else "pivot_of(row)" %}
+{% if early_sums %}
+        var along = Vec();
+        var across = Vec();
+{{ held_moments(held_x, held_x, kept, row_pivot, early_step) }}
+{{ held_scale(kept) }}
+{{ share_early_sums() }}
+{% else %}
+{{ swept_moments() if reread else held_moments(held_x, held_x, kept, row_pivot) }}
+{% endif %}
 {% endif %}
 
-{{ begin_sums() if not joined }}
-{% if joined %}
-{{ joined_moments(held_x, held_dy, not parked, "pivot_ahead" if pivot_ahead else "pivot_of(row)") }}
+{{ begin_sums() if not early_sums }}
+{% if early_sums %}
+{#- All that is left is dx. -#}
 {% elif reread and prefetch %}
         {
 {{ take_fetched() }}
@@ -171,8 +184,9 @@ fn main(
         {% endcall %}
 {% elif words %}
         {
+{{ "        let hidden = select(0u, 1u, rstd < 0.0);" if not saved_stats }}
 {% for j in range(steps) %}
-{{ take_words(["x", "dy"], j, false) }}
+{{ take_words(["x", "dy"], j, not saved_stats) }}
 {{ normalised_step(j, true) }}
 {% endfor %}
 {{ add_steps() }}
@@ -186,7 +200,7 @@ fn main(
 {{ normalised_steps(true) }}
 {{ add_steps() }}
 {% endif %}
-{{ share_sums() if not joined }}
+{{ share_sums() if not early_sums }}
 {% if reread %}
         // The same row, which a compiler does not see: it would keep what it read, and run out of registers.
         let again = row + select(0u, 1u, rstd < 0.0);
@@ -202,7 +216,7 @@ fn main(
 {% if decoded_again %}
 {{ take_words(streams, j, true) if words else take_parked_x(j) }}
 {{ normalised_step(j, words, "thread + hidden") }}
-{% elif joined %}
+{% elif early_sums %}
 {{ normalised_x(j) }}
 {% endif %}
         let dx{{ j }} = {{ dx_of(j) }};

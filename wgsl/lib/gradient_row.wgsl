@@ -1,6 +1,5 @@
 {#- The gradient of one row that is in registers. `row`, `thread`, `place`, `lane` and `subgroup_size` are in scope, and
-    the row's `mean`, `low` and `rstd`. Where none of these was saved and the row is held, its sums are those of
-    lib/gradient_moments.wgsl. -#}
+    the row's `mean`, `low` and `rstd`. -#}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/park.wgsl" import weight_waits, weight_again with context %}
 {#- What is read of every row. -#}
@@ -12,25 +11,24 @@
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-{% from "lib/moments.wgsl" import held_normalised with context %}
+{% from "lib/moments.wgsl" import held_scale, held_normalised with context %}
 {#- Whether x̂ follows from the distances that `low` was made of, and of how many steps these are in registers: d0, d1, ... -#}
 {% set kept = 0 if (words is defined and words) or (parked is defined and parked) else steps %}
-{% set joined = not saved_stats and not (reread is defined and reread) %}
-{% set from_pivot = has_mean and joined %}
+{% set from_pivot = has_mean and not saved_stats and not (reread is defined and reread) %}
 {% macro step_of_x(j) -%}
 x{{ j }}
-{%- endmacro %}
-{#- Text: `dy`, which is that of step j, times the weight. `weight_held`: whether weight0, weight1, ... are in registers;
-    else they are loaded by that `thread`. -#}
-{% macro gradient_at(j, dy, weight_held, thread="thread") -%}
-{{ dy }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, " ~ thread ~ ")")) if has_weight }}
 {%- endmacro %}
 {% macro normalised_x(j) %}
         let xhat{{ j }} = {{ held_normalised(j, kept, step_of_x) if from_pivot else ("(x" ~ j ~ " - mean) * rstd - low_rstd" if has_mean else "x" ~ j ~ " * rstd") }};
 {% endmacro %}
+{#- Text: g, `dy` of step j times the weight. `weight_held`: whether weight0, weight1, ... are in registers too; else they are
+    loaded by that `thread`. -#}
+{% macro weighted(dy, j, weight_held, thread="thread") -%}
+{{ dy }}{{ " * " ~ (weight_again(j) if weight_waits else ("weight" ~ j if weight_held else "load_weight(" ~ j ~ "u, " ~ thread ~ ")")) if has_weight }}
+{%- endmacro %}
 {% macro normalised_step(j, weight_held, thread="thread") %}
 {{ normalised_x(j) }}
-        let g{{ j }} = {{ gradient_at(j, "dy" ~ j, weight_held, thread) }};
+        let g{{ j }} = {{ weighted("dy" ~ j, j, weight_held, thread) }};
 {% endmacro %}
 {% macro normalised_steps(weight_held) %}
 {% for j in range(steps) %}
@@ -45,7 +43,11 @@ x{{ j }}
 {% macro begin_sums() %}
         var along = Vec();
 {% if has_mean %}
+{% if from_pivot %}
+{{ held_scale(kept) }}
+{% else %}
         let low_rstd = low * rstd;
+{% endif %}
         var across = Vec();
 {% endif %}
 {% endmacro %}
@@ -66,6 +68,12 @@ x{{ j }}
 {% else %}
         let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
 {% endif %}
+{% endmacro %}
+{#- The same where the sums were made with the row's moments: the mean of g * x̂ is that of g * (x - mean), less `low` times the
+    mean of g, times rstd. -#}
+{% macro share_early_sums() %}
+        let slope = (low * rstd * means.y - sums.z * gain) * rstd;
+        let level = -means.y * rstd;
 {% endmacro %}
 {% macro dx_of(j) -%}
 g{{ j }} * rstd + (xhat{{ j }} * slope{{ " + level" if has_mean }}){{ " + dh" ~ j if has_dh }}

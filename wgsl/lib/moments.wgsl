@@ -10,8 +10,8 @@
 {% from "lib/sweep.wgsl" import sweep_row with context %}
 {% from "lib/reduce.wgsl" import row_reduction with context %}
 {% from "lib/dtype.wgsl" import lanes, shifted, last_access with context %}
-{#- `joined`: as lib/gradient_moments.wgsl has them, with sums of a gradient's behind the row's own. -#}
-{% macro moment_reductions(joined=false) %}
+{#- `early_sums`: of a gradient, which are reduced with the row's own, see `held_moments`. -#}
+{% macro moment_reductions(early_sums=false) %}
 {% if has_mean %}
 {#- The power of two at or below 1 / sqrt(COLS). -#}
 {% for k in range(16, -1, -1) if 4 ** k >= cols and (k == 0 or 4 ** (k - 1) < cols) %}
@@ -31,11 +31,11 @@ fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     return vec2(sum, {{ "squares" if dtype == "float16" else "select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38)" }});
 }
 
-{{ row_reduction("sum_x", "vec2<f32>" if joined else "f32") }}
+{{ row_reduction("sum_x", "vec2<f32>" if early_sums else "f32") }}
 
-{{ row_reduction("sum_deviations", "vec3<f32>" if joined else "vec2<f32>") }}
+{{ row_reduction("sum_deviations", "vec3<f32>" if early_sums else "vec2<f32>") }}
 {% else %}
-{{ row_reduction("sum_squares", "vec2<f32>" if joined else "f32") }}
+{{ row_reduction("sum_squares", "f32") }}
 {% endif %}
 {% endmacro %}
 {#- Text: the difference of `value` from what is `taken`, times SCALE. The product is exact, so that fma is asked for
@@ -56,14 +56,26 @@ where_live({{ held(j) }}, Vec(row_pivot), {{ j }}u, thread){{ "[" ~ lane ~ "]" i
 {%- endfor -%}
 )
 {%- endmacro %}
-{#- From `sum` and `squares`, about `pivot`, to the row's statistics. `apart`: from the mean to the pivot. -#}
-{% macro join_moments() %}
+{#- From `sum` and `squares`, about `pivot`, to the row's statistics. `apart`: from the mean to the pivot. With `early_sums` also
+    from `along` and `across` to means.y, of g, and sums.z, of g * (x - mean) * SCALE. -#}
+{% macro join_moments(early_sums=false) %}
     let count = own_columns(thread);
     let own = vec2(total(sum), total(squares));
     let about_row = moved(count, own, {{ scaled_distance("pivot", "row_pivot") }}).x;
+{% if early_sums %}
+    let own_g = total(across);
+    let means = sum_x(vec2(about_row, own_g) * PER_COLUMN, place, lane, subgroup_size);
+    let mean = row_pivot + means.x / SCALE;
+{% else %}
     let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
+{% endif %}
     let apart = {{ scaled_distance("pivot", "mean") }};
+{% if early_sums %}
+    let own_gx = fma(apart, own_g, total(along)) * PER_COLUMN;
+    let sums = sum_deviations(vec3(moved(count, own, apart), own_gx), place, lane, subgroup_size);
+{% else %}
     let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
+{% endif %}
 {{ statistics_of_sums(false) }}
 {% endmacro %}
 {% macro statistics_of_sums(without_pivot) %}
@@ -114,9 +126,12 @@ load_input(row, {{ j }}u, thread)
     `again(j)` is text of another step after the first sweep, `row_pivot` of the row's pivot.
 
     With `sweeps` 2 all is taken from the mean, which a sweep of its own finds: more operations for an element, fewer for
-    an invocation. Types narrower than float32 need no pivot then, see lib/statistics.wgsl. -#}
+    an invocation. Types narrower than float32 need no pivot then, see lib/statistics.wgsl.
+
+    `early_step(j, d)` is text that adds step j of a gradient, d from the pivot, to its sums `along` and `across`. They are reduced
+    with the row's own, where a reduction for them alone would wait for the statistics. -#}
 {% set twice = sweeps is defined and sweeps == 2 %}
-{% macro held_moments(held, again, kept, row_pivot) %}
+{% macro held_moments(held, again, kept, row_pivot, early_step=none) %}
 {% if has_mean and twice %}
 {{ mean_of_held(held, row_pivot) }}
     let scaled_mean = Vec(mean * SCALE);
@@ -127,8 +142,8 @@ load_input(row, {{ j }}u, thread)
     let row_pivot = {{ row_pivot }};
     let pivot = {{ own_pivot(held) }};
     let scaled_pivot = Vec(pivot * SCALE);
-{{ sums_of_held(held, held, kept, "scaled_pivot") }}
-{{ join_moments() }}
+{{ sums_of_held(held, held, kept, "scaled_pivot", early_step) }}
+{{ join_moments(early_step is not none) }}
 {% else %}
     var squares = {{ held(0) }} * ({{ held(0) }} * PER_COLUMN);
 {% for j in range(1, steps) %}
@@ -153,7 +168,7 @@ load_input(row, {{ j }}u, thread)
     let mean = sum_x(total(column_sum) * PER_COLUMN, place, lane, subgroup_size);
 {% endif %}
 {% endmacro %}
-{% macro sums_of_held(held, again, kept, taken) %}
+{% macro sums_of_held(held, again, kept, taken, early_step=none) %}
     var sum = Vec();
     var squares = Vec();
 {% for j in range(steps) %}
@@ -162,6 +177,7 @@ load_input(row, {{ j }}u, thread)
     let {{ d }} = where_live({{ distance(held(j) if j < kept else again(j), taken) }}, Vec(), {{ j }}u, thread);
     sum += {{ d }};
     squares += {{ d }} * {{ d }};
+{{ early_step(j, d) if early_step is not none }}
 {{ "    }" if j >= kept }}
 {% endfor %}
 {% endmacro %}

@@ -141,15 +141,15 @@ fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
 }
 
-var<workgroup> sum_x_partials: array<vec2<f32>, 48>;
+var<workgroup> sum_x_partials: array<f32, 48>;
 
-fn sum_x(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     value = subgroupAdd(value);
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_x_partials[turn * 24u + place / subgroup_size] = value; }
         workgroupBarrier();
-        value = vec2<f32>();
+        value = f32();
         for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
             value = value + sum_x_partials[turn * 24u + i];
         }
@@ -158,17 +158,34 @@ fn sum_x(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32>
     return value;
 }
 
-var<workgroup> sum_deviations_partials: array<vec3<f32>, 48>;
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 48>;
 
-fn sum_deviations(own: vec3<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec3<f32> {
+fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
     value = subgroupAdd(value);
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_deviations_partials[turn * 24u + place / subgroup_size] = value; }
         workgroupBarrier();
-        value = vec3<f32>();
+        value = vec2<f32>();
         for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
             value = value + sum_deviations_partials[turn * 24u + i];
+        }
+        value = subgroupAdd(value);
+    }
+    return value;
+}
+
+var<workgroup> sum_gradients_partials: array<vec2<f32>, 48>;
+
+fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+    var value = own;
+    value = subgroupAdd(value);
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_gradients_partials[turn * 24u + place / subgroup_size] = value; }
+        workgroupBarrier();
+        value = vec2<f32>();
+        for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
+            value = value + sum_gradients_partials[turn * 24u + i];
         }
         value = subgroupAdd(value);
     }
@@ -209,40 +226,38 @@ fn main(
         next_pivot = pivot_of(next);
         next_x0 = fetch_x(next, 0u, thread);
         next_dy0 = fetch_dy(next, 0u, thread);
-
     let row_pivot = pivot_ahead;
     let pivot = middle_of(where_live(x0, Vec(row_pivot), 0u, thread)[0], where_live(x0, Vec(row_pivot), 0u, thread)[3], where_live(x0, Vec(row_pivot), 0u, thread)[2]);
     let scaled_pivot = Vec(pivot * SCALE);
     var sum = Vec();
-    var across = Vec();
     var squares = Vec();
-    var along = Vec();
-    let g0 = dy0;
     let d0 = where_live(fma(x0, Vec(SCALE), -scaled_pivot), Vec(), 0u, thread);
     sum += d0;
     squares += d0 * d0;
-    along += g0 * d0;
-    across += g0;
     let count = own_columns(thread);
     let own = vec2(total(sum), total(squares));
-    let own_g = total(across);
     let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
-    let first = sum_x(vec2(about_row, own_g) * PER_COLUMN, place, lane, subgroup_size);
-    let mean = row_pivot + first.x / SCALE;
+    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
     let apart = fma(pivot, SCALE, -(mean * SCALE));
-    let own_gx = fma(apart, own_g, total(along)) * PER_COLUMN;
-    let sums = sum_deviations(vec3(moved(count, own, apart), own_gx), place, lane, subgroup_size);
+    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
+
+        var along = Vec();
     let gain = rstd / SCALE;
     let offset = (apart - low * SCALE) * gain;
-    let slope = (low * rstd * first.y - sums.z * gain) * rstd;
-    let level = -first.y * rstd;
+        var across = Vec();
         let xhat0 = d0 * gain + offset;
+        let g0 = dy0;
+        along += g0 * xhat0;
+        across += g0;
+        let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
+        let slope = -means.x * rstd;
+        let level = -means.y * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope + level);
     store_dx(row, row_exists, 0u, thread, dx0);
         next_turn();

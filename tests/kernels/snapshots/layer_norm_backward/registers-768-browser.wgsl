@@ -179,9 +179,9 @@ fn moved(count: f32, sums: vec2<f32>, by: f32) -> vec2<f32> {
     return vec2(sum, select(squares, sums.y, sums.y > 1e38 && abs(by) < 1e38));
 }
 
-var<workgroup> sum_x_partials: array<vec2<f32>, 64>;
+var<workgroup> sum_x_partials: array<f32, 64>;
 
-fn sum_x(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+fn sum_x(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
@@ -229,9 +229,9 @@ fn sum_x(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32>
     return value;
 }
 
-var<workgroup> sum_deviations_partials: array<vec3<f32>, 64>;
+var<workgroup> sum_deviations_partials: array<vec2<f32>, 64>;
 
-fn sum_deviations(own: vec3<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec3<f32> {
+fn sum_deviations(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
@@ -279,6 +279,55 @@ fn sum_deviations(own: vec3<f32>, place: u32, lane: u32, subgroup_size: u32) -> 
     return value;
 }
 
+var<workgroup> sum_gradients_partials: array<vec2<f32>, 64>;
+
+fn sum_gradients(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value = value + other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value = value + other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value = value + other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value = value + other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value = value + other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_gradients_partials[turn * 32u + place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_gradients_partials[turn * 32u + first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_gradients_partials[turn * 32u + first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value = value + other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value = value + other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value = value + other;
+        }
+    }
+    return value;
+}
 // Where the rows of a workgroup add up their sums.
 var<workgroup> merged: array<vec4<f32>, 384>;
 
@@ -362,95 +411,93 @@ fn main(
         next_dy4 = fetch_dy(next, 4u, thread);
         next_x5 = fetch_x(next, 5u, thread);
         next_dy5 = fetch_dy(next, 5u, thread);
-
     let row_pivot = pivot_ahead;
     let pivot = middle_of(x0[0], x0[3], x1[2]);
     let scaled_pivot = Vec(pivot * SCALE);
     var sum = Vec();
-    var across = Vec();
     var squares = Vec();
-    var along = Vec();
-    let g0 = dy0 * weight0;
     let d0 = fma(x0, Vec(SCALE), -scaled_pivot);
     sum += d0;
     squares += d0 * d0;
-    along += g0 * d0;
-    across += g0;
-    let g1 = dy1 * weight1;
     let d1 = fma(x1, Vec(SCALE), -scaled_pivot);
     sum += d1;
     squares += d1 * d1;
-    along += g1 * d1;
-    across += g1;
-    let g2 = dy2 * weight2;
     let d2 = fma(x2, Vec(SCALE), -scaled_pivot);
     sum += d2;
     squares += d2 * d2;
-    along += g2 * d2;
-    across += g2;
-    let g3 = dy3 * weight3;
     let d3 = fma(x3, Vec(SCALE), -scaled_pivot);
     sum += d3;
     squares += d3 * d3;
-    along += g3 * d3;
-    across += g3;
-    let g4 = dy4 * weight4;
     let d4 = fma(x4, Vec(SCALE), -scaled_pivot);
     sum += d4;
     squares += d4 * d4;
-    along += g4 * d4;
-    across += g4;
-    let g5 = dy5 * weight5;
     let d5 = fma(x5, Vec(SCALE), -scaled_pivot);
     sum += d5;
     squares += d5 * d5;
-    along += g5 * d5;
-    across += g5;
     let count = own_columns(thread);
     let own = vec2(total(sum), total(squares));
-    let own_g = total(across);
     let about_row = moved(count, own, fma(pivot, SCALE, -(row_pivot * SCALE))).x;
-    let first = sum_x(vec2(about_row, own_g) * PER_COLUMN, place, lane, subgroup_size);
-    let mean = row_pivot + first.x / SCALE;
+    let mean = row_pivot + sum_x(about_row * PER_COLUMN, place, lane, subgroup_size) / SCALE;
     let apart = fma(pivot, SCALE, -(mean * SCALE));
-    let own_gx = fma(apart, own_g, total(along)) * PER_COLUMN;
-    let sums = sum_deviations(vec3(moved(count, own, apart), own_gx), place, lane, subgroup_size);
+    let sums = sum_deviations(moved(count, own, apart), place, lane, subgroup_size);
     let deviation = sums.x / SCALE;
     let spread = sums.y * (PER_COLUMN / (SCALE * SCALE));
     let low = deviation / f32(COLS);
     // Past float32's range, infinity less infinity would be no number; and max() would make 0 of what is none.
     let variance = select(spread, max(spread - low * low, 0.0), spread < 1e38);
     let rstd = inverseSqrt(variance + params.eps);
+
+        var along = Vec();
     let gain = rstd / SCALE;
     let offset = (apart - low * SCALE) * gain;
-    let slope = (low * rstd * first.y - sums.z * gain) * rstd;
-    let level = -first.y * rstd;
+        var across = Vec();
         let xhat0 = d0 * gain + offset;
+        let g0 = dy0 * weight0;
+        let xhat1 = d1 * gain + offset;
+        let g1 = dy1 * weight1;
+        let xhat2 = d2 * gain + offset;
+        let g2 = dy2 * weight2;
+        let xhat3 = d3 * gain + offset;
+        let g3 = dy3 * weight3;
+        let xhat4 = d4 * gain + offset;
+        let g4 = dy4 * weight4;
+        let xhat5 = d5 * gain + offset;
+        let g5 = dy5 * weight5;
+        along += g0 * xhat0;
+        across += g0;
+        along += g1 * xhat1;
+        across += g1;
+        along += g2 * xhat2;
+        across += g2;
+        along += g3 * xhat3;
+        across += g3;
+        along += g4 * xhat4;
+        across += g4;
+        along += g5 * xhat5;
+        across += g5;
+        let means = sum_gradients(vec2(total(along), total(across)) * PER_COLUMN, place, lane, subgroup_size);
+        let slope = -means.x * rstd;
+        let level = -means.y * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope + level);
         dweight0 += select(Vec(), dy0 * xhat0, row_exists);
         dbias0 += select(Vec(), dy0, row_exists);
     store_dx(row, row_exists, 0u, thread, dx0);
-        let xhat1 = d1 * gain + offset;
         let dx1 = g1 * rstd + (xhat1 * slope + level);
         dweight1 += select(Vec(), dy1 * xhat1, row_exists);
         dbias1 += select(Vec(), dy1, row_exists);
     store_dx(row, row_exists, 1u, thread, dx1);
-        let xhat2 = d2 * gain + offset;
         let dx2 = g2 * rstd + (xhat2 * slope + level);
         dweight2 += select(Vec(), dy2 * xhat2, row_exists);
         dbias2 += select(Vec(), dy2, row_exists);
     store_dx(row, row_exists, 2u, thread, dx2);
-        let xhat3 = d3 * gain + offset;
         let dx3 = g3 * rstd + (xhat3 * slope + level);
         dweight3 += select(Vec(), dy3 * xhat3, row_exists);
         dbias3 += select(Vec(), dy3, row_exists);
     store_dx(row, row_exists, 3u, thread, dx3);
-        let xhat4 = d4 * gain + offset;
         let dx4 = g4 * rstd + (xhat4 * slope + level);
         dweight4 += select(Vec(), dy4 * xhat4, row_exists);
         dbias4 += select(Vec(), dy4, row_exists);
     store_dx(row, row_exists, 4u, thread, dx4);
-        let xhat5 = d5 * gain + offset;
         let dx5 = g5 * rstd + (xhat5 * slope + level);
         dweight5 += select(Vec(), dy5 * xhat5, row_exists);
         dbias5 += select(Vec(), dy5, row_exists);

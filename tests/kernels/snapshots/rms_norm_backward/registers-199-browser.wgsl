@@ -107,17 +107,34 @@ fn total(value: Vec) -> f32 {
     return (value.x + value.y) + (value.z + value.w);
 }
 
-var<workgroup> sum_squares_partials: array<vec2<f32>, 48>;
+var<workgroup> sum_squares_partials: array<f32, 48>;
 
-fn sum_squares(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     value = subgroupAdd(value);
     if (subgroup_size < THREADS) {
         if (lane == 0u) { sum_squares_partials[turn * 24u + place / subgroup_size] = value; }
         workgroupBarrier();
-        value = vec2<f32>();
+        value = f32();
         for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
             value = value + sum_squares_partials[turn * 24u + i];
+        }
+        value = subgroupAdd(value);
+    }
+    return value;
+}
+
+var<workgroup> sum_gradients_partials: array<f32, 48>;
+
+fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    value = subgroupAdd(value);
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_gradients_partials[turn * 24u + place / subgroup_size] = value; }
+        workgroupBarrier();
+        value = f32();
+        for (var i = lane; i < (THREADS - 1u) / subgroup_size + 1u; i += subgroup_size) {
+            value = value + sum_gradients_partials[turn * 24u + i];
         }
         value = subgroupAdd(value);
     }
@@ -155,16 +172,14 @@ fn main(
         let dy0 = dy_of(next_dy0, 0u, thread);
         next_x0 = fetch_x(next, 0u, thread);
         next_dy0 = fetch_dy(next, 0u, thread);
+    var squares = x0 * (x0 * PER_COLUMN);
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
 
-    var squares = Vec();
-    var along = Vec();
-    let g0 = dy0;
-    squares += x0 * (x0 * PER_COLUMN);
-    along += g0 * x0;
-    let sums = sum_squares(vec2(total(squares), total(along) * PER_COLUMN), place, lane, subgroup_size);
-    let rstd = inverseSqrt(sums.x + params.eps);
-    let slope = -(sums.y * rstd) * rstd;
+        var along = Vec();
         let xhat0 = x0 * rstd;
+        let g0 = dy0;
+        along += g0 * xhat0;
+        let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope);
     store_dx(row, row_exists, 0u, thread, dx0);
         next_turn();

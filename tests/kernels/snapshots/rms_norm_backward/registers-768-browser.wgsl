@@ -37,7 +37,7 @@ fn next_turn() {
 alias Vec = vec4<f32>;
 alias Live = bool;
 
-const THREADS = 32u;  // invocations per row
+const THREADS = 64u;  // invocations per row
 const ACCESSES = COLS / 4u;  // Vecs per row
 
 // Which of the row's Vecs the invocation has at step j.
@@ -55,13 +55,11 @@ fn live(j: u32, thread: u32) -> Live {
     return access(j, thread) < ACCESSES;
 }
 
-// An access as it lies in memory, and step j of it.
-fn fetch_x(row: u32, j: u32, thread: u32) -> vec4<f32> {
+fn load_x(row: u32, j: u32, thread: u32) -> Vec {
     return x[(params.x_start + row * COLS) / 4u + access(j, thread)];
 }
 
-// An access as it lies in memory, and step j of it.
-fn fetch_dy(row: u32, j: u32, thread: u32) -> vec4<f32> {
+fn load_dy(row: u32, j: u32, thread: u32) -> Vec {
     return dy[(params.dy_start + row * COLS) / 4u + access(j, thread)];
 }
 
@@ -146,9 +144,9 @@ fn finish(
     }
 }
 
-var<workgroup> sum_squares_partials: array<vec2<f32>, 128>;
+var<workgroup> sum_squares_partials: array<f32, 128>;
 
-fn sum_squares(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec2<f32> {
+fn sum_squares(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
     var value = own;
     if (1u < subgroup_size) {
         let other = subgroupShuffleXor(value, 1u);
@@ -168,6 +166,10 @@ fn sum_squares(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec
     }
     if (16u < subgroup_size) {
         let other = subgroupShuffleXor(value, 16u);
+        value = value + other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
         value = value + other;
     }
     if (subgroup_size < THREADS) {
@@ -192,10 +194,71 @@ fn sum_squares(own: vec2<f32>, place: u32, lane: u32, subgroup_size: u32) -> vec
             let other = subgroupShuffleXor(value, 4u);
             value = value + other;
         }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value = value + other;
+        }
     }
     return value;
 }
 
+var<workgroup> sum_gradients_partials: array<f32, 128>;
+
+fn sum_gradients(own: f32, place: u32, lane: u32, subgroup_size: u32) -> f32 {
+    var value = own;
+    if (1u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 1u);
+        value = value + other;
+    }
+    if (2u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 2u);
+        value = value + other;
+    }
+    if (4u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 4u);
+        value = value + other;
+    }
+    if (8u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 8u);
+        value = value + other;
+    }
+    if (16u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 16u);
+        value = value + other;
+    }
+    if (32u < subgroup_size) {
+        let other = subgroupShuffleXor(value, 32u);
+        value = value + other;
+    }
+    if (subgroup_size < THREADS) {
+        if (lane == 0u) { sum_gradients_partials[turn * 64u + place / subgroup_size] = value; }
+        workgroupBarrier();
+        let count = THREADS / subgroup_size;
+        let first = place / THREADS * count;
+        value = sum_gradients_partials[turn * 64u + first + lane % count];
+        for (var i = lane + subgroup_size; i < count; i += subgroup_size) {
+            value = value + sum_gradients_partials[turn * 64u + first + i];
+        }
+        let lanes = min(count, subgroup_size);
+        if (1u < lanes) {
+            let other = subgroupShuffleXor(value, 1u);
+            value = value + other;
+        }
+        if (2u < lanes) {
+            let other = subgroupShuffleXor(value, 2u);
+            value = value + other;
+        }
+        if (4u < lanes) {
+            let other = subgroupShuffleXor(value, 4u);
+            value = value + other;
+        }
+        if (8u < lanes) {
+            let other = subgroupShuffleXor(value, 8u);
+            value = value + other;
+        }
+    }
+    return value;
+}
 // Where the rows of a workgroup add up their sums.
 var<workgroup> merged: array<vec4<f32>, 384>;
 
@@ -215,121 +278,53 @@ fn main(
     let weight0 = load_weight(0u, thread);
     let weight1 = load_weight(1u, thread);
     let weight2 = load_weight(2u, thread);
-    let weight3 = load_weight(3u, thread);
-    let weight4 = load_weight(4u, thread);
-    let weight5 = load_weight(5u, thread);
     var dweight0 = Vec();
     var dweight1 = Vec();
     var dweight2 = Vec();
-    var dweight3 = Vec();
-    var dweight4 = Vec();
-    var dweight5 = Vec();
     var dbias0 = Vec();
     var dbias1 = Vec();
     var dbias2 = Vec();
-    var dbias3 = Vec();
-    var dbias4 = Vec();
-    var dbias5 = Vec();
 
-    let first = min(record * 8u + place / THREADS, params.rows - 1u);
-    var next_x0 = fetch_x(first, 0u, thread);
-    var next_dy0 = fetch_dy(first, 0u, thread);
-    var next_x1 = fetch_x(first, 1u, thread);
-    var next_dy1 = fetch_dy(first, 1u, thread);
-    var next_x2 = fetch_x(first, 2u, thread);
-    var next_dy2 = fetch_dy(first, 2u, thread);
-    var next_x3 = fetch_x(first, 3u, thread);
-    var next_dy3 = fetch_dy(first, 3u, thread);
-    var next_x4 = fetch_x(first, 4u, thread);
-    var next_dy4 = fetch_dy(first, 4u, thread);
-    var next_x5 = fetch_x(first, 5u, thread);
-    var next_dy5 = fetch_dy(first, 5u, thread);
     // A dispatch of two dimensions may have more workgroups than there are records.
     let rows = select(0u, params.rows, record < params.partials_count);
-    for (var group = record; group * 8u < rows; group += params.partials_count) {
-    let row_index = group * 8u + place / THREADS;
+    for (var group = record; group * 4u < rows; group += params.partials_count) {
+    let row_index = group * 4u + place / THREADS;
     let row_exists = row_index < params.rows;
     let row = min(row_index, params.rows - 1u);
-        // The next row travels while this one is worked on.
-        let next = min((group + params.partials_count) * 8u + place / THREADS, params.rows - 1u);
-        let x0 = next_x0;
-        let dy0 = next_dy0;
-        let x1 = next_x1;
-        let dy1 = next_dy1;
-        let x2 = next_x2;
-        let dy2 = next_dy2;
-        let x3 = next_x3;
-        let dy3 = next_dy3;
-        let x4 = next_x4;
-        let dy4 = next_dy4;
-        let x5 = next_x5;
-        let dy5 = next_dy5;
-        next_x0 = fetch_x(next, 0u, thread);
-        next_dy0 = fetch_dy(next, 0u, thread);
-        next_x1 = fetch_x(next, 1u, thread);
-        next_dy1 = fetch_dy(next, 1u, thread);
-        next_x2 = fetch_x(next, 2u, thread);
-        next_dy2 = fetch_dy(next, 2u, thread);
-        next_x3 = fetch_x(next, 3u, thread);
-        next_dy3 = fetch_dy(next, 3u, thread);
-        next_x4 = fetch_x(next, 4u, thread);
-        next_dy4 = fetch_dy(next, 4u, thread);
-        next_x5 = fetch_x(next, 5u, thread);
-        next_dy5 = fetch_dy(next, 5u, thread);
-
-    var squares = Vec();
-    var along = Vec();
-    let g0 = dy0 * weight0;
-    squares += x0 * (x0 * PER_COLUMN);
-    along += g0 * x0;
-    let g1 = dy1 * weight1;
+        let x0 = load_x(row, 0u, thread);
+        let dy0 = load_dy(row, 0u, thread);
+        let x1 = load_x(row, 1u, thread);
+        let dy1 = load_dy(row, 1u, thread);
+        let x2 = load_x(row, 2u, thread);
+        let dy2 = load_dy(row, 2u, thread);
+    var squares = x0 * (x0 * PER_COLUMN);
     squares += x1 * (x1 * PER_COLUMN);
-    along += g1 * x1;
-    let g2 = dy2 * weight2;
     squares += x2 * (x2 * PER_COLUMN);
-    along += g2 * x2;
-    let g3 = dy3 * weight3;
-    squares += x3 * (x3 * PER_COLUMN);
-    along += g3 * x3;
-    let g4 = dy4 * weight4;
-    squares += x4 * (x4 * PER_COLUMN);
-    along += g4 * x4;
-    let g5 = dy5 * weight5;
-    squares += x5 * (x5 * PER_COLUMN);
-    along += g5 * x5;
-    let sums = sum_squares(vec2(total(squares), total(along) * PER_COLUMN), place, lane, subgroup_size);
-    let rstd = inverseSqrt(sums.x + params.eps);
-    let slope = -(sums.y * rstd) * rstd;
+    let rstd = inverseSqrt(sum_squares(total(squares), place, lane, subgroup_size) + params.eps);
+
+        var along = Vec();
         let xhat0 = x0 * rstd;
+        let g0 = dy0 * weight0;
+        let xhat1 = x1 * rstd;
+        let g1 = dy1 * weight1;
+        let xhat2 = x2 * rstd;
+        let g2 = dy2 * weight2;
+        along += g0 * xhat0;
+        along += g1 * xhat1;
+        along += g2 * xhat2;
+        let slope = -sum_gradients(total(along) * PER_COLUMN, place, lane, subgroup_size) * rstd;
         let dx0 = g0 * rstd + (xhat0 * slope);
         dweight0 += select(Vec(), dy0 * xhat0, row_exists);
         dbias0 += select(Vec(), dy0, row_exists);
     store_dx(row, row_exists, 0u, thread, dx0);
-        let xhat1 = x1 * rstd;
         let dx1 = g1 * rstd + (xhat1 * slope);
         dweight1 += select(Vec(), dy1 * xhat1, row_exists);
         dbias1 += select(Vec(), dy1, row_exists);
     store_dx(row, row_exists, 1u, thread, dx1);
-        let xhat2 = x2 * rstd;
         let dx2 = g2 * rstd + (xhat2 * slope);
         dweight2 += select(Vec(), dy2 * xhat2, row_exists);
         dbias2 += select(Vec(), dy2, row_exists);
     store_dx(row, row_exists, 2u, thread, dx2);
-        let xhat3 = x3 * rstd;
-        let dx3 = g3 * rstd + (xhat3 * slope);
-        dweight3 += select(Vec(), dy3 * xhat3, row_exists);
-        dbias3 += select(Vec(), dy3, row_exists);
-    store_dx(row, row_exists, 3u, thread, dx3);
-        let xhat4 = x4 * rstd;
-        let dx4 = g4 * rstd + (xhat4 * slope);
-        dweight4 += select(Vec(), dy4 * xhat4, row_exists);
-        dbias4 += select(Vec(), dy4, row_exists);
-    store_dx(row, row_exists, 4u, thread, dx4);
-        let xhat5 = x5 * rstd;
-        let dx5 = g5 * rstd + (xhat5 * slope);
-        dweight5 += select(Vec(), dy5 * xhat5, row_exists);
-        dbias5 += select(Vec(), dy5, row_exists);
-    store_dx(row, row_exists, 5u, thread, dx5);
         next_turn();
     }
 
@@ -346,18 +341,6 @@ fn main(
             merged[0u * CHUNKS + access(2u, thread)] = dweight2;
             merged[1u * CHUNKS + access(2u, thread)] = dbias2;
         }
-        if (live(3u, thread)) {
-            merged[0u * CHUNKS + access(3u, thread)] = dweight3;
-            merged[1u * CHUNKS + access(3u, thread)] = dbias3;
-        }
-        if (live(4u, thread)) {
-            merged[0u * CHUNKS + access(4u, thread)] = dweight4;
-            merged[1u * CHUNKS + access(4u, thread)] = dbias4;
-        }
-        if (live(5u, thread)) {
-            merged[0u * CHUNKS + access(5u, thread)] = dweight5;
-            merged[1u * CHUNKS + access(5u, thread)] = dbias5;
-        }
     }
     workgroupBarrier();
     if (place / THREADS == 1u) {
@@ -372,18 +355,6 @@ fn main(
         if (live(2u, thread)) {
             merged[0u * CHUNKS + access(2u, thread)] += dweight2;
             merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-        if (live(3u, thread)) {
-            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
-            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
-        }
-        if (live(4u, thread)) {
-            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
-            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
-        }
-        if (live(5u, thread)) {
-            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
-            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
         }
     }
     workgroupBarrier();
@@ -400,18 +371,6 @@ fn main(
             merged[0u * CHUNKS + access(2u, thread)] += dweight2;
             merged[1u * CHUNKS + access(2u, thread)] += dbias2;
         }
-        if (live(3u, thread)) {
-            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
-            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
-        }
-        if (live(4u, thread)) {
-            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
-            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
-        }
-        if (live(5u, thread)) {
-            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
-            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
-        }
     }
     workgroupBarrier();
     if (place / THREADS == 3u) {
@@ -426,126 +385,6 @@ fn main(
         if (live(2u, thread)) {
             merged[0u * CHUNKS + access(2u, thread)] += dweight2;
             merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-        if (live(3u, thread)) {
-            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
-            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
-        }
-        if (live(4u, thread)) {
-            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
-            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
-        }
-        if (live(5u, thread)) {
-            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
-            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
-        }
-    }
-    workgroupBarrier();
-    if (place / THREADS == 4u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
-            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
-            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
-            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-        if (live(3u, thread)) {
-            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
-            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
-        }
-        if (live(4u, thread)) {
-            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
-            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
-        }
-        if (live(5u, thread)) {
-            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
-            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
-        }
-    }
-    workgroupBarrier();
-    if (place / THREADS == 5u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
-            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
-            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
-            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-        if (live(3u, thread)) {
-            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
-            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
-        }
-        if (live(4u, thread)) {
-            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
-            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
-        }
-        if (live(5u, thread)) {
-            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
-            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
-        }
-    }
-    workgroupBarrier();
-    if (place / THREADS == 6u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
-            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
-            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
-            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-        if (live(3u, thread)) {
-            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
-            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
-        }
-        if (live(4u, thread)) {
-            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
-            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
-        }
-        if (live(5u, thread)) {
-            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
-            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
-        }
-    }
-    workgroupBarrier();
-    if (place / THREADS == 7u) {
-        if (live(0u, thread)) {
-            merged[0u * CHUNKS + access(0u, thread)] += dweight0;
-            merged[1u * CHUNKS + access(0u, thread)] += dbias0;
-        }
-        if (live(1u, thread)) {
-            merged[0u * CHUNKS + access(1u, thread)] += dweight1;
-            merged[1u * CHUNKS + access(1u, thread)] += dbias1;
-        }
-        if (live(2u, thread)) {
-            merged[0u * CHUNKS + access(2u, thread)] += dweight2;
-            merged[1u * CHUNKS + access(2u, thread)] += dbias2;
-        }
-        if (live(3u, thread)) {
-            merged[0u * CHUNKS + access(3u, thread)] += dweight3;
-            merged[1u * CHUNKS + access(3u, thread)] += dbias3;
-        }
-        if (live(4u, thread)) {
-            merged[0u * CHUNKS + access(4u, thread)] += dweight4;
-            merged[1u * CHUNKS + access(4u, thread)] += dbias4;
-        }
-        if (live(5u, thread)) {
-            merged[0u * CHUNKS + access(5u, thread)] += dweight5;
-            merged[1u * CHUNKS + access(5u, thread)] += dbias5;
         }
     }
     workgroupBarrier();
