@@ -12,6 +12,7 @@
 {#- What travels ahead, as it lies in memory: of a row that is read again only what its sums take. -#}
 {% set ahead = ["x", "dy"] if reread else streams %}
 {% set pivot_ahead = has_mean and prefetch and not reread and not saved_stats %}
+{% set row_pivot = "pivot_ahead" if pivot_ahead else "pivot_of(row)" %}
 {% macro fetch_ahead(row, before="        ") %}
 {% for j in range(0, steps, fetched) %}
 {% for name in ahead %}
@@ -63,14 +64,17 @@
 {% macro take_parked_x(j) %}
         let x{{ j }} = {{ from_park(j) if j >= first_parked else "load_x(row + hidden, " ~ j ~ "u, thread)" }};
 {% endmacro %}
-{% macro held_x(j) -%}
-{{ from_words("x", j) if words else "x" ~ j }}
+{% macro held_step(name, j) -%}
+{{ from_words(name, j) if words else name ~ j }}
 {%- endmacro %}
-{#- Text that adds step j to the sums before the row's statistics are known. Of float16 alone: in wider types g * x may leave
-    float32's range where g * x̂ does not, and LayerNorm of float32, and RMSNorm, would be no faster. -#}
+{% macro held_x(j) -%}
+{{ held_step("x", j) }}
+{%- endmacro %}
+{#- With `early_sums`, text that adds step j to the sums before the row's statistics are known. Of float16 alone: in wider types
+    g * x may leave float32's range where g * x̂ does not, and LayerNorm of float32, and RMSNorm, would be no faster. -#}
 {% macro early_step(j, d) %}
 {% set g = "g" ~ j if j < kept else "g" %}
-    let {{ g }} = {{ weighted(from_words("dy", j) if words else "dy" ~ j, j, not parked) }};
+    let {{ g }} = {{ weighted(held_step("dy", j), j, not parked) }};
     along += {{ g }} * {{ d }};
     across += {{ g }};
 {% endmacro %}
@@ -147,13 +151,6 @@ fn main(
 {% elif parked %}
 {{ load_and_park_x() }}
 {% endif %}
-{% if saved_stats %}
-{% if not prefetch %}
-    let saved = saved_stats(row);
-{% endif %}
-{{ unpack_saved("saved") }}
-{% else %}
-{% set row_pivot = "pivot_ahead" if pivot_ahead else "pivot_of(row)" %}
 {% if early_sums %}
         var along = Vec();
         var across = Vec();
@@ -161,14 +158,17 @@ fn main(
 {{ held_scale(kept) }}
 {{ share_early_sums() }}
 {% else %}
+{% if saved_stats %}
+{% if not prefetch %}
+    let saved = saved_stats(row);
+{% endif %}
+{{ unpack_saved("saved") }}
+{% else %}
 {{ swept_moments() if reread else held_moments(held_x, held_x, kept, row_pivot) }}
 {% endif %}
-{% endif %}
 
-{{ begin_sums() if not early_sums }}
-{% if early_sums %}
-{#- All that is left is dx. -#}
-{% elif reread and prefetch %}
+{{ begin_sums() }}
+{% if reread and prefetch %}
         {
 {{ take_fetched() }}
 {{ normalised_steps(false) }}
@@ -200,7 +200,8 @@ fn main(
 {{ normalised_steps(true) }}
 {{ add_steps() }}
 {% endif %}
-{{ share_sums() if not early_sums }}
+{{ share_sums() }}
+{% endif %}
 {% if reread %}
         // The same row, which a compiler does not see: it would keep what it read, and run out of registers.
         let again = row + select(0u, 1u, rstd < 0.0);
