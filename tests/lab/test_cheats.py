@@ -301,3 +301,35 @@ def test_more_than_a_copy_can_is_a_failure_on_any_adapter(device: Device, tmp_pa
     found = timed(device, [slow, honest], problem, 1, "one by one")
     assert found["slow"].status == "pass", found["slow"].reason
     assert found["registers"].status == "fail" and "% of copy" in (found["registers"].reason or "")
+
+
+@pytest.mark.parametrize(
+    ("copy_ns", "empty_ns", "own_ns", "blamed"),
+    [(1000, 10, 1010, False), (1000, 10, 940, True), (1000, 10, 990, False), (1000, 600, 500, False)],
+)
+def test_who_was_lucky_is_not_blamed(
+    copy_ns: float,
+    empty_ns: float,
+    own_ns: float,
+    blamed: bool,
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Few samples of a busy machine may be of a slow copy: what it takes beside the kernel counts."""
+    problem = Problem(rows=64, cols=256)
+    board = Board(device, problem, make_inputs(OPS["layer_norm"], problem), ())
+    copy = load(wgsl_root() / "copy" / "copy.wgsl")
+
+    def running(index: int, kernel: Kernel, taken: float, samples: list[float]) -> proof.Running:
+        variant = default_variant(kernel, problem, device.traits)
+        result = blank_result(variant, problem)
+        return proof.Running(index, result, board.prepare(variant), None, lambda: lambda: taken, 1, samples)
+
+    monkeypatch.setattr(proof, "_empty_sampler", lambda _: lambda: lambda: empty_ns)
+    pace: Any = SimpleNamespace(ready=lambda: None, worked=lambda: None)
+    setup: Any = SimpleNamespace(board=board, pace=pace)
+    # The best by its samples is no good one.
+    copies = [running(0, copy, copy_ns, [3000.0] * 5), running(1, copy, 5 * copy_ns, [2000.0] * 5)]
+    suspect = running(2, kernel_named("naive"), own_ns, [900.0] * 5)
+    found = proof.faster_than_copying(setup, [*copies, suspect])
+    assert (2 in found) is blamed and len(found) == blamed

@@ -144,7 +144,7 @@ def verdicts(
     # What the copies went through, everything did.
     drifted = bool(copies) and timing.drifting(copies[0].samples)
     usual_ns = usual_extra(setup)
-    too_fast = faster_than_copying(setup.board, running)
+    too_fast = faster_than_copying(setup, running)
     measured_against = False
     for one in copies + others:
         yield Began(one.index)

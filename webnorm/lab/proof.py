@@ -4,7 +4,6 @@ own, and no more bytes than a copy moves.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,8 +33,8 @@ SOFTWARE_SETTLES_S = 0.1
 MOST_SLOWER = 1.3
 # Dispatches that are timed by themselves for each sample of many, at most.
 _ALONE = 16
-# Pairs of samples before anyone is blamed, since who shares a device is disturbed for several in a row, and
-# after which a ratio that is nearer to 1 than to the limit is not looked into; and at most.
+# Pairs or rounds of samples before anyone is blamed, since who shares a device is disturbed for several in a
+# row, and after which a ratio that is nearer to 1 than to the limit is not looked into; and at most.
 _MANY_RATIOS, _MOST_RATIOS = 15, 31
 # The share of pairs whose bits are read back, which takes longer than to time them.
 _LOOKED_AT = 0.5
@@ -50,7 +49,7 @@ _USUAL_EXTRA = 2.0
 _SWITCHING_NS, _INVOCATION_NS = 4e4, 100.0
 # More of a copy than that is more than clocks and luck explain.
 SUSPICIOUS_PERCENT = 105.0
-_FEW_SETS, _EMPTY_SAMPLES = 8, 9
+_FEW_SETS = 8
 
 
 @dataclass
@@ -174,42 +173,44 @@ def _switching_ns(board: Board, plan: Plan) -> float:
     return _SWITCHING_NS + _INVOCATION_NS * max((each.workgroup_size for each in run), default=0)
 
 
-def faster_than_copying(board: Board, running: Sequence[Running]) -> dict[int, str]:
+def faster_than_copying(setup: Setup, running: Sequence[Running]) -> dict[int, str]:
     """Those that are faster than the bytes they have to move can be, and what is said of them.
 
-    The bound is what the best copy takes for as many bytes, beside what an empty dispatch takes; it is passed
-    where round by round there is no doubt of it.
+    The bound is what the best copy takes for as many bytes, beside what an empty dispatch takes. Whoever
+    passes it by the samples so far, which may be few and disturbed, is timed again beside an empty dispatch
+    and every copy: round by round there must be no doubt of it.
     """
+    board = setup.board
     copies = [one for one in running if one.result.roofline]
     if not copies:
         return {}
     copy = min(copies, key=lambda one: timing.statistics(one.samples).median)
     size = OPS["copy"].minimum_bytes(plain(board.problem))
 
-    def rates(one: Running, empty: float) -> Array:
-        """How many times as fast as the bound allows, round by round."""
+    def percents(one: Running, own: Array, copying: Array, empty: Array | float = 0.0) -> Array:
+        """What the bound would take of what it took, round by round."""
         share = one.plan.shader.variant.kernel.op.minimum_bytes(board.problem) / size
-        possible = empty + (np.array(copy.samples) - empty) * share
-        ratios: Array = possible / np.array(one.samples)
-        return ratios
+        return 100 * (empty + (copying - empty) * share) / own
 
-    suspects = [
-        one
-        for one in running
-        if size and not one.result.roofline and 100 * np.median(rates(one, 0.0)) > SUSPICIOUS_PERCENT
-    ]
+    def suspected(one: Running) -> bool:
+        own, copying = np.array(one.samples), np.array(copy.samples)
+        return float(np.median(percents(one, own, copying))) > SUSPICIOUS_PERCENT
+
+    suspects = [one for one in running if size and not one.result.roofline and suspected(one)]
     if not suspects:
         return {}
-    empty = _empty_ns(board)
-    if timing.statistics(copy.samples).median < 2 * empty:
+    samplers = [_empty_sampler(board), *(one.sampler for one in [*copies, *suspects])]
+    empty, *taken = np.array([_round(setup.pace, samplers) for _ in range(_MANY_RATIOS)]).T
+    every, owns = taken[: len(copies)], taken[len(copies) :]
+    copying = min(every, key=lambda times: float(np.median(times)))
+    if np.median(copying) < 2 * np.median(empty):
         # Of so small a problem a device has more to do to begin and to end than to move it.
         return {}
     found = {}
-    for one in suspects:
-        low, _ = runs.median_interval(rates(one, empty))
-        low = low if math.isfinite(low) else float(rates(one, empty).min())
-        if 100 * low > SUSPICIOUS_PERCENT:
-            percent = 100 * float(np.median(rates(one, 0.0)))
+    for one, own in zip(suspects, owns, strict=True):
+        low = min(runs.median_interval(percents(one, own, times, empty))[0] for times in every)
+        if low > SUSPICIOUS_PERCENT:
+            percent = np.median(percents(one, own, copying))
             found[one.index] = (
                 f"{percent:.0f} % of copy: nothing is faster for long that reads and writes each byte once; "
                 "work was left out, or something else slowed the copy down"
@@ -217,17 +218,23 @@ def faster_than_copying(board: Board, running: Sequence[Running]) -> dict[int, s
     return found
 
 
-def _empty_ns(board: Board) -> float:
-    """Nanoseconds of a dispatch that has next to nothing to do."""
+def _round(pace: timing.Pace, samplers: Sequence[timing.Sampler]) -> list[float]:
+    """A sample of each, one after another."""
+    pace.ready()
+    taken = [sample()() for sample in samplers]
+    pace.worked()
+    return taken
+
+
+def _empty_sampler(board: Board) -> timing.Sampler:
+    """Samples of a dispatch that has next to nothing to do."""
     problem = Problem(rows=1, cols=16, dtype=board.problem.dtype)
     copy = OPS["copy"]
     tiny = Board(
         board.device, problem, make_inputs(copy, problem), (), min(board.sets, _FEW_SETS), board.calls
     )
     setup = set_up(tiny, 0.0)
-    sample, _ = sampler(setup, setup.copying[0])
-    samples = [sample()() for _ in range(_EMPTY_SAMPLES)]
-    return timing.statistics(samples).median
+    return sampler(setup, setup.copying[0])[0]
 
 
 class FirstTime(NamedTuple):
