@@ -18,8 +18,6 @@ from webnorm.kernels.places import Run
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 # The template, the line, and the column where it is not the first.
 _MARK = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*):([0-9]{{1,7}})(?:\\.([0-9]{{1,7}}))?{_CLOSE}")
-# The marker that a line's first visible character stands behind.
-_FIRST_TEXT = re.compile(_MARK.pattern + f"\\s*(?=[^\\s{_OPEN}])")
 
 # A template's name and a line of it.
 Origin = tuple[str, int]
@@ -74,11 +72,18 @@ def unmarked(
     lines: list[str] = []
     origins: list[Origin] = []
     for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        text = _MARK.sub("", line).rstrip()
-        match = (_FIRST_TEXT.search(line) if text else None) or _MARK.search(line)
-        known = match is not None and match[1] in templates
-        origin = (match[1], int(match[2])) if match and known else (origins[-1] if origins else ("", 0))
-        if not text and (not lines or not lines[-1] or not _is_blank(origin, templates)):
+        # For each marker its name, line and column, and the text behind it.
+        before, *marks = _MARK.split(line)
+        pieces = marks[3::4]
+        text = "".join([before, *pieces]).rstrip()
+        if not text and not (lines and lines[-1]):
+            continue
+        # The one that the first visible character stands behind.
+        seen = (at for at, piece in enumerate(pieces) if piece.lstrip()[:1] not in ("", _OPEN))
+        name, number, *_ = marks[4 * next(seen, 0) :] or ("", "")
+        known = bool(marks) and name in templates
+        origin = (name, int(number)) if known else (origins[-1] if origins else ("", 0))
+        if not text and not _is_blank(origin, templates):
             continue
         lines.append(text)
         origins.append(origin)

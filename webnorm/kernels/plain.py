@@ -85,14 +85,14 @@ def _unreachable(lines: Sequence[str], blocks: Sequence[_Block]) -> list[_Block]
     """Declarations that no entry point and nothing outside of them names, directly or through others."""
     named = {block.name: block for block in blocks if block.name}
     inside = {at for block in named.values() for at in range(block.begin, block.end)}
-    waiting = [line.split("//")[0] for at, line in enumerate(lines) if at not in inside]
+    waiting = [line for at, line in enumerate(lines) if at not in inside]
     reached = set[str]()
     while waiting:
-        for word in _WORD.findall(waiting.pop()):
+        for word in _words(waiting.pop()):
             if word in named and word not in reached:
                 reached.add(word)
                 block = named[word]
-                waiting += [line.split("//")[0] for line in lines[block.body : block.end]]
+                waiting += lines[block.body : block.end]
     return [block for name, block in named.items() if name not in reached]
 
 
@@ -100,14 +100,18 @@ def _unused_lets(lines: Sequence[str], library: Sequence[bool]) -> set[int]:
     """Values of snippets that the function around them does not use."""
     unused = set[int]()
     for block in _blocks(lines):
-        body = range(block.body, block.end)
-        for at in reversed(body):
-            match = _LET.fullmatch(lines[at])
-            if match and library[at]:
-                others = (lines[i].split("//")[0] for i in body if i != at and i not in unused)
-                if not any(match[1] in _WORD.findall(line) for line in others):
-                    unused.add(at)
+        words = {at: {*_words(lines[at])} for at in range(block.body, block.end)}
+        for at in reversed(range(block.body, block.end)):
+            match = _LET.fullmatch(lines[at]) if library[at] else None
+            if match and not any(match[1] in named for i, named in words.items() if i != at):
+                unused.add(at)
+                del words[at]
     return unused
+
+
+def _words(line: str) -> list[str]:
+    """The words of a line's code."""
+    return _WORD.findall(line.split("//")[0])
 
 
 def _returned_lets(lines: list[str], library: Sequence[bool], changes: Changes) -> set[int]:

@@ -142,16 +142,20 @@ class TemplateEnvironment(SandboxedEnvironment):
         """The name of what a template includes; only the kernel itself has an absolute one."""
         if not isinstance(template, str):
             raise _Refused(template, "expected the name of a file")
-        if len(template) > _MOST_NAME:
-            raise _Refused(
-                template, f"its name has {len(template)} characters; expected at most {_MOST_NAME}"
-            )
-        path = PurePosixPath(template.replace("\\", "/"))
-        if path.is_absolute() or PureWindowsPath(template).anchor or ".." in path.parts:
-            raise _Refused(template, "it lies outside of the kernel's folders")
-        if sources.FORBIDDEN.search(template):
-            raise _Refused(template, "it is no name of a file")
+        _check_name(template)
         return template
+
+
+@lru_cache(maxsize=256)
+def _check_name(template: str) -> None:
+    """Raise _Refused for the name of what must not be included."""
+    if len(template) > _MOST_NAME:
+        raise _Refused(template, f"its name has {len(template)} characters; expected at most {_MOST_NAME}")
+    path = PurePosixPath(template.replace("\\", "/"))
+    if path.is_absolute() or PureWindowsPath(template).anchor or ".." in path.parts:
+        raise _Refused(template, "it lies outside of the kernel's folders")
+    if sources.FORBIDDEN.search(template):
+        raise _Refused(template, "it is no name of a file")
 
 
 class _Loader(BaseLoader):
