@@ -33,24 +33,30 @@ def tell(told: Callable[[], None]) -> None:
     _told = told
 
 
-def _done(pool: ThreadPoolExecutor, work: Callable[..., Part], *each: Iterable[Any]) -> list[Part]:
+def _done(work: Callable[..., Part], *each: Iterable[Any]) -> list[Part]:
     """What `work` gives for each, in order; told is whoever is done, since the first may be the last."""
-    futures = [pool.submit(work, *one) for one in zip(*each, strict=False)]
-    try:
-        for future in as_completed(futures):
-            future.result()
-            _told()
-    finally:
-        for future in futures:
-            future.cancel()
-    return [future.result() for future in futures]
+    parts = [*zip(*each, strict=False)]
+    if len(parts) == 1:
+        # To start a thread takes longer than a small array does.
+        found = [work(*parts[0])]
+        _told()
+        return found
+    with ThreadPoolExecutor() as pool:
+        futures = [pool.submit(work, *one) for one in parts]
+        try:
+            for future in as_completed(futures):
+                future.result()
+                _told()
+        finally:
+            for future in futures:
+                future.cancel()
+        return [future.result() for future in futures]
 
 
 def in_parts(work: Callable[[slice], Part], rows: int, cols: int) -> list[Part]:
     """What `work` gives for each part of the rows, in order."""
     at_once = max(1, _PART_BYTES // (8 * max(cols, 1)))
-    with ThreadPoolExecutor() as pool:
-        return _done(pool, work, (slice(first, first + at_once) for first in range(0, rows, at_once)))
+    return _done(work, (slice(first, first + at_once) for first in range(0, rows, at_once)))
 
 
 def converted(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -77,6 +83,5 @@ def standard_normal(rng: np.random.Generator, shape: Sequence[int]) -> npt.NDArr
     def draw(start: int, stream: np.random.Generator) -> None:
         stream.standard_normal(out=flat[start : start + _STREAM_ELEMENTS])
 
-    with ThreadPoolExecutor() as pool:
-        _done(pool, draw, starts, streams)
+    _done(draw, starts, streams)
     return drawn
