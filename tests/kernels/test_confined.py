@@ -255,6 +255,20 @@ def test_what_a_compiler_would_not_survive_is_refused(body: str, message: str, t
         shader_of(tmp_path, body)
 
 
+@pytest.mark.parametrize(
+    ("before", "more", "after", "most"), [("", "(", ")", 199), ("[", "(", ")", 198), ("", "+1", "", 1999)]
+)
+def test_one_more_than_the_bound_is_refused(
+    before: str, more: str, after: str, most: int, tmp_path: Path
+) -> None:
+    def deep(count: int) -> str:
+        return f"const deep = {before}{more * count}1{after * count};"
+
+    assert shader_of(tmp_path, deep(most)).text
+    with pytest.raises(WebnormError, match="more than 2"):
+        shader_of(tmp_path, deep(most + 1))
+
+
 def test_a_long_text_is_not_a_deep_one(tmp_path: Path) -> None:
     body = "".join(
         f"fn f{at}(a: u32) -> u32 {{ if (a > {at}u) {{ return a - 1u; }} return a; }}\n" for at in range(3000)
