@@ -223,13 +223,37 @@ def simplify(tree: Tree, values: Mapping[str, int]) -> Tree:
     try:
         value = _OPERATORS[operator](*operands)
     except ZeroDivisionError as error:
-        raise WebnormError(f"division by zero in {shown(tree)}") from error
+        raise _divided(tree) from error
     return value if -LARGEST <= value <= LARGEST else _bounded(value, shown(tree))
 
 
 def evaluate(tree: Tree, values: Mapping[str, int]) -> int:
     """The tree's value; raises WebnormError for an unknown name, a division by zero, or a value too large."""
-    value = simplify(tree, values)
-    if isinstance(value, int):
-        return int(value)
-    raise WebnormError(f"unknown name {min(names(value))!r} in an expression")
+    try:
+        return _value(tree, values)
+    except KeyError:
+        unknown = min(names(simplify(tree, values)))
+        raise WebnormError(f"unknown name {unknown!r} in an expression") from None
+
+
+def _value(tree: Tree, values: Mapping[str, int]) -> int:
+    """As `evaluate`, without the trees that `simplify` makes; KeyError for an unknown name."""
+    if isinstance(tree, str):
+        return int(values[tree])
+    if isinstance(tree, int):
+        return int(tree)
+    operator = tree[0]
+    if operator in _LAZY:
+        left = _value(tree[1], values)
+        if operator == "if":
+            return _value(tree[2] if left else tree[3], values)
+        return _value(tree[2], values) if bool(left) == (operator == "and") else left
+    try:
+        value = _OPERATORS[operator](*[_value(operand, values) for operand in tree[1:]])
+    except ZeroDivisionError as error:
+        raise _divided(tree) from error
+    return value if -LARGEST <= value <= LARGEST else _bounded(value, shown(tree))
+
+
+def _divided(tree: Tree) -> WebnormError:
+    return WebnormError(f"division by zero in {shown(tree)}")
