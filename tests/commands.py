@@ -91,7 +91,7 @@ class _SharedBrowser(Browser):
         self._key = (self.path, _surroundings()[1])
         left, _SharedBrowser._left = _SharedBrowser._left, None
         if left is not None and left._key == self._key:
-            self._thread, self._playwright = left._thread, left._playwright
+            self._thread, self._loop, self._playwright = left._thread, left._loop, left._playwright
             self._browser, self._pid = left._browser, left._pid
         elif left is not None:
             Browser.__exit__(left)

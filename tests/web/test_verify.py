@@ -570,6 +570,18 @@ def test_a_browser_that_ends_by_itself(tmp_path: Path, browser: Browser) -> None
     assert browser.visit(tmp_path / "right").report == 1
 
 
+def test_a_browser_may_end_at_any_moment(tmp_path: Path, browser: Browser) -> None:
+    """While a page is opened, too: Playwright then waits for it for ever."""
+    right, silent = write(tmp_path / "right", "window.webnormReport = 1;"), write(tmp_path / "silent")
+    for seconds in (0.0, 0.04, 0.07, 0.1, 0.15):
+        browser.visit(right)
+        end = threading.Timer(seconds, os.kill, (browser._pid, signal.SIGKILL))
+        end.start()
+        with pytest.raises(WebnormError, match=rf"^{browser.path} ended while it ran verify.html$"):
+            browser.visit(silent)
+        end.join()
+
+
 def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if sys.platform == "win32":
         pytest.skip("processes cannot be stopped there")

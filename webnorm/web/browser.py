@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
@@ -10,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from webnorm import system
@@ -27,9 +28,11 @@ from webnorm.errors import WebnormError
 from webnorm.files import absolute, lies_in
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser as PlaywrightBrowser
-    from playwright.sync_api import ConsoleMessage, Page, Playwright
-    from playwright.sync_api import Error as PlaywrightError
+    from playwright.async_api import Browser as PlaywrightBrowser
+    from playwright.async_api import ConsoleMessage, Page, Playwright
+    from playwright.async_api import Error as PlaywrightError
+
+Found = TypeVar("Found")
 
 # SwiftShader takes 3 s for a page, and its start 1 s; the rest is room for a busy machine and many shaders.
 TIME_LIMIT_S = 120.0
@@ -37,6 +40,7 @@ PAGE = "verify.html"
 # How much later a browser is killed that lets its limit pass, or does not end when it is told to.
 _GRACE_S = 5.0
 _GLANCE_MS = 250.0
+_AT_ONCE = "it ended at once"
 # Names on the PATH, then where macOS and Windows install; all of them speak Chrome's debugging protocol.
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "msedge")
 _PLACES = (
@@ -108,7 +112,8 @@ class Browser:
     """A browser that is started when needed, and again after it was given up.
 
     Playwright starts it and ends it in every event, this process's death included; what hangs is killed here.
-    Playwright has a thread of its own, since it refuses to run beside an event loop, such as a notebook's.
+    Playwright has a thread of its own, and there an event loop, which does not disturb another, such as a
+    notebook's; and a call of it that never answers can be left.
     """
 
     def __init__(self, path: Path | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
@@ -121,7 +126,7 @@ class Browser:
         if find_spec("playwright") is None:
             raise WebnormError(f"Playwright is not installed: {shlex.join(system.pip_install('playwright'))}")
         self.path, self.time_limit_s = found, time_limit_s
-        self._thread = ThreadPoolExecutor(1)
+        self._thread, self._loop = ThreadPoolExecutor(1), asyncio.Runner()
         self._playwright: Playwright | None = None
         self._browser: PlaywrightBrowser | None = None
         self._pid = 0
@@ -131,55 +136,62 @@ class Browser:
 
     def __exit__(self, *_: object) -> None:
         with self._thread:
-            self._thread.submit(self._stop).result()
+            self._thread.submit(self._loop.run, self._stop()).result()
+            self._thread.submit(self._loop.close).result()
 
     def visit(self, folder: Path, query: str = "", *, screenshot: bool = False) -> Visit:
         """Open a folder's verify.html, and wait for the report that it leaves in `window.webnormReport`.
 
         Raises WebnormError when there is none: the browser does not start, the page fails or takes too long.
         """
-        visiting = self._thread.submit(self._visit, folder, query, screenshot)
+        visiting = self._thread.submit(self._loop.run, self._visit(folder, query, screenshot))
         try:
             return visiting.result()
         except KeyboardInterrupt:
             self._kill()
             raise
 
-    def _visit(self, folder: Path, query: str, screenshot: bool) -> Visit:
-        from playwright.sync_api import Error
+    async def _visit(self, folder: Path, query: str, screenshot: bool) -> Visit:
+        from playwright.async_api import Error
 
-        browser = self._browser or self._start()
+        browser = self._browser or await self._start()
         deadline = time.monotonic() + self.time_limit_s
         try:
-            # The rest of the time limit is kept by Playwright. A browser that hangs does not answer to that.
-            with _served(folder) as server, self._killed_after(self.time_limit_s + _GRACE_S):
-                context = browser.new_context()
-                page = context.new_page()
-                said = _Listener(page, server)
-                page.goto(f"{server.url}/{PAGE}{query}", wait_until="commit", timeout=_left_ms(deadline))
-                report = self._report(page, said, deadline)
-                picture = page.screenshot(full_page=True, timeout=_left_ms(deadline)) if screenshot else None
-                context.close()
-                return Visit(f"{self.path.name} {browser.version}", report, tuple(said.remarks), picture)
+            with _served(folder) as server:
+                # The time limit is kept by Playwright. A browser that hangs does not answer to that.
+                looking = self._look(browser, server, query, deadline, screenshot)
+                return await _while_connected(browser, looking, self.time_limit_s + _GRACE_S)
         except Exception as error:
             gone = not browser.is_connected()
             self._kill()
-            self._end()
-            if not isinstance(error, Error):
+            await self._end()
+            if not isinstance(error, (Error, TimeoutError, _Gone)):
                 raise
             if time.monotonic() >= deadline:
                 raise WebnormError(self._late()) from error
             how = f"ended while it ran {PAGE}" if gone else f"failed: {_first_line(error)}"
             raise WebnormError(f"{self.path} {how}") from error
 
-    def _report(self, page: Page, said: _Listener, deadline: float) -> Any:
-        from playwright.sync_api import TimeoutError
+    async def _look(
+        self, browser: PlaywrightBrowser, server: _Server, query: str, deadline: float, screenshot: bool
+    ) -> Visit:
+        context = await browser.new_context()
+        page = await context.new_page()
+        said = _Listener(page, server)
+        await page.goto(f"{server.url}/{PAGE}{query}", wait_until="commit", timeout=_left_ms(deadline))
+        report = await self._report(page, said, deadline)
+        picture = await page.screenshot(full_page=True, timeout=_left_ms(deadline)) if screenshot else None
+        await context.close()
+        return Visit(f"{self.path.name} {browser.version}", report, tuple(said.remarks), picture)
+
+    async def _report(self, page: Page, said: _Listener, deadline: float) -> Any:
+        from playwright.async_api import TimeoutError
 
         while time.monotonic() < deadline:
             # Short glances, since what the page throws is heard only in between.
             with suppress(TimeoutError):
-                page.wait_for_function("() => window.webnormReport != null", timeout=_GLANCE_MS)
-                return page.evaluate("() => window.webnormReport")
+                await page.wait_for_function("() => window.webnormReport != null", timeout=_GLANCE_MS)
+                return await page.evaluate("() => window.webnormReport")
             if said.failure:
                 raise WebnormError(f"{PAGE} {said.failure}")
         raise WebnormError("; ".join((self._late(), *said.remarks)))
@@ -187,12 +199,13 @@ class Browser:
     def _late(self) -> str:
         return f"{PAGE} did not report within {self.time_limit_s:g} s: stopped"
 
-    def _start(self) -> PlaywrightBrowser:
-        from playwright.sync_api import Error, TimeoutError, sync_playwright
+    async def _start(self) -> PlaywrightBrowser:
+        from playwright.async_api import Error, async_playwright
+        from playwright.async_api import TimeoutError as Late
 
-        self._playwright = self._playwright or sync_playwright().start()
+        self._playwright = self._playwright or await async_playwright().start()
         try:
-            browser = self._playwright.chromium.launch(
+            browser = await self._playwright.chromium.launch(
                 executable_path=self.path,
                 args=_ARGUMENTS,
                 # Chromium's sandbox refuses to run as root.
@@ -200,38 +213,34 @@ class Browser:
                 env=_environment(),
                 timeout=self.time_limit_s * 1000,
             )
-            processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")
-        except TimeoutError:
+            processes = await _while_connected(browser, _processes(browser), self.time_limit_s)
+        except _Gone:
+            raise WebnormError(f"{self.path} does not start as a browser: {_AT_ONCE}") from None
+        except (Late, TimeoutError):
             raise WebnormError(f"{self.path} did not start within {self.time_limit_s:g} s: stopped") from None
         except Error as error:
             raise WebnormError(f"{self.path} does not start as a browser: {_last_words(error)}") from error
-        self._pid = next(one["id"] for one in processes["processInfo"] if one["type"] == "browser")
+        self._pid = next(one["id"] for one in processes if one["type"] == "browser")
         self._browser = browser
         return browser
 
-    def _stop(self) -> None:
-        self._end()
+    async def _stop(self) -> None:
+        await self._end()
         if self._playwright is not None:
-            self._playwright.stop()
+            await self._playwright.stop()
             self._playwright = None
 
-    def _end(self) -> None:
-        from playwright.sync_api import Error
+    async def _end(self) -> None:
+        from playwright.async_api import Error
 
         if self._browser is not None:
-            with self._killed_after(_GRACE_S), suppress(Error):
-                self._browser.close()
+            try:
+                await _while_connected(self._browser, self._browser.close(), _GRACE_S)
+            except TimeoutError:
+                self._kill()
+            except (Error, _Gone):
+                """It has ended."""
         self._browser, self._pid = None, 0
-
-    @contextmanager
-    def _killed_after(self, seconds: float) -> Iterator[None]:
-        timer = threading.Timer(seconds, self._kill)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     def _kill(self) -> None:
         """End the browser and its children without asking. Playwright makes it the leader of a group."""
@@ -242,6 +251,44 @@ class Browser:
                 os.kill(self._pid, signal.SIGTERM)
             else:
                 os.killpg(os.getpgid(self._pid), signal.SIGKILL)
+
+
+class _Gone(Exception):
+    """The browser has ended."""
+
+
+async def _while_connected(
+    browser: PlaywrightBrowser, work: Coroutine[Any, Any, Found], seconds: float
+) -> Found:
+    """What a piece of work on a browser gives; raises _Gone where the browser ends, and TimeoutError where
+    that takes longer than so many seconds.
+
+    Where the browser ends while it opens a page, Playwright waits for the page for ever.
+    """
+    ended = asyncio.Event()
+
+    def end(_: PlaywrightBrowser) -> None:
+        ended.set()
+
+    browser.on("disconnected", end)
+    tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise _Gone if ended.is_set() else TimeoutError
+    finally:
+        browser.remove_listener("disconnected", end)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _processes(browser: PlaywrightBrowser) -> list[Any]:
+    """The browser's processes, as it knows them itself."""
+    session = await browser.new_browser_cdp_session()
+    found: list[Any] = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
+    return found
 
 
 class _Listener:
@@ -357,5 +404,5 @@ def _last_words(error: PlaywrightError) -> str:
     """Why a browser did not start: its own complaint if Playwright recorded one."""
     said: list[str] = re.findall(r"\[pid=\d+\]\[err\] (.+)", str(error))
     if not said:
-        return "it ended at once" if "has been closed" in str(error) else _first_line(error)
+        return _AT_ONCE if "has been closed" in str(error) else _first_line(error)
     return next((line for line in said if ":FATAL:" in line), said[-1])
