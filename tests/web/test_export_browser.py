@@ -34,6 +34,7 @@ from webnorm.web import tint, verify
 from webnorm.web.browser import Browser
 from webnorm.web.bundle import CLASSES
 from webnorm.web.package import read_package
+from webnorm.web.served import served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
@@ -120,7 +121,7 @@ def opened(
 ) -> Iterator[Page]:
     """A page of a folder, on a site as strict as the one that `webnorm verify` opens."""
     with (
-        browsing._served(folder) as server,
+        served(folder) as server,
         page_at(chromium, f"{server.url}/{address}", width=width, first=first) as page,
     ):
         yield page
@@ -379,7 +380,7 @@ def test_a_page_that_cannot_start_says_why(folder: Path, chromium: Chromium, tmp
     half = tmp_path / "half"
     shutil.copytree(folder, half)
     (half / "page" / "chart.js").unlink()
-    with browsing._served(half) as server:
+    with served(half) as server:
         for url, sentence in (
             (
                 f"{folder.as_uri()}/verify.html",

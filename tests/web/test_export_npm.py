@@ -23,6 +23,7 @@ from webnorm.web import browser as browsing
 from webnorm.web import tint, verify
 from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.package import Package
+from webnorm.web.served import served
 
 APP = Path(__file__).parent / "vite"
 # npm fetches 20 MB at first.
@@ -173,7 +174,7 @@ def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, A
 def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
     from playwright.sync_api import sync_playwright
 
-    with browsing._served(site) as server, sync_playwright() as playwright:
+    with served(site) as server, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=browsing.find(),
             args=browsing._ARGUMENTS,

@@ -34,6 +34,7 @@ from webnorm.web import browser as browsing
 from webnorm.web import tint, verify
 from webnorm.web.browser import Browser, Visit
 from webnorm.web.package import read_package
+from webnorm.web.served import served
 
 MISSING = tint.available() or next((mend.missing for mend in browsing.mends()), None)
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -356,7 +357,7 @@ def test_a_folder_that_may_not_be_read(folder: Path) -> None:
 
 def test_a_page_is_given_nothing_from_outside(folder: Path) -> None:
     linked_out("page.js")(folder)
-    with browsing._served(folder) as server:
+    with served(folder) as server:
         with urlopen(f"{server.url}/verify.html", timeout=10) as answer:
             assert answer.read().decode() == PAGE
         with pytest.raises(HTTPError, match="404"):

@@ -32,9 +32,9 @@ from webnorm.forms import Name
 from webnorm.play.events import Events
 from webnorm.play.guard import MOST_BYTES, NONCE, Guard, new_token, too_large
 from webnorm.play.playground import Conflict, Playground
-from webnorm.web.browser import TYPES
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
+from webnorm.web.served import TYPES
 
 HOST = "127.0.0.1"
 _INDEX = "index.html"

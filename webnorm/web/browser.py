@@ -9,23 +9,19 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from http import HTTPStatus
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from webnorm import system
 from webnorm.errors import WebnormError
-from webnorm.files import absolute, lies_in
+from webnorm.files import absolute
+from webnorm.web.served import Server, served
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -59,18 +55,6 @@ _ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# The table of the system may lack some, and browsers run no module of an unknown type.
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".json": "application/json",
-    ".svg": "image/svg+xml",
-    ".wgsl": "text/plain; charset=utf-8",
-    ".txt": "text/plain; charset=utf-8",
-    ".safetensors": "application/octet-stream",
-}
 
 
 @dataclass(frozen=True)
@@ -157,7 +141,7 @@ class Browser:
         browser = self._browser or await self._start()
         deadline = time.monotonic() + self.time_limit_s
         try:
-            with _served(folder) as server:
+            with served(folder) as server:
                 # The time limit is kept by Playwright. A browser that hangs does not answer to that.
                 looking = self._look(browser, server, query, deadline, screenshot)
                 return await _while_connected(browser, looking, self.time_limit_s + _GRACE_S)
@@ -173,7 +157,7 @@ class Browser:
             raise WebnormError(f"{self.path} {how}") from error
 
     async def _look(
-        self, browser: PlaywrightBrowser, server: _Server, query: str, deadline: float, screenshot: bool
+        self, browser: PlaywrightBrowser, server: Server, query: str, deadline: float, screenshot: bool
     ) -> Visit:
         context = await browser.new_context()
         page = await context.new_page()
@@ -294,7 +278,7 @@ async def _processes(browser: PlaywrightBrowser) -> list[Any]:
 class _Listener:
     """What a page says besides its report."""
 
-    def __init__(self, page: Page, server: _Server) -> None:
+    def __init__(self, page: Page, server: Server) -> None:
         self.remarks: list[str] = []
         self._page_failure: str | None = None
         self._server = server
@@ -314,64 +298,6 @@ class _Listener:
 
     def _fail(self, how: str) -> None:
         self._page_failure = self._page_failure or how
-
-
-class _Handler(SimpleHTTPRequestHandler):
-    def guess_type(self, path: str | os.PathLike[str]) -> str:
-        return TYPES.get(Path(path).suffix) or super().guess_type(path)
-
-    def end_headers(self) -> None:
-        # An exported page has to work on sites that allow nothing foreign and nothing inline.
-        self.send_header("Content-Security-Policy", "default-src 'self'")
-        self.send_header("Cache-Control", "no-store")
-        super().end_headers()
-
-    def do_GET(self) -> None:
-        # Browsers ask for it unbidden, and would report that it is missing.
-        if self.path == "/favicon.ico":
-            self.send_response(HTTPStatus.NO_CONTENT)
-            self.end_headers()
-        else:
-            super().do_GET()
-
-    def send_head(self) -> Any:
-        # A link may lead out of the folder, to anything.
-        if not lies_in(Path(self.translate_path(self.path)), Path(self.directory)):
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return None
-        return super().send_head()
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        cast(_Server, self.server).missing.append(unquote(urlsplit(self.path).path))
-        super().send_error(code, message, explain)
-
-    def list_directory(self, path: str | os.PathLike[str]) -> None:
-        self.send_error(HTTPStatus.NOT_FOUND)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class _Server(ThreadingHTTPServer):
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
-        self.missing: list[str] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that is killed breaks its connections off: no news."""
-
-
-@contextmanager
-def _served(folder: Path) -> Iterator[_Server]:
-    with _Server(folder) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def _environment() -> dict[str, str | float | bool]:
