@@ -9,10 +9,11 @@ import shlex
 import shutil
 import signal
 import sys
+import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -141,15 +142,15 @@ class Browser:
         browser = self._browser or await self._start()
         deadline = time.monotonic() + self.time_limit_s
         try:
-            with served(folder) as server:
-                # The time limit is kept by Playwright. A browser that hangs does not answer to that.
+            # The rest of the time limit is kept by Playwright. A browser that hangs does not answer to that.
+            with served(folder) as server, self._killed_after(self.time_limit_s + _GRACE_S):
                 looking = self._look(browser, server, query, deadline, screenshot)
-                return await _while_connected(browser, looking, self.time_limit_s + _GRACE_S)
+                return await _while_connected(browser, looking)
         except Exception as error:
             gone = not browser.is_connected()
             self._kill()
             await self._end()
-            if not isinstance(error, (Error, TimeoutError, _Gone)):
+            if not isinstance(error, (Error, _Gone)):
                 raise
             if time.monotonic() >= deadline:
                 raise WebnormError(self._late()) from error
@@ -197,7 +198,8 @@ class Browser:
                 env=_environment(),
                 timeout=self.time_limit_s * 1000,
             )
-            processes = await _while_connected(browser, _processes(browser), self.time_limit_s)
+            asking = _while_connected(browser, _processes(browser))
+            processes = await asyncio.wait_for(asking, self.time_limit_s)
         except _Gone:
             raise WebnormError(f"{self.path} does not start as a browser: {_AT_ONCE}") from None
         except (Late, TimeoutError):
@@ -218,13 +220,20 @@ class Browser:
         from playwright.async_api import Error
 
         if self._browser is not None:
-            try:
-                await _while_connected(self._browser, self._browser.close(), _GRACE_S)
-            except TimeoutError:
-                self._kill()
-            except (Error, _Gone):
-                """It has ended."""
+            with self._killed_after(_GRACE_S), suppress(Error, _Gone):
+                await _while_connected(self._browser, self._browser.close())
         self._browser, self._pid = None, 0
+
+    @contextmanager
+    def _killed_after(self, seconds: float) -> Iterator[None]:
+        """From another thread: a page may have so much to say that the event loop has no time for a clock."""
+        timer = threading.Timer(seconds, self._kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _kill(self) -> None:
         """End the browser and its children without asking. Playwright makes it the leader of a group."""
@@ -241,13 +250,10 @@ class _Gone(Exception):
     """The browser has ended."""
 
 
-async def _while_connected(
-    browser: PlaywrightBrowser, work: Coroutine[Any, Any, Found], seconds: float
-) -> Found:
-    """What a piece of work on a browser gives; raises _Gone where the browser ends, and TimeoutError where
-    that takes longer than so many seconds.
+async def _while_connected(browser: PlaywrightBrowser, work: Coroutine[Any, Any, Found]) -> Found:
+    """What a piece of work on a browser gives; raises _Gone where the browser ends.
 
-    Where the browser ends while it opens a page, Playwright waits for the page for ever.
+    Where that happens while it opens a page, Playwright waits for the page for ever.
     """
     ended = asyncio.Event()
 
@@ -257,10 +263,10 @@ async def _while_connected(
     browser.on("disconnected", end)
     tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(ended.wait())
     try:
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise _Gone if ended.is_set() else TimeoutError
+        raise _Gone
     finally:
         browser.remove_listener("disconnected", end)
         for task in tasks:
