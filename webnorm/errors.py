@@ -43,6 +43,9 @@ class Place:
     column: int = 1
     length: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
 
 class WebnormError(Exception):
     """A mistake of the caller's, told in one line: the value, what was expected, and where.

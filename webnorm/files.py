@@ -359,10 +359,19 @@ def cache_folder(name: str) -> Path:
     Webnorm itself may lie where nobody may write. The folder need not exist. WebnormError for a user without
     a home.
     """
+    return _folder_of("XDG_CACHE_HOME", ".cache", name)
+
+
+def data_folder(name: str) -> Path:
+    """The same for what a user wants to keep: in $XDG_DATA_HOME, or else in ~/.local/share."""
+    return _folder_of("XDG_DATA_HOME", ".local/share", name)
+
+
+def _folder_of(variable: str, usual: str, name: str) -> Path:
     try:
-        named = os.environ.get("XDG_CACHE_HOME", "")
+        named = os.environ.get(variable, "")
         # The specification has relative ones ignored: what lies where somebody happens to work is not ours.
-        cache = Path(named) if os.path.isabs(named) else Path.home() / ".cache"
+        folder = Path(named) if os.path.isabs(named) else Path.home() / usual
     except RuntimeError as error:
-        raise WebnormError("this user has no home folder; name a folder in $XDG_CACHE_HOME") from error
-    return cache / "webnorm" / name
+        raise WebnormError(f"this user has no home folder; name a folder in ${variable}") from error
+    return folder / "webnorm" / name

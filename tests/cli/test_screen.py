@@ -21,6 +21,9 @@ from samples import COPIES, REPORT, choice, timed, tuned
 from shown import fit
 from webnorm.choice import tuning
 from webnorm.cli import report, streams
+from webnorm.cli.bench_view import BenchTable, Matrix
+from webnorm.cli.check_view import CheckTable
+from webnorm.cli.compare_view import CompareTable
 from webnorm.cli.overview import device_line, tuning_table
 from webnorm.cli.screen import Screen, plain
 from webnorm.errors import WebnormError, one_line, printable, shortened
@@ -103,10 +106,10 @@ def test_tables_of_results(name: str, tmp_path: Path) -> None:
     assert result_files.read(path).results == made
     (verdicts,) = [compare(found, found)]
     for shown in (
-        report.bench_table(made, name),
-        report.BarChart(made),
-        report.check_table(made),
-        report.compare_table(verdicts),
+        BenchTable(made, name),
+        Matrix(made),
+        CheckTable(made),
+        CompareTable(verdicts),
         device_line(found.device),
         tuning_table(tuned(choice(kernel=name), platform=replace(tuned().platform, adapter=name))),
         report.step_line(True, name),

@@ -22,11 +22,14 @@ from samples import COPIES, FULL, ORIGIN, PLATFORM, REPORT, choice, timed, tuned
 from shown import fit
 from webnorm.choice import auto, tuning
 from webnorm.cli import overview, plot, report
+from webnorm.cli.bench_view import BenchTable, Matrix
+from webnorm.cli.check_view import CheckTable
+from webnorm.cli.compare_view import CompareTable
 from webnorm.cli.screen import Screen
 from webnorm.errors import WebnormError
 from webnorm.kernels.library import discover
 from webnorm.kernels.traits import BROWSER
-from webnorm.lab import check, ranking, result_files, results, tables
+from webnorm.lab import changes, check, ranking, result_files, results, tables
 from webnorm.lab.compare import compare, objections
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
@@ -159,10 +162,10 @@ def shown(renderable: Any) -> str:
 def look(read: results.Report, folder: Path) -> None:
     """Everything that is made of a report."""
     for title, members in ranking.by_problem(read.results):
-        shown(report.bench_table(members, title))
-        shown(report.BarChart(members))
+        shown(BenchTable(members, title))
         shown(report.profile_table(members, software=True))
-    shown(report.check_table(read.results)) if read.results else None
+    shown(CheckTable(read.results)) if read.results else None
+    shown(Matrix(read.results))
     shown(overview.device_line(read.device))
     assert fit(tables.to_markdown(read).replace("\n", ""))
     tables.to_csv(read)
@@ -173,7 +176,9 @@ def look(read: results.Report, folder: Path) -> None:
 
 def held_against(old: results.Report, new: results.Report) -> None:
     verdicts = compare(old, new, any_device=True)
-    shown(report.compare_table(verdicts))
+    shown(CompareTable(verdicts))
+    assert fit(changes.to_markdown(verdicts, "old", "new").replace("\n", ""))
+    json.loads(changes.to_json(verdicts), parse_constant=lambda literal: pytest.fail(literal))
     objections(verdicts, 5, fail_unclear=True)
 
 

@@ -31,7 +31,7 @@ from webnorm.lab import jobs, search, tune
 from webnorm.lab.results import Result
 from webnorm.lab.worker import Worker
 from webnorm.norms.ops import OPS, Task
-from webnorm.norms.presets import PRESETS, quick_tasks, tasks
+from webnorm.norms.presets import PRESETS, of_preset, quick_tasks, tasks
 from webnorm.norms.problem import Problem
 
 
@@ -281,9 +281,9 @@ def test_grids() -> None:
         size = 2 if task.problem.dtype == "float16" else 4
         assert task.problem.rows * task.problem.cols * size == 64 << 20
     assert len(tune.grid(None, (None, None), (), (), software=True, quick=True)) == 4
-    named = tune.grid("rms_norm", ((3, 5), (7,)), ("bfloat16",), ("residual",), software=True, quick=False)
+    named = tune.grid(("rms_norm",), ((3, 5), (7,)), ("bfloat16",), ("residual",), software=True, quick=False)
     assert [str(task.problem) for task in named] == [f"{m}x7 bfloat16, no bias, residual" for m in (3, 5)]
-    twice = tune.grid("rms_norm", ((3, 3), (7, 7)), (), (), software=True, quick=True)
+    twice = tune.grid(("rms_norm",), ((3, 3), (7, 7)), (), (), software=True, quick=True)
     assert len(twice) == 1
 
 
@@ -291,9 +291,9 @@ def test_grids() -> None:
 def test_the_tasks_of_a_preset(software: bool) -> None:
     name = "transformer"
     preset = PRESETS[name]
-    assert tune.of_preset(name, (), (), software, quick=False) == preset.tasks
-    assert tune.of_preset(name, (), (), software, quick=True) == quick_tasks(preset, software)
-    both = tune.of_preset(name, ("float16", "bfloat16"), ("residual",), software, quick=True)
+    assert of_preset(name, (), (), software, quick=False) == preset.tasks
+    assert of_preset(name, (), (), software, quick=True) == quick_tasks(preset, software)
+    both = of_preset(name, ("float16", "bfloat16"), ("residual",), software, quick=True)
     assert len(both) == 2 * len(quick_tasks(preset, software)) < len(preset.tasks)
     assert {task.problem.dtype for task in both} == {"float16", "bfloat16"}
     assert all(task.problem.options.residual for task in both)

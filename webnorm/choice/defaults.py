@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 
 from webnorm.choice import rules
@@ -61,6 +62,19 @@ def _with_defaults(
                 f"expected one of {list(kernel.tune[axis])}"
             )
     return Variant(kernel, constants)
+
+
+def default_constants(
+    kernels: Sequence[Kernel], task: Task, traits: Traits
+) -> dict[tuple[str, str], Mapping[str, int]]:
+    """By op and kernel, the constants of `default_variant`, for those kernels whose headers have any."""
+    found: dict[tuple[str, str], Mapping[str, int]] = {}
+    for kernel in kernels:
+        if kernel.op is task.op:
+            with suppress(WebnormError):
+                variant = default_variant(kernel, task.problem, traits)
+                found.setdefault((kernel.op.name, kernel.name), variant.constants)
+    return found
 
 
 def fitting_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[Variant | None, str]:

@@ -5,32 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from webnorm.cli import arguments, options
-from webnorm.cli.outputs import check_outputs, report_steps, take_each
+from webnorm.cli.outputs import Action, check_outputs, report_steps, take_each
 from webnorm.cli.running import Measuring, Opened, run
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from webnorm.kernels.traits import Traits
     from webnorm.lab.bench import BenchRequest
-    from webnorm.lab.results import Result
-    from webnorm.norms.ops import Op, Task
+    from webnorm.lab.results import Report, Result
+    from webnorm.lab.tables import Usual
+    from webnorm.norms.ops import Task
+
+# Runs where results are kept, or held against kept ones: fewer do not tell what moves between runs.
+_RUNS_TO_COMPARE = 3
+# Tables of more problems than that would push the matrix off the screen.
+_MOST_TABLES = 6
 
 
 def bench(
     kernel: options.Kernel = None,
-    op: options.Op = None,
-    rows: Annotated[str | None, Option(help="Rows, a list like 1024,4096.")] = None,
-    cols: Annotated[str | None, Option(help="Columns, a list like 768,1024.")] = None,
+    op: options.Ops = None,
+    rows: options.Rows = None,
+    cols: options.Cols = None,
     preset: Annotated[
         str | None, Option(help="A named workload in place of --rows and --cols; `help` lists them.")
     ] = None,
-    dtype: options.Dtype = None,
+    dtype: options.Dtypes = None,
     option: options.Option = None,
     scale: options.Scale = 1.0,
     distribution: Annotated[str, Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
@@ -46,12 +53,13 @@ def bench(
         Option(help="Seconds of timing per shape and run, at most.", min=0.01, max=options.MOST_SECONDS),
     ] = None,
     runs: Annotated[
-        int,
+        int | None,
         Option(
-            help="So many runs, each in a fresh process: `webnorm compare` needs 3 or more on both sides.",
+            help="So many runs, each in a fresh process: to compare takes 3 or more on both sides. "
+            "Default: 1; with --save and --baseline 3.",
             min=1,
         ),
-    ] = 1,
+    ] = None,
     at_once: Annotated[
         bool,
         Option(
@@ -60,6 +68,13 @@ def bench(
             "call waits for the one before, as a caller's do.",
         ),
     ] = False,
+    save: Annotated[
+        str | None,
+        Option(help="Keep the results as the baseline of this NAME; what had it is NAME~ from then on."),
+    ] = None,
+    baseline: Annotated[
+        str | None, Option(help="Hold the results against those kept by --save NAME, or in a JSON file.")
+    ] = None,
     wgsl: options.Wgsl = None,
     adapter: options.Adapter = None,
     time_limit: options.TimeLimit = 60.0,
@@ -76,12 +91,17 @@ def bench(
             "and the render, compile and pipeline of its first use.",
         ),
     ] = False,
+    verbose: options.Verbose = False,
 ) -> None:
-    """Without --rows, --cols or --preset the shapes suit the adapter: large for a GPU, small for software."""
+    """Without --rows, --cols or --preset the shapes suit the adapter: large for a GPU, small for software.
+
+    Several problems are shown as one matrix, percent of the copy by kernel and shape, before a table of each.
+    """
     from webnorm.cli.overview import preset_table
     from webnorm.cli.plot import file_format
     from webnorm.cli.screen import Screen
-    from webnorm.norms.ops import op_named
+    from webnorm.lab import asked, baselines
+    from webnorm.norms.selection import dtypes_named, ops_named
 
     if preset == "help":
         Screen().print(preset_table())
@@ -91,16 +111,19 @@ def bench(
         file_format(plot)
     check_outputs(outputs, arguments.kernel_files(kernel, wgsl))
     arguments.refuse_beside_preset(preset, rows, cols, op)
-    home, seed = op_named(op or "layer_norm"), arguments.seed_or_any(seed)
-    tasks = _tasks(
-        home,
-        (arguments.integers(rows, "--rows"), arguments.integers(cols, "--cols")),
-        preset,
-        {"dtype": dtype, "eps": eps, "distribution": distribution, "seed": seed, "scale": scale},
-        arguments.option_pairs(option, no_weight, no_bias),
-        quick,
-    )
-    ops = (home.name,) if preset is None else tuple(dict.fromkeys(task.op.name for task in tasks(None)))
+    arguments.refuse_beside_auto(kernel, constant, all_constants)
+    before = None if baseline is None else baselines.read_any(baseline)
+    if save is not None:
+        baselines.prepare(save)
+    seed, ops, dtypes = asked.seed_or_any(seed), ops_named(op), dtypes_named(dtype)
+    pairs = arguments.option_pairs(option, no_weight, no_bias)
+    if preset is None:
+        shapes = arguments.integers(rows, "--rows"), arguments.integers(cols, "--cols")
+        drawn = {"distribution": distribution, "eps": eps, "scale": scale, "seed": seed}
+        tasks = asked.bench_tasks(ops, dtypes, shapes, pairs, quick, **drawn)
+    else:
+        tasks = asked.preset_tasks(preset, dtypes, pairs, quick, eps, seed)
+        ops = tuple(dict.fromkeys(task.op.name for task in tasks(None)))
     job = _Bench(
         outputs=outputs,
         console=Screen(stderr="-" in map(str, (json, csv, markdown))),
@@ -109,45 +132,16 @@ def bench(
         wanted="timed",
         request=replace(
             _request(kernel, ops, wgsl, constant, all_constants, quick, budget),
-            runs=runs,
+            runs=runs or (_RUNS_TO_COMPARE if save or baseline else 1),
             calls="at once" if at_once else "one by one",
         ),
         tasks=tasks,
         profile=profile,
+        verbose=verbose,
+        save=save,
+        before=before,
     )
     run(job, adapter, time_limit)
-
-
-def _tasks(
-    op: Op,
-    shapes: tuple[tuple[int, ...] | None, tuple[int, ...] | None],
-    preset: str | None,
-    changes: dict[str, Any],
-    options: Sequence[str],
-    quick: bool,
-) -> Callable[[Traits | None], tuple[Task, ...]]:
-    """The tasks asked for; shapes that nobody named depend on the adapter. Mistakes are found at once."""
-    from webnorm.norms import presets
-
-    if preset is not None:
-        named = presets.preset_named(preset).changed(
-            options, changes["dtype"], changes["eps"], changes["seed"]
-        )
-        return lambda traits: (
-            presets.quick_tasks(named, traits is not None and traits.software) if quick else named.tasks
-        )
-    rows, cols = shapes
-    presets.check_rows(rows)
-
-    def tasks(traits: Traits | None) -> tuple[Task, ...]:
-        if rows or cols or traits is None:
-            pairs = tuple((m, n) for m in rows or (1024,) for n in cols or (1024,))
-        else:
-            pairs = presets.default_shapes(traits.software, quick)
-        return presets.tasks(op.name, pairs, op.defaults.changed(options), **changes)
-
-    tasks(None)
-    return tasks
 
 
 def _request(
@@ -159,58 +153,61 @@ def _request(
     quick: bool,
     budget: float | None,
 ) -> BenchRequest:
-    """The kernels to run, and how long; on which tasks, once and one by one or not, others say."""
     from webnorm.gpu import timing
-    from webnorm.kernels.library import AUTO, survey
-    from webnorm.lab.bench import BenchRequest
+    from webnorm.lab import asked
 
-    kernels, copies, broken = arguments.kernels_asked(
-        arguments.but_auto(names, constant, all_constants), ops, roots
-    )
-    rule = timing.QUICK if quick else timing.Rule()
-    return BenchRequest(
-        (),
-        tuple(kernels),
-        tuple(copies),
-        rule if budget is None else replace(rule, budget_s=budget),
-        tuple(roots or ()),
-        arguments.constants(constant, [*kernels, *copies]),
-        all_constants,
-        ladder=tuple(survey(roots or ())[0]),
-        with_auto=not names or AUTO in names,
-        broken=tuple(broken),
+    return asked.bench_request(
+        arguments.kernel_names(names),
+        ops,
+        roots=roots or (),
+        chosen=arguments.constants(constant),
+        every=all_constants,
+        rule=timing.QUICK if quick else timing.Rule(),
+        budget_s=budget,
     )
 
 
 @dataclass(kw_only=True)
 class _Bench(Measuring):
-    """`finished` has the results of each task that has any; of the first `shown` tasks they are printed."""
+    """`finished` has the results of each task that has any. `before` is what they are held against, and
+    `save` the name that they are kept under.
+    """
 
     request: BenchRequest
     tasks: Callable[[Traits], tuple[Task, ...]]
     profile: bool
+    verbose: bool
+    save: str | None
+    before: Report | None
     finished: dict[int, list[Result]] = field(default_factory=dict)
-    shown: int = 0
+    usual: dict[int, Usual] = field(default_factory=dict)
 
     def work(self, opened: Opened) -> None:
+        from webnorm.choice.defaults import default_constants
+        from webnorm.cli.bench_view import outcome
         from webnorm.cli.overview import device_line
         from webnorm.lab import bench
+        from webnorm.lab.compare import require_same_device
 
         opened.hide()
         self.console.print(device_line(self.device))
+        if self.before is not None:
+            require_same_device(self.before.device, self.device)
         tasks = self.tasks(opened.traits)
         self.request = replace(self.request, tasks=tasks, tuning=arguments.recorded_tuning(self.device))
         before_last_run = (self.request.runs - 1) * len(tasks)
         events = bench.run(self.request, opened.worker, opened.traits)
         for done, results in enumerate(opened.found(events)):
             number = done % len(tasks)
+            kernels = (*self.request.kernels, *self.request.copies, *self.request.ladder)
+            self.usual[number] = default_constants(kernels, tasks[number], opened.traits)
             self._keep(number, results)
             if done < before_last_run:
                 continue
-            self._show_task(number)
-            self.shown = number + 1
             if self.profile:
                 self._profile(number, opened)
+            if len(tasks) > 1:
+                self.console.print(outcome(self.finished[number], str(tasks[number])))
 
     def _keep(self, number: int, results: list[Result]) -> None:
         self.finished[number] = results
@@ -218,29 +215,64 @@ class _Bench(Measuring):
         with suppress(WebnormError):
             take_each(*report_steps(self.report(), self.outputs)[0])
 
-    def _show_task(self, number: int) -> None:
-        from webnorm.cli.report import BarChart, bench_table
-
-        self.console.print()
-        self.console.print(bench_table(self.finished[number], str(self.request.tasks[number])))
-        self.console.print(BarChart(self.finished[number]))
-
     def _profile(self, number: int, opened: Opened) -> None:
         from webnorm.calls.transfers import TransferJob, time_transfers
-        from webnorm.cli.report import profile_table
         from webnorm.lab.bench import profiled
 
         def measure(task: Task, kernel: str | None) -> Iterator[Any]:
             return opened.worker.stream(time_transfers, TransferJob(task, kernel, self.request.rule))
 
         self._keep(number, profiled(self.finished[number], measure))
-        self.console.print()
-        self.console.print(profile_table(self.finished[number], opened.traits.software))
 
     def results(self) -> Sequence[Result]:
         return [result for results in self.finished.values() for result in results]
 
     def show_results(self) -> None:
-        for number in sorted(self.finished)[self.shown :]:
-            self._show_task(number)
+        from webnorm.cli.bench_view import Matrix
+
+        if len(self.finished) > 1:
+            self.console.print()
+            self.console.print(Matrix(self.results()))
+        if len(self.finished) <= _MOST_TABLES or self.verbose:
+            for number in sorted(self.finished):
+                self._show_task(number)
+        else:
+            self.console.print(f"-v shows a table of each of the {len(self.finished)} problems")
         self.console.print()
+
+    def _show_task(self, number: int) -> None:
+        from webnorm.cli.bench_view import BenchTable
+        from webnorm.cli.mistakes import mistakes
+        from webnorm.cli.report import profile_table
+
+        results = self.finished[number]
+        self.console.print()
+        usual = None if self.verbose else self.usual[number]
+        self.console.print(BenchTable(results, str(self.request.tasks[number]), usual))
+        for mistake in mistakes(results):
+            self.console.print(mistake, soft_wrap=True)
+        if self.profile:
+            self.console.print()
+            self.console.print(profile_table(results, self.device.get("type") == "CPU"))
+
+    def further(self, report: Report) -> Sequence[Action]:
+        """Hold the results against the baseline, then keep them: in this order, as both may have one name."""
+        steps: list[Action] = []
+        if self.before is not None:
+            steps.append(partial(self._compare, self.before, report))
+        if self.save is not None and report.results:
+            steps.append(partial(self._save, report))
+        return steps
+
+    def _compare(self, before: Report, report: Report) -> None:
+        from webnorm.cli.compare_view import CompareTable
+        from webnorm.lab.compare import compare
+
+        self.console.print()
+        self.console.print(CompareTable(compare(before, report)))
+
+    def _save(self, report: Report) -> None:
+        from webnorm.lab import baselines
+
+        path = baselines.save(report, self.save or "")
+        self.console.print(f"kept as {self.save}: {path}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +17,10 @@ _MOST_PERCENT = 1e9
 
 
 def compare(
-    old: Annotated[Path, Argument(help="Results of `webnorm bench --json`.")],
-    new: Annotated[Path, Argument(help="Results to hold against them.")],
+    old: Annotated[
+        str, Argument(help="Results of `webnorm bench`: a file of --json, or the NAME of --save.")
+    ],
+    new: Annotated[str, Argument(help="Results to hold against them, given in the same way.")],
     fail_slower: Annotated[
         float | None,
         Option(
@@ -40,24 +43,33 @@ def compare(
     any_device: Annotated[
         bool, Option("--any-device", help="Compare results of different devices all the same.")
     ] = False,
+    json: Annotated[Path | None, Option(help="Write the comparison as JSON, - for standard output.")] = None,
+    markdown: Annotated[
+        Path | None, Option(help="Write it as Markdown for a pull request, - for standard output.")
+    ] = None,
 ) -> None:
     """Times are compared as multiples of the copy's, and held against what moves between runs: take both with
     webnorm bench --runs 5, or more on a busy machine.
     """
-    from webnorm.cli.report import compare_table
+    from webnorm.cli.compare_view import CompareTable
+    from webnorm.cli.outputs import check_outputs, put, take_each
     from webnorm.cli.screen import Screen
-    from webnorm.lab import result_files
+    from webnorm.lab import baselines, changes
     from webnorm.lab.compare import compare, objections
 
     if fail_slower is None and (fail_unclear or allow_missing):
         raise WebnormError("--fail-unclear and --allow-missing go with --fail-slower PERCENT")
-    verdicts = compare(result_files.read(old), result_files.read(new), any_device=any_device)
-    console = Screen()
-    console.print(compare_table(verdicts))
-    if fail_slower is None:
-        return
-    against = objections(verdicts, fail_slower, allow_missing=allow_missing, fail_unclear=fail_unclear)
-    for line in against or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
-        console.print(f"webnorm: {line}", soft_wrap=True)
-    console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear")
-    raise typer.Exit(WRONG if against else OK)
+    check_outputs({"--json": json, "--markdown": markdown}, [Path(old), Path(new)])
+    verdicts = compare(baselines.read_any(old), baselines.read_any(new), any_device=any_device)
+    console = Screen(stderr="-" in (str(json), str(markdown)))
+    console.print(CompareTable(verdicts))
+    status = OK
+    if fail_slower is not None:
+        against = objections(verdicts, fail_slower, allow_missing=allow_missing, fail_unclear=fail_unclear)
+        for line in against or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
+            console.print(f"webnorm: {line}", soft_wrap=True)
+        console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear")
+        status = WRONG if against else OK
+    texts = {json: changes.to_json(verdicts), markdown: changes.to_markdown(verdicts, old, new)}
+    take_each(*(partial(put, text, path) for path, text in texts.items() if path is not None))
+    raise typer.Exit(status)

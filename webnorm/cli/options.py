@@ -13,6 +13,14 @@ Op = Annotated[
     str | None,
     typer.Option(help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward."),
 ]
+Ops = Annotated[
+    str | None,
+    typer.Option(
+        "--op",
+        help="layer_norm (the default), layer_norm_backward, rms_norm, rms_norm_backward, a list of them, "
+        "a pattern such as 'rms*', or all.",
+    ),
+]
 Adapter = Annotated[
     str | None,
     typer.Option(
@@ -25,8 +33,8 @@ Kernel = Annotated[
     typer.Option(
         "--kernel",
         "-k",
-        help="A kernel's name, a .wgsl file, or auto, the one that is chosen for the problem; repeatable. "
-        "Default: all.",
+        help="A kernel's name, a list or a pattern such as 'welford*', a .wgsl file, or auto, the one that "
+        "is chosen for the problem; repeatable. Default: all.",
     ),
 ]
 Wgsl = Annotated[
@@ -37,7 +45,8 @@ Constant = Annotated[
     typer.Option(
         "--constant",
         "-c",
-        help="NAME=VALUE[,VALUE...]: values of a tune axis instead of the default; repeatable.",
+        help="NAME=VALUE[,VALUE...]: values of a tune axis instead of the default, or a range of them as "
+        "32..256; repeatable.",
     ),
 ]
 AllConstants = Annotated[
@@ -48,6 +57,12 @@ Eps = Annotated[
     typer.Option(help="Added to the variance. Default: 1e-5; for rms_norm float32's machine epsilon."),
 ]
 Dtype = Annotated[str | None, typer.Option(help="Storage type: float32 (the default), float16 or bfloat16.")]
+Dtypes = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype", help="Storage types: float32 (the default), float16, bfloat16, a list of them, or all."
+    ),
+]
 Option = Annotated[
     list[str] | None,
     typer.Option(
@@ -59,6 +74,17 @@ Option = Annotated[
     ),
 ]
 Scale = Annotated[float, typer.Option(help="What y is multiplied by before it is rounded to a float8 type.")]
+Rows = Annotated[
+    str | None,
+    typer.Option(help="Rows: a number, a list like 1024,4k, or a range that doubles, as 256..4k."),
+]
+Cols = Annotated[
+    str | None,
+    typer.Option(help="Columns: a number, a list like 768,1k, or a range: 256..4k doubles, 1k..2k+256 adds."),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show more: all constants, the worst case of every kernel.")
+]
 NoWeight = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
 NoBias = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
 AllowSkipped = Annotated[

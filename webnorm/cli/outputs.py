@@ -77,12 +77,17 @@ def report_steps(report: Report, outputs: Mapping[str, Path | None]) -> tuple[li
 
 
 def _put(report: Report, text: Callable[[Report], str], path: Path) -> None:
+    put(text(report), path)
+
+
+def put(text: str, path: Path) -> None:
+    """Write a text into a file, or print it where that is -."""
     from webnorm import files
 
     if str(path) == "-":
-        emit(text(report))
+        emit(text)
     else:
-        files.write_text(path, text(report))
+        files.write_text(path, text)
 
 
 def take_each(*steps: Action) -> None:

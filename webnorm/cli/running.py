@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from webnorm.cli.outputs import command_line, report_steps, take_each
+from webnorm.cli.outputs import Action, command_line, report_steps, take_each
 from webnorm.cli.streams import complain
 
 if TYPE_CHECKING:
@@ -140,16 +140,18 @@ class Measuring(Job):
         report, picture = self.report(complete), self.outputs.get("--plot")
         drawn = [partial(plot.plot, report, picture)] if picture is not None and report.results else []
         saved, printed = report_steps(report, self.outputs)
-        take_each(*saved, *drawn, self._show, *printed)
+        take_each(*saved, *drawn, self._show, *printed, *self.further(report))
+
+    def further(self, report: Report) -> Sequence[Action]:
+        """What is done with a report that has been shown."""
+        return ()
 
     def _show(self) -> None:
         from webnorm.cli.report import race_line
 
         self.show_results()
-        software = self.device.get("type") == "CPU"
-        self.console.print(race_line(self.results(), software), soft_wrap=True)
-        if self.seed is not None:
-            self.console.print(f"drawn with --seed {self.seed}", soft_wrap=True)
+        drawn = [] if self.seed is None else [f"drawn with --seed {self.seed}"]
+        self.console.print("; ".join([race_line(self.results()), *drawn]), soft_wrap=True)
 
     def status(self) -> int:
         """Whether a kernel is wrong, or none was tried; a line on stderr says so of the latter."""

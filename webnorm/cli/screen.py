@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
+from rich.progress import Task as ProgressTask
 from rich.segment import Segment
 from rich.table import Column
 from rich.text import Text
@@ -30,8 +32,25 @@ def figures(heading: str) -> Column:
     return Column(heading, justify="right", no_wrap=True)
 
 
+# Colours of verdicts and of what a comparison says, which stand in words beside them.
+STYLES = {
+    "pass": "green",
+    "FAIL": "bold red",
+    "expected failure": "yellow",
+    "skip": "dim",
+    "error": "red",
+    "SAME": "green",
+    "FASTER": "bold green",
+    "SLOWER": "bold red",
+    "BROKEN": "bold red",
+    "UNCLEAR": "yellow",
+}
+# Of all that is to be done, what tells how long the rest will take.
+_LEAST_SHARE = 0.02
 # A name and a few figures find room.
 _LEAST_WIDTH = 40
+# Whoever reads a pipe breaks lines as it suits them.
+_PIPE_WIDTH = 10_000
 
 
 class Screen(Console):
@@ -43,9 +62,21 @@ class Screen(Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=False)
+        if not self.is_terminal and not os.environ.get("COLUMNS"):
+            self.width = _PIPE_WIDTH
         # $COLUMNS of 0 would leave nothing to read.
-        if self.width < _LEAST_WIDTH:
+        elif self.width < _LEAST_WIDTH:
             self.width = _LEAST_WIDTH
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as rich does; a pipe gets no blanks at the ends of lines, which fill up a table's columns."""
+        if self.is_terminal:
+            super().print(*objects, **options)
+            return
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        for line in captured.get().splitlines(keepends=True):
+            self.file.write(line.rstrip(" \n") + "\n" * line.endswith("\n"))
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The text as rich's own, without control characters, so that it takes the room that it is given."""
@@ -61,6 +92,24 @@ class Screen(Console):
         raise BrokenPipeError
 
 
+class _TimeLeft(ProgressColumn):
+    """How long it will take if it goes on as it began; rich's own wants steps of equal length."""
+
+    def render(self, task: ProgressTask) -> Text:
+        """What is spent, as long as what is left would be a guess."""
+        share, spent = task.completed, task.elapsed or 0.0
+        if share < _LEAST_SHARE or spent < 1.0:
+            return Text(_seconds(spent), "cyan")
+        return Text(f"{_seconds(spent * (1.0 - share) / share)} left", "cyan")
+
+
+def _seconds(seconds: float) -> str:
+    """In words that a glance takes in: 8 s, 3 min, 2.1 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 @contextmanager
 def progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]:
     """A progress bar on stderr, where that is a terminal: called with the work at hand and the share done.
@@ -70,11 +119,16 @@ def progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]
     console = Screen(stderr=True)
     with Progress(
         SpinnerColumn(),
-        BarColumn(bar_width=24),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=10),
+        _TimeLeft(table_column=Column(no_wrap=True, min_width=9)),
+        TextColumn(
+            "{task.description}",
+            markup=False,
+            table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
+        ),
         console=console,
         transient=True,
+        expand=True,
         disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task(doing, total=1.0)

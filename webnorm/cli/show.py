@@ -39,7 +39,7 @@ def show(
     """A pipe gets the text alone: webnorm show layer_norm/welford --cols 768 > welford.wgsl."""
     from webnorm.choice.auto import choose
     from webnorm.choice.defaults import chosen_variants
-    from webnorm.kernels.library import AUTO, select, survey
+    from webnorm.kernels.library import AUTO, but_auto, check_axes, select, survey
     from webnorm.kernels.render import TARGETS, render_shader
     from webnorm.kernels.traits import BROWSER
     from webnorm.norms.ops import Task, op_named
@@ -49,14 +49,16 @@ def show(
     found, broken = survey(wgsl or ())
     home = op_named(op or "layer_norm")
     names = [name for name in (kernel, diff) if name is not None]
-    named = arguments.but_auto(names, constant) or ()
+    arguments.refuse_beside_auto(names, constant)
+    named = but_auto(names) or ()
     asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
     arguments.complain_of(broken)
     info = arguments.adapter_or_none(adapter) if target == "native" else None
     traits = BROWSER if info is None else info.traits
     # A page runs on other adapters than this one, of which no tuning tells.
     tuning = arguments.recorded_tuning(info.description()) if info is not None and AUTO in names else None
-    chosen = arguments.constants(constant, list(asked.values()))
+    chosen = arguments.constants(constant)
+    check_axes(chosen, list(asked.values()))
     shaders: list[Shader] = []
     for name in names:
         own = asked.get(name)

@@ -14,7 +14,7 @@ from webnorm.cli import options
 from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
 from webnorm.cli.running import Job, Opened, run
 from webnorm.cli.streams import complain, say
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,14 +24,26 @@ if TYPE_CHECKING:
 
 
 def tune(
-    op: Annotated[str | None, Option(help="Only this operation. Default: all four.")] = None,
+    op: Annotated[
+        str | None,
+        Option(
+            help="layer_norm, layer_norm_backward, rms_norm, rms_norm_backward, a list of them, or a pattern "
+            "such as 'rms*'. Default: all four."
+        ),
+    ] = None,
     dtype: Annotated[
         str | None, Option(help="float32, float16, bfloat16, a list, or all. Default: the first two.")
     ] = None,
     rows: Annotated[
-        str | None, Option(help="Rows, a list. Default: as many as make x 64 MiB; few on software.")
+        str | None,
+        Option(
+            help="Rows, a list like 1024,4k or a range like 256..4k. Default: as many as make x 64 MiB; few "
+            "on software."
+        ),
     ] = None,
-    cols: Annotated[str | None, Option(help="Columns, a list. Default: 256, 512, ... 16384.")] = None,
+    cols: Annotated[
+        str | None, Option(help="Columns, a list like 768,4k or a range like 256..4k. Default: 256..16k.")
+    ] = None,
     preset: Annotated[
         str | None, Option(help="The tasks of a named workload instead; `help` lists them.")
     ] = None,
@@ -67,11 +79,12 @@ def tune(
     from webnorm.cli.screen import Screen
     from webnorm.gpu.device import find_adapter
     from webnorm.kernels.library import discover
-    from webnorm.lab import check, tune
+    from webnorm.lab import tune
+    from webnorm.norms.presets import of_preset
+    from webnorm.norms.selection import dtypes_named, named
 
     console = Screen()
-    if op is not None and op not in tune.OPS:
-        raise unknown("op", op, tune.OPS)
+    ops = None if op is None else named(op, tune.OPS, "op")
     if preset == "help":
         console.print(preset_table())
         return
@@ -90,9 +103,9 @@ def tune(
     recorded, note = tuning.resume(path, platform)
     if note is not None:
         complain(note)
-    common = check.dtypes_named(dtype), option_pairs(option, no_weight, no_bias), info.traits.software, quick
+    common = dtypes_named(dtype), option_pairs(option, no_weight, no_bias), info.traits.software, quick
     shapes = integers(rows, "--rows"), integers(cols, "--cols")
-    tasks = tune.grid(op, shapes, *common) if preset is None else tune.of_preset(preset, *common)
+    tasks = tune.grid(ops, shapes, *common) if preset is None else of_preset(preset, *common)
     left = tuple(task for task in tasks if again or not recorded.has(task))
     if len(left) < len(tasks):
         console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")

@@ -139,6 +139,16 @@ def enough(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> bool
     )
 
 
+def expected(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> int:
+    """How many rounds there will be if the device stays as it is: see `enough`. One at least are done."""
+    done = min(map(len, samples))
+    by_time = done * rule.budget_s / max(clock() - began, 1e-9)
+    widest = max(statistics(own[:done]).spread for own in samples)
+    # Of a few samples the spread says nothing yet.
+    by_spread = (widest / rule.spread) ** 2 if done >= FEW_SAMPLES and math.isfinite(widest) else math.inf
+    return max(done, math.ceil(min(rule.most, by_time, max(rule.least, by_spread))))
+
+
 def agree(samples: Sequence[float]) -> bool:
     """Whether the later half of the samples is as fast as the earlier, as far as their noise can tell."""
     half = len(samples) // 2
@@ -221,9 +231,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Round:
-    """So many rounds are done."""
+    """So many rounds are done, of so many as it looks now."""
 
     done: int
+    of: int | None = None
 
 
 def take_turns(
@@ -257,7 +268,7 @@ def take_turns(
             land()
             flying = index, reading
             if index == 0 and samples[-1] and between is None:
-                yield Round(len(samples[-1]))
+                yield Round(len(samples[-1]), expected(samples, rule, began))
                 if enough(samples, rule, began):
                     reading()
                     return
@@ -265,6 +276,7 @@ def take_turns(
             land()
             others = between()
             pace.worked()
-            yield Round(len(samples[-1]))
-            if enough([*samples, *others], rule, began):
+            every = [*samples, *others]
+            yield Round(len(samples[-1]), expected(every, rule, began) if all(every) else None)
+            if enough(every, rule, began):
                 return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from webnorm.kernels.header import load, load_all
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.sources import wgsl_root
 from webnorm.norms.ops import OPS, Op
+from webnorm.norms.selection import is_pattern
 
 # What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
 AUTO = "auto"
@@ -106,15 +108,22 @@ def own_kernel(op: str, name: str) -> Kernel | None:
 
 
 def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequence[str]) -> list[Kernel]:
-    """The kernels of some ops: all of them where names is None, else those called so in any of the ops."""
+    """The kernels of some ops: all of them where names is None, else those in any of the ops that are
+    called so, or whose names a pattern fits.
+    """
     if names is None:
         return [kernel for kernel in kernels if kernel.op.name in ops]
     found: dict[tuple[Path, str], Kernel] = {}
     for name in names:
-        own = [kernel for kernel in kernels if kernel.op.name in ops and kernel.name == name]
+        own = [kernel for kernel in kernels if kernel.op.name in ops and _is(name, kernel.name)]
         for kernel in own or [select(kernels, name, ops[0], also=(AUTO, "copy"))]:
             found[kernel.path, kernel.op.name] = kernel
     return list(found.values())
+
+
+def _is(asked: str, name: str) -> bool:
+    """Whether a name, or a pattern like "welford*", is that of a kernel."""
+    return asked == name or (is_pattern(asked) and fnmatchcase(name, asked))
 
 
 def select_each(
@@ -128,20 +137,22 @@ def select_each(
     if names is None:
         return select_for(kernels, None, ops), own
     found: list[Kernel] = []
-    failed = [one for one in own if one.name in names or one.label in names]
-    known = {one.name for one in failed} | {one.label for one in failed}
+    failed = [one for one in own if one.label in names or any(_is(name, one.name) for name in names)]
     for name in names:
-        if name in known:
+        meant = any(name == one.label or _is(name, one.name) for one in failed)
+        if meant and not is_pattern(name):
             continue
         try:
             found += select_for(kernels, [name], ops)
         except WebnormError as error:
+            if meant:
+                continue
             if not name.endswith(".wgsl"):
                 raise
             failed.append(Broken(OPS[ops[0]], sentence(Path(name).stem), Path(name), str(error)))
     if failed and not found:
         raise WebnormError(failed[0].reason)
-    return found, failed
+    return list({(kernel.path, kernel.op.name): kernel for kernel in found}.values()), failed
 
 
 def select(
@@ -172,3 +183,16 @@ def select(
         if label in by_label:
             return by_label[label]
     raise unknown("kernel", name, {*also, *(kernel.name for kernel in kernels if kernel.op.name == op)})
+
+
+def but_auto(names: Sequence[str] | None) -> list[str] | None:
+    """The names of kernels without auto; None where no name was given."""
+    return [name for name in names if name != AUTO] if names else None
+
+
+def check_axes(names: Iterable[str], kernels: Sequence[Kernel]) -> None:
+    """Raise WebnormError for the name of a tune axis that none of the kernels has."""
+    axes = {axis for kernel in kernels for axis in kernel.tune}
+    for name in names:
+        if name not in axes:
+            raise unknown("constant", name, axes)

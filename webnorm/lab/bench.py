@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -67,7 +67,8 @@ class BenchRequest:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where work on a list of tasks stands: the task, what is being done, and the share of all that is done.
+    """Where work on a list of tasks stands: the task, what is being done, and the share of all that is done;
+    from whom no list is known, the share of the task.
 
     `place` says where several runs or tasks stand, such as "run 2 of 3".
     """
@@ -79,6 +80,37 @@ class Progress:
 
     def __str__(self) -> str:
         return ": ".join(filter(None, (self.place, str(self.task), self.doing)))
+
+
+class _Standing:
+    """Where one problem stands, from what its worker tells. `kernels` are the variants' names."""
+
+    # How much of a problem's time each step takes, as begin and end of its share: none is known before.
+    _STEPS: ClassVar = {"checking": (0.0, 0.4), "timing": (0.4, 0.85), "proving": (0.85, 1.0)}
+
+    def __init__(self, task: Task, kernels: Sequence[str]) -> None:
+        self._task, self._kernels = task, kernels
+        self._step, self._begun, self._leader = "checking", 0, ""
+
+    def heard(self, event: object) -> Iterator[Progress]:
+        """What an event changes, if it does."""
+        match event:
+            case jobs.Began(index) if self._step != "timing":
+                self._begun += 1
+                yield self._at(self._kernels[index], self._begun / len(self._kernels))
+            case timing.Round(done, of):
+                self._step = "timing"
+                of = of or done
+                yield self._at(f"round {done} of {of}{self._leader}", done / of)
+            case jobs.Leads(index, percent):
+                self._leader = f"; {self._kernels[index]} leads, {percent:.0f} % of copy"
+            case jobs.Proving():
+                self._step, self._begun = "proving", 0
+
+    def _at(self, what: str, share: float) -> Progress:
+        begin, end = self._STEPS[self._step]
+        share = begin + (end - begin) * min(1.0, share)
+        return Progress(self._task, f"{self._step} {what}", share=share)
 
 
 def sets_for(task: Task, traits: Traits) -> int:
@@ -123,9 +155,9 @@ def run(request: BenchRequest, worker: Worker, traits: Traits) -> Iterator[Progr
             # What moves between runs is a process's memory and moment, too.
             worker.stop()
         for at, (task, so_far) in enumerate(zip(request.tasks, found, strict=True)):
-            share = (number + at / len(request.tasks)) / request.runs
             for event in _run_task(request, task, worker, traits):
                 if isinstance(event, Progress):
+                    share = (number + (at + event.share) / len(request.tasks)) / request.runs
                     yield replace(event, place=place, share=share)
                 else:
                     so_far.append(event)
@@ -177,18 +209,15 @@ def measure(
         left = [index for index in range(len(asked)) if index not in results]
         specs = tuple(jobs.VariantSpec.of(asked[index]) for index in left)
         job = jobs.TimingJob(task, specs, roots, sets_for(task, traits), rule, calls, repeated)
-        at, rounds = left[0], 0
+        at, standing = left[0], _Standing(task, [asked[index].kernel.name for index in left])
         try:
             for event in worker.stream(jobs.time_variants, job):
                 match event:
                     case jobs.Began(index):
                         at = left[index]
-                        if not rounds:
-                            yield Progress(task, f"checking {asked[at]}")
-                    case timing.Round(rounds):
-                        yield Progress(task, f"timing, round {rounds}")
                     case jobs.Found(index, result):
                         results[left[index]] = declared(result, asked[left[index]].kernel)
+                yield from standing.heard(event)
         except (WorkerDied, TaskFailed) as failure:
             # The others are tried again without the culprit.
             results[at] = blank_result(asked[at], task.problem, reason=str(failure))

@@ -11,7 +11,7 @@ from pathlib import Path
 from webnorm.choice.auto import choose
 from webnorm.choice.defaults import each_chosen
 from webnorm.choice.tuning import Tuning
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import Broken
 from webnorm.kernels.traits import Traits
@@ -23,8 +23,8 @@ from webnorm.lab.trial import blank_result, declared, unreadable
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.case import Case, Changes, problems
 from webnorm.norms.corpus import CASES
-from webnorm.norms.ops import OPS, Op, Task
-from webnorm.norms.problem import STORAGE, Options, Problem
+from webnorm.norms.ops import Op, Task
+from webnorm.norms.problem import Options, Problem
 
 # Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
 # lengths, and few workgroups that walk over all rows.
@@ -34,18 +34,6 @@ WATCHED = (
 )
 # Cases that a kernel may end the process in, or hang, before it is left alone.
 _MOST_ENDED = 3
-NORMS = tuple(name for name, op in OPS.items() if not op.exact)
-
-
-def dtypes_named(text: str | None) -> tuple[str, ...]:
-    """The storage types of a list like "float32,float16", or "all"; none where none are named."""
-    if text == "all":
-        return STORAGE
-    found = () if text is None else tuple(text.split(","))
-    for name in found:
-        if name not in STORAGE:
-            raise unknown("dtype", name, {*STORAGE, "all"})
-    return found
 
 
 @dataclass(frozen=True)

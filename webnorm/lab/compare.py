@@ -14,7 +14,7 @@ from webnorm.errors import WebnormError
 from webnorm.kernels.variants import RETIRED
 from webnorm.lab import runs
 from webnorm.lab.ranking import shape
-from webnorm.lab.results import Report, Result
+from webnorm.lab.results import PROBLEM_KEYS, Cell, Report, Result
 from webnorm.norms.problem import Array
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
@@ -42,6 +42,13 @@ class Comparison:
     high: float | None = None
     reason: str | None = None
     timed_before: bool = True
+
+    def row(self) -> dict[str, Cell]:
+        """Flat, as a line of a table: what was compared, and what came of it."""
+        of = self.result.row()
+        named = ("op", "kernel", "constants", *PROBLEM_KEYS, "case")
+        found = {name: getattr(self, name) for name in ("verdict", "ratio", "low", "high", "reason")}
+        return {**{name: of[name] for name in named if name != "seed"}, **found}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +86,10 @@ class Verdicts:
         """How many comparisons are UNCLEAR."""
         return sum(one.verdict == "UNCLEAR" for one in self.comparisons)
 
+    def rows(self) -> list[dict[str, Cell]]:
+        """The comparisons as flat rows, such as pandas.DataFrame takes."""
+        return [one.row() for one in self.comparisons]
+
 
 @dataclass(frozen=True)
 class _Side:
@@ -109,7 +120,7 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
     WebnormError when the devices differ, unless `any_device`.
     """
     if not any_device:
-        _require_same_device(old.device, new.device)
+        require_same_device(old.device, new.device)
     before, after = _keyed(old.results), _keyed(new.results)
     pairs = [(before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after))]
     judged = [_judge(*pair) for pair in pairs if not _is_yardstick(*pair)] or [
@@ -159,7 +170,8 @@ def _counted(count: int, what: str) -> list[str]:
     return [f"{count} {'is' if count == 1 else 'are'} {what}"] if count else []
 
 
-def _require_same_device(old: Mapping[str, object], new: Mapping[str, object]) -> None:
+def require_same_device(old: Mapping[str, object], new: Mapping[str, object]) -> None:
+    """Raise WebnormError where two reports' devices differ in what times depend on."""
     for key in DEVICE_KEYS:
         if old.get(key) != new.get(key):
             raise WebnormError(

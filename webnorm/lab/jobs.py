@@ -20,8 +20,11 @@ from webnorm.lab.repeated import RepeatedRows, block_of
 from webnorm.lab.results import Calls, Result
 from webnorm.lab.trial import told, try_variant, unreadable, with_samples
 from webnorm.norms.case import Narrow
-from webnorm.norms.ops import OPS, Task, make_inputs
+from webnorm.norms.ops import OPS, Task, make_inputs, plain
 from webnorm.norms.problem import Array
+
+# Who leads is worked out no more often than somebody can read it.
+_BETWEEN_LOOKS_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,19 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Proving:
+    """Timing is over; what follows is whether the work was done."""
+
+
+@dataclass(frozen=True)
+class Leads:
+    """The variant that is the fastest so far, and its percent of the best copy."""
+
+    index: int
+    percent: float
+
+
+@dataclass(frozen=True)
 class TimingJob:
     """Variants to try and time side by side on one problem, the copies as well as those of the task's op.
     `sets` > 1 keeps a cache from helping. Where rows are `repeated`, inputs and checks take little of the
@@ -90,8 +106,26 @@ def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
         for index, result, plan, golden in right:
             yield Began(index)
             running.append(ready(setup, index, result, plan, golden))
-        yield from sampled(setup, running, job.rule)
+        looked = timing.clock()
+        for event in sampled(setup, running, job.rule):
+            yield event
+            if isinstance(event, timing.Round) and timing.clock() - looked > _BETWEEN_LOOKS_S:
+                looked = timing.clock()
+                yield from _leader(job.task, running)
+        yield Proving()
         yield from verdicts(setup, running)
+
+
+def _leader(task: Task, running: Sequence[Running]) -> Iterator[Leads]:
+    """Who is the fastest, where there are copies to hold it against."""
+    medians = {one.index: timing.statistics(one.samples).median for one in running}
+    copies = [one for one in running if one.result.roofline]
+    others = [one for one in running if not one.result.roofline]
+    if not (copies and others):
+        return
+    copy, first = (min(some, key=lambda one: medians[one.index]) for some in (copies, others))
+    share = task.op.minimum_bytes(task.problem) / OPS["copy"].minimum_bytes(plain(task.problem))
+    yield Leads(first.index, 100 * share * medians[copy.index] / medians[first.index])
 
 
 def board_for(device: Device, job: TimingJob) -> Board:

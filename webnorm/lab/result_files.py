@@ -14,11 +14,10 @@ from msgspec import Struct
 from webnorm import files, forms
 from webnorm.errors import WebnormError, shortened
 from webnorm.forms import MOST_TEXT, Name
-from webnorm.lab.results import Origin, Report, Result
+from webnorm.lab.results import PROBLEM_KEYS, Origin, Report, Result
 from webnorm.norms.problem import Problem
 
 SCHEMA = 1
-PROBLEM_KEYS = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
 # What may be "inf", "-inf" or "nan".
 _NUMBERS = {field.name for field in fields(Result) if "float" in str(field.type)}
 
@@ -80,6 +79,7 @@ def as_json(result: Result) -> dict[str, Any]:
     given["problem"] = result.problem.as_json()
     given["constants"] = {name: int(value) for name, value in result.constants.items()}
     given["flags"] = result.flags or None
+    given["place"] = result.place and asdict(result.place)
     return {name: _strict(value) for name, value in given.items() if value is not None}
 
 

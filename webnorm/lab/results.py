@@ -6,7 +6,7 @@ import platform
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from webnorm._version import __version__
+from webnorm.errors import Place
 from webnorm.forms import Name, Size, Text
 from webnorm.gpu.timing import Method
 from webnorm.lab import runs
@@ -27,6 +28,9 @@ Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
 # Nanoseconds. What lies beyond is no measurement, and its ratios could leave float64's range.
 _SHORTEST_NS, _LONGEST_NS = 1e-9, 1e21
+PROBLEM_KEYS = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
+# What stands in a cell of a table of results.
+Cell = str | int | float | bool | None
 # GB/s that no memory has.
 MOST_GBPS = 1e12
 
@@ -40,6 +44,7 @@ def usable(times: Sequence[float]) -> bool:
 class Result:
     """What is known of one variant on one problem; None where nothing was measured.
 
+    `place` is where a file has the mistake that is the `reason`.
     Times are nanoseconds per dispatch, `gbps` is `bytes` (the op's minimum) over the median.
     `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
@@ -61,6 +66,7 @@ class Result:
     problem: Problem
     status: Status
     reason: Text | None = None
+    place: Place | None = None
     expected: bool | None = None
     case: Name | None = None
     max_abs_error: float | None = None
@@ -128,6 +134,24 @@ class Result:
         """Whether this is a copy, which the other ops are held against."""
         return self.op == "copy"
 
+    def row(self) -> dict[str, Cell]:
+        """The result without its samples, flat, as a line of a table: FLAT names the cells.
+
+        Constants, options and flags are joined by semicolons.
+        """
+        cells: dict[str, Cell] = {**self.problem.as_json(), **vars(self)}
+        cells["options"] = str(self.problem.options).replace(", ", ";")
+        cells["constants"] = ";".join(f"{name}={int(value)}" for name, value in self.constants.items())
+        cells["flags"] = ";".join(self.flags)
+        cells["place"] = None if self.place is None else str(self.place)
+        return {name: cells[name] for name in FLAT}
+
+
+FLAT = (
+    *PROBLEM_KEYS,
+    *(field.name for field in fields(Result) if field.name not in ("problem", "samples_ns", "runs")),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
@@ -158,6 +182,10 @@ class Report:
     webnorm: str = __version__
     complete: bool | None = None
     origin: Origin | None = None
+
+    def rows(self) -> list[dict[str, Cell]]:
+        """The results as flat rows, such as pandas.DataFrame takes: see Result.row."""
+        return [result.row() for result in self.results]
 
 
 def origin_of(command: str) -> Origin:

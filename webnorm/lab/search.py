@@ -41,9 +41,10 @@ EXPLORING = 2 / 3
 
 @dataclass(frozen=True)
 class Doing:
-    """What the search is at, in words."""
+    """What the search is at, in words, and the share of its budget that is spent."""
 
     what: str
+    share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,13 @@ class Search:
         self.right: set[int] = set()
         self.seen: set[Hashable] = set()
         self.tried = 0
+        self.probed = False
 
     def run(self) -> Iterator[Event]:
         """What is tried and found, at last the finalists."""
         for kernel in self.neighbourhoods:
             yield from self.probe(kernel)
+        self.probed = True
         fastest = min(map(self.ratio, self.ratios), default=0.0)
         kept = {self.kernel(i) for i in self.ratios if self.ratio(i) <= SLOW_KERNEL * fastest}
         for kernel, neighbourhood in self.neighbourhoods.items():
@@ -105,7 +108,7 @@ class Search:
             for _ in range(rounds if len(self.ratios) > 1 else 0):
                 if self.spent() >= 1:
                     break
-                yield Doing(f"{len(self.ratios)} variants in the race")
+                yield self.doing(f"{len(self.ratios)} in the race")
                 yield from self.round()
         yield Finalists(tuple(i for i in self.ranking() if i != self.reference), self.tried)
 
@@ -157,7 +160,13 @@ class Search:
             self.reference = index
         if index != self.reference:
             self.trials.release(index)
-        yield Doing(f"{self.tried} variants tried, {np.count_nonzero(self.untried)} left")
+        yield self.doing(f"{self.tried} of {len(self.candidates)} tried")
+
+    def doing(self, what: str) -> Doing:
+        """What the search is at, with how many times as fast as the reference the best so far is."""
+        best = min(map(self.ratio, self.ratios), default=1.0)
+        # To look at what is spent begins the budget, which the probes are not part of.
+        return Doing(f"{what}, best {1 / best:.2f}x", min(1.0, self.spent()) if self.probed else 0.0)
 
     def pair(self, index: int) -> float:
         """A sample of a candidate over one of the reference; 1 for the reference itself."""

@@ -7,14 +7,13 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from webnorm.errors import one_line
 from webnorm.gpu.timing import drift
 from webnorm.lab.ranking import best, by_problem, level, order_of, places, ranked, verdict
-from webnorm.lab.result_files import PROBLEM_KEYS
-from webnorm.lab.results import Report, Result
+from webnorm.lab.results import FLAT, Report, Result
 
 _ALWAYS = ("#", "kernel", "constants", "median", "+-%", "GB/s", "% of copy", "max abs error", "verdict")
 COLUMNS = (*_ALWAYS, "timing")
@@ -23,6 +22,8 @@ NUMERIC = frozenset({"#", "median", "+-%", "GB/s", "% of copy", "max abs error"}
 NOTHING = "-"
 # Reasons shown per kernel and verdict; the rest is counted.
 _MOST_NOTES = 3
+# By op and kernel, constants that nobody has to be told: those that it has by default.
+Usual = Mapping[tuple[str, str], Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,12 @@ class Layout:
     remarks: list[str]
 
 
-def layout(results: Sequence[Result]) -> Layout:
-    """`ranked` as cells. How it was timed is said once, below, unless it differs from row to row."""
+def layout(results: Sequence[Result], usual: Usual | None = None) -> Layout:
+    """`ranked` as cells. How it was timed is said once, below, unless it differs from row to row.
+
+    Constants are told where they differ from the `usual` ones; of a kernel that has none there, and of all
+    where that is None, every one.
+    """
     hows = {_how(result) for result in results if result.timed}
     rows = []
     mixed = any(not result.roofline for result in results)
@@ -44,12 +49,26 @@ def layout(results: Sequence[Result]) -> Layout:
     for result, place in zip(ordered, [""] * rooflines + places(ordered[rooflines:]), strict=True):
         marked = mixed and result.roofline
         mark = " (roofline)" if marked else " (auto)" if result.auto else ""
-        cells = _cells(result, place, f"{result.kernel}{mark}", how=len(hows) > 1)
+        # Which of the copies is the roofline is of no one's concern.
+        constants = {} if marked and usual is not None else told(result, usual)
+        cells = _cells(result, place, f"{result.kernel}{mark}", constants, how=len(hows) > 1)
         rows.append((result, dict(zip(COLUMNS, cells, strict=True))))
-    remarks = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
-    remarks += drift_remarks(results)
+    timing = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
+    timing += drift_remarks(results)
+    remarks = ["; ".join(timing)] if timing else []
     columns = COLUMNS if any(cells["timing"] for _, cells in rows) else _ALWAYS
-    return Layout(columns, rows, remarks + auto_remarks(results) + notes(results))
+    return Layout(columns, rows, remarks + auto_remarks(results, usual))
+
+
+def told(result: Result, usual: Usual | None = None) -> dict[str, int]:
+    """The constants of a result that a reader has to be told: see `layout`."""
+    known = (usual or {}).get((result.op, result.kernel), {})
+    return {axis: value for axis, value in result.constants.items() if known.get(axis) != value}
+
+
+def named(result: Result, usual: Usual | None = None) -> str:
+    """The kernel, and its constants as far as they have to be told."""
+    return f"{result.kernel} {constants_text(told(result, usual))}".rstrip()
 
 
 def drift_remarks(results: Sequence[Result]) -> list[str]:
@@ -60,30 +79,40 @@ def drift_remarks(results: Sequence[Result]) -> list[str]:
     drifts = [drift(own.tolist()) for own in copy.samples_by_run if len(own) > 1]
     if not drifts:
         return []
-    most = max(drifts, key=abs)
-    return [f"{copy.kernel} at the end of the run: {100 * most:+.1f} % of its time at the beginning"]
+    return [f"{copy.kernel} {100 * max(drifts, key=abs):+.1f} % from begin to end"]
 
 
-def auto_remarks(results: Sequence[Result]) -> list[str]:
+def auto_remarks(results: Sequence[Result], usual: Usual | None = None) -> list[str]:
     """What auto chose of one problem's variants, and how far it is from the best of them; none unmarked."""
     winner = next((result for result in ranked(results) if result.timed and not result.roofline), None)
     copy = best([result for result in results if result.roofline])
     lines = []
     for result in results:
         if result.auto:
-            head = f"auto: {result.kernel} {constants_text(result.constants)}, by {result.auto}"
+            head = f"auto: {named(result, usual)}, by {result.auto}"
             if winner is None or not result.timed:
                 lines.append(f"{head}: not timed")
             elif winner is result:
                 lines.append(f"{head}: the best variant measured")
             else:
                 percent = 100 * level(winner, copy) / level(result, copy)
-                named = f"{winner.kernel} {constants_text(winner.constants)}"
-                lines.append(f"{head}: {percent:.1f} % of the best variant measured, {named}")
+                lines.append(f"{head}: {percent:.1f} % of the best variant measured, {named(winner, usual)}")
     return lines
 
 
-def notes(results: Sequence[Result]) -> list[str]:
+def auto_short(results: Sequence[Result]) -> list[str]:
+    """How far what auto chose is from the best, in some words; none unmarked."""
+    if not any(result.auto for result in results):
+        return []
+    chosen = best([result for result in results if result.auto])
+    winner = next((result for result in ranked(results) if result.timed and not result.roofline), None)
+    if chosen is None or winner is None:
+        return ["auto: not timed"]
+    copy = best([result for result in results if result.roofline])
+    return [f"auto has {100 * level(winner, copy) / level(chosen, copy):.0f} % of that"]
+
+
+def notes(results: Sequence[Result], usual: Usual | None = None) -> list[str]:
     """Why results failed or were not run, in a line each; equal reasons of one kernel are counted."""
     groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in sorted(results, key=order_of):
@@ -93,7 +122,7 @@ def notes(results: Sequence[Result]) -> list[str]:
     lines = []
     for (kernel, outcome), reasons in groups.items():
         for reason, members in list(reasons.items())[:_MOST_NOTES]:
-            which = f"{len(members)} results" if len(members) > 1 else _which(members[0])
+            which = f"{len(members)} results" if len(members) > 1 else _which(members[0], usual)
             lines.append(f"{kernel}{f' ({which})' if which else ''}: {outcome}: {reason}")
         rest = sum(map(len, list(reasons.values())[_MOST_NOTES:]))
         if rest:
@@ -147,38 +176,33 @@ def device_text(device: Mapping[str, Any]) -> str:
 
 def to_markdown(report: Report) -> str:
     """The device and a table per op and problem, with the columns of the terminal's table."""
-    parts = [f"Device: {_escape(device_text(report.device))}. webnorm {_escape(report.webnorm)}."]
+    parts = [f"Device: {escaped(device_text(report.device))}. webnorm {escaped(report.webnorm)}."]
     for title, members in by_problem(report.results):
         table = layout(members)
         rules = ("---:" if column in NUMERIC else "---" for column in table.columns)
         lines = [f"| {' | '.join(table.columns)} |", f"| {' | '.join(rules)} |"]
         for _, cells in table.rows:
-            lines.append(f"| {' | '.join(_escape(cells[column]) for column in table.columns)} |")
-        parts += [f"### {_escape(title)}", "\n".join(lines)]
-        if table.remarks:
-            parts.append("\n".join(f"- {_escape(remark)}" for remark in table.remarks))
+            lines.append(f"| {' | '.join(escaped(cells[column]) for column in table.columns)} |")
+        parts += [f"### {escaped(title)}", "\n".join(lines)]
+        remarks = [*table.remarks, *notes(members)]
+        if remarks:
+            parts.append("\n".join(f"- {escaped(remark)}" for remark in remarks))
     return "\n\n".join(parts) + "\n"
 
 
 def to_csv(report: Report) -> str:
     """A line per result without its samples; constants, options and flags are joined by semicolons."""
-    names = [field.name for field in fields(Result) if field.name not in ("problem", "samples_ns", "runs")]
     out = io.StringIO()
-    columns = ["device", *PROBLEM_KEYS, *names]
-    writer = csv.DictWriter(out, columns, lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(out, ["device", *FLAT], lineterminator="\n")
     writer.writeheader()
-    for result in report.results:
-        row = result.problem.as_json() | vars(result) | {"device": report.device.get("adapter", "")}
-        row["options"] = str(result.problem.options).replace(", ", ";")
-        row["constants"] = constants_text(result.constants, ";")
-        row["flags"] = ";".join(result.flags)
-        writer.writerow(row)
+    for row in report.rows():
+        writer.writerow({"device": report.device.get("adapter", ""), **row})
     return out.getvalue()
 
 
-def _which(result: Result) -> str:
+def _which(result: Result, usual: Usual | None) -> str:
     case = f"case {result.case}" if result.case else ""
-    return ", ".join(filter(None, (case, constants_text(result.constants))))
+    return ", ".join(filter(None, (case, constants_text(told(result, usual)))))
 
 
 def _how(result: Result) -> str:
@@ -187,13 +211,15 @@ def _how(result: Result) -> str:
     return ", ".join(filter(None, (result.timing_method, cache, calls))) or "unknown means"
 
 
-def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...]:
+def _cells(
+    result: Result, place: str, kernel: str, constants: Mapping[str, int], how: bool
+) -> tuple[str, ...]:
     remarks = [_how(result)] if how and result.timed else []
     remarks += [*result.flags, *(["not deterministic"] if result.deterministic is False else [])]
     return (
         place,
         kernel,
-        constants_text(result.constants) or NOTHING,
+        constants_text(constants) or NOTHING,
         time_text(result.median_ns),
         _spread_text(result),
         NOTHING if result.gbps is None else f"{result.gbps:.4g}",
@@ -204,7 +230,8 @@ def _cells(result: Result, place: str, kernel: str, how: bool) -> tuple[str, ...
     )
 
 
-def _escape(text: str) -> str:
+def escaped(text: str) -> str:
+    """A text as Markdown shows it as it is, in one line."""
     text = one_line(" ".join(word for word in re.split("[ \t\n]+", text) if word))
     # An underscore inside a word is plain text in GitHub's Markdown, and names are full of them.
     for special in "\\|*<`":

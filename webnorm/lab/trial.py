@@ -20,7 +20,7 @@ from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy
 from webnorm.lab.board import Board, Golden, Unlike
 from webnorm.lab.races import race
-from webnorm.lab.results import Result
+from webnorm.lab.results import Result, Status
 from webnorm.norms.problem import Problem
 
 UNSTEADY = "the same input twice gave different bits"
@@ -148,7 +148,8 @@ def broken(board: Board, variant: Variant, result: Result, error: Exception) -> 
                 refused = variant.refusal(board.problem_of(variant), board.device.traits) is not None
             except WebnormError:
                 refused = False
-            return replace(result, status="skip" if refused else "error", reason=str(error))
+            status: Status = "skip" if refused else "error"
+            return replace(result, status=status, reason=str(error), place=error.place)
         case wgpu.GPUError():
             return replace(result, reason=of_wgpu(error))
     return replace(result, reason=told(error))

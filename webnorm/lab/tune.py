@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,9 +22,8 @@ from webnorm.lab.bench import Progress
 from webnorm.lab.ranking import best
 from webnorm.lab.results import Result
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
-from webnorm.norms import ops
 from webnorm.norms.ops import Task
-from webnorm.norms.presets import check_rows, preset_named, quick_tasks, tasks
+from webnorm.norms.presets import check_rows, having, once, tasks_of_each
 from webnorm.norms.problem import DTYPES
 
 OPS = ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
@@ -65,14 +64,15 @@ class Tuned:
 
 
 def grid(
-    op: str | None,
+    asked: Sequence[str] | None,
     shapes: tuple[Sequence[int] | None, Sequence[int] | None],
     dtypes: Sequence[str],
     options: Sequence[str],
     software: bool,
     quick: bool,
 ) -> tuple[Task, ...]:
-    """The tasks asked for: rows x cols of `shapes`, and what is None as the adapter has it.
+    """The tasks of those ops asked for, or of OPS, that have the options: rows x cols of `shapes`, and what
+    is None as the adapter has it.
 
     Rows that nobody names make x so large on a GPU that a choice serves all that are larger. Raises
     WebnormError for a problem that an op does not have.
@@ -82,28 +82,13 @@ def grid(
     cols = cols or (QUICK_COLS if quick else SOFTWARE_COLS if software else COLS)
     dtypes = dtypes or (DTYPES_TUNED[:1] if quick else DTYPES_TUNED)
     found: list[Task] = []
-    for name in OPS if op is None else (op,):
-        defaults = ops.OPS[name].defaults
+    for name in having(OPS if asked is None else asked, options):
         for dtype in dtypes:
             full = LARGE_BYTES // DTYPES[dtype].itemsize
             elements = SOFTWARE_ELEMENTS if software else full
             pairs = [(m, n) for n in cols for m in rows or (max(1, elements // max(1, n)),)]
-            found += tasks(name, pairs, defaults.changed(options), dtype=dtype)
-    return _once(found)
-
-
-def of_preset(
-    name: str, dtypes: Sequence[str], options: Sequence[str], software: bool, quick: bool
-) -> tuple[Task, ...]:
-    """The tasks of a preset in the storage types, its own where there are none; a few of them if `quick`."""
-    preset = preset_named(name)
-    changed = [preset.changed(options, dtype, None) for dtype in dtypes or (None,)]
-    return _once(task for one in changed for task in (quick_tasks(one, software) if quick else one.tasks))
-
-
-def _once(found: Iterable[Task]) -> tuple[Task, ...]:
-    """The tasks without those that are named again."""
-    return tuple({str(task): task for task in found}.values())
+            found += tasks_of_each([name], [dtype], pairs, options)
+    return once(found)
 
 
 def candidates(kernels: Sequence[Kernel], task: Task, traits: Traits, rules: Variant) -> list[Variant]:
@@ -148,7 +133,7 @@ def run(request: TuneRequest, worker: Worker, traits: Traits) -> Iterator[Progre
     for at, task in enumerate(request.tasks):
         for event in _tune(request, task, worker, traits):
             if isinstance(event, Progress):
-                event = replace(event, place=f"{at + 1} of {count}", share=at / count)
+                event = replace(event, place=f"{at + 1} of {count}", share=(at + event.share) / count)
             yield event
 
 
@@ -166,7 +151,8 @@ def _tune(request: TuneRequest, task: Task, worker: Worker, traits: Traits) -> I
     rule = replace(timing.Rule(), budget_s=request.budget_s * MEASURING)
     for measured in bench.measure(task, [*copies, *last], rule, request.roots, worker, traits, repeated=True):
         if isinstance(measured, Progress):
-            yield replace(measured, doing=f"the best: {measured.doing}")
+            share = 1 - MEASURING + MEASURING * measured.share
+            yield replace(measured, doing=f"the best: {measured.doing}", share=share)
             continue
         results = measured[len(copies) :]
         faults = [(asked[index], reason) for index, reason in dropped.items()]
@@ -202,8 +188,8 @@ def _search(
             match event:
                 case jobs.Began(index):
                     at = left[index]
-                case search.Doing(what):
-                    yield Progress(task, what)
+                case search.Doing(what, share):
+                    yield Progress(task, what, share=(1 - MEASURING) * share)
                 case search.Dropped(index, reason):
                     dropped[left[index]] = reason
                 case search.Finalists(indices, tried):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from webnorm.errors import WebnormError, unknown
-from webnorm.norms.ops import OPS, Task
+from webnorm.norms.ops import OPS, Foreign, Task
 from webnorm.norms.problem import Options, Problem
 
 
@@ -46,6 +46,37 @@ def tasks(
     """Problems of an op, one for each (rows, cols): see Op.problem."""
     chosen = OPS[op]
     return tuple(Task(chosen, chosen.problem(*shape, options=options, **common)) for shape in shapes)
+
+
+def having(ops: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """Those of the ops that have these options (see Options.changed); raises Foreign where none has."""
+    found: list[str] = []
+    lacking: Foreign | None = None
+    for name in ops:
+        try:
+            OPS[name].problem(1, 1, options=OPS[name].defaults.changed(options))
+            found.append(name)
+        except Foreign as error:
+            lacking = error
+    if lacking is not None and not found:
+        raise lacking
+    return tuple(found)
+
+
+def tasks_of_each(
+    ops: Sequence[str],
+    dtypes: Sequence[str],
+    shapes: Sequence[tuple[int, int]],
+    options: Sequence[str],
+    **common: Any,
+) -> tuple[Task, ...]:
+    """`tasks` of those ops that have the options, in several storage types or in their default one."""
+    return tuple(
+        task
+        for op in having(ops, options)
+        for dtype in dtypes or (None,)
+        for task in tasks(op, shapes, OPS[op].defaults.changed(options), dtype=dtype, **common)
+    )
 
 
 _TRITON = tuple((4096, 512 * i) for i in range(2, 32))
@@ -128,7 +159,27 @@ def quick_tasks(preset: Preset, software: bool) -> tuple[Task, ...]:
         for task in found
     ]
     # Shapes that differed in their rows only may be the same now.
-    return tuple({str(task): task for task in fewer}.values())
+    return once(fewer)
+
+
+def once(found: Iterable[Task]) -> tuple[Task, ...]:
+    """The tasks without those that are named again."""
+    return tuple({str(task): task for task in found}.values())
+
+
+def of_preset(
+    name: str,
+    dtypes: Sequence[str],
+    options: Sequence[str],
+    software: bool,
+    quick: bool,
+    eps: float | None = None,
+    seed: int = 0,
+) -> tuple[Task, ...]:
+    """The tasks of a preset in the storage types, its own where there are none; a few of them if `quick`."""
+    preset = preset_named(name)
+    changed = [preset.changed(options, dtype, eps, seed) for dtype in dtypes or (None,)]
+    return once(task for one in changed for task in (quick_tasks(one, software) if quick else one.tasks))
 
 
 def _quick_rows(cols: int) -> int:

@@ -1,0 +1,164 @@
+"""What `bench` shows, at several widths, coloured or not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from samples import MIXED, result, timed
+from shown import line_of, text
+from webnorm.cli.bench_view import BenchTable, Matrix, outcome
+from webnorm.cli.grid import Strip, fitting, lines
+from webnorm.lab.results import Result
+from webnorm.norms.problem import Problem
+
+# The constants that MIXED's kernels have.
+USUAL = {
+    ("layer_norm", one.kernel): {"threads_per_row": 256, "rows_per_workgroup": 4, "vector_width": 4}
+    for one in MIXED
+}
+
+
+def shown(results: list[Result], width: int = 80, encoding: str = "utf-8") -> str:
+    return text(BenchTable(results, "title", USUAL), width, encoding=encoding)
+
+
+def test_rows_are_ranked_with_one_roofline_and_failures_last() -> None:
+    table = shown(MIXED)
+    words = ["copy (roofline)", "1 registers", "2 welford_subgroup", "3 registers"]
+    words += ["naive", "one_pass", "split_row"]
+    places = [table.index(word) for word in words]
+    assert places == sorted(places)
+    assert table.count("copy (roofline)") == 1
+    assert "200" in line_of(table, "copy (roofline)")
+
+
+def test_reasons_are_told_as_they_are_written() -> None:
+    table = shown(MIXED, 160)
+    assert "skip: [red]too long[/red]" in table
+    assert "expected failure: [0, 3] is nan" in table
+    assert "FAIL: [1, 2] is 3, expected 4" in table
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("width", [80, 200])
+def test_every_number_of_a_kernel_is_in_its_one_line(width: int, encoding: str) -> None:
+    table = shown(MIXED, width, encoding)
+    assert max(map(len, table.splitlines())) <= width
+    first = line_of(table, "1 registers")
+    words = [word for word in first.split() if not set(word) & set("█#")]
+    assert words == ["1", "registers", "176.6", "us", "15", "190", "95", "%", "1.2e-06", "pass", "noisy"]
+    assert "=" not in first
+
+
+def test_what_matters_least_goes_where_a_terminal_is_narrow() -> None:
+    table = shown(MIXED[1:6], 40)
+    assert max(map(len, table.splitlines())) <= 40
+    for one in ("copy (roofline)", "registers", "welford_subgroup"):
+        line = line_of(table, one)
+        assert " us " in line and " % " in line and "pass" in line
+    unstable = shown(MIXED, 40)
+    assert line_of(unstable, "one_pass").endswith("unstable") and "welford_subg" in unstable
+
+
+def test_constants_are_told_where_they_are_not_the_usual_ones() -> None:
+    tuned = replace(MIXED[4], constants={**MIXED[4].constants, "vector_width": 2})
+    table = shown([tuned, MIXED[5]], 160)
+    assert line_of(table, "1 registers").endswith("vector_width=2")
+    assert table.count("=") == 1
+    narrow = shown([tuned, MIXED[5]], 60).splitlines()
+    (below,) = [at for at, line in enumerate(narrow) if "vector_width=2" in line]
+    assert narrow[below].strip() == "vector_width=2" and "registers" in narrow[below - 1]
+    every = text(BenchTable([tuned], "title"), 160)
+    assert "threads_per_row=256 rows_per_workgroup=4 vector_width=2" in every
+
+
+def test_verdicts_are_coloured_but_do_not_need_it() -> None:
+    plain, coloured = (text(BenchTable(MIXED, "title"), 160, colour=colour) for colour in (False, True))
+    assert "\x1b[1;31mFAIL" in coloured
+    assert "\x1b" not in plain and "FAIL" in plain
+
+
+def test_bars_are_as_long_as_the_throughput() -> None:
+    copy, registers, welford = (
+        line_of(shown(MIXED, 120), name).count("█") for name in ("copy (", "1 registers", "welford_subgroup")
+    )
+    assert copy > 20
+    assert registers == pytest.approx(0.95 * copy, abs=1) and welford == pytest.approx(0.75 * copy, abs=1)
+
+
+def test_a_kernel_above_the_copy_has_the_longest_bar() -> None:
+    table = shown([result("copy", 100.0), result("registers", 200.0, percent_of_copy=200.0)], 120)
+    assert line_of(table, "registers").count("█") == pytest.approx(
+        2 * line_of(table, "copy (").count("█"), abs=1
+    )
+
+
+def test_bars_are_plain_without_unicode() -> None:
+    assert shown(MIXED, encoding="ascii").isascii()
+    assert "####" in shown(MIXED, 120, "ascii")
+
+
+@pytest.mark.parametrize("gbps", [math.nan, math.inf])
+def test_a_throughput_that_is_no_number_draws_no_bar(gbps: float) -> None:
+    broken = replace(result("naive", 100.0), gbps=gbps)
+    table = shown([broken, result("registers", 190.0, percent_of_copy=95.0)], 120)
+    assert "█" not in line_of(table, "naive") and "█" in line_of(table, "registers")
+
+
+def sweep(*cols: int) -> list[Result]:
+    """A kernel that becomes slower, one that becomes faster, and one that fails at the end."""
+    found = []
+    for at, n in enumerate(cols):
+        problem = Problem(rows=64, cols=n)
+        found += [
+            replace(timed("copy", 100.0, percent_of_copy=100.0), op="copy", problem=problem),
+            timed("falls", 110.0 + at, problem=problem, percent_of_copy=90.0 - 5 * at, auto="rules"),
+            timed("rises", 200.0 - 95 * at, problem=problem, percent_of_copy=50.0 + 35 * at),
+        ]
+        wrong = {"status": "fail" if n == cols[-1] else "pass", "median_ns": 300.0, "percent_of_copy": 33.0}
+        found.append(timed("fails", 300.0, problem=problem, **{**wrong, "reason": "off"}))
+    return found
+
+
+def test_a_matrix_has_a_row_for_each_kernel_and_marks_the_winners() -> None:
+    header, columns, falls, rises, fails, auto = text(Matrix(sweep(256, 512))).splitlines()
+    assert header == "layer_norm float32, 64 rows: percent of the copy, * the fastest"
+    assert columns.split() == ["kernel", "256", "512"]
+    assert falls.split() == ["falls", "90*", "85"] and rises.split() == ["rises", "50", "85*"]
+    assert fails.split() == ["fails", "33", "FAIL"] and auto.split() == ["auto", "90*", "85"]
+
+
+def test_a_matrix_is_broken_where_its_columns_end() -> None:
+    table = text(Matrix(sweep(*range(256, 2304, 64))), 40)
+    assert table.count("kernel") > 3 and max(map(len, table.splitlines()[1:])) <= 40
+    assert table.count("rises") == table.count("kernel")
+
+
+def test_types_and_ops_have_a_matrix_each() -> None:
+    narrow = [replace(one, problem=replace(one.problem, dtype="float16")) for one in sweep(256)]
+    table = text(Matrix([*sweep(256, 512), *narrow]))
+    assert table.count("percent of the copy") == 2 and "layer_norm float16, 64 rows" in table
+
+
+def test_the_outcome_of_a_problem_is_a_line() -> None:
+    line = text(outcome(sweep(512, 256)[4:], "a problem"), 120).strip()
+    assert (
+        line == "a problem: rises 140 ns, 85 % of copy; auto has 100 % of that; 1 FAIL" or "auto has" in line
+    )
+
+
+def test_strips_go_in_the_order_of_their_ranks() -> None:
+    from rich.text import Text
+
+    strips = [
+        Strip("kernel", [Text("registers")], name=True),
+        Strip("a", [Text("1234")], rank=1),
+        Strip("b", [Text("1234")], rank=2),
+    ]
+    assert [strip.heading for strip in fitting(strips, 19)] == ["kernel", "a", "b"]
+    assert [strip.heading for strip in fitting(strips, 18)] == ["kernel", "b"]
+    (name,) = fitting(strips, 5)
+    assert [line.plain for line in lines([name], 5)] == ["kern…", "regi…"]

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from webnorm.errors import WebnormError
+from webnorm.norms.selection import dtypes_named, named, ops_named, sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("768", (768,)),
+        ("768,1024,768", (768, 1024)),
+        ("4k", (4096,)),
+        ("1K, 1m", (1024, 1 << 20)),
+        ("256..2k", (256, 512, 1024, 2048)),
+        ("256..2047", (256, 512, 1024)),
+        ("1k..2k+512", (1024, 1536, 2048)),
+        ("1..1000*10", (1, 10, 100, 1000)),
+        ("7,8..16", (7, 8, 16)),
+        ("0..3+1", (0, 1, 2, 3)),
+        ("-1", (-1,)),
+    ],
+)
+def test_sizes(text: str, expected: tuple[int, ...]) -> None:
+    assert sizes(text, "--cols") == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["many", "1..", "..8", "8..4", "1..8*1", "1..8+0", "0..8", "1,,2", "", "²", "9" * 5000, "1.5", "1..2..3"],
+)
+def test_what_is_no_size_is_told(text: str) -> None:
+    with pytest.raises(WebnormError, match=r"--cols is .*; expected"):
+        sizes(text, "--cols")
+
+
+def test_a_range_has_an_end() -> None:
+    with pytest.raises(WebnormError, match="expected at most 10000 numbers"):
+        sizes("1..1m+1", "--rows")
+
+
+def test_names() -> None:
+    known = ("naive", "welford", "welford_subgroup")
+    assert named("naive,welford", known, "kernel") == ("naive", "welford")
+    assert named("welf*, naive", known, "kernel") == ("welford", "welford_subgroup", "naive")
+    assert named("all", known, "kernel") == known
+    for wrong in ("welfrod", "welfrod*"):
+        with pytest.raises(WebnormError, match=r"unknown kernel .*; did you mean 'welford'"):
+            named(wrong, known, "kernel")
+
+
+def test_all_ops_are_without_the_copy_which_has_a_name() -> None:
+    assert ops_named(None) == ("layer_norm",)
+    assert set(ops_named("all")) == {"layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward"}
+    assert ops_named("rms*") == ("rms_norm", "rms_norm_backward") and ops_named("copy") == ("copy",)
+    assert dtypes_named("all") == ("float32", "float16", "bfloat16") and dtypes_named("*16") == dtypes_named(
+        "float16,bfloat16"
+    )

@@ -1,0 +1,100 @@
+"""What `check` shows: a line for each kernel, more of those that are wrong."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from webnorm.cli.grid import Strip, fitting, lines
+from webnorm.cli.mistakes import place_of
+from webnorm.cli.screen import STYLES, plain
+from webnorm.lab import tables
+from webnorm.lab.ranking import by_kernel, verdict
+from webnorm.lab.results import Result
+
+_INDENT = "  "
+
+
+@dataclass(frozen=True)
+class CheckTable:
+    """One line per op and kernel: how many cases passed and failed, and the greatest error.
+
+    Below the line of a kernel that failed, and of every one if `verbose`, stands its worst case: an
+    unexpected failure if there is one, else the greatest error, of those in float32 if there are any. Errors
+    are relative to max(1, |expected|).
+    """
+
+    results: Sequence[Result]
+    verbose: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        kernels = by_kernel(self.results)
+        strips = fitting(_strips(list(kernels.values())), options.max_width, gap=2)
+        heading, *rows = lines(strips, options.max_width, gap=2)
+        yield heading
+        previous = None
+        for ((op, _), members), row in zip(kernels.items(), rows, strict=True):
+            if op != previous:
+                yield plain(op, "bold")
+                previous = op
+            yield row
+            yield from _more(members, self.verbose)
+        told = [one for one in self.results if verdict(one) in ("FAIL", "error", "skip")]
+        yield from map(plain, tables.notes([one for one in told if place_of(one) is None]))
+
+
+def _strips(kernels: Sequence[Sequence[Result]]) -> list[Strip]:
+    counts = [Counter(map(verdict, members)) for members in kernels]
+    names = [plain(f"{_INDENT}{members[0].kernel}") for members in kernels]
+    worst = [_worst(members) for members in kernels]
+    errors = [Text(tables.NOTHING if one is None else tables.error_text(one.max_rel_error)) for one in worst]
+
+    def numbers(heading: str, style: str, *verdicts: str, rank: int | None = None) -> Strip:
+        found = [sum(count[verdict] for verdict in verdicts) for count in counts]
+        cells = [Text(str(number or tables.NOTHING), style if number else "dim") for number in found]
+        return Strip(heading, cells, right=True, rank=rank)
+
+    optional = [
+        numbers("expected failure", STYLES["expected failure"], "expected failure", rank=1),
+        numbers("skip", STYLES["skip"], "skip", rank=2),
+    ]
+    return [
+        Strip("kernel", names, name=True),
+        numbers("pass", STYLES["pass"], "pass"),
+        numbers("FAIL", STYLES["FAIL"], "FAIL", "error"),
+        # A column of nothing but dashes tells nothing.
+        *(strip for strip in optional if any(cell.plain != tables.NOTHING for cell in strip.cells)),
+        Strip("max rel error", errors, right=True, rank=3),
+    ]
+
+
+def _more(members: Sequence[Result], verbose: bool) -> Iterator[Text]:
+    """The case, and the element of it that is worst: index, got, expected, error."""
+    worst = _worst(members)
+    if worst is None or not (verbose or verdict(worst) == "FAIL"):
+        return
+    case = f"{worst.case}, {worst.problem.dtype}" if worst.case else str(worst.problem)
+    yield plain(f"{_INDENT * 2}worst: {case}" + (f": {worst.worst}" if worst.worst else ""), "dim")
+
+
+def _worst(members: Sequence[Result]) -> Result | None:
+    """None where nothing ran."""
+    found = max(members, key=_badness)
+    return found if found.status in ("pass", "fail") else None
+
+
+def _badness(result: Result) -> tuple[int, bool, float]:
+    """Unexpected failures first, then the largest error; what never ran has none.
+
+    Rounding to a narrow type would hide the kernel's own error: results in float32 go before the others.
+    """
+    grave = {"FAIL": 2, "pass": 1, "expected failure": 1}.get(verdict(result), 0)
+    error = result.max_rel_error
+    # NaN compares with nothing, so max() would pass over it or keep it by accident.
+    plainly = result.problem.out_dtype == "float32"
+    return grave, plainly, -1.0 if error is None else math.inf if math.isnan(error) else error

@@ -1,0 +1,66 @@
+"""Mistakes in kernels' files, as compilers tell them: editors find the place, and people see it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from webnorm import files
+from webnorm.cli.screen import plain
+from webnorm.errors import Place, one_line
+from webnorm.lab.results import Result
+
+# What a message begins with that has no more than a line.
+_LINE = re.compile(r"(.+\.wgsl):(\d{1,9}): ")
+_INDENT = "  "
+# Of a line of somebody's file: a longer one would fill the screen.
+_MOST = 200
+_TAB = "    "
+
+
+def place_of(result: Result) -> Place | None:
+    """Where a file has the mistake for which a result is an error; None where it is no file's."""
+    if result.status != "error" or result.place is not None:
+        return result.place
+    found = _LINE.match(result.reason or "")
+    return Place(found[1], int(found[2])) if found else None
+
+
+def mistakes(results: Iterable[Result]) -> list[Text]:
+    """Each mistake once, as `file:line:column: error: what`, with the line of the file and a caret below."""
+    found = {(place, result.reason or ""): result for result in results if (place := place_of(result))}
+    return [_told(place, result) for (place, _), result in found.items()]
+
+
+def _told(place: Place, result: Result) -> Text:
+    source = _source(place)
+    what = (result.reason or "").removeprefix(f"{place.file}:{place.line}: ")
+    if source is not None:
+        # The message quotes the line, which stands below it.
+        what = what.removesuffix(f": {source.strip()}")
+    known = result.place is not None
+    where = str(place) if known else f"{place.file}:{place.line}"
+    told = plain(f"{where}: ", "bold").append("error: ", "bold red").append(one_line(what))
+    if source is not None:
+        told.append(f"\n{_INDENT}{one_line(source.expandtabs(len(_TAB)))}")
+        if known:
+            told.append(f"\n{_INDENT}{_caret(source, place)}", "bold green")
+    return told
+
+
+def _source(place: Place) -> str | None:
+    """The line of the file, if that is still there."""
+    try:
+        lines: Sequence[str] = files.read_bytes(Path(place.file)).decode(errors="replace").splitlines()
+    except OSError:
+        return None
+    return lines[place.line - 1][:_MOST] if 0 < place.line <= len(lines) else None
+
+
+def _caret(source: str, place: Place) -> str:
+    before = source[: place.column - 1].expandtabs(len(_TAB))
+    return " " * cell_len(one_line(before)) + "^" * max(1, min(place.length, _MOST))

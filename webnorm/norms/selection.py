@@ -1,0 +1,105 @@
+"""What people write who mean several things: "all", "float32,float16", "cols-*", "256..4k"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from webnorm.errors import WebnormError, unknown
+from webnorm.norms.ops import OPS
+from webnorm.norms.problem import STORAGE
+
+ALL = "all"
+# What is computed; the copies are what it is held against.
+NORMS = tuple(name for name, op in OPS.items() if not op.exact)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_SIZE = re.compile(r"(-?\d+)([km]?)", re.ASCII | re.IGNORECASE)
+_RANGE = re.compile(r"(.+?)\.\.(.+?)(?:([+*])(.+))?")
+# More problems than anybody waits for, and a slip of the finger.
+_MOST_SIZES = 10_000
+
+
+def sizes(text: str, name: str) -> tuple[int, ...]:
+    """The numbers of a list like "768,4k,256..4k", without those that come again. `name` is whose they are.
+
+    4k is 4096, and 1m 1024 of that. A range doubles what it begins with until its end is passed: 256..2k is
+    256, 512, 1024, 2048. 256..1k+256 adds, 1..1000*10 multiplies. Raises WebnormError for anything else.
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        for size in _part(part.strip(), f"{name} is {text!r}"):
+            found[size] = None
+            if len(found) > _MOST_SIZES:
+                raise WebnormError(f"{name} is {text!r}; expected at most {_MOST_SIZES} numbers")
+    return tuple(found)
+
+
+def _part(part: str, given: str) -> Iterator[int]:
+    ends = _RANGE.fullmatch(part)
+    if ends is None:
+        yield _size(part, given)
+        return
+    low, high = _size(ends[1], given), _size(ends[2], given)
+    by = _size(ends[4], given) if ends[3] else 2
+    adds = ends[3] == "+"
+    # Else it would have no end.
+    if low > high or by < (1 if adds else 2) or (low < 1 and not adds):
+        raise WebnormError(f"{given}; expected a range that grows, as 256..4k, 256..1k+256 or 1..1000*10")
+    while low <= high:
+        yield low
+        low = low + by if adds else low * by
+
+
+def _size(text: str, given: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    # No size has so many digits, and Python refuses to read thousands of them.
+    if found is None or len(found[1]) > 18:
+        raise WebnormError(
+            f"{given}; expected integers separated by commas, as 768,4k, or ranges of them, as 256..4k"
+        )
+    return int(found[1]) * _UNITS[found[2].lower()]
+
+
+def named(
+    asked: str | Sequence[str], known: Collection[str], what: str, everything: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """The names that a list asks for, in its order: "all" of `everything` (what is known unless that is
+    given), each by itself, or those that a pattern like "rms*" fits.
+
+    Raises WebnormError for a name, or a pattern, that fits none of those known; `what` says of what they are.
+    """
+    every = tuple(known) if everything is None else tuple(everything)
+    parts = asked.split(",") if isinstance(asked, str) else asked
+    found: dict[str, None] = {}
+    for part in (part.strip() for part in parts):
+        if part in known:
+            found[part] = None
+        elif part == ALL:
+            found |= dict.fromkeys(every)
+        else:
+            fitting = fitting_names(part, every) if is_pattern(part) else ()
+            if not fitting:
+                raise unknown(what, part, {*known, ALL})
+            found |= dict.fromkeys(fitting)
+    return tuple(found)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name has a shell's wildcards."""
+    return any(sign in name for sign in "*?[")
+
+
+def fitting_names(pattern: str, known: Collection[str]) -> tuple[str, ...]:
+    """The names that a shell's pattern fits, upper and lower case apart."""
+    return tuple(name for name in known if fnmatchcase(name, pattern))
+
+
+def ops_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The ops of a list: see `named`. layer_norm where none is asked for; copy only by its name."""
+    return ("layer_norm",) if asked is None else named(asked, OPS, "op", NORMS)
+
+
+def dtypes_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The storage types of a list: see `named`; none where none is asked for."""
+    return () if asked is None else named(asked, STORAGE, "dtype")
