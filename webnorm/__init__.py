@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from webnorm.lab.accuracy import Accuracy as Accuracy
     from webnorm.lab.accuracy import assess as assess
     from webnorm.lab.accuracy import tolerance as tolerance
+    from webnorm.lab.findings import Changes as Changes
+    from webnorm.lab.findings import Findings as Findings
+    from webnorm.lab.functions import bench as bench
+    from webnorm.lab.functions import check as check
+    from webnorm.lab.functions import compare as compare
     from webnorm.norms.ops import make_inputs as make_inputs
     from webnorm.norms.problem import Options as Options
     from webnorm.norms.problem import Problem as Problem
@@ -67,6 +72,8 @@ _HOME = {
         "kernels.render": "Shader render_shader",
         "kernels.variants": "Variant all_variants runnable_variants",
         "lab.accuracy": "Accuracy assess tolerance",
+        "lab.findings": "Changes Findings",
+        "lab.functions": "bench check compare",
         "norms.ops": "make_inputs",
         "norms.problem": "Options Problem",
     }.items()

@@ -22,14 +22,6 @@ def integers(text: str | None, option: str) -> tuple[int, ...] | None:
     return None if text is None else sizes(text, option)
 
 
-def kernel_names(given: Sequence[str] | None) -> list[str] | None:
-    """The names and paths of --kernel, each of which may be a list; None where it was not given."""
-    if not given:
-        return None
-    # A path may have a comma of its own.
-    return [part for text in given for part in ([text] if text.endswith(".wgsl") else text.split(","))]
-
-
 def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -> list[str]:
     """What --option, --no-weight and --no-bias say, as Options.changed takes it."""
     left_out = [f"{name}=false" for name, absent in (("weight", no_weight), ("bias", no_bias)) if absent]

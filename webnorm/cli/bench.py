@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -97,51 +97,71 @@ def bench(
 
     Several problems are shown as one matrix, percent of the copy by kernel and shape, before a table of each.
     """
-    from webnorm.cli.overview import preset_table
-    from webnorm.cli.plot import file_format
     from webnorm.cli.screen import Screen
-    from webnorm.lab import asked, baselines
-    from webnorm.norms.selection import dtypes_named, ops_named
+    from webnorm.lab import asked
 
     if preset == "help":
-        Screen().print(preset_table())
-        return
+        return _show_presets()
     outputs = {"--json": json, "--csv": csv, "--markdown": markdown, "--plot": plot}
-    if plot is not None:
-        file_format(plot)
-    check_outputs(outputs, arguments.kernel_files(kernel, wgsl))
+    _check_outputs(outputs, arguments.kernel_files(kernel, wgsl))
     arguments.refuse_beside_preset(preset, rows, cols, op)
     arguments.refuse_beside_auto(kernel, constant, all_constants)
-    before = None if baseline is None else baselines.read_any(baseline)
-    if save is not None:
-        baselines.prepare(save)
-    seed, ops, dtypes = asked.seed_or_any(seed), ops_named(op), dtypes_named(dtype)
-    pairs = arguments.option_pairs(option, no_weight, no_bias)
-    if preset is None:
-        shapes = arguments.integers(rows, "--rows"), arguments.integers(cols, "--cols")
-        drawn = {"distribution": distribution, "eps": eps, "scale": scale, "seed": seed}
-        tasks = asked.bench_tasks(ops, dtypes, shapes, pairs, quick, **drawn)
-    else:
-        tasks = asked.preset_tasks(preset, dtypes, pairs, quick, eps, seed)
-        ops = tuple(dict.fromkeys(task.op.name for task in tasks(None)))
+    work = asked.Workload(
+        op=op,
+        dtype=dtype,
+        rows=arguments.integers(rows, "--rows"),
+        cols=arguments.integers(cols, "--cols"),
+        preset=preset,
+        options=arguments.option_pairs(option, no_weight, no_bias),
+        quick=quick,
+        distribution=distribution,
+        eps=eps,
+        scale=scale,
+        seed=asked.seed_or_any(seed),
+    )
     job = _Bench(
         outputs=outputs,
         console=Screen(stderr="-" in map(str, (json, csv, markdown))),
-        seed=seed,
+        seed=work.seed,
         allow_skipped=allow_skipped,
         wanted="timed",
         request=replace(
-            _request(kernel, ops, wgsl, constant, all_constants, quick, budget),
+            _request(kernel, work.ops, wgsl, constant, all_constants, quick, budget),
             runs=runs or (_RUNS_TO_COMPARE if save or baseline else 1),
             calls="at once" if at_once else "one by one",
         ),
-        tasks=tasks,
+        tasks=work.tasks,
         profile=profile,
         verbose=verbose,
         save=save,
-        before=before,
+        before=_before(save, baseline),
     )
     run(job, adapter, time_limit)
+
+
+def _show_presets() -> None:
+    from webnorm.cli.overview import preset_table
+    from webnorm.cli.screen import Screen
+
+    Screen().print(preset_table())
+
+
+def _check_outputs(outputs: Mapping[str, Path | None], inputs: Sequence[Path]) -> None:
+    from webnorm.cli.plot import file_format
+
+    picture = outputs["--plot"]
+    if picture is not None:
+        file_format(picture)
+    check_outputs(outputs, inputs)
+
+
+def _before(save: str | None, baseline: str | None) -> Report | None:
+    """What to hold the results against; complains now about a name that they could not be kept under."""
+    from webnorm.lab import baselines
+
+    if save is not None:
+        baselines.prepare(save)
+    return None if baseline is None else baselines.read_any(baseline)
 
 
 def _request(
@@ -157,7 +177,7 @@ def _request(
     from webnorm.lab import asked
 
     return asked.bench_request(
-        arguments.kernel_names(names),
+        asked.kernel_names(names),
         ops,
         roots=roots or (),
         chosen=arguments.constants(constant),

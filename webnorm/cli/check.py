@@ -65,9 +65,7 @@ def check(
         return
     outputs = {"--json": json}
     check_outputs(outputs, [*([] if input is None else [input]), *arguments.kernel_files(kernel, wgsl)])
-    chosen = asked.cases_asked(None if case is None else ",".join(case).split(","), corpus)
-    if input is not None:
-        chosen = (own_case(input),)
+    chosen = asked.cases_asked(case and ",".join(case), corpus) if input is None else (own_case(input),)
     request = replace(
         _request(kernel, op, wgsl, constant, all_constants),
         cases=chosen,
@@ -103,7 +101,7 @@ def _request(
 
     arguments.refuse_beside_auto(names, constant, all_constants)
     return asked.check_request(
-        arguments.kernel_names(names),
+        asked.kernel_names(names),
         ops_named(op),
         roots=roots or (),
         chosen=arguments.constants(constant),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from webnorm.gpu import timing
 from webnorm.kernels.kernel import Kernel
@@ -17,7 +16,7 @@ from webnorm.lab.check import CheckRequest
 from webnorm.norms import presets
 from webnorm.norms.case import Case
 from webnorm.norms.ops import OPS, Task
-from webnorm.norms.selection import named
+from webnorm.norms.selection import dtypes_named, named, ops_named
 
 # Seeds that nobody gave: short enough to be typed.
 _SEEDS = 10**6
@@ -28,6 +27,14 @@ _OTHER_SIZE = (1024,)
 def seed_or_any(seed: int | None) -> int:
     """The seed, or any where none was given: what a kernel knows of one says little of others."""
     return secrets.randbelow(_SEEDS) if seed is None else seed
+
+
+def kernel_names(given: Sequence[str] | None) -> list[str] | None:
+    """Names and paths of kernels, of which each text may be a list; None where nothing was given."""
+    if not given:
+        return None
+    # A path may have a comma of its own.
+    return [part for text in given for part in ([text] if text.endswith(".wgsl") else text.split(","))]
 
 
 def kernels_asked(
@@ -43,43 +50,51 @@ def kernels_asked(
     )
 
 
-def bench_tasks(
-    ops: Sequence[str],
-    dtypes: Sequence[str],
-    shapes: tuple[Sequence[int] | None, Sequence[int] | None],
-    options: Sequence[str],
-    quick: bool,
-    **common: Any,
-) -> Callable[[Traits | None], tuple[Task, ...]]:
-    """The tasks asked for, given an adapter's traits: shapes that nobody named depend on them.
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is to be timed: ops by types by shapes, or a preset. Mistakes in it are found at once.
 
-    `common` has Problem's distribution, eps, scale and seed. Mistakes are found at once.
+    Shapes that nobody named depend on the adapter; no types are the default one, or a preset's own. `options`
+    are as Options.changed takes them, of a preset's `quick` a few tasks are taken.
     """
-    rows, cols = shapes
-    presets.check_rows(rows)
 
-    def tasks(traits: Traits | None) -> tuple[Task, ...]:
-        if rows or cols or traits is None:
-            pairs = tuple((m, n) for m in rows or _OTHER_SIZE for n in cols or _OTHER_SIZE)
-        else:
-            pairs = presets.default_shapes(traits.software, quick)
-        return presets.tasks_of_each(ops, dtypes, pairs, options, **common)
+    op: str | Sequence[str] | None = None
+    dtype: str | Sequence[str] | None = None
+    rows: Sequence[int] | None = None
+    cols: Sequence[int] | None = None
+    preset: str | None = None
+    options: Sequence[str] = ()
+    quick: bool = False
+    distribution: str = "normal"
+    eps: float | None = None
+    scale: float = 1.0
+    seed: int = 0
 
-    tasks(None)
-    return tasks
+    def __post_init__(self) -> None:
+        self.tasks(None)
 
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The names of the ops."""
+        if self.preset is None:
+            return ops_named(self.op)
+        return tuple(dict.fromkeys(task.op.name for task in self.tasks(None)))
 
-def preset_tasks(
-    name: str, dtypes: Sequence[str], options: Sequence[str], quick: bool, eps: float | None, seed: int
-) -> Callable[[Traits | None], tuple[Task, ...]]:
-    """The tasks of a preset, given an adapter's traits: see presets.of_preset. Mistakes are found at once."""
-
-    def tasks(traits: Traits | None) -> tuple[Task, ...]:
+    def tasks(self, traits: Traits | None) -> tuple[Task, ...]:
+        """One after another, for an adapter of these traits."""
         software = traits is not None and traits.software
-        return presets.of_preset(name, dtypes, options, software, quick, eps, seed)
-
-    tasks(None)
-    return tasks
+        dtypes = dtypes_named(self.dtype)
+        if self.preset is not None:
+            return presets.of_preset(
+                self.preset, dtypes, self.options, software, self.quick, self.eps, self.seed
+            )
+        presets.check_rows(self.rows)
+        if self.rows or self.cols or traits is None:
+            pairs = [(m, n) for m in self.rows or _OTHER_SIZE for n in self.cols or _OTHER_SIZE]
+        else:
+            pairs = [*presets.default_shapes(software, self.quick)]
+        common = {name: getattr(self, name) for name in ("distribution", "eps", "scale", "seed")}
+        return presets.tasks_of_each(self.ops, dtypes, pairs, self.options, **common)
 
 
 def bench_request(
@@ -137,7 +152,7 @@ def check_request(
     )
 
 
-def cases_asked(names: Sequence[str] | None, corpus: Sequence[Case]) -> tuple[Case, ...]:
+def cases_asked(names: str | Sequence[str] | None, corpus: Sequence[Case]) -> tuple[Case, ...]:
     """The cases of these names, or that patterns like "cols-*" fit; all where there are none."""
     by_name = {one.name: one for one in corpus}
     return tuple(by_name[name] for name in named(names, by_name, "case")) if names else tuple(corpus)

@@ -16,7 +16,7 @@ SCHEMA = 1
 _QUIET = ("SAME", "NOT TIMED")
 # The order of a text: what is worst is read first.
 _ORDER = ("BROKEN", "SLOWER", "UNCLEAR", "FASTER", "ONLY IN OLD", "ONLY IN NEW", *_QUIET)
-_COLUMNS = ("problem", "kernel", "new / old", "interval", "verdict")
+COLUMNS = ("problem", "kernel", "new / old", "interval", "verdict")
 
 
 def problem_text(one: Comparison) -> str:
@@ -100,7 +100,7 @@ def to_markdown(verdicts: Verdicts, old: str, new: str) -> str:
 
 
 def _table(found: Sequence[Comparison], usual: Usual) -> str:
-    lines = [f"| {' | '.join(_COLUMNS)} |", "| --- | --- | ---: | ---: | --- |"]
+    lines = [f"| {' | '.join(COLUMNS)} |", "| --- | --- | ---: | ---: | --- |"]
     for one in found:
         verdict = one.verdict if one.verdict in _QUIET else f"**{one.verdict}**"
         cells = map(escaped, (problem_text(one), named(one.result, usual)))

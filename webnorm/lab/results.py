@@ -139,7 +139,8 @@ class Result:
 
         Constants, options and flags are joined by semicolons.
         """
-        cells: dict[str, Cell] = {**self.problem.as_json(), **vars(self)}
+        cells: dict[str, Cell] = {**self.problem.as_json()}
+        cells |= {name: getattr(self, name) for name in FLAT if name not in PROBLEM_KEYS}
         cells["options"] = str(self.problem.options).replace(", ", ";")
         cells["constants"] = ";".join(f"{name}={int(value)}" for name, value in self.constants.items())
         cells["flags"] = ";".join(self.flags)

@@ -1,0 +1,85 @@
+"""bench, check and compare from Python."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import typing
+from pathlib import Path
+
+import pytest
+
+import broken
+import webnorm
+from webnorm import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.lab.bench import Progress
+from webnorm.lab.results import Result
+
+
+def test_a_benchmark_gives_rows_a_file_and_a_page(tmp_path: Path, device: Device) -> None:
+    told: list[Progress] = []
+    found = webnorm.bench("naive,two_*", rows=8, cols=[48, 64], budget=0.1, adapter=0, progress=told.append)
+    assert found.ok and {row["kernel"] for row in found.rows()} == {"copy", "naive", "two_pass"}
+    assert {row["cols"] for row in found.rows()} == {48, 64}
+    assert all(
+        isinstance(cell, str | int | float | bool | None) for row in found.rows() for cell in row.values()
+    )
+    assert [winner.problem.cols for winner in found.best()] == [48, 64]
+    shares = [progress.share for progress in told]
+    assert shares[0] < 0.5 < shares[-1] <= 1 and any("round" in str(one) for one in told)
+    found.save(tmp_path / "found.json")
+    same = webnorm.compare(tmp_path / "found.json", found)
+    assert {row["verdict"] for row in same.rows()} == {"SAME"} and "SAME" in repr(same)
+    assert "pass" in repr(found) and str(found.report.device["adapter"]) in repr(found)
+    html = found._repr_html_()
+    assert html.count("<table>") == 2 and "two_pass" in html and "SAME" in same._repr_html_()
+
+
+def test_a_check_tells_what_is_wrong(tmp_path: Path, device: Device) -> None:
+    root = broken.write(tmp_path / "mine", "wrong", "unparsable")
+    seen: list[Result] = []
+    found = webnorm.check(
+        ["wrong", "unparsable", "naive"], cases="rows-1", wgsl=[root], seed=1, progress=seen.append
+    )
+    assert not found.ok and list(found.results) == seen
+    verdicts = {row["kernel"]: row["status"] for row in found.rows()}
+    assert verdicts == {"wrong": "fail", "unparsable": "error", "naive": "pass"}
+    (mistake,) = [row["place"] for row in found.rows() if row["place"]]
+    assert str(mistake).startswith(str(root / "layer_norm" / "unparsable.wgsl:"))
+    webnorm.check("naive", cases="rows-1").save(tmp_path / "right.json")
+    assert json.loads((tmp_path / "right.json").read_text())["complete"] is True
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kernels": "registres"}, "unknown kernel 'registres'; did you mean 'registers'"),
+        ({"op": "layernorm"}, "unknown op 'layernorm'; did you mean 'layer_norm'"),
+        ({"rows": "many"}, "rows is 'many'; expected integers"),
+        ({"cols": 1.5}, "cols is 1.5; expected an integer, some of them, or a text"),
+        ({"constants": {"thread": 8}}, "unknown constant 'thread'"),
+        ({"preset": "h200", "rows": 8}, "preset names its own op and shapes"),
+        ({"dtype": "half"}, "unknown dtype 'half'"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(given: dict[str, typing.Any], message: str) -> None:
+    with pytest.raises(WebnormError, match=message):
+        webnorm.bench(**given)
+
+
+def test_what_is_no_report_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WebnormError, match="a report is 3; expected what bench gave"):
+        webnorm.compare(3, 3)  # type: ignore[arg-type]
+    with pytest.raises(WebnormError, match="cannot read"):
+        webnorm.compare(tmp_path / "none.json", tmp_path / "none.json")
+
+
+def test_no_lab_function_returns_any() -> None:
+    """Whoever scripts them has types to go by."""
+    for public in (webnorm.bench, webnorm.check, webnorm.compare):
+        assert "Any" not in str(typing.get_type_hints(public)["return"])
+    for kind in (webnorm.Findings, webnorm.Changes):
+        for name, member in inspect.getmembers(kind, inspect.isfunction):
+            hints = typing.get_type_hints(member)
+            assert name.startswith("__") or "Any" not in str(hints["return"])

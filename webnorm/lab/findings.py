@@ -1,0 +1,132 @@
+"""What `webnorm.bench`, `check` and `compare` give: rows for a data frame, files, a table in a notebook."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from webnorm.errors import one_line
+from webnorm.files import write_text
+from webnorm.lab import changes, result_files, tables
+from webnorm.lab.compare import Verdicts
+from webnorm.lab.ranking import best, by_problem, verdict
+from webnorm.lab.results import Cell, Report, Result
+
+_STYLE = "text-align:{};padding:0 .6em;white-space:nowrap"
+# Behind a number of percent: readable on light and on dark.
+_BAR = "display:inline-block;height:.7em;width:{:.0f}px;background:#1f77b4"
+_BAR_WIDTH = 160
+
+
+@dataclass(frozen=True, repr=False)
+class Findings:
+    """The results of a benchmark or a check. In a notebook it shows a table of each problem."""
+
+    report: Report
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """A Result for each kernel, constants and problem, the copies among them."""
+        return self.report.results
+
+    @property
+    def ok(self) -> bool:
+        """Whether no kernel is wrong or broken, but for those that are declared unstable."""
+        return not any(verdict(result) in ("FAIL", "error") for result in self.results)
+
+    def rows(self) -> list[dict[str, Cell]]:
+        """Flat rows, such as pandas.DataFrame takes: see Result.row."""
+        return self.report.rows()
+
+    def best(self) -> list[Result]:
+        """The fastest right result of each problem, where one was timed."""
+        winners = (
+            best([result for result in members if not result.roofline])
+            for _, members in by_problem(self.results)
+        )
+        return [winner for winner in winners if winner is not None]
+
+    def save(self, path: str | Path) -> None:
+        """Write the results as JSON, which `compare` reads; WebnormError where they cannot be written."""
+        write_text(Path(path), result_files.to_json(self.report))
+
+    def markdown(self) -> str:
+        """A table of each problem."""
+        return tables.to_markdown(self.report)
+
+    def __repr__(self) -> str:
+        counts = Counter(map(verdict, self.results))
+        said = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no results"
+        return f"<Findings on {one_line(str(self.report.device.get('adapter', 'no device')))}: {said}>"
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><b>{escape(tables.device_text(self.report.device))}</b></p>"]
+        for title, members in by_problem(self.results):
+            parts += [f"<p>{escape(title)}</p>", _table(members)]
+        return "".join(parts)
+
+
+@dataclass(frozen=True, repr=False)
+class Changes:
+    """What became of the results of one report in another. In a notebook it shows a table."""
+
+    verdicts: Verdicts
+
+    def rows(self) -> list[dict[str, Cell]]:
+        """Flat rows, such as pandas.DataFrame takes: see Comparison.row."""
+        return self.verdicts.rows()
+
+    def markdown(self, old: str = "old", new: str = "new") -> str:
+        """The comparison as text for a pull request; the two reports are called so."""
+        return changes.to_markdown(self.verdicts, old, new)
+
+    def __repr__(self) -> str:
+        return f"<Changes: {changes.counts_text(self.verdicts.comparisons)}>"
+
+    def _repr_html_(self) -> str:
+        usual = changes.usual_of(self.verdicts.comparisons)
+        rows = [
+            [
+                changes.problem_text(one),
+                tables.named(one.result, usual),
+                changes.ratio_text(one.ratio),
+                changes.interval_text(one),
+                one.verdict,
+            ]
+            for one in self.verdicts.comparisons
+        ]
+        head = escape(changes.drift_text(self.verdicts.drift))
+        return f"<p>{head}</p>{_html(changes.COLUMNS, [[escape(cell) for cell in row] for row in rows])}"
+
+
+def _table(results: list[Result]) -> str:
+    shown = tables.layout(results)
+    rows = []
+    for result, cells in shown.rows:
+        row = [escape(one_line(cells[column])) for column in shown.columns]
+        at = shown.columns.index("% of copy")
+        share = min(1.0, max(0.0, (result.percent_of_copy or 0.0) / 100)) if result.timed else 0.0
+        row.insert(at + 1, f'<span style="{_BAR.format(share * _BAR_WIDTH)}"></span>')
+        rows.append(row)
+    columns = list(shown.columns)
+    columns.insert(columns.index("% of copy") + 1, "")
+    said = [*shown.remarks, *tables.notes(results)]
+    below = "".join(f"<div>{escape(one_line(line))}</div>" for line in said)
+    return _html(columns, rows) + below
+
+
+def _html(columns: tuple[str, ...] | list[str], rows: list[list[str]]) -> str:
+    """A table of cells that are HTML already."""
+    aligned = [_STYLE.format("right" if column in tables.NUMERIC else "left") for column in columns]
+    head = "".join(
+        f'<th style="{style}">{escape(column)}</th>' for style, column in zip(aligned, columns, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td style="{s}">{cell}</td>' for s, cell in zip(aligned, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

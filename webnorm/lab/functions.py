@@ -1,0 +1,252 @@
+"""What the commands bench, check and compare do as functions, for scripts and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from webnorm.choice.tuning import Platform, Tuning, applicable
+from webnorm.errors import WebnormError, shown
+from webnorm.gpu import timing
+from webnorm.kernels.traits import Traits
+from webnorm.lab import asked, baselines
+from webnorm.lab import bench as benchmark
+from webnorm.lab import check as checking
+from webnorm.lab import compare as comparing
+from webnorm.lab.bench import Progress
+from webnorm.lab.findings import Changes, Findings
+from webnorm.lab.results import Report, Result, origin_of
+from webnorm.lab.worker import Worker, failing
+from webnorm.norms.case import Changes as OfCases
+from webnorm.norms.corpus import whole_corpus
+from webnorm.norms.selection import dtypes_named, ops_named, sizes
+
+Names = str | Sequence[str]
+Sizes = int | str | Iterable[int]
+Constants = Mapping[str, int | Iterable[int]]
+# Told where work stands: str(progress) in words, progress.share of all of it.
+Told = Callable[[Progress], object]
+
+
+def bench(
+    kernels: Names | None = None,
+    *,
+    op: Names = "layer_norm",
+    rows: Sizes | None = None,
+    cols: Sizes | None = None,
+    preset: str | None = None,
+    dtype: Names | None = None,
+    options: Sequence[str] = (),
+    distribution: str = "normal",
+    eps: float | None = None,
+    scale: float = 1.0,
+    seed: int | None = None,
+    constants: Constants | None = None,
+    all_constants: bool = False,
+    quick: bool = False,
+    budget: float | None = None,
+    runs: int = 1,
+    at_once: bool = False,
+    wgsl: Sequence[str | Path] = (),
+    adapter: str | int | None = None,
+    time_limit: float = 60.0,
+    progress: Told | None = None,
+) -> Findings:
+    """Time kernels side by side with a copy, each checked against float64 before and after.
+
+    A text may be a list as of the command line: op="rms*", dtype="all", cols="256..4k". The work is done in a
+    process of its own, which ends with the call.
+
+    Args:
+        kernels: names, patterns such as "welford*", or paths of .wgsl files; None for all.
+        op: the operations, layer_norm, rms_norm and their gradients, or "all".
+        rows: the numbers of rows; None for some that suit the adapter.
+        cols: the numbers of columns; None likewise.
+        preset: a named workload in place of op, rows and cols.
+        dtype: the storage types; None for float32, or a preset's own.
+        options: those of the op, such as "residual" or "out_dtype=int8"; "weight=false" leaves it out.
+        distribution: how x is drawn.
+        eps: added to the variance; None for the op's default.
+        scale: what y is multiplied by before it is rounded to a float8 type.
+        seed: what the numbers are drawn from; None for any.
+        constants: values of tune axes instead of the default, by name.
+        all_constants: every admitted point of every kernel's tune axes.
+        quick: one small shape, few samples.
+        budget: seconds of timing per problem and run, at most.
+        runs: so many runs, each in a fresh process; `compare` needs 3 or more on both sides.
+        at_once: time independent problems that may overlap on the device.
+        wgsl: folders of kernels of your own, DIR/<op>/<kernel>.wgsl.
+        adapter: index or part of the name; None for $WEBNORM_ADAPTER, or the first.
+        time_limit: seconds that a kernel or its compiler may be silent before it is given up.
+        progress: is called with where the work stands.
+
+    Returns:
+        The results of every kernel, wrong ones included: `Findings.ok` tells whether there are any.
+
+    Raises:
+        WebnormError: an unknown name, a value that makes no sense, or no adapter.
+    """
+    if preset is not None and (rows is not None or cols is not None):
+        raise WebnormError("preset names its own op and shapes; leave op, rows and cols out")
+    work = asked.Workload(
+        op=op,
+        dtype=dtype,
+        rows=_sizes(rows, "rows"),
+        cols=_sizes(cols, "cols"),
+        preset=preset,
+        options=options,
+        quick=quick,
+        distribution=distribution,
+        eps=eps,
+        scale=scale,
+        seed=asked.seed_or_any(seed),
+    )
+    request = asked.bench_request(
+        _names(kernels),
+        work.ops,
+        roots=[Path(folder) for folder in wgsl],
+        chosen=_constants(constants),
+        every=all_constants,
+        rule=timing.QUICK if quick else timing.Rule(),
+        budget_s=budget,
+    )
+    request = replace(request, runs=runs, calls="at once" if at_once else "one by one")
+    origin = origin_of("webnorm.bench")
+    with _opened(adapter, time_limit) as (worker, device, traits, tuning):
+        request = replace(request, tasks=work.tasks(traits), tuning=tuning)
+        results = _last_of_each(benchmark.run(request, worker, traits), len(request.tasks), progress)
+    return Findings(Report(device=device, results=results, complete=True, origin=origin))
+
+
+@contextmanager
+def _opened(
+    adapter: str | int | None, time_limit_s: float
+) -> Iterator[tuple[Worker, Mapping[str, Any], Traits, Tuning | None]]:
+    """A worker whose adapter is open, what is known of that, and the tuning that holds on it."""
+    with Worker(None if adapter is None else str(adapter), time_limit_s) as worker:
+        with failing("opening the adapter", "; webnorm.adapters() lists them"):
+            device, traits = benchmark.device_of(worker)
+        tuning, _ = applicable(Platform.of(device))
+        yield worker, device, traits, tuning
+
+
+def _last_of_each(
+    events: Iterable[Progress | list[Result]], tasks: int, progress: Told | None
+) -> tuple[Result, ...]:
+    """The results of each task, of which every run gives a list that has those before it."""
+    found: list[list[Result]] = []
+    for event in events:
+        if isinstance(event, list):
+            found.append(event)
+        elif progress is not None:
+            progress(event)
+    return tuple(result for results in found[-tasks:] for result in results)
+
+
+def check(
+    kernels: Names | None = None,
+    *,
+    op: Names = "layer_norm",
+    dtype: Names = "float32",
+    cases: Names | None = None,
+    input: str | Path | None = None,
+    options: Sequence[str] | None = None,
+    eps: float | None = None,
+    scale: float | None = None,
+    seed: int | None = None,
+    constants: Constants | None = None,
+    all_constants: bool = False,
+    wgsl: Sequence[str | Path] = (),
+    adapter: str | int | None = None,
+    time_limit: float = 60.0,
+    progress: Callable[[Result], object] | None = None,
+) -> Findings:
+    """Hold every kernel against float64 on the inputs that broke other implementations.
+
+    Args, results and errors are those of `bench`, except for:
+        cases: names or patterns of the corpus, such as "cols-*"; None for all of it.
+        input: an .npy file of your own in place of the corpus: (..., cols), float32 or float16.
+        options: for every case in place of its own; None for the cases' own.
+        progress: is called with each result as soon as it is known.
+    """
+    seed = asked.seed_or_any(seed)
+    corpus = whole_corpus(seed)
+    chosen = asked.cases_asked(cases, corpus)
+    if input is not None:
+        chosen = (checking.own_case(Path(input)),)
+    request = replace(
+        asked.check_request(
+            _names(kernels),
+            ops_named(op),
+            roots=[Path(folder) for folder in wgsl],
+            chosen=_constants(constants),
+            every=all_constants,
+        ),
+        cases=chosen,
+        dtypes=dtypes_named(dtype) if input is None else (chosen[0].given or "",),
+        changes=OfCases(None if options is None else tuple(options), eps, scale),
+        whole=cases is None and input is None and options is None,
+    )
+    if not request.count():
+        request.refuse_options()
+        raise WebnormError("nothing to check: no case has these options, or they are of other ops")
+    origin, found = origin_of("webnorm.check"), list[Result]()
+    with _opened(adapter, time_limit) as (worker, device, traits, tuning):
+        for result in checking.run(replace(request, tuning=tuning), worker, traits):
+            found.append(result)
+            if progress is not None:
+                progress(result)
+    return Findings(Report(device=device, results=tuple(found), complete=True, origin=origin))
+
+
+def compare(
+    old: Findings | Report | str | Path, new: Findings | Report | str | Path, *, any_device: bool = False
+) -> Changes:
+    """Say of each kernel and problem in two reports whether it is SAME, FASTER, SLOWER, UNCLEAR or BROKEN.
+
+    Times are compared as multiples of the copy's and held against what moves between runs, of which there
+    have to be three or more on both sides.
+
+    Args:
+        old: what `bench` gave, a JSON file of results, or the name of a baseline.
+        new: the same, to be held against it.
+        any_device: compare results of different devices all the same.
+
+    Raises:
+        WebnormError: what cannot be read, and different devices unless `any_device`.
+    """
+    return Changes(comparing.compare(_report(old), _report(new), any_device=any_device))
+
+
+def _report(given: Findings | Report | str | Path) -> Report:
+    match given:
+        case Findings():
+            return given.report
+        case Report():
+            return given
+        case str() | Path():
+            return baselines.read_any(str(given))
+    raise WebnormError(f"a report is {shown(given)}; expected what bench gave, a file, or a baseline's name")
+
+
+def _names(given: Names | None) -> list[str] | None:
+    if given is None:
+        return None
+    return asked.kernel_names([given] if isinstance(given, str) else list(given))
+
+
+def _sizes(given: Sizes | None, name: str) -> tuple[int, ...] | None:
+    if given is None or isinstance(given, str):
+        return None if given is None else sizes(given, name)
+    with suppress(TypeError, ValueError):
+        return tuple(int(size) for size in ([given] if isinstance(given, int) else given))
+    raise WebnormError(
+        f"{name} is {shown(given)}; expected an integer, some of them, or a text like '256..4k'"
+    )
+
+
+def _constants(given: Constants | None) -> dict[str, tuple[int, ...]]:
+    return {name: _sizes(value, f"constants[{name!r}]") or () for name, value in (given or {}).items()}
