@@ -10,7 +10,7 @@ from typing import Any
 from bench.contenders import COPIES, NAMES
 from bench.record_tables import Summary, summaries
 from bench.sections import SECTIONS
-from webnorm.cli.plot import COLOURS, MARKERS
+from webnorm.cli.plot_style import COLOURS, MARKERS
 from webnorm.files import replacing
 from webnorm.lab.results import Report
 

@@ -2,17 +2,27 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import matplotlib.image
+import numpy as np
 import pytest
+from matplotlib.backend_bases import RendererBase
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
 
 from webnorm.cli import plot as plotting
-from webnorm.cli.plot import _panels, plot
+from webnorm.cli.plot import _figure, plot
+from webnorm.cli.plot_panels import panels
+from webnorm.cli.plot_style import SETTINGS
 from webnorm.errors import WebnormError
 from webnorm.lab import bench
+from webnorm.lab.bench import against_copy
 from webnorm.lab.results import Report, Result
 from webnorm.norms.problem import Options, Problem
 
@@ -44,6 +54,27 @@ def report(results: Iterable[Result]) -> Report:
     return Report(device={"adapter": "Some GPU"}, results=tuple(results))
 
 
+def drawn(results: Iterable[Result], adapter: str = "Some GPU") -> Figure:
+    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        return _figure(panels(list(results)), adapter)
+
+
+def texts(figure: Figure) -> list[Text]:
+    """Every text that is drawn: an axis has others, too, of ticks that are out of sight."""
+    found, draw = [], Text.draw
+
+    def record(text: Text, renderer: RendererBase) -> None:
+        found.append(text)
+        draw(text, renderer)
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        patch.setattr(Text, "draw", record)
+        figure.draw_without_rendering()
+    return [text for text in found if text.get_visible() and text.get_text()]
+
+
 def words(path: Path) -> list[str]:
     """Every text in an SVG."""
     return [node.text or "" for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
@@ -72,12 +103,107 @@ def test_equal_reports_give_equal_files(tmp_path: Path) -> None:
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_one_size_is_drawn_as_bars_with_their_numbers(tmp_path: Path) -> None:
+def test_one_size_is_drawn_as_rows_with_their_numbers(tmp_path: Path) -> None:
     path = tmp_path / "one.svg"
-    plot(report(sweep([64], [1024])), path)
+    plot(report(against_copy(sweep([64], [1024]))), path)
     shown = words(path)
-    for word in ("layer_norm, rows 64, cols 1024", "naive", "50", "180", "copy 200"):
+    for word in ("layer_norm, rows 64, cols 1024", "naive", "50", "25 %", "180", "copy (roofline)", "200"):
         assert word in shown
+    (ax,) = drawn(sweep([64], [1024])).axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["naive", "registers", "copy (roofline)"]
+
+
+def test_one_kernel_is_a_point_in_a_small_picture() -> None:
+    figure = drawn([result("naive", 50.0)])
+    assert figure.get_size_inches()[1] < 2.5
+    assert not figure.axes[0].patches
+    assert drawn(sweep([64], [1024])).get_size_inches()[1] > figure.get_size_inches()[1]
+
+
+def test_lines_are_labelled_at_their_ends_in_their_colours() -> None:
+    results = against_copy(sweep([64], [256])) + against_copy(sweep([64], [1024]))
+    (ax,) = drawn([one for one in results if (one.kernel, one.problem.cols) != ("naive", 1024)]).axes
+    labels = {text.get_text(): text for text in ax.texts if isinstance(text, Annotation)}
+    ends = {text: tuple(map(float, label.xy)) for text, label in labels.items()}
+    assert ends == {
+        "copy (roofline)  100 %": (1024, 200),
+        "naive  25 %": (256, 50),
+        "registers  90 %": (1024, 180),
+    }
+    lines = [(np.asarray(line.get_xydata()).tolist(), line.get_color()) for line in ax.lines]
+    colours = {tuple(points[-1]): colour for points, colour in lines if points}
+    assert all(label.get_color() == colours[ends[text]] for text, label in labels.items())
+
+
+def test_a_kernel_has_one_colour_in_all_panels() -> None:
+    figure = drawn([*sweep([64], [256]), *sweep([512], [256, 1024])[::-1]])
+    for kernel in ("naive", "registers"):
+        colours = [text.get_color() for text in texts(figure) if text.get_text() == kernel]
+        assert len(colours) == 2 and len({*colours}) == 1
+
+
+@pytest.mark.parametrize("cols", [[1024], [1024, 2048]])
+def test_rings_mark_what_auto_chooses(cols: list[int]) -> None:
+    chosen = [replace(result("registers", 150.0, cols=n, n=2), auto="rules") for n in cols]
+    figure = drawn([*sweep([64], cols), *chosen])
+    (rings,) = (line for line in figure.axes[0].lines if line.get_markerfacecolor() == "none")
+    values = rings.get_xdata() if len(cols) == 1 else rings.get_ydata()
+    assert np.asarray(values).tolist() == [150.0] * len(cols)
+    assert [text.get_text() for text in figure.legends[0].texts] == ["what auto chooses"]
+    assert not drawn(sweep([64], cols)).legends
+
+
+def test_a_picture_has_no_background(tmp_path: Path) -> None:
+    plot(report(sweep([64], [256, 1024])), tmp_path / "a.png")
+    assert matplotlib.image.imread(tmp_path / "a.png")[0, 0].tolist()[3] == 0
+    plot(report(sweep([64], [256, 1024])), tmp_path / "a.svg")
+    assert "#ffffff" not in (tmp_path / "a.svg").read_text()
+
+
+HOSTILE = (
+    "",
+    "_hidden",
+    "a$\\alpha$ & <b>",
+    "\u65e5\u672c",
+    "\u202e\n\x1b[31m",
+    "W" * 900,
+    "copy (roofline)",
+)
+MANY = [f"kernel_{at}" for at in range(42)]
+LONG = Options(bias=False, weight=False, residual=True, return_stats=True, out_dtype="float16")
+
+
+def of_kernels(kernels: Iterable[str], cols: Iterable[int], rows: int = 64) -> list[Result]:
+    """Rates that lie close to one another, and the copy."""
+    rates = {"copy": 200.0} | {kernel: 180.0 + at / 8 for at, kernel in enumerate(kernels)}
+    found = [result(kernel, gbps, rows, n) for n in cols for kernel, gbps in rates.items()]
+    return [replace(one, percent_of_copy=one.gbps and one.gbps / 2, auto="rules") for one in found]
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        of_kernels(HOSTILE, [1024]),
+        of_kernels(MANY, [1024]),
+        of_kernels(MANY, [256, 257, 1024, 65536, 1 << 20]),
+        of_kernels(HOSTILE[:3], range(128, 4096, 128)),
+        [
+            replace(one, problem=replace(one.problem, dtype=dtype, options=LONG))
+            for rows in (1, 1 << 20)
+            for dtype in ("float32", "float16")
+            for one in of_kernels(HOSTILE, [256, 8192][: rows // 2 + 1], rows)
+        ],
+    ],
+    ids=["hostile names", "many kernels", "many lines", "many columns", "panels"],
+)
+def test_no_text_covers_another_or_is_cut_off(results: list[Result]) -> None:
+    figure = drawn(results, "Adapter " * 9)
+    boxes = {text: Text.get_window_extent(text) for text in texts(figure)}
+    assert len(boxes) > 10
+    for text, box in boxes.items():
+        assert figure.bbox.contains(box.x0, box.y0) and figure.bbox.contains(box.x1, box.y1), text
+    for (one, box), (other, another) in combinations(boxes.items(), 2):
+        assert not box.overlaps(another), (one, other)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +227,7 @@ def test_a_line_is_the_best_right_variant_at_each_size() -> None:
     ]
     with pytest.raises(WebnormError):
         plot(report(results[2:]), Path("never.svg"))
-    (panel,) = _panels(results)
+    (panel,) = panels(results)
     point = panel.lines["registers"][1024]
     assert point.gbps == 150.0
     assert point.low == pytest.approx(150 / 1.25)
@@ -112,11 +238,11 @@ def test_panels_are_per_rows_and_options_with_the_roofline_of_their_shape() -> N
     results = sweep([512, 64], [256, 1024])
     bare = replace(results[1], problem=replace(results[1].problem, options=Options(bias=False)))
     other_copies = [result("copy", 10.0, rows, 1024) for rows in (1, 8192)]
-    panels = _panels([*results, bare, *other_copies])
-    assert [panel.family.rows for panel in panels] == [64, 512, 512]
-    assert [list(panel.copy) for panel in panels] == [[256, 1024]] * 3
-    assert {point.gbps for panel in panels for point in panel.copy.values()} == {200.0}
-    assert sorted(len(panel.lines) for panel in panels) == [1, 2, 2]
+    found = panels([*results, bare, *other_copies])
+    assert [panel.family.rows for panel in found] == [64, 512, 512]
+    assert [list(panel.copy) for panel in found] == [[256, 1024]] * 3
+    assert {point.gbps for panel in found for point in panel.copy.values()} == {200.0}
+    assert sorted(len(panel.lines) for panel in found) == [1, 2, 2]
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.svgz"])
