@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from webnorm.cli.running import INTERRUPTED
 from webnorm.errors import WebnormError
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import STORAGE
@@ -98,4 +98,5 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(str(error))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        # As a shell calls what a signal has ended.
+        sys.exit(128 + signal.SIGINT)

@@ -10,8 +10,8 @@ from typing import Any
 from bench.contenders import COPIES, NAMES
 from bench.record_tables import Summary, summaries
 from bench.sections import SECTIONS
-from webnorm.cli.plot_style import COLOURS, MARKERS
 from webnorm.files import replacing
+from webnorm.lab.plot_style import COLOURS, MARKERS
 from webnorm.lab.results import Report
 
 _OWN = "webnorm"

@@ -34,6 +34,9 @@ def test_a_benchmark_gives_rows_a_file_and_a_page(tmp_path: Path, device: Device
     assert "pass" in repr(found) and str(found.report.device["adapter"]) in repr(found)
     html = found._repr_html_()
     assert html.count("<table>") == 2 and "two_pass" in html and "SAME" in same._repr_html_()
+    assert html.count("<svg") == 1 and html.rstrip().endswith("</svg>")
+    found.plot(tmp_path / "found.png")
+    assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_check_tells_what_is_wrong(tmp_path: Path, device: Device) -> None:

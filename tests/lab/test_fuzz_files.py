@@ -21,7 +21,7 @@ from fuzzing import examples
 from samples import COPIES, FULL, ORIGIN, PLATFORM, REPORT, choice, timed, tuned
 from shown import fit
 from webnorm.choice import auto, tuning
-from webnorm.cli import overview, plot, report
+from webnorm.cli import overview, report
 from webnorm.cli.bench_view import BenchTable, Matrix
 from webnorm.cli.check_view import CheckTable
 from webnorm.cli.compare_view import CompareTable
@@ -29,7 +29,7 @@ from webnorm.cli.screen import Screen
 from webnorm.errors import WebnormError
 from webnorm.kernels.library import discover
 from webnorm.kernels.traits import BROWSER
-from webnorm.lab import changes, check, ranking, result_files, results, tables
+from webnorm.lab import changes, check, plot, ranking, result_files, results, tables
 from webnorm.lab.compare import compare, objections
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem

@@ -13,7 +13,7 @@ from typer import Option
 
 from webnorm.cli import arguments, options
 from webnorm.cli.outputs import Action, check_outputs, report_steps, take_each
-from webnorm.cli.running import Measuring, Opened, run
+from webnorm.cli.running import Measuring, Opened, run, show_presets
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def bench(
     from webnorm.lab import asked
 
     if preset == "help":
-        return _show_presets()
+        return show_presets()
     outputs = {"--json": json, "--csv": csv, "--markdown": markdown, "--plot": plot}
     _check_outputs(outputs, arguments.kernel_files(kernel, wgsl))
     arguments.refuse_beside_preset(preset, rows, cols, op)
@@ -139,15 +139,8 @@ def bench(
     run(job, adapter, time_limit)
 
 
-def _show_presets() -> None:
-    from webnorm.cli.overview import preset_table
-    from webnorm.cli.screen import Screen
-
-    Screen().print(preset_table())
-
-
 def _check_outputs(outputs: Mapping[str, Path | None], inputs: Sequence[Path]) -> None:
-    from webnorm.cli.plot import file_format
+    from webnorm.lab.plot import file_format
 
     picture = outputs["--plot"]
     if picture is not None:

@@ -96,6 +96,14 @@ def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
     raise typer.Exit(job.status())
 
 
+def show_presets() -> None:
+    """What `--preset help` prints."""
+    from webnorm.cli.overview import preset_table
+    from webnorm.cli.screen import Screen
+
+    Screen().print(preset_table())
+
+
 def _origin() -> Origin:
     from webnorm.lab.results import origin_of
 
@@ -135,7 +143,7 @@ class Measuring(Job):
 
     def finish(self, complete: bool) -> None:
         """Write, draw and print; an output that fails costs no other."""
-        from webnorm.cli import plot
+        from webnorm.lab import plot
 
         report, picture = self.report(complete), self.outputs.get("--plot")
         drawn = [partial(plot.plot, report, picture)] if picture is not None and report.results else []

@@ -12,7 +12,7 @@ from typer import Option
 
 from webnorm.cli import options
 from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
-from webnorm.cli.running import Job, Opened, run
+from webnorm.cli.running import Job, Opened, run, show_presets
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError
 
@@ -75,7 +75,6 @@ def tune(
 ) -> None:
     """What is recorded is not tuned again: a run that was interrupted goes on where it stopped."""
     from webnorm.choice import tuning
-    from webnorm.cli.overview import preset_table
     from webnorm.cli.screen import Screen
     from webnorm.gpu.device import find_adapter
     from webnorm.kernels.library import discover
@@ -83,11 +82,10 @@ def tune(
     from webnorm.norms.presets import of_preset
     from webnorm.norms.selection import dtypes_named, named
 
-    console = Screen()
     ops = None if op is None else named(op, tune.OPS, "op")
     if preset == "help":
-        console.print(preset_table())
-        return
+        return show_presets()
+    console = Screen()
     refuse_beside_preset(preset, rows, cols, op)
     if show_recorded and forget:
         raise WebnormError("--list shows what --forget removes; expected one of them")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from webnorm.errors import one_line
 from webnorm.files import write_text
-from webnorm.lab import changes, result_files, tables
+from webnorm.lab import changes, plot, result_files, tables
 from webnorm.lab.compare import Verdicts
 from webnorm.lab.ranking import best, by_problem, verdict
 from webnorm.lab.results import Cell, Report, Result
@@ -22,7 +22,7 @@ _BAR_WIDTH = 160
 
 @dataclass(frozen=True, repr=False)
 class Findings:
-    """The results of a benchmark or a check. In a notebook it shows a table of each problem."""
+    """The results of a benchmark or a check. In a notebook it shows a table of each problem, and a plot."""
 
     report: Report
 
@@ -56,6 +56,10 @@ class Findings:
         """A table of each problem."""
         return tables.to_markdown(self.report)
 
+    def plot(self, path: str | Path) -> None:
+        """Draw GB/s over columns into an .svg or .png file; WebnormError as `plot.plot` has it."""
+        plot.plot(self.report, Path(path))
+
     def __repr__(self) -> str:
         counts = Counter(map(verdict, self.results))
         said = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no results"
@@ -65,7 +69,7 @@ class Findings:
         parts = [f"<p><b>{escape(tables.device_text(self.report.device))}</b></p>"]
         for title, members in by_problem(self.results):
             parts += [f"<p>{escape(title)}</p>", _table(members)]
-        return "".join(parts)
+        return "".join([*parts, plot.svg(self.report) if plot.can_draw(self.report) else ""])
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,13 +16,13 @@ from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
-from webnorm.cli import plot as plotting
-from webnorm.cli.plot import _figure, plot
-from webnorm.cli.plot_panels import panels
-from webnorm.cli.plot_style import SETTINGS
 from webnorm.errors import WebnormError
 from webnorm.lab import bench
+from webnorm.lab import plot as plotting
 from webnorm.lab.bench import against_copy
+from webnorm.lab.plot import _figure, plot
+from webnorm.lab.plot_panels import panels
+from webnorm.lab.plot_style import SETTINGS
 from webnorm.lab.results import Report, Result
 from webnorm.norms.problem import Options, Problem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import textwrap
 import warnings
@@ -11,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from webnorm import system
-from webnorm.cli import plot_axes
-from webnorm.cli.plot_panels import Panel, panels
-from webnorm.cli.plot_style import SETTINGS, label, styles
 from webnorm.errors import WebnormError
 from webnorm.files import replacing
+from webnorm.lab import plot_axes
+from webnorm.lab.plot_panels import Panel, panels
+from webnorm.lab.plot_style import SETTINGS, label, styles
 from webnorm.lab.results import Report
 
 if TYPE_CHECKING:
@@ -52,19 +53,36 @@ def plot(report: Report, path: Path) -> None:
     Raises WebnormError for another suffix, without matplotlib, and where nothing was timed.
     """
     form = file_format(path)
+    if not can_draw(report):
+        raise WebnormError(f"cannot draw {path}: no result in the report is both right and timed")
+    with replacing(path) as beside:
+        _draw(report, beside, form)
+
+
+def svg(report: Report) -> str:
+    """The same as an SVG element, for a page."""
+    drawn = io.BytesIO()
+    _draw(report, drawn, "svg")
+    text = drawn.getvalue().decode()
+    return text[text.index("<svg") :]
+
+
+def can_draw(report: Report) -> bool:
+    """Whether matplotlib is there, and anything in a report is both right and timed."""
+    return find_spec("matplotlib") is not None and bool(panels(report.results))
+
+
+def _draw(report: Report, target: Path | io.BytesIO, form: str) -> None:
     import matplotlib
 
     found = panels(report.results)
-    if not found:
-        raise WebnormError(f"cannot draw {path}: no result in the report is both right and timed")
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
         # Of glyphs that its font lacks, in names of any script.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure = _figure(found, str(report.device.get("adapter", "unknown device")))
-        with replacing(path) as beside:
-            # An SVG has the date of its making unless told not to.
-            metadata = {"Date": None} if form == "svg" else {}
-            figure.savefig(beside, format=form, metadata=metadata, transparent=True)
+        # An SVG has the date of its making unless told not to.
+        metadata = {"Date": None} if form == "svg" else {}
+        figure.savefig(target, format=form, metadata=metadata, transparent=True)
 
 
 def _figure(found: Sequence[Panel], adapter: str) -> Figure:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from webnorm.cli.plot_panels import Panel, Point
-from webnorm.cli.plot_style import INK, label, places, spread, ticks
+from webnorm.lab.plot_panels import Panel, Point
+from webnorm.lab.plot_style import INK, label, places, spread, ticks
 from webnorm.lab.tables import percent_text
 
 if TYPE_CHECKING:
