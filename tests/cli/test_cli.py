@@ -157,7 +157,11 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     files = ["--json", "out.json", "--csv", "out.csv", "--markdown", "out.md", "--plot", "out.svg"]
     done = webnorm(["bench", "--rows", "8,16", "--cols", "48", "--budget", "0.2", *files], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "registers" in done.stdout and "copy = 100 %" in done.stdout
+    matrix, first = (
+        done.stdout.index("percent of the copy, * the fastest"),
+        done.stdout.index("copy (roofline)"),
+    )
+    assert "registers" in done.stdout and matrix < first
     if device.traits.software:
         assert "not a GPU's" in done.stdout
     data = json.loads((tmp_path / "out.json").read_text())
@@ -167,6 +171,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     assert {result["problem"]["rows"] for result in data["results"]} == {8, 16}
     (seed,) = {result["problem"]["seed"] for result in data["results"]}
     assert done.stdout.endswith(f"drawn with --seed {seed}\n")
+    assert not any(line.endswith(" ") for line in done.stdout.splitlines())
     skipped = [result for result in data["results"] if result["status"] == "skip"]
     assert all("'subgroups'" in result["reason"] for result in skipped)
     assert bool(skipped) == ("subgroups" not in device.traits.features)
@@ -212,6 +217,51 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     foreign = webnorm(["compare", "out.json", "slower.json"], tmp_path)
     assert foreign.returncode == 2 and all(word in foreign.stderr for word in ("another", "--any-device"))
     assert webnorm(["compare", "out.json", "slower.json", "--any-device"], tmp_path).returncode == 0
+
+
+def test_a_benchmark_is_held_against_a_baseline(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBNORM_BASELINES", str(tmp_path / "kept"))
+    short = ["bench", "--rows", "8", "--cols", "48", "--kernel", "naive", "--budget", "0.02"]
+    missing = webnorm([*short, "--baseline", "main"], tmp_path)
+    assert missing.returncode == 2 and "'main' is no file, and no baseline" in missing.stderr
+    saved = webnorm([*short, "--save", "main"], tmp_path)
+    assert saved.returncode == 0 and saved.stdout.endswith(
+        f"kept as main: {tmp_path / 'kept' / 'main.json'}\n"
+    )
+    kept = json.loads((tmp_path / "kept" / "main.json").read_text())
+    assert {len(result["runs"]) for result in kept["results"]} == {3}
+    again = webnorm([*short, "--runs", "1", "--baseline", "main", "--save", "main"], tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "ratio: new time over old" in again.stdout and "naive" in again.stdout.split("copies:")[1]
+    assert json.loads((tmp_path / "kept" / "main~.json").read_text()) == kept
+    for kind, word in (("--json", '"comparisons"'), ("--markdown", "| layer_norm 8x48 float32 | naive |")):
+        told = webnorm(["compare", "main~", "main", kind, "-"], tmp_path)
+        assert told.returncode == 0 and word in told.stdout and "ratio:" in told.stderr
+    kept["device"]["adapter"] = "another"
+    (tmp_path / "foreign.json").write_text(json.dumps(kept))
+    foreign = webnorm([*short, "--baseline", "foreign.json"], tmp_path)
+    assert foreign.returncode == 2 and "the devices differ: adapter is 'another'" in foreign.stderr
+    assert "naive" not in foreign.stdout
+
+
+@pytest.mark.opengl
+def test_selections_mean_the_same_everywhere(tmp_path: Path, device: Device) -> None:
+    asked = ["--op", "rms*", "--dtype", "all", "-k", "na*,streaming"]
+    checked = webnorm(["check", *asked, "--case", "rows-1,cols-?", "--json", "-"], tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    results = json.loads(checked.stdout)["results"]
+    assert {result["op"] for result in results} == {"rms_norm", "rms_norm_backward"}
+    assert {result["problem"]["dtype"] for result in results} == {"float32", "float16", "bfloat16"}
+    assert {result["kernel"] for result in results} == {"naive", "streaming"}
+    assert {result["case"] for result in results} == {"rows-1", "cols-1", "cols-2", "cols-3", "cols-5"}
+    sizes = ["--rows", "2..4", "--cols", "16", "--dtype", "*16", "--op", "layer_norm,rms_norm"]
+    timed = webnorm(["bench", *sizes, "-k", "naive", "--budget", "0.02", "--json", "-"], tmp_path)
+    assert timed.returncode == 0, timed.stderr
+    problems = [result for result in json.loads(timed.stdout)["results"] if result["kernel"] == "naive"]
+    assert len(problems) == 8 and {one["problem"]["rows"] for one in problems} == {2, 4}
+    assert timed.stderr.count("percent of the copy") == 4 and "-v shows a table of each" in timed.stderr
 
 
 def test_runs_are_merged_and_compared(tmp_path: Path, device: Device) -> None:

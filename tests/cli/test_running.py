@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import typer
+from rich.progress import Progress
 
 from webnorm.cli.running import WRONG, Interrupted, Job, Opened, run
+from webnorm.cli.screen import _TimeLeft
 from webnorm.errors import WebnormError
+from webnorm.gpu import timing
 from webnorm.kernels.traits import BROWSER
-from webnorm.lab import bench, worker
-from webnorm.lab.bench import Progress
+from webnorm.lab import bench, jobs, worker
 from webnorm.lab.worker import WorkerDied
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
@@ -83,8 +85,39 @@ def test_an_adapter_that_does_not_open_is_told(monkeypatch: pytest.MonkeyPatch) 
 def test_progress_goes_to_the_bar_which_is_away_for_what_is_found() -> None:
     said: list[Any] = []
     opened = Opened(worker.Worker(), BROWSER, lambda text, share: said.append((text, share)))
-    events = [Progress(TASK, "timing", "1 of 2", 0.5), "found", Progress(TASK, "timing")]
+    events = [bench.Progress(TASK, "timing", "1 of 2", 0.5), "found", bench.Progress(TASK, "timing")]
     for found in opened.found(events):
         said.append(found)
     first = f"1 of 2: {TASK}: timing", 0.5
     assert said == [first, (None, None), "found", (f"{TASK}: timing", 0.0)]
+
+
+def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
+    standing = bench._Standing(TASK, ["copy", "naive"])
+    events = [jobs.Began(0), jobs.Began(1), timing.Round(1, 4), jobs.Leads(1, 94.4), jobs.Began(0)]
+    events += [timing.Round(2, 4), timing.Round(5, 4), jobs.Proving(), jobs.Began(1), jobs.Began(0)]
+    told = [progress for event in events for progress in standing.heard(event)]
+    assert [one.doing for one in told] == [
+        "checking copy",
+        "checking naive",
+        "timing round 1 of 4",
+        "timing round 2 of 4; naive leads, 94 % of copy",
+        "timing round 5 of 4; naive leads, 94 % of copy",
+        "proving naive",
+        "proving copy",
+    ]
+    shares = [one.share for one in told]
+    assert shares == sorted(shares) and shares[0] > 0 and shares[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("share", "spent_s", "shown"),
+    [(0.5, 8.0, "8 s left"), (0.1, 60.0, "9 min left"), (0.1, 2000.0, "5.0 h left"), (0.01, 8.0, "8 s")],
+)
+def test_how_long_the_rest_takes_follows_from_what_is_done(share: float, spent_s: float, shown: str) -> None:
+    now = 0.0
+    with Progress(get_time=lambda: now, disable=True) as shown_by:
+        number = shown_by.add_task("", total=1.0)
+        now = spent_s
+        shown_by.update(number, completed=share)
+        assert _TimeLeft().render(shown_by.tasks[0]).plain == shown

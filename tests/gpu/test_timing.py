@@ -442,7 +442,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
     found = [event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
     assert [("drifting" in one.flags) for one in found] == [flagged] * 2
     (shown,) = drift_remarks(found)
-    assert shown.startswith(f"copy at the end of the run: {100 * (after / 1e5 - 1):+.1f} % ")
+    assert shown == f"copy {100 * (after / 1e5 - 1):+.1f} % from begin to end"
 
 
 @pytest.mark.parametrize(
@@ -480,3 +480,19 @@ def test_of_the_copies_the_one_that_others_are_held_against_is_proved(
     job = jobs.TimingJob(task, specs, (), 1, timing.Rule(least=3, most=3, settle_s=0))
     assert sum(isinstance(event, jobs.Found) for event in jobs.time_variants(device, job)) == len(specs)
     assert seen == {"proved": proofs, "ends": rest}
+
+
+def test_how_many_rounds_there_will_be_follows_the_budget_and_the_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timing, "clock", lambda: 10.0)
+    rule = timing.Rule(least=10, most=400, spread=0.01, budget_s=20.0)
+    # Two rounds in a second: forty in the budget, and too few for a word on their noise.
+    assert timing.expected([[1.0, 1.0], [2.0, 2.0]], rule, 9.0) == 40
+    quiet = [[1.0] * 20, [2.0] * 21]
+    assert timing.expected(quiet, rule, 9.0) == 20
+    # (p80 - p20) / median is 0.099: a hundred rounds make a tenth of it.
+    noisy = [[1.0, 0.9505, 1.0495, 1.0, 0.9505, 1.0495] * 4]
+    assert timing.expected(noisy, rule, 9.9) in (98, 99)
+    assert timing.expected(noisy, rule, 0.0) == 48
+    assert timing.expected([[1.0, 5.0] * 5], rule, 9.9999) == 400
