@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import struct
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -568,8 +569,8 @@ def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) 
     x = np.arange(768)
     expected = (x[0] - x.mean()) / np.sqrt(x.var() + 1e-5) + 0.5
     with shown(chromium, tmp_path, name[1]) as page:
-        wait(page, "document.querySelector('output').value !== '...'")
-        result = re.fullmatch(r"768-[\w-]+: y\[0\] is (-?\d+\.\d{4})", page.inner_text("output"))
+        wait(page, "document.body.textContent.includes('y[0]')")
+        result = re.fullmatch(r"768-[\w-]+: y\[0\] is (-?\d+\.\d{4})", page.inner_text("body"))
     assert result and float(result[1]) == pytest.approx(expected, abs=6e-5)
 
 
@@ -582,6 +583,28 @@ def test_the_snippet_of_the_export_page_is_right(chromium: Chromium, tmp_path: P
     )
     with shown(chromium, tmp_path, "page.html") as page:
         assert titled(page).startswith("768-")
+
+
+SHOWN_DEVICE = """<!doctype html><script type="module">
+  import { requestDevice } from "./dist/ln/index.js";
+  const got = requestDevice().then(({ features }) => [...features].join(" "));
+  document.title = await got.catch((error) => error.message);
+</script>"""
+
+
+def test_request_device_in_a_page(
+    folder: Path, chromium: Chromium, playwright: Playwright, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "dist" / "ln")
+    (tmp_path / "page.html").write_text(SHOWN_DEVICE, encoding="utf-8")
+    with shown(chromium, tmp_path, "page.html") as page:
+        assert "subgroups" in titled(page).split()
+    off = [argument for argument in browsing._ARGUMENTS if "webgpu" not in argument]
+    with launched(playwright, off) as without, shown(without, tmp_path, "page.html") as page:
+        said = titled(page)
+    assert said.startswith("layer_norm: WebGPU gives no adapter: ")
+    # What the browser of this machine lacks, and only on Linux.
+    assert ("--enable-unsafe-webgpu --enable-features=Vulkan" in said) == (sys.platform == "linux")
 
 
 def ones(export: Export) -> tuple[Problem, dict[str, Array]]:

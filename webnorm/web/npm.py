@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from webnorm.web.pages import as_json, page_files, rendered
 from webnorm.web.request import ExportRequest, Update, silent
 from webnorm.web.vectors import TestVector, vectors_of
 
+# In the README, what an app writes that has the package installed.
+_SNIPPET = re.compile(r"^```js\n(.*?)\n```", re.MULTILINE | re.DOTALL)
 # Where every browser has a type of its own; of others the bits travel.
 _OWN_ARRAYS = {"float32": "Float32Array", "int8": "Int8Array"}
 # What only people read, or only verify.html, is left out of index.js.
@@ -167,7 +170,16 @@ def summary(files: Files, folder: Path) -> str:
         return f"{what}; serve it and open index.html"
     shaders = json.loads(files[MANIFEST])["shaders"]
     names = ", ".join(shader["name"] for shader in shaders)
-    return f"{what}; shaders {names}\nProve it in a browser: webnorm verify {shlex.quote(str(folder))}"
+    # npm takes a bare name for one of its registry.
+    place = folder if folder.is_absolute() else f"./{folder}"
+    return "\n".join(
+        (
+            f"{what}; shaders {names}",
+            f"Use it in an app: npm install {shlex.quote(str(place))}",
+            *(f"  {line}" for line in _SNIPPET.findall(files["README.md"].decode())[0].split("\n") if line),
+            f"Prove it in a browser: webnorm verify {shlex.quote(str(folder))}",
+        )
+    )
 
 
 def wrong(files: Files) -> list[str]:
