@@ -164,7 +164,7 @@ def assert_right(folder: Path, browser: Browser, without: tuple[str, ...] = ()) 
     """
     package = read_package(folder)
     assert verify.refused_by_tint(package) == ()
-    seen = verify.answers(package, browser, without=without, quick=True)
+    seen = verify.answers(package, browser, verify.Wish(without=without, quick=True))
     assert seen.complaints == () and seen.remarks == ()
     assert not set(without) & set(seen.features)
     entries = {one["name"]: one for one in package.shaders}
@@ -234,7 +234,7 @@ def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: 
     changed_shader(folder, "inverseSqrt(", "1.00002*inverseSqrt(")
     package = read_package(folder)
     assert verify.refused_by_tint(package) == ()
-    seen = verify.answers(package, browser, quick=True)
+    seen = verify.answers(package, browser, verify.Wish(quick=True))
     assert seen.complaints
     for line in seen.lines:
         # An adapter that lacks subgroups runs the other shaders natively.

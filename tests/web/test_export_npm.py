@@ -21,7 +21,7 @@ from webnorm import system
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array
 from webnorm.web import browser as browsing
-from webnorm.web import npm, tint, verify
+from webnorm.web import npm, tint
 from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.package import Package
 from webnorm.web.served import served
@@ -280,8 +280,7 @@ def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export)
         assert not [name for name, text in texts.items() if "diagnostic(" in text]
         package = Package(Path(), bundle.manifest(), texts)  # type: ignore[arg-type]
         sources = [
-            source if source.name in wide else replace(source, limits={})
-            for source in verify._sources(package)
+            source if source.name in wide else replace(source, limits={}) for source in package.sources
         ]
         assert [verdict for verdict in tint.check(sources) if not verdict.ok] == []
     for cols in export.cols:

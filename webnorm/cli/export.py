@@ -60,6 +60,7 @@ def export(
     from webnorm.cli.screen import progress
     from webnorm.web import npm, site
     from webnorm.web.folder import check_folder
+    from webnorm.web.lab_folder import listed
     from webnorm.web.request import request_for
 
     if out is None:
@@ -81,7 +82,7 @@ def export(
         )
     with progress("reading kernels") as update:
         if lab:
-            files = site.lab(tuple(wgsl or ()), update)
+            files = listed(site.lab(tuple(wgsl or ()), update))
         else:
             request = request_for(
                 op,

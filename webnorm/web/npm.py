@@ -16,7 +16,7 @@ from webnorm._version import __version__
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, FP8
 from webnorm.web.bundle import Bundle, bundle_of
-from webnorm.web.folder import MANIFEST, Files
+from webnorm.web.folder import MANIFEST, Files, digests
 from webnorm.web.native import native_entries
 from webnorm.web.pages import as_json, page_files, rendered
 from webnorm.web.request import ExportRequest, Update, silent
@@ -62,7 +62,7 @@ def package(request: ExportRequest, update: Update = silent) -> Files:
     files["package.json"] = _package_json(manifest)
     files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.carried}
     files |= encoded | page_files("verify")
-    manifest["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest["files"] = digests(files)
     files[MANIFEST] = as_json(manifest)
     return files
 
