@@ -89,7 +89,7 @@ def _status(findings: Sequence[Finding]) -> int:
 
 def _show(finding: Finding) -> None:
     from webnorm.cli import report
-    from webnorm.cli.screen import Screen
+    from webnorm.cli.screen import Screen, plain
 
     console = Screen()
     # What is missing may name commands, which a broken line would break.
@@ -98,10 +98,9 @@ def _show(finding: Finding) -> None:
     )
     if finding.refused:
         console.print(report.refusal_lines(finding.exported, finding.refused), soft_wrap=True)
-    for remark in finding.remarks:
-        console.print(remark, soft_wrap=True)
-    for complaint in finding.complaints:
-        console.print(complaint, style="red", soft_wrap=True)
+    for style, sentences in (("", finding.remarks), ("red", finding.complaints)):
+        for sentence in sentences:
+            console.print(plain(sentence, style), soft_wrap=True)
     if finding.seen is not None:
         console.print()
         console.print(report.verify_table(finding.seen))
