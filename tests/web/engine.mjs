@@ -31,7 +31,7 @@ export const put = (name, data) => writeFileSync(join(folder, name), data);
 const faults = [];
 process.on("unhandledRejection", (error) => faults.push(`unhandled rejection: ${error?.message ?? error}`));
 
-const gpu = create([]);
+export const gpu = create([]);
 export const adapter = await gpu.requestAdapter();
 
 /** A device whose errors are faults unless a scope catches them. */

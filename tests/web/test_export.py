@@ -230,13 +230,51 @@ def test_an_own_kernel_that_kills_the_compiler_costs_no_more_than_its_export(
         npm.package(request(kernel=str(own)))
 
 
-def test_a_kernel_that_is_wrong_natively_is_told(tmp_path: Path, device: Device) -> None:
+WRONG = re.compile(
+    r"webnorm: kernel wrong as 64-\w+ is wrong on .+: layer_norm of 64 columns, float32, vector normal: "
+    r"y\[\d+, \d+\] is .+ off by [\d.]+, allowed .+; 1 of the other shaders is wrong, too\. (?P<end>.+)\n"
+)
+
+
+def test_a_wrong_kernel_is_refused_unless_forced(tmp_path: Path, device: Device) -> None:
+    """By its name in a folder, over an export that is there; then by its file, into a new one."""
     broken.write(tmp_path, "wrong")
-    done = webnorm(
-        ["export", "layer_norm", "--cols", "64", "--kernel", "wrong", "--wgsl", ".", "--out", "o"], tmp_path
-    )
-    assert done.returncode == 1 and "64-portable is wrong natively: y[" in done.stderr
-    assert manifest_of(content(tmp_path / "o"))["command"].startswith("webnorm export layer_norm --wgsl . ")
+    right = ["export", "layer_norm", "--cols", "64", "--out", "o"]
+    assert webnorm(right, tmp_path).returncode == 0
+    before = content(tmp_path)
+    for words in (["wrong", "--wgsl", ".", "--out", "o"], ["layer_norm/wrong.wgsl", "--out", "new"]):
+        done = webnorm(["export", "layer_norm", "--cols", "64", "--kernel", *words], tmp_path)
+        told = WRONG.fullmatch(done.stderr)
+        assert told and told["end"] == "Nothing was written; --force writes it all the same", done.stderr
+        assert (done.returncode, done.stdout) == (1, "") and content(tmp_path) == before
+    done = webnorm(["export", "layer_norm", "--cols", "64", "--kernel", *words, "--force"], tmp_path)
+    told = WRONG.fullmatch(done.stderr)
+    assert told and told["end"] == "Written all the same" and done.returncode == 0
+    forced = content(tmp_path / "new")
+    manifest = manifest_of(forced)
+    assert {shader["native"]["verdict"] for shader in manifest["shaders"]} == {"fail"}
+    assert manifest["command"].endswith("--kernel layer_norm/wrong.wgsl --out FOLDER")
+    assert "**Its answers are wrong**" in forced["README.md"].decode()
+    assert "Its answers" not in before["o/README.md"].decode()
+
+
+def test_a_right_kernel_of_ones_own_goes_through(tmp_path: Path, device: Device) -> None:
+    own = tmp_path / "layer_norm" / "honest.wgsl"
+    own.parent.mkdir()
+    own.write_text(broken.HONEST)
+    done = webnorm(["export", "layer_norm", "--cols", "64", "--kernel", str(own), "--out", "o"], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {one["native"]["verdict"] for one in manifest_of(content(tmp_path / "o"))["shaders"]} == {"pass"}
+
+
+def test_an_unstable_kernel_is_exported_only_by_force(tmp_path: Path, device: Device) -> None:
+    """It is wrong where its header says so: of the vectors, on the one with large means."""
+    arguments = ["export", "layer_norm", "--cols", "64", "--kernel", "one_pass", "--out", "o", "--force"]
+    done = webnorm(arguments, tmp_path)
+    assert done.returncode == 0 and "vector mixed: y[" in done.stderr
+    for shader in manifest_of(content(tmp_path / "o"))["shaders"]:
+        assert shader["unstable"].startswith("E[x^2]")
+        assert [name for name, one in shader["native"]["vectors"].items() if "reason" in one] == ["mixed"]
 
 
 def test_the_code_of_an_op_stays_small() -> None:
@@ -248,8 +286,13 @@ def test_the_code_of_an_op_stays_small() -> None:
 
 def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "adapters", lambda: [])
-    (entry, *_) = manifest_of(npm.package(request()))["shaders"]
-    assert entry["native"] == {"reason": "no WebGPU adapter where this was exported"}
+    files = npm.package(request())
+    (entry, *_) = manifest_of(files)["shaders"]
+    why = "no WebGPU adapter where this was exported"
+    assert entry["native"] == {"reason": why}
+    told = f"64-software, 64-subgroups, 64-portable: {why}\n"
+    assert npm.fault(files) is None and f"Not checked here: {told}" in npm.summary(files, Path("o"))
+    assert f"- {told}" in files["README.md"].decode()
 
 
 def test_a_wrong_text_has_a_wrong_verdict(device: Device) -> None:
@@ -414,8 +457,9 @@ MISTAKES = {
     "layer_norm --cols 64 --out out --dtype f16": "unknown dtype 'f16'; did you mean 'float16'?",
     "layer_norm --cols 64 --out out --name Norm": "--name is 'Norm'; expected a name that npm takes: "
     "lower-case letters, digits, - . _ ~, such as my-norm or @scope/my-norm",
-    "layer_norm --cols 64 --out out --kernel one_pass": "kernel one_pass is not exported: it is unstable "
-    "(E[x^2] - E[x]^2 cancels: with a mean of 1000 standard deviations float32 has no digits left)",
+    "layer_norm --cols 64 --out out --kernel one_pass": "kernel one_pass is exported only with --force: it "
+    "is unstable (E[x^2] - E[x]^2 cancels: with a mean of 1000 standard deviations float32 has no digits "
+    "left)",
     "layer_norm --cols 64 --out out --kernel copy": "kernel copy computes copy; expected one of layer_norm",
     "layer_norm --cols 64 --out out --option dh": "layer_norm has no option dh: it has weight, bias, "
     "zero_centered_weight, weight_dtype, residual, residual_bias, return_stats, out_dtype, max_workgroups",

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import struct
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -163,7 +164,7 @@ def assert_right(folder: Path, browser: Browser, without: tuple[str, ...] = ()) 
     """
     package = read_package(folder)
     assert verify.refused_by_tint(package) == ()
-    seen = verify.answers(package, browser, without=without, quick=True)
+    seen = verify.answers(package, browser, verify.Wish(without=without, quick=True))
     assert seen.complaints == () and seen.remarks == ()
     assert not set(without) & set(seen.features)
     entries = {one["name"]: one for one in package.shaders}
@@ -233,7 +234,7 @@ def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: 
     changed_shader(folder, "inverseSqrt(", "1.00002*inverseSqrt(")
     package = read_package(folder)
     assert verify.refused_by_tint(package) == ()
-    seen = verify.answers(package, browser, quick=True)
+    seen = verify.answers(package, browser, verify.Wish(quick=True))
     assert seen.complaints
     for line in seen.lines:
         # An adapter that lacks subgroups runs the other shaders natively.
@@ -568,8 +569,8 @@ def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) 
     x = np.arange(768)
     expected = (x[0] - x.mean()) / np.sqrt(x.var() + 1e-5) + 0.5
     with shown(chromium, tmp_path, name[1]) as page:
-        wait(page, "document.querySelector('output').value !== '...'")
-        result = re.fullmatch(r"768-[\w-]+: y\[0\] is (-?\d+\.\d{4})", page.inner_text("output"))
+        wait(page, "document.body.textContent.includes('y[0]')")
+        result = re.fullmatch(r"768-[\w-]+: y\[0\] is (-?\d+\.\d{4})", page.inner_text("body"))
     assert result and float(result[1]) == pytest.approx(expected, abs=6e-5)
 
 
@@ -582,6 +583,28 @@ def test_the_snippet_of_the_export_page_is_right(chromium: Chromium, tmp_path: P
     )
     with shown(chromium, tmp_path, "page.html") as page:
         assert titled(page).startswith("768-")
+
+
+SHOWN_DEVICE = """<!doctype html><script type="module">
+  import { requestDevice } from "./dist/ln/index.js";
+  const got = requestDevice().then(({ features }) => [...features].join(" "));
+  document.title = await got.catch((error) => error.message);
+</script>"""
+
+
+def test_request_device_in_a_page(
+    folder: Path, chromium: Chromium, playwright: Playwright, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "dist" / "ln")
+    (tmp_path / "page.html").write_text(SHOWN_DEVICE, encoding="utf-8")
+    with shown(chromium, tmp_path, "page.html") as page:
+        assert "subgroups" in titled(page).split()
+    off = [argument for argument in browsing._ARGUMENTS if "webgpu" not in argument]
+    with launched(playwright, off) as without, shown(without, tmp_path, "page.html") as page:
+        said = titled(page)
+    assert said.startswith("layer_norm: WebGPU gives no adapter: ")
+    # What the browser of this machine lacks, and only on Linux.
+    assert ("--enable-unsafe-webgpu --enable-features=Vulkan" in said) == (sys.platform == "linux")
 
 
 def ones(export: Export) -> tuple[Problem, dict[str, Array]]:

@@ -530,13 +530,38 @@ def test_errors(engine: Engine) -> None:
     found = engine.drive("errors.mjs")
     assert len(found) > 50
 
+    assert unexpected(found) == []
+
+
+def unexpected(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of messages those that are not as a driver expects, as text or as a pattern in slashes."""
+
     def matches(expected: str, got: str | None) -> bool:
         if got is None or not expected.startswith("/"):
             return got == expected
         pattern, _, flags = expected[1:].rpartition("/")
         return bool(re.search(pattern.replace("\\/", "/"), got, re.IGNORECASE if flags == "i" else 0))
 
-    assert [one for one in found if not matches(one["expected"], one["got"])] == []
+    return [one for one in found if not matches(one["expected"], one["got"])]
+
+
+def test_request_device(engine: Engine) -> None:
+    request = request_for("layer_norm", [64], [], "auto", (), NO_SETTINGS)
+    write(package(request), engine.folder / "package")
+    found = engine.drive("device.mjs")
+    assert len(found["refused"]) == 10 and unexpected(found["refused"]) == []
+    assert all("\n" not in one["got"] for one in found["refused"])
+    assert found["asked"]["adapter"] == {"powerPreference": "low-power"}
+    device = found["asked"]["device"]
+    assert sorted(device["requiredFeatures"]) == ["subgroups", "timestamp-query"]
+    assert device["requiredLimits"] == {
+        "maxBufferSize": 2**31,
+        "maxStorageBufferBindingSize": 2**30,
+        "maxBindGroups": 3,
+    }
+    given = found["given"]
+    assert given["features"] == ["subgroups", "timestamp-query"]
+    assert given["binding"] == given["widest"] and given["right"]
 
 
 # --- choosing --------------------------------------------------------------------------------------
@@ -692,7 +717,9 @@ def test_packages(
     found = engine.drive("package.mjs")
     manifest = json.loads((engine.folder / "package/manifest.json").read_text(encoding="utf-8"))
     own = f"create{''.join(word.capitalize() for word in op.split('_'))}"
-    assert found["exports"] == sorted([own, "create", "deviceDescriptor", "manifest", "texts"])
+    assert found["exports"] == sorted(
+        [own, "create", "deviceDescriptor", "manifest", "requestDevice", "texts"]
+    )
     for count in cols:
         shaders = [shader for shader in manifest["shaders"] if shader["cols"] == count]
         first = next(shader for shader in shaders if not shader["features"])

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packages import COVERING, Export
+from packages import COVERING, Export, block
 
+from pages import ROOT
 from webnorm import system
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array
 from webnorm.web import browser as browsing
-from webnorm.web import tint, verify
+from webnorm.web import npm, tint
 from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.package import Package
 from webnorm.web.served import served
@@ -116,6 +117,59 @@ def test_npm_packs_what_was_written_and_nothing_else(
     assert named == {*described["files"], "package.json", "README.md"}
     exported = [described["types"], described["exports"]["."]["default"]]
     assert {path.removeprefix("./") for path in exported} <= files
+
+
+# What the snippet for buffers of one's own takes for granted.
+OWN = """import {{ {create} }} from "./index.js";
+declare const ort: {{ readonly env: {{ readonly webgpu: {{ readonly device: Promise<GPUDevice> }} }} }};
+declare const {names}: GPUBuffer;
+declare const rows: number;
+"""
+OF_DOCS = (
+    (ROOT / "README.md", "html", Export("layer_norm", (768,))),
+    (ROOT / "docs" / "export.md", "js", Export("layer_norm", (768,), "float16")),
+)
+
+
+def snippets(folder: Path, install: Path) -> Iterator[tuple[str, str]]:
+    """What a package's README and the command show, each as a module beside the package's index.js."""
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r'<script type="module">\n(.*?)</script>', readme, re.DOTALL)
+    bundled, buffers = re.findall(r"^```js\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    (create,) = set(re.findall(r"import \{ (\w+)", readme))
+    names = ": GPUBuffer, ".join(tensor["name"] for tensor in manifest["tensors"])
+    yield "page", script
+    yield "bundled", bundled
+    yield "buffers", OWN.format(create=create, names=names) + buffers
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+    printed = npm.summary(files, install)
+    yield "printed", re.sub(r"^ {2}", "", "".join(re.findall(r"^ {2}.*\n", printed, re.M)), flags=re.M)
+
+
+@needs_npm
+def test_strict_typescript_takes_every_snippet_that_users_see(
+    folders: Mapping[str, Path], project: Path
+) -> None:
+    compiler, shown = project / "node_modules" / ".bin" / "tsc", project / "shown"
+    for op, folder in folders.items():
+        (shown / op).mkdir(parents=True)
+        for name in ("index.js", "index.d.ts"):
+            shutil.copy(folder / name, shown / op)
+        for name, text in snippets(folder, folder):
+            assert "requestDevice(" in text or name == "buffers"
+            (shown / op / f"{name}.ts").write_text(text, encoding="utf-8")
+    for page, language, export in OF_DOCS:
+        script = re.sub(r'.*<script type="module">\n|</script>.*', "", block(page, language), flags=re.DOTALL)
+        beside, imports = re.subn(r'"\./[^"]*/index\.js"', '"./index.js"', script)
+        assert imports == 1
+        (export.write(shown / page.stem) / "shown.ts").write_text(beside, encoding="utf-8")
+    try:
+        assert succeed(compiler, "--pretty", "false", cwd=project) == ""
+    finally:
+        shutil.rmtree(shown)
 
 
 @needs_npm
@@ -226,8 +280,7 @@ def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export)
         assert not [name for name, text in texts.items() if "diagnostic(" in text]
         package = Package(Path(), bundle.manifest(), texts)  # type: ignore[arg-type]
         sources = [
-            source if source.name in wide else replace(source, limits={})
-            for source in verify._sources(package)
+            source if source.name in wide else replace(source, limits={}) for source in package.sources
         ]
         assert [verdict for verdict in tint.check(sources) if not verdict.ok] == []
     for cols in export.cols:

@@ -48,9 +48,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 """
 PAGE = """<!doctype html><html lang="en"><title>page</title><link rel="stylesheet" href="./style.css">
 <body><p>A page.</p><script type="module" src="./page.js"></script></body></html>"""
-NOT_EVERY_STEP = (
-    "webnorm: not every step could be taken: `webnorm doctor --mend --browser` brings what is missing\n"
-)
+SKIPPED = "webnorm: skipped: {}; `webnorm doctor --mend --browser` brings what is missing\n"
 VECTOR = b"not read by these pages"
 
 
@@ -107,6 +105,7 @@ def write(folder: Path, script: str = "", shader: str = SHADER) -> Path:
     texts = {"first": shader, "second": f"// The second.\n{SHADER}"}
     manifest = {
         "schema": 1,
+        "webnorm": "0",
         "op": "double",
         "has_mean": False,
         "problem": {"dtype": "float32", "eps": 0.0, "options": {}},
@@ -409,8 +408,9 @@ def test_limits_and_features_of_the_manifest_are_granted(tmp_path: Path) -> None
 
 def test_a_package_that_tint_refuses_is_not_opened(tmp_path: Path, browser: Browser) -> None:
     folder = write(tmp_path / "package", shader="fn main(")
-    files, shaders = verify.verify(folder, browser.path, update=lambda *_: None)
+    files, shaders, skipped = verify.verify(folder, browser.path, update=lambda *_: None)
     assert files.passed and not shaders.passed
+    assert skipped.passed is None and skipped.text == "not opened with shaders that Tint refuses"
     assert [refused.name for refused in shaders.refused] == ["first"]
 
 
@@ -637,7 +637,8 @@ def test_the_command_says_what_it_found(folder: Path, tmp_path: Path) -> None:
     ("script", "status", "said"),
     [
         (reporting(failed("y[3, 7] is 2, expected 1")), 1, "first: mixed (natively it passes): y[3, 7] is 2"),
-        (reporting({"error": "No WebGPU here."}), 2, "verify.html could not check: No WebGPU here."),
+        (reporting({"error": "No GPU."}), 2, "skip  browser: verify.html could not check: No GPU."),
+        (reporting({"error": "No GPU."}), 2, "webnorm: skipped: browser\n"),
         ("throw new Error('x');", 2, "webnorm: verify.html failed: Error: x (page.js:1:7)"),
         ("for (;;);", 2, "webnorm: verify.html did not report within 3 s: stopped"),
     ],
@@ -647,8 +648,60 @@ def test_exit_statuses(script: str, status: int, said: str, tmp_path: Path) -> N
     limit = "3" if "within 3 s" in said else "60"
     done = webnorm(["verify", str(folder), "--time-limit", limit], tmp_path)
     assert done.returncode == status, done.stdout + done.stderr
-    assert said in (done.stdout if status == 1 else done.stderr)
+    assert said in (done.stderr if said.startswith("webnorm: ") else done.stdout)
     assert done.stderr.count("\n") == (status == 2)
+
+
+def a_part(folder: Path) -> Path:
+    return folder / "shaders"
+
+
+def above(folder: Path) -> Path:
+    return folder.parent
+
+
+def an_empty_one(folder: Path) -> Path:
+    (folder.parent / "empty").mkdir()
+    return folder.parent / "empty"
+
+
+def kernels(folder: Path) -> Path:
+    (folder.parent / "own" / "rms_norm").mkdir(parents=True)
+    (folder.parent / "own" / "rms_norm" / "mine.wgsl").touch()
+    return folder.parent / "own"
+
+
+def something(*names: str) -> Callable[[Path], Path]:
+    def made(folder: Path) -> Path:
+        own = folder.parent / "something"
+        own.mkdir()
+        for name in names:
+            (own / name).touch()
+        return own
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "looks"),
+    [
+        (a_part, "a part of the export {folder}"),
+        (above, "a folder that holds exports: package"),
+        (an_empty_one, "an empty folder"),
+        (kernels, "a folder of kernels, which `webnorm check --wgsl {own}` takes"),
+        (something("package.json", "a.js"), "an npm package that webnorm did not write"),
+        (something("d", "c", "b", "a"), "no export: it holds a, b, c and 1 more"),
+        (lambda folder: folder / "index.js", "a file, not a folder"),
+        (lambda folder: folder.parent / "none", "no such folder"),
+    ],
+)
+def test_a_folder_that_is_no_export_is_told_by_its_looks(
+    made: Callable[[Path], Path], looks: str, folder: Path, mistake: Callable[[list[str]], str]
+) -> None:
+    own = made(folder)
+    expected = "expected a folder that `webnorm export` wrote (manifest.json, or bundles/index.json of a lab)"
+    told = looks.format(folder=folder, own=own)
+    assert mistake(["verify", str(own)]) == f"webnorm: {own}: {told}; {expected}\n"
 
 
 def test_without_subgroups_reaches_the_page(tmp_path: Path) -> None:
@@ -739,7 +792,7 @@ def test_a_check_that_cannot_be_made_does_not_look_like_one_that_passed(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     done = webnorm(["verify", str(folder), "--quick"], tmp_path)
     assert done.returncode == 2
-    assert done.stderr == NOT_EVERY_STEP
+    assert done.stderr == SKIPPED.format("Tint")
     files, without_tint, browser, *_ = done.stdout.splitlines()
     assert files.startswith("pass  files: 2 shaders")
     assert without_tint.startswith("skip  Tint: No Tint: the npm package webgpu")
@@ -762,7 +815,18 @@ def test_without_a_browser_the_files_and_the_shaders_are_checked(
         "skip  browser",
         "skip  browser",
     ]
-    assert said.err == NOT_EVERY_STEP
+    assert said.err == SKIPPED.format("browser")
+
+
+def test_what_was_wrong_where_it_was_exported_fails_without_a_browser(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change("manifest.json", NATIVE, NATIVE.replace("pass", "fail"))(folder)
+    monkeypatch.setattr(browsing, "mends", lambda named: [system.Mend("No browser: z.")])
+    done = webnorm(["verify", str(folder)], tmp_path)
+    assert done.returncode == 1 and done.stderr == SKIPPED.format("browser")
+    wrong = "FAIL  natively: 1 of 2 shaders were wrong where this was exported"
+    assert wrong in done.stdout.splitlines()
 
 
 def test_without_node_the_files_are_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,11 @@ def export(
     name: Annotated[str | None, Option(help="The npm package's name. Default: webnorm-OP.")] = None,
     minify: Annotated[bool, Option("--minify", help="Shaders without comments and white space.")] = False,
     force: Annotated[
-        bool, Option("--force", help="Write into a folder that holds something else, too.")
+        bool,
+        Option(
+            "--force",
+            help="Write a wrong or unstable kernel, too, and into a folder that holds something else.",
+        ),
     ] = False,
     lab: Annotated[
         bool, Option("--lab", help="In place of OP: a static site that checks and times every kernel.")
@@ -56,6 +60,7 @@ def export(
     from webnorm.cli.screen import progress
     from webnorm.web import npm, site
     from webnorm.web.folder import check_folder
+    from webnorm.web.lab_folder import listed
     from webnorm.web.request import request_for
 
     if out is None:
@@ -77,7 +82,7 @@ def export(
         )
     with progress("reading kernels") as update:
         if lab:
-            files = site.lab(tuple(wgsl or ()), update)
+            files = listed(site.lab(tuple(wgsl or ()), update))
         else:
             request = request_for(
                 op,
@@ -86,22 +91,29 @@ def export(
                 kernel,
                 tuple(wgsl or ()),
                 settings,
+                force,
             )
             files = npm.package(request, update)
-    raise typer.Exit(_write(files, out, kernel_files([kernel], wgsl)))
+    raise typer.Exit(_write(files, out, kernel_files([kernel], wgsl), force))
 
 
-def _write(files: Files, out: Path, read: Sequence[Path]) -> int:
-    """Write a folder, and give the exit status; WebnormError where that would cost a file that was `read`."""
+def _write(files: Files, out: Path, read: Sequence[Path], force: bool) -> int:
+    """Write a folder, unless it would be a wrong package that nobody forced, and give the exit status.
+
+    Raises WebnormError where that would cost a file that was `read`.
+    """
     from webnorm.files import lies_in, same_place
     from webnorm.web import folder, npm
 
     for path in read:
         if lies_in(path, out) and any(same_place(path, out / one) for one in files):
             raise WebnormError(f"--out {out}: {path} is read, and would be written; expected another folder")
+    fault = npm.fault(files)
+    if fault is not None and not force:
+        complain(f"{fault}. Nothing was written; --force writes it all the same")
+        return WRONG
     folder.write(files, out)
     say(npm.summary(files, out))
-    wrong = npm.wrong(files)
-    for line in wrong:
-        complain(line)
-    return WRONG if wrong else OK
+    if fault is not None:
+        complain(f"{fault}. Written all the same")
+    return OK

@@ -16,6 +16,7 @@ from webnorm.lab import tables
 from webnorm.lab.results import Result
 
 if TYPE_CHECKING:
+    from webnorm.web.lab_folder import Lab
     from webnorm.web.package import Package
     from webnorm.web.tint import Verdict
     from webnorm.web.verify import Seen
@@ -72,13 +73,12 @@ def step_line(passed: bool | None, text: str) -> Text:
     return Text.assemble((verdict, STYLES[verdict]), "  ", plain(text))
 
 
-def refusal_lines(package: Package, refused: Sequence[Verdict]) -> Text:
+def refusal_lines(exported: Package | Lab, refused: Sequence[Verdict]) -> Text:
     """What Tint says, a line for each message: the place in the shader's file as editors know it, and why."""
-    files = {one["name"]: str(package.folder / one["file"]) for one in package.shaders}
     lines = []
     for one in refused:
         for said in one.messages:
-            place = (files[one.name], *(str(n) for n in (said.line, said.column) if n))
+            place = (exported.place(one.name), *(str(n) for n in (said.line, said.column) if n))
             lines.append(f"{one_line(':'.join(place))}: {said.severity}: {said.text}")
     return Text(printable("\n".join(lines)))
 

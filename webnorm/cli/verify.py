@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,8 @@ from typer import Argument, Option
 
 from webnorm.cli import options
 from webnorm.cli.outputs import check_outputs
-from webnorm.cli.running import WRONG, Interrupted
+from webnorm.cli.running import BAD_USAGE, OK, WRONG, Interrupted
+from webnorm.cli.streams import complain
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def verify(
-    folder: Annotated[Path, Argument(metavar="DIR", help="A folder that `webnorm export OP` wrote.")],
+    folder: Annotated[
+        Path,
+        Argument(metavar="DIR", help="A folder that `webnorm export OP` or `webnorm export --lab` wrote."),
+    ],
     browser: Annotated[
         Path | None,
         Option(help="Chromium, Chrome or Edge. Default: $WEBNORM_BROWSER, or the first installed."),
@@ -26,7 +31,7 @@ def verify(
     without_subgroups: Annotated[
         bool, Option("--without-subgroups", help="As in a browser that has no subgroups.")
     ] = False,
-    quick: Annotated[bool, Option("--quick", help="Only check the answers, time nothing.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Only check a package's answers, time nothing.")] = False,
     screenshot: Annotated[Path | None, Option(help="Save a picture of the page as a .png file.")] = None,
     time_limit: Annotated[
         float,
@@ -35,8 +40,10 @@ def verify(
         ),
     ] = 120.0,
 ) -> None:
-    """A step that lacks something is skipped: `webnorm doctor --mend --browser` brings Tint, Chromium and
-    Playwright.
+    """A step that lacks something is skipped, and named in the end.
+
+    `webnorm doctor --mend --browser` brings Tint, Chromium and Playwright.
+    Exit status: 1 where something is wrong, 2 where a step was skipped.
     """
     import logging
 
@@ -49,42 +56,51 @@ def verify(
         raise WebnormError(f"--screenshot is {screenshot}; expected a .png file")
     outputs = {"--screenshot": screenshot}
     check_outputs(outputs)
-    verdicts: list[bool | None] = []
+    findings: list[Finding] = []
+    wish = verify.Wish(
+        without=("subgroups",) if without_subgroups else (), quick=quick, screenshot=screenshot
+    )
     try:
         with progress("reading the files") as update:
-            for finding in verify.verify(
-                folder,
-                browser,
-                time_limit_s=time_limit,
-                without=("subgroups",) if without_subgroups else (),
-                quick=quick,
-                screenshot=screenshot,
-                update=update,
-            ):
-                if not verdicts:
-                    check_outputs(outputs, finding.package.paths)
+            for finding in verify.verify(folder, browser, time_limit_s=time_limit, wish=wish, update=update):
+                if not findings:
+                    check_outputs(outputs, finding.exported.paths)
                 update(None, None)
                 _show(finding)
-                verdicts.append(finding.passed)
+                findings.append(finding)
     except KeyboardInterrupt:
         raise Interrupted from None
-    if False in verdicts:
-        raise typer.Exit(WRONG)
-    if None in verdicts:
-        raise WebnormError(
-            "not every step could be taken: `webnorm doctor --mend --browser` brings what is missing"
+    raise typer.Exit(_status(findings))
+
+
+def _status(findings: Sequence[Finding]) -> int:
+    """The exit status; a line on stderr names the steps that were skipped."""
+    skipped = [finding for finding in findings if finding.passed is None]
+    if skipped:
+        mendable = any(finding.mendable for finding in skipped)
+        complain(
+            f"skipped: {', '.join(dict.fromkeys(finding.step for finding in skipped))}"
+            + ("; `webnorm doctor --mend --browser` brings what is missing" if mendable else "")
         )
+    if any(finding.passed is False for finding in findings):
+        return WRONG
+    return BAD_USAGE if skipped else OK
 
 
 def _show(finding: Finding) -> None:
     from webnorm.cli import report
-    from webnorm.cli.screen import Screen
+    from webnorm.cli.screen import Screen, plain
 
     console = Screen()
     # What is missing may name commands, which a broken line would break.
-    console.print(report.step_line(finding.passed, finding.text), soft_wrap=finding.passed is None)
+    console.print(
+        report.step_line(finding.passed, f"{finding.step}: {finding.text}"), soft_wrap=finding.passed is None
+    )
     if finding.refused:
-        console.print(report.refusal_lines(finding.package, finding.refused), soft_wrap=True)
+        console.print(report.refusal_lines(finding.exported, finding.refused), soft_wrap=True)
+    for style, sentences in (("", finding.remarks), ("red", finding.complaints)):
+        for sentence in sentences:
+            console.print(plain(sentence, style), soft_wrap=True)
     if finding.seen is not None:
         console.print()
         console.print(report.verify_table(finding.seen))

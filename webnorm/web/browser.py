@@ -124,19 +124,19 @@ class Browser:
             self._thread.submit(self._loop.run, self._stop()).result()
             self._thread.submit(self._loop.close).result()
 
-    def visit(self, folder: Path, query: str = "", *, screenshot: bool = False) -> Visit:
-        """Open a folder's verify.html, and wait for the report that it leaves in `window.webnormReport`.
+    def visit(self, folder: Path, query: str = "", *, page: str = PAGE, screenshot: bool = False) -> Visit:
+        """Open a folder's page, and wait for the report that it leaves in `window.webnormReport`.
 
         Raises WebnormError when there is none: the browser does not start, the page fails or takes too long.
         """
-        visiting = self._thread.submit(self._loop.run, self._visit(folder, query, screenshot))
+        visiting = self._thread.submit(self._loop.run, self._visit(folder, page, query, screenshot))
         try:
             return visiting.result()
         except KeyboardInterrupt:
             self._kill()
             raise
 
-    async def _visit(self, folder: Path, query: str, screenshot: bool) -> Visit:
+    async def _visit(self, folder: Path, page: str, query: str, screenshot: bool) -> Visit:
         from playwright.async_api import Error
 
         browser = self._browser or await self._start()
@@ -144,7 +144,8 @@ class Browser:
         try:
             # The rest of the time limit is kept by Playwright. A browser that hangs does not answer to that.
             with served(folder) as server, self._killed_after(self.time_limit_s + _GRACE_S):
-                looking = self._look(browser, server, query, deadline, screenshot)
+                said = _Listener(page, server)
+                looking = self._look(browser, f"{server.url}/{page}{query}", said, deadline, screenshot)
                 return await _while_connected(browser, looking)
         except Exception as error:
             gone = not browser.is_connected()
@@ -153,17 +154,17 @@ class Browser:
             if not isinstance(error, (Error, _Gone)):
                 raise
             if time.monotonic() >= deadline:
-                raise WebnormError(self._late()) from error
-            how = f"ended while it ran {PAGE}" if gone else f"failed: {_first_line(error)}"
+                raise WebnormError(self._late(page)) from error
+            how = f"ended while it ran {page}" if gone else f"failed: {_first_line(error)}"
             raise WebnormError(f"{self.path} {how}") from error
 
     async def _look(
-        self, browser: PlaywrightBrowser, server: Server, query: str, deadline: float, screenshot: bool
+        self, browser: PlaywrightBrowser, url: str, said: _Listener, deadline: float, screenshot: bool
     ) -> Visit:
         context = await browser.new_context()
         page = await context.new_page()
-        said = _Listener(page, server)
-        await page.goto(f"{server.url}/{PAGE}{query}", wait_until="commit", timeout=_left_ms(deadline))
+        said.listen(page)
+        await page.goto(url, wait_until="commit", timeout=_left_ms(deadline))
         report = await self._report(page, said, deadline)
         picture = await page.screenshot(full_page=True, timeout=_left_ms(deadline)) if screenshot else None
         await context.close()
@@ -178,11 +179,11 @@ class Browser:
                 await page.wait_for_function("() => window.webnormReport != null", timeout=_GLANCE_MS)
                 return await page.evaluate("() => window.webnormReport")
             if said.failure:
-                raise WebnormError(f"{PAGE} {said.failure}")
-        raise WebnormError("; ".join((self._late(), *said.remarks)))
+                raise WebnormError(f"{said.name} {said.failure}")
+        raise WebnormError("; ".join((self._late(said.name), *said.remarks)))
 
-    def _late(self) -> str:
-        return f"{PAGE} did not report within {self.time_limit_s:g} s: stopped"
+    def _late(self, page: str) -> str:
+        return f"{page} did not report within {self.time_limit_s:g} s: stopped"
 
     async def _start(self) -> PlaywrightBrowser:
         from playwright.async_api import Error, async_playwright
@@ -282,12 +283,16 @@ async def _processes(browser: PlaywrightBrowser) -> list[Any]:
 
 
 class _Listener:
-    """What a page says besides its report."""
+    """What a page, known by its file's `name`, says besides its report."""
 
-    def __init__(self, page: Page, server: Server) -> None:
+    def __init__(self, name: str, server: Server) -> None:
+        self.name = name
         self.remarks: list[str] = []
         self._page_failure: str | None = None
         self._server = server
+
+    def listen(self, page: Page) -> None:
+        """Hear what the page says from now on."""
         page.on("console", self._console)
         page.on("pageerror", lambda error: self._fail(f"failed: {_thrown(error)}"))
         page.on("crash", lambda _: self._fail("crashed"))

@@ -176,8 +176,10 @@ def bundle_of(request: ExportRequest) -> Bundle:
     if request.op.exact:
         raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
     kernel = request.kernel
-    if kernel is not None and kernel.unstable is not None:
-        raise WebnormError(f"kernel {kernel.name} is not exported: it is unstable ({kernel.unstable})")
+    if kernel is not None and kernel.unstable is not None and not request.forced:
+        raise WebnormError(
+            f"kernel {kernel.name} is exported only with --force: it is unstable ({kernel.unstable})"
+        )
     if kernel is not None and kernel.op != request.op:
         raise WebnormError(
             f"kernel {kernel.name} computes {kernel.op.name}; expected one of {request.op.name}"

@@ -17,6 +17,11 @@ Files = dict[str, bytes]
 MANIFEST, LAB_INDEX = "manifest.json", "bundles/index.json"
 
 
+def digests(files: Files) -> dict[str, str]:
+    """The SHA-256 of each file, as an export lists them."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
 def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> None:
     """Raise WebnormError for a folder that cannot be written, or holds something else than such an export."""
     try:
@@ -27,7 +32,7 @@ def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> Non
             return
         if not folder.is_dir():
             raise WebnormError(f"--out {folder}: is a file; expected a folder")
-        if not force and any(folder.iterdir()) and not _is_export(folder, lab):
+        if not force and any(folder.iterdir()) and not is_export(folder, lab):
             what = "lab" if lab else "package"
             raise WebnormError(
                 f"--out {folder}: exists and is no exported {what}; choose another folder, or --force to "
@@ -37,7 +42,8 @@ def check_folder(folder: Path, force: bool = False, *, lab: bool = False) -> Non
         raise WebnormError(f"--out {folder}: cannot be read: {error.strerror or error}") from error
 
 
-def _is_export(folder: Path, lab: bool) -> bool:
+def is_export(folder: Path, lab: bool) -> bool:
+    """Whether a folder is a package, or a lab, as far as the file tells that lists its files."""
     try:
         data = read_json(folder / (LAB_INDEX if lab else MANIFEST))
     except (OSError, ValueError):

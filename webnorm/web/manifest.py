@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from webnorm import forms
 from webnorm.errors import WebnormError
@@ -48,19 +48,24 @@ class Native(TypedDict, total=False):
     vectors: dict[str, _NativeVector]
 
 
-class Shader(TypedDict):
-    """A shader and how it is run."""
+class Text(TypedDict):
+    """A shader's text and how it is run."""
 
     name: str
-    file: str
     sha256: str
-    embedded_sha256: str
     cols: int
     features: list[str]
     limits: dict[str, Any]
     bindings: list[_Binding]
     overrides: dict[str, Any]
     passes: list[_Pass]
+
+
+class Shader(Text):
+    """A shader of a package, whose text is in a file and in index.js."""
+
+    file: str
+    embedded_sha256: str
     native: Native
 
 
@@ -86,6 +91,38 @@ class Manifest(TypedDict):
     cols: list[int]
     shaders: list[Shader]
     vectors: list[Vector]
+
+
+class _LabEntry(TypedDict):
+    file: str
+    op: str
+    cols: int
+    dtype: str
+
+
+class LabIndex(TypedDict):
+    """What a lab's folder holds."""
+
+    schema: Literal[1]
+    files: dict[str, str]
+    bundles: list[_LabEntry]
+
+
+class LabText(Text):
+    """A shader of a lab, whose text is in the same bundle."""
+
+    kernel: str
+
+
+class _LabManifest(TypedDict):
+    shaders: list[LabText]
+
+
+class LabBundle(TypedDict):
+    """Every kernel for one problem of a lab, and their texts by the shader's name."""
+
+    manifest: _LabManifest
+    texts: dict[str, str]
 
 
 class _ReportedVector(TypedDict):
@@ -114,9 +151,43 @@ class Report(TypedDict):
     shaders: list[ReportedShader]
 
 
+class LabResult(TypedDict):
+    """What a lab's page says of a kernel; one that is `expected` to fail is unstable."""
+
+    op: str
+    kernel: str
+    status: Literal["pass", "fail", "skip", "error"]
+    reason: NotRequired[str]
+    expected: NotRequired[bool]
+
+
+class _LabDevice(TypedDict):
+    adapter: str
+
+
+class LabReport(TypedDict):
+    """What a lab's page reports."""
+
+    device: _LabDevice
+    results: list[LabResult]
+
+
 def checked(data: Any, form: type[forms.Form], file: str) -> forms.Form:
     """The data as far as it is of the form; WebnormError where something of it is missing or else."""
     try:
         return forms.read(data, form)
     except WebnormError as error:
         raise WebnormError(f"{file}: {error}; {AGAIN}") from error
+
+
+class CouldNotCheck(WebnormError):
+    """A page says why it could not check, such as that its browser has no adapter."""
+
+
+def reported(report: Any, form: type[forms.Form], page: str) -> forms.Form:
+    """A page's report as far as it is of the form; raises CouldNotCheck where it says that there is none, and
+    WebnormError where something of it is missing or else.
+    """
+    if isinstance(report, dict) and report.get("error"):
+        raise CouldNotCheck(f"{page} could not check: {report['error']}")
+    return checked(report, form, f"the report of {page}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -14,12 +16,14 @@ from webnorm._version import __version__
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, FP8
 from webnorm.web.bundle import Bundle, bundle_of
-from webnorm.web.folder import MANIFEST, Files
+from webnorm.web.folder import MANIFEST, Files, digests
 from webnorm.web.native import native_entries
 from webnorm.web.pages import as_json, page_files, rendered
 from webnorm.web.request import ExportRequest, Update, silent
 from webnorm.web.vectors import TestVector, vectors_of
 
+# In the README, what an app writes that has the package installed.
+_SNIPPET = re.compile(r"^```js\n(.*?)\n```", re.MULTILINE | re.DOTALL)
 # Where every browser has a type of its own; of others the bits travel.
 _OWN_ARRAYS = {"float32": "Float32Array", "int8": "Int8Array"}
 # What only people read, or only verify.html, is left out of index.js.
@@ -40,15 +44,17 @@ _FOR_PEOPLE = (
 
 def package(request: ExportRequest, update: Update = silent) -> Files:
     """The files of the package by their path in it. `update` hears what is done, and which share of it is."""
-    update("shaders", 0.0)
+    update("rendering the shaders", 0.0)
     bundle = bundle_of(request)
     vectors = vectors_of(request)
     manifest = bundle.manifest()
+    entries = manifest["shaders"]
+    update(f"running {len(entries)} shaders", 0.3)
     for at, (entry, found) in enumerate(
-        zip(manifest["shaders"], native_entries(request, bundle, vectors), strict=True)
+        zip(entries, native_entries(request, bundle, vectors), strict=True), 1
     ):
-        update(f"{entry['name']}, natively", 0.3 + 0.7 * at / len(bundle.carried))
         entry["native"] = found
+        update(f"{at} of {len(entries)} shaders were run", 0.3 + 0.7 * at / len(entries))
     encoded = {vector.file: vector.encoded() for vector in vectors}
     manifest["vectors"] = [_vector_entry(vector, encoded[vector.file]) for vector in vectors]
     context = _context(bundle, manifest)
@@ -56,7 +62,7 @@ def package(request: ExportRequest, update: Update = silent) -> Files:
     files["package.json"] = _package_json(manifest)
     files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.carried}
     files |= encoded | page_files("verify")
-    manifest["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest["files"] = digests(files)
     files[MANIFEST] = as_json(manifest)
     return files
 
@@ -94,6 +100,8 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "takes": arrays | {"float16": "Uint16Array | Float16ArrayLike"},
         "dtypes": {tensor["dtype"] for tensor in tensors},
         "contents": _contents(bundle),
+        "faults": _faults(manifest),
+        "not_run": _not_run(manifest),
         "ones": {dtype: _one(dtype) for dtype in DTYPES},
         "has_scale": bundle.task.problem.out_dtype in FP8,
         "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
@@ -165,17 +173,50 @@ def summary(files: Files, folder: Path) -> str:
     what = f"{folder}: {len(files)} files, {size // 1000} kB"
     if MANIFEST not in files:
         return f"{what}; serve it and open index.html"
-    shaders = json.loads(files[MANIFEST])["shaders"]
-    names = ", ".join(shader["name"] for shader in shaders)
-    return f"{what}; shaders {names}\nProve it in a browser: webnorm verify {shlex.quote(str(folder))}"
+    manifest = json.loads(files[MANIFEST])
+    names = ", ".join(shader["name"] for shader in manifest["shaders"])
+    # npm takes a bare name for one of its registry.
+    place = folder if folder.is_absolute() else f"./{folder}"
+    return "\n".join(
+        (
+            f"{what}; shaders {names}",
+            *(f"Not checked here: {one}" for one in _not_run(manifest)),
+            f"Use it in an app: npm install {shlex.quote(str(place))}",
+            *(f"  {line}" for line in _SNIPPET.findall(files["README.md"].decode())[0].split("\n") if line),
+            f"Prove it in a browser: webnorm verify {shlex.quote(str(folder))}",
+        )
+    )
 
 
-def wrong(files: Files) -> list[str]:
-    """A line for each shader of a package that was wrong natively."""
-    found = []
-    for shader in json.loads(files[MANIFEST])["shaders"] if MANIFEST in files else ():
-        reasons = [vector.get("reason") for vector in shader["native"].get("vectors", {}).values()]
-        reason = next(filter(None, reasons), None)
-        if reason:
-            found.append(f"{shader['name']} is wrong natively: {reason}")
+def fault(files: Files) -> str | None:
+    """What of a package is wrong natively, in a sentence: the first shader of it, and how many others."""
+    faults = _faults(json.loads(files[MANIFEST])) if MANIFEST in files else []
+    if not faults:
+        return None
+    first, *others = faults
+    more = f"; {len(others)} of the other shaders {'is' if len(others) == 1 else 'are'} wrong, too"
+    return f"{first}{more if others else ''}"
+
+
+def _faults(manifest: Mapping[str, Any]) -> list[str]:
+    """What is wrong with each shader that is, on the first vector that says so."""
+    found: list[str] = []
+    for shader in manifest["shaders"]:
+        native = shader["native"]
+        what = f"kernel {shader['kernel']} as {shader['name']} is wrong on {native.get('adapter')}"
+        problem = f"{manifest['op']} of {shader['cols']} columns, {manifest['problem']['dtype']}"
+        vectors = native.get("vectors", {}).items()
+        reasons = (
+            f"{what}: {problem}, vector {name}: {one['reason']}" for name, one in vectors if "reason" in one
+        )
+        found += itertools.islice(reasons, 1)
     return found
+
+
+def _not_run(manifest: Mapping[str, Any]) -> list[str]:
+    """Which shaders were not run natively, for each reason."""
+    names: dict[str, list[str]] = {}
+    for shader in manifest["shaders"]:
+        if "verdict" not in shader["native"]:
+            names.setdefault(shader["native"]["reason"], []).append(shader["name"])
+    return [f"{', '.join(of)}: {reason}" for reason, of in names.items()]

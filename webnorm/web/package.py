@@ -14,6 +14,7 @@ from webnorm.web import tint
 from webnorm.web.browser import PAGE
 from webnorm.web.folder import MANIFEST
 from webnorm.web.manifest import AGAIN, Manifest, Shader, Vector, checked
+from webnorm.web.reading import check_digests, damaged, keep_inside, read, read_listing
 
 
 @dataclass(frozen=True)
@@ -36,21 +37,29 @@ class Package:
         """The manifest's entries, in order of preference."""
         return self.manifest["shaders"]
 
+    @property
+    def what(self) -> str:
+        """What it holds."""
+        return f"{len(self.shaders)} shaders and {len(self.manifest['vectors'])} vectors"
+
+    @property
+    def sources(self) -> list[tint.Source]:
+        """The shaders as Tint is asked about them."""
+        return [tint.exported_source(one["name"], self.texts[one["name"]], one) for one in self.shaders]
+
+    def place(self, shader: str) -> str:
+        """Where people read a shader's text."""
+        return str(self.folder / next(one["file"] for one in self.shaders if one["name"] == shader))
+
 
 def read_package(folder: Path) -> Package:
     """Read an export; WebnormError if a file is missing or is not what `webnorm export` wrote."""
     manifest = _read_manifest(folder)
     expected = {**manifest["files"], **{one["file"]: one["sha256"] for one in _with_files(manifest)}}
-    for name, digest in expected.items():
-        path = folder / name
-        if not files.lies_in(path, folder):
-            raise WebnormError(f"{folder / MANIFEST}: {name!r} lies outside of the folder; {AGAIN}")
-        found = hashlib.sha256(_read(path)).hexdigest()
-        if found != digest:
-            raise _damaged(path, found, digest)
+    check_digests(folder, MANIFEST, expected)
     for path in (folder / "index.js", folder / PAGE):
-        _keep_inside(path, folder)
-        _read(path)
+        keep_inside(path, folder)
+        read(path)
     return Package(folder, manifest, _texts(folder / "index.js", manifest) if shutil.which("node") else {})
 
 
@@ -71,7 +80,7 @@ def _texts(index: Path, manifest: Manifest) -> dict[str, str]:
         text = texts.get(one["name"])
         digest = hashlib.sha256(text.encode()).hexdigest() if isinstance(text, str) else None
         if digest != one["embedded_sha256"]:
-            raise _damaged(index, digest, one["embedded_sha256"], f"text of {one['name']}: ")
+            raise damaged(index, digest, one["embedded_sha256"], f"text of {one['name']}: ", listing=MANIFEST)
     return texts
 
 
@@ -89,9 +98,8 @@ def _with_files(manifest: Manifest) -> Iterator[Shader | Vector]:
 
 def _read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
-    _keep_inside(path, folder)
     try:
-        data = files.read_json(path)
+        data = read_listing(folder, MANIFEST)
     except NotADirectoryError:
         raise WebnormError(f"{folder}: expected the folder of an export, not a file") from None
     except FileNotFoundError:
@@ -101,10 +109,6 @@ def _read_manifest(folder: Path) -> Manifest:
                 "`webnorm export OP` wrote"
             ) from None
         raise WebnormError(f"{folder}: no such folder; expected one that `webnorm export OP` wrote") from None
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except ValueError as error:
-        raise WebnormError(f"{path}: not JSON ({error}); {AGAIN}") from error
     manifest = checked(data, Manifest, str(path))
     if not manifest["shaders"]:
         raise WebnormError(f"{path}: shaders is empty; {AGAIN}")
@@ -114,36 +118,3 @@ def _read_manifest(folder: Path) -> Manifest:
             if not known.issuperset(each["bindings"]):
                 raise WebnormError(f"{path}: {shader['name']} binds what it does not declare; {AGAIN}")
     return manifest
-
-
-def _keep_inside(path: Path, folder: Path) -> None:
-    """Raise WebnormError for a link out of the folder, which may lead to anything."""
-    try:
-        linked = path.is_symlink()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    if linked and not files.lies_in(path, folder):
-        raise WebnormError(f"{path}: it is a link that leads out of the folder, or nowhere; {AGAIN}")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():
-            raise WebnormError(f"{path}: expected a file; {AGAIN}")
-        return files.read_bytes(path)
-    except FileNotFoundError:
-        raise WebnormError(f"{path}: the file is missing; {AGAIN}") from None
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> WebnormError:
-    return WebnormError(f"{path}: cannot be read: {error.strerror or error}")
-
-
-def _damaged(path: Path, digest: str | None, expected: str, what: str = "") -> WebnormError:
-    got = "missing" if digest is None else f"{digest[:12]}..."
-    return WebnormError(
-        f"{path}: {what}sha256 is {got}, and manifest.json expects {expected[:12]}...: "
-        f"changed since the export; {AGAIN}"
-    )

@@ -40,7 +40,8 @@ def silent(doing: str, share: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
-    """What to export. `kernel` None chooses the best for each class of adapters.
+    """What to export. `kernel` None chooses the best for each class of adapters; `forced` admits one that is
+    unstable.
 
     `words` are the arguments of `request_for` that made it, in which it can travel to another process.
     """
@@ -57,6 +58,7 @@ class ExportRequest:
     command: str = "webnorm export"
     roots: tuple[Path, ...] = ()
     minify: bool = False
+    forced: bool = False
     words: tuple[Any, ...] = ()
 
     @property
@@ -89,6 +91,7 @@ def request_for(
     kernel: str,
     roots: tuple[Path, ...],
     settings: Mapping[str, Any],
+    forced: bool = False,
 ) -> ExportRequest:
     """A request in the words of the command line.
 
@@ -117,7 +120,8 @@ def request_for(
         command=_command(op, cols, options, kernel, roots, settings),
         roots=roots,
         minify=settings["--minify"],
-        words=(op_name, cols, options, kernel, roots, settings),
+        forced=forced,
+        words=(op_name, cols, options, kernel, roots, settings, forced),
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from webnorm.errors import Place, WebnormError
 from webnorm.files import cache_folder
@@ -23,6 +23,9 @@ from webnorm.kernels.confined import killed_after
 from webnorm.kernels.diagnostics import characters
 from webnorm.kernels.render import Shader
 from webnorm.system import Mend
+
+if TYPE_CHECKING:
+    from webnorm.web.manifest import Text
 
 # Its Tint and Dawn agreed with Chromium 156 on every construct tried. Each version has a folder of its own.
 WEBGPU = "0.6.2"
@@ -312,6 +315,20 @@ def source_of(name: str, shader: Shader) -> Source:
         for each in shader.passes
     )
     return Source(name, shader.text, passes, tuple(sorted(shader.features)))
+
+
+def exported_source(name: str, code: str, entry: Text) -> Source:
+    """A shader of an export as it is asked about: with the features and limits that its manifest names."""
+    kinds = {binding["binding"]: binding["type"] for binding in entry["bindings"]}
+    passes = tuple(
+        EntryPoint(
+            each["entry_point"],
+            tuple((number, kinds[number]) for number in each["bindings"]),
+            constants=entry["overrides"],
+        )
+        for each in entry["passes"]
+    )
+    return Source(name, code, passes, tuple(entry["features"]), entry["limits"])
 
 
 def _late(script: str | Path, limit_s: float) -> WebnormError:

@@ -13,8 +13,11 @@ from webnorm.files import replacing
 from webnorm.web import browser as browsing
 from webnorm.web import tint
 from webnorm.web.browser import PAGE, Browser, Visit
-from webnorm.web.manifest import Native, Report, ReportedShader, Shader, checked
-from webnorm.web.package import Package, read_package
+from webnorm.web.exported import read_exported
+from webnorm.web.lab_folder import LAB_PAGE, Lab
+from webnorm.web.lab_folder import judged as judged_lab
+from webnorm.web.manifest import CouldNotCheck, Native, Report, ReportedShader, Shader, reported
+from webnorm.web.package import Package
 
 if TYPE_CHECKING:
     from webnorm.web.request import Update
@@ -63,15 +66,36 @@ class Seen:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one step of a package's verification found: whether it `passed`, None if it could not be taken,
-    and what it looked at; with that the shaders that Tint refused, and what a browser saw.
+    """What one step of an export's verification found: whether it `passed`, None if it could not be taken,
+    and what it looked at, or why it could not be, which is `mendable` where something can be installed.
+
+    With that the shaders that Tint refused; what a browser saw of a package; of a lab sentences: what was not
+    run and why, and `complaints`, of which there are none if all is well.
     """
 
-    package: Package
+    exported: Package | Lab
+    step: str
     passed: bool | None
     text: str
+    mendable: bool = False
     refused: tuple[tint.Verdict, ...] = ()
     seen: Seen | None = None
+    remarks: tuple[str, ...] = ()
+    complaints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What the page is to do: features in `without` are not asked for, with `quick` nothing is timed, and a
+    picture goes to `screenshot`.
+    """
+
+    without: Sequence[str] = ()
+    quick: bool = False
+    screenshot: Path | None = None
+
+
+PLAIN = Wish()
 
 
 def verify(
@@ -80,64 +104,92 @@ def verify(
     *,
     update: Update,
     time_limit_s: float = browsing.TIME_LIMIT_S,
-    without: Sequence[str] = (),
-    quick: bool = False,
-    screenshot: Path | None = None,
+    wish: Wish = PLAIN,
 ) -> Iterator[Finding]:
     """Yield each step before the next begins: the files, which are read, the shaders, the answers.
 
-    A package that Tint refuses is not opened in the browser, the first installed unless one is named. There
-    `without` names features that the page is not to ask for, `quick` leaves the timing out, and `screenshot`
-    is where a picture of the page goes. `update` hears what is done, and which share of it is. Raises
-    WebnormError for a damaged package, and where a step ends in the middle.
+    An export that Tint refuses is not opened in the browser, the first installed unless one is named.
+    `update` hears what is done, and which share of it is. Raises WebnormError for a folder that is no export
+    or is damaged, and where a step ends in the middle.
     """
     no_tint, no_browser = tint.mend(), browsing.mends(browser)
-    package = read_package(folder)
-    shaders, vectors = len(package.shaders), len(package.manifest["vectors"])
-    yield Finding(package, True, f"files: {shaders} shaders and {vectors} vectors are as exported")
-    refused: tuple[tint.Verdict, ...] = ()
+    exported = read_exported(folder)
+    if isinstance(exported, Lab) and wish.quick:
+        raise WebnormError(f"--quick: {folder} is a lab, whose page times whatever it checks; leave it out")
+    yield Finding(exported, "files", True, f"{exported.what} are as exported")
+    if isinstance(exported, Package):
+        yield from _natively(exported)
     if no_tint is not None:
-        yield Finding(package, None, f"Tint: {no_tint.missing}")
+        yield Finding(exported, "Tint", None, no_tint.missing, mendable=True)
+        refused = False
     else:
         update("compiling the shaders", 0.1)
-        refused = refused_by_tint(package)
-        found = f"{len(refused)} of {shaders} shaders refused"
-        right = f"{shaders} shaders compile, and so do their pipelines"
-        yield Finding(package, not refused, f"Tint: {found if refused else right}", refused=refused)
-    yield from (Finding(package, None, f"browser: {one.missing}") for one in no_browser)
-    if not refused and not no_browser:
+        found = _compiled(exported)
+        refused = not found.passed
+        yield found
+    if refused:
+        yield Finding(exported, "browser", None, "not opened with shaders that Tint refuses")
+        return
+    yield from (Finding(exported, "browser", None, one.missing, mendable=True) for one in no_browser)
+    if not no_browser:
         with Browser(browser, time_limit_s) as opened:
             update(f"running {opened.path.name}", 0.5)
-            seen = answers(package, opened, without=without, quick=quick, screenshot=screenshot)
-        verdicts = [line.browser.verdict for line in seen.lines]
-        ran = f"{len(verdicts) - verdicts.count('skip')} of {shaders} shaders run here"
-        yield Finding(
-            package, not seen.complaints, f"browser: {ran}, {verdicts.count('pass')} of them right", seen=seen
-        )
+            yield from _in_browser(exported, opened, wish, update)
 
 
-# --- The shaders
+def _natively(package: Package) -> Iterator[Finding]:
+    """A step of its own where a shader was wrong: without a browser nothing else would tell."""
+    names = [one["name"] for one in package.shaders if one["native"].get("verdict") == "fail"]
+    if names:
+        wrong = f"{len(names)} of {len(package.shaders)} shaders were wrong where this was exported"
+        yield Finding(package, "natively", False, wrong)
 
 
-def refused_by_tint(package: Package) -> tuple[tint.Verdict, ...]:
+def _compiled(exported: Package | Lab) -> Finding:
+    refused, shaders = refused_by_tint(exported), len(exported.sources)
+    found = f"{len(refused)} of {shaders} shaders refused"
+    right = f"{shaders} shaders compile, and so do their pipelines"
+    return Finding(exported, "Tint", not refused, found if refused else right, refused=refused)
+
+
+def refused_by_tint(exported: Package | Lab) -> tuple[tint.Verdict, ...]:
     """What Tint and Dawn say of each shader that they refuse."""
-    return tuple(verdict for verdict in tint.check(list(_sources(package))) if not verdict.ok)
+    return tuple(verdict for verdict in tint.check(exported.sources) if not verdict.ok)
 
 
-def _sources(package: Package) -> Iterator[tint.Source]:
-    for one in package.shaders:
-        types = {binding["binding"]: binding["type"] for binding in one["bindings"]}
-        passes = tuple(
-            tint.EntryPoint(
-                each["entry_point"],
-                tuple((i, types[i]) for i in each["bindings"]),
-                constants=one["overrides"],
-            )
-            for each in one["passes"]
-        )
-        yield tint.Source(
-            one["name"], package.texts[one["name"]], passes, tuple(one["features"]), one["limits"]
-        )
+def _in_browser(exported: Package | Lab, browser: Browser, wish: Wish, update: Update) -> Iterator[Finding]:
+    try:
+        if isinstance(exported, Package):
+            yield _package_seen(exported, answers(exported, browser, wish))
+        else:
+            yield from _lab_seen(exported, browser, wish, update)
+    except CouldNotCheck as error:
+        yield Finding(exported, "browser", None, str(error))
+
+
+def _package_seen(package: Package, seen: Seen) -> Finding:
+    verdicts = [line.browser.verdict for line in seen.lines]
+    ran = f"{len(verdicts) - verdicts.count('skip')} of {len(verdicts)} shaders run here"
+    text = f"{ran}, {verdicts.count('pass')} of them right"
+    return Finding(package, "browser", not seen.complaints, text, seen=seen)
+
+
+def _lab_seen(lab: Lab, browser: Browser, wish: Wish, update: Update) -> Iterator[Finding]:
+    """A step for each problem, whose ops the page runs in one go."""
+    problems = lab.problems
+    for at, problem in enumerate(problems):
+        update(f"running {problem}", at / len(problems))
+        query = problem.query("subgroups" not in wish.without)
+        visit = visited(lab.folder, browser, LAB_PAGE, query, wish.screenshot if at == 0 else None)
+        try:
+            ran = judged_lab(problem, visit.report)
+        except CouldNotCheck as error:
+            raise CouldNotCheck(f"from {problem} on: {error}" if at else str(error)) from error
+        text = f"{problem}: {ran.ran} of {ran.kernels} kernels run here, {ran.right} right"
+        seen_by = (f"{visit.browser}, {ran.adapter}",) if at == 0 else ()
+        remarks = (*seen_by, *ran.not_run, *(f"on the console: {remark}" for remark in visit.remarks))
+        passed = not ran.complaints
+        yield Finding(lab, "browser", passed, text, remarks=remarks, complaints=ran.complaints)
 
 
 # --- The answers
@@ -149,39 +201,35 @@ def page_query(without: Sequence[str], quick: bool) -> str:
     return f"?{'&'.join(parts)}" if parts else ""
 
 
-def answers(
-    package: Package,
-    browser: Browser,
-    *,
-    without: Sequence[str] = (),
-    quick: bool = False,
-    screenshot: Path | None = None,
-) -> Seen:
-    """What a browser makes of a package; see verify. Raises WebnormError where its page could not check."""
-    query = page_query(without, quick)
-    visit = browser.visit(package.folder, query, screenshot=screenshot is not None)
+def visited(folder: Path, browser: Browser, page: str, query: str, screenshot: Path | None) -> Visit:
+    """What a visit of a page in a folder brings, with a picture of it in a file."""
+    visit = browser.visit(folder, query, page=page, screenshot=screenshot is not None)
     if screenshot is not None and visit.screenshot is not None:
         with replacing(screenshot) as beside:
             beside.write_bytes(visit.screenshot)
-    return judged(package, visit)
+    return visit
+
+
+def answers(package: Package, browser: Browser, wish: Wish = PLAIN) -> Seen:
+    """What a browser makes of a package; see verify. Raises CouldNotCheck where its page could not check."""
+    query = page_query(wish.without, wish.quick)
+    return judged(package, visited(package.folder, browser, PAGE, query, wish.screenshot))
 
 
 def judged(package: Package, visit: Visit) -> Seen:
     """Hold a page's report against the manifest, which knows what had to be run and how it did natively.
 
-    Raises WebnormError for a page that could not check.
+    Raises CouldNotCheck for a page that says so.
     """
-    if isinstance(visit.report, dict) and visit.report.get("error"):
-        raise WebnormError(f"{PAGE} could not check: {visit.report['error']}")
-    report = checked(visit.report, Report, f"the report of {PAGE}")
-    reported = {one["name"]: one for one in report["shaders"]}
+    report = reported(visit.report, Report, PAGE)
+    found = {one["name"]: one for one in report["shaders"]}
     names = {
         cols: [one["name"] for one in package.manifest["vectors"] if one["cols"] == cols]
         for cols in package.manifest["cols"]
     }
     chosen = report["chosen"]
     lines = tuple(
-        _line(one, reported.get(one["name"]), names.get(one["cols"], []), chosen) for one in package.shaders
+        _line(one, found.get(one["name"]), names.get(one["cols"], []), chosen) for one in package.shaders
     )
     right = {line.name for line in lines if line.browser.verdict == "pass"}
     reasons = report["reasons"]
@@ -205,19 +253,19 @@ def judged(package: Package, visit: Visit) -> Seen:
 
 
 def _line(
-    entry: Shader, reported: ReportedShader | None, vectors: Sequence[str], chosen: Mapping[str, str | None]
+    entry: Shader, said: ReportedShader | None, vectors: Sequence[str], chosen: Mapping[str, str | None]
 ) -> Line:
     native, native_vectors = _native(entry["native"])
     complaints = []
     if native.verdict == "fail":
         complaints.append("it failed natively where it was exported")
-    if reported is None:
+    if said is None:
         complaints.append(f"{PAGE} did not report on it")
         return Line(entry["name"], False, native, Side("skip"), None, None, tuple(complaints))
-    if reported["skipped"] is not None:
-        browser = Side("skip", reason=reported["skipped"])
+    if said["skipped"] is not None:
+        browser = Side("skip", reason=said["skipped"])
     else:
-        found = {one["name"]: one for one in reported["vectors"]}
+        found = {one["name"]: one for one in said["vectors"]}
         for name in vectors:
             if name not in found:
                 complaints.append(f"{name} was not run")
@@ -225,8 +273,8 @@ def _line(
                 differs = " (natively it passes)" if native_vectors.get(name) == "pass" else ""
                 complaints.append(f"{name}{differs}: {found[name]['reason']}")
         right = vectors and all(name in found and found[name]["verdict"] == "pass" for name in vectors)
-        browser = Side("pass" if right else "fail", _number(reported["max_abs_error"]))
-    timing = reported["timing"] or {}
+        browser = Side("pass" if right else "fail", _number(said["max_abs_error"]))
+    timing = said["timing"] or {}
     return Line(
         name=entry["name"],
         chosen=chosen.get(str(entry["cols"])) == entry["name"],

@@ -1,9 +1,11 @@
 // The host's side of an export: compiles the shader that fits a device, and runs it on an app's data.
 
 import { choose, named, traitsOf } from "./runtime/choice.js";
+import { checkedOptions } from "./runtime/options.js";
 import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/passes.js";
 
 export { choose, descriptorFor, refusal, traitsOf } from "./runtime/choice.js";
+export { deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
 export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
 
 const OPTIONS = ["cols", "eps", "scale", "shader", "adapterInfo", "label"];
@@ -23,9 +25,7 @@ const CACHED_CALLS = 16;
  */
 export async function createNorm(device, manifest, texts, options) {
   const { op } = manifest;
-  options ??= {};
-  const strange = Object.keys(options).find((name) => !OPTIONS.includes(name));
-  if (strange) throw new Error(`${op}: ${strange} is no option; expected ${OPTIONS.join(", ")}`);
+  options = checkedOptions(op, options, OPTIONS);
   if (typeof device?.createShaderModule !== "function") {
     throw new Error(`${op}: device is ${device}; expected a GPUDevice`);
   }

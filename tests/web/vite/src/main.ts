@@ -1,6 +1,6 @@
 // An app with a package of every op: `found` is what each gave for numbers that every storage type holds.
 
-import { createLayerNorm, deviceDescriptor } from "webnorm-layer-norm";
+import { createLayerNorm, requestDevice } from "webnorm-layer-norm";
 import * as rms from "webnorm-rms-norm";
 import * as gradient from "webnorm-layer-norm-backward";
 import { createRmsNormBackward, manifest, type Inputs, type Norm } from "@example/rms-gradient";
@@ -31,9 +31,10 @@ function listed(outputs: object): Record<string, number[]> {
 }
 
 async function run(): Promise<Found> {
-  const adapter = await navigator.gpu.requestAdapter();
-  if (!adapter) throw new Error("no adapter");
-  const device = await adapter.requestDevice(deviceDescriptor(adapter));
+  const device = await requestDevice({
+    powerPreference: "high-performance",
+    requiredLimits: { maxComputeWorkgroupStorageSize: 16384 },
+  });
 
   const layerNorm = await createLayerNorm(device, { eps: 1e-3 });
   const { cols } = layerNorm;

@@ -1,6 +1,6 @@
 // Mistakes that the types find: the line below each comment is one.
 
-import { createLayerNorm, manifest } from "webnorm-layer-norm";
+import { createLayerNorm, manifest, requestDevice } from "webnorm-layer-norm";
 import { create, type Buffers } from "@example/rms-gradient";
 
 export async function mistakes(device: GPUDevice, pass: GPUComputePassEncoder, buffer: GPUBuffer) {
@@ -9,6 +9,10 @@ export async function mistakes(device: GPUDevice, pass: GPUComputePassEncoder, b
   const norm = await createLayerNorm(device, { cols: 1024 });
   // @ts-expect-error no scale without float8
   await createLayerNorm(device, { scale: 2 });
+  // @ts-expect-error WebGPU names no such preference
+  await requestDevice({ powerPreference: "fast" });
+  // @ts-expect-error WebGPU names no such feature
+  await requestDevice({ requiredFeatures: ["subgroup"] });
   // @ts-expect-error not a device
   await createLayerNorm(navigator.gpu);
   // @ts-expect-error bias is missing

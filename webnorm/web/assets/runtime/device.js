@@ -1,0 +1,71 @@
+// A device for a package's shaders, or one line that says why there is none.
+
+import { descriptorFor } from "./choice.js";
+import { checkedOptions } from "./options.js";
+
+/** Where there is WebGPU without a flag. */
+export const WEBGPU_SINCE = "Chrome or Edge 113, Safari 26 and Firefox 141 or later have it";
+
+/** What Chromium wants on Linux, where it has `navigator.gpu` without them, too, which then gives no adapter. */
+export const LINUX_FLAGS =
+  "on Linux, Chrome and Chromium want --enable-unsafe-webgpu --enable-features=Vulkan, or the same in " +
+  "chrome://flags/#enable-unsafe-webgpu and chrome://flags/#enable-vulkan";
+
+const DEVICE_OPTIONS = ["gpu", "powerPreference", "requiredFeatures", "requiredLimits"];
+
+/** Why there is no `navigator.gpu`. A host that is no page, such as node, knows of no secure contexts. */
+export function whyNoGpu({ isSecureContext } = globalThis) {
+  if (isSecureContext === undefined) return "there is no navigator.gpu here; give a GPU as the option gpu";
+  return isSecureContext
+    ? `this browser has no WebGPU (navigator.gpu is missing): ${WEBGPU_SINCE}`
+    : "WebGPU needs a secure context: open this page over https:// or from localhost";
+}
+
+/** Why `navigator.gpu` gives no adapter. */
+export function whyNoAdapter({ navigator } = globalThis) {
+  const linux = /Linux(?!.*Android)/.test(navigator?.userAgent);
+  return (
+    "WebGPU gives no adapter: hardware acceleration is off, or the GPU or its driver is on the browser's " +
+    `blocklist (chrome://gpu says which)${linux ? `; ${LINUX_FLAGS}` : ""}`
+  );
+}
+
+/**
+ * A device with the features and limits that the shaders of a manifest can use and the adapter has.
+ *
+ * Options: `powerPreference`; `gpu` in place of navigator.gpu; `requiredFeatures` and `requiredLimits` that the
+ * app wants besides. Rejects with an Error that says what is missing: WebGPU, an adapter, or what of it.
+ */
+export async function deviceFor(manifest, options) {
+  const { op } = manifest;
+  const { gpu: own, powerPreference, ...more } = checkedOptions(op, options, DEVICE_OPTIONS);
+  const gpu = own ?? globalThis.navigator?.gpu;
+  if (!gpu) throw new Error(`${op}: ${whyNoGpu()}`);
+  const preferred = powerPreference === undefined ? {} : { powerPreference };
+  const adapter = await granted(`${op}: no adapter`, () => gpu.requestAdapter(preferred));
+  if (!adapter) throw new Error(`${op}: ${own ? "the option gpu has no adapter" : whyNoAdapter()}`);
+  const descriptor = withMore(descriptorFor(manifest, adapter), more);
+  return granted(`${op}: the device was refused`, () => adapter.requestDevice(descriptor));
+}
+
+async function granted(refused, ask) {
+  try {
+    return await ask();
+  } catch (error) {
+    // Dawn's words are of several lines.
+    const said = error.message.trim().replace(/\s+/g, " ");
+    throw new Error(`${refused}: ${said}`, { cause: error });
+  }
+}
+
+/** A descriptor that asks for an app's own features and limits, too; of two limits for the larger. */
+function withMore(descriptor, { requiredFeatures = [], requiredLimits = {} }) {
+  const limits = { ...descriptor.requiredLimits };
+  for (const [limit, value] of Object.entries(requiredLimits)) {
+    if (value !== undefined) limits[limit] = Math.max(value, limits[limit] ?? value);
+  }
+  return {
+    requiredFeatures: [...new Set([...descriptor.requiredFeatures, ...requiredFeatures])],
+    requiredLimits: limits,
+  };
+}

@@ -1,0 +1,171 @@
+"""A lab's folder: its files are listed when it is written, and read back; its page is held against them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from webnorm.errors import WebnormError
+from webnorm.files import read_json
+from webnorm.web import tint
+from webnorm.web.folder import LAB_INDEX, Files, digests
+from webnorm.web.manifest import AGAIN, LabBundle, LabIndex, LabReport, LabResult, checked, reported
+from webnorm.web.pages import as_json
+from webnorm.web.reading import check_digests, damaged, keep_inside, read_listing
+
+LAB_PAGE = "index.html"
+
+
+def listed(files: Files) -> Files:
+    """A lab's files, with the SHA-256 of every other file in the index."""
+    index = json.loads(files[LAB_INDEX])
+    others = {name: content for name, content in files.items() if name != LAB_INDEX}
+    return others | {LAB_INDEX: as_json({**index, "files": digests(others)})}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a lab's page runs in one go, and the kernels of each op that it has for it."""
+
+    cols: int
+    dtype: str
+    kernels: Mapping[str, frozenset[str]]
+
+    def __str__(self) -> str:
+        return f"{self.cols} columns of {self.dtype}"
+
+    def query(self, subgroups: bool) -> str:
+        """The query that has the page run every op at once; see web/assets/page/lab.js."""
+        asked: dict[str, Any] = {"auto": 1, "all": 1, "cols": self.cols, "dtype": self.dtype}
+        return "?" + urlencode(asked if subgroups else {**asked, "subgroups": 0})
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab whose files are what its index says."""
+
+    folder: Path
+    index: LabIndex
+    bundles: Mapping[str, LabBundle]
+    """By their file's name."""
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files that were read."""
+        return [self.folder / name for name in (LAB_INDEX, *self.index["files"])]
+
+    @property
+    def what(self) -> str:
+        """What it holds."""
+        return f"{len(self.sources)} shaders in {len(self.bundles)} bundles"
+
+    @property
+    def sources(self) -> list[tint.Source]:
+        """The shaders as Tint is asked about them, named by their bundle and their name in it."""
+        return [
+            tint.exported_source(f"{file}: {one['name']}", bundle["texts"][one["name"]], one)
+            for file, bundle in self.bundles.items()
+            for one in bundle["manifest"]["shaders"]
+        ]
+
+    def place(self, shader: str) -> str:
+        """Where people read a shader's text."""
+        return str((self.folder / LAB_INDEX).parent / shader)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What there is to run."""
+        found: dict[tuple[int, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for entry in self.index["bundles"]:
+            shaders = self.bundles[entry["file"]]["manifest"]["shaders"]
+            found[entry["cols"], entry["dtype"]][entry["op"]] |= {one["kernel"] for one in shaders}
+        return [
+            Problem(cols, dtype, {op: frozenset(names) for op, names in kernels.items()})
+            for (cols, dtype), kernels in found.items()
+        ]
+
+
+def read_lab(folder: Path) -> Lab:
+    """Read a lab; WebnormError if a file is missing or is not what `webnorm export --lab` wrote."""
+    path = folder / LAB_INDEX
+    keep_inside(path.parent, folder)
+    index = checked(read_listing(folder, LAB_INDEX), LabIndex, str(path))
+    check_digests(folder, LAB_INDEX, index["files"])
+    if LAB_PAGE not in index["files"] or not index["bundles"]:
+        raise WebnormError(f"{path}: lists no {LAB_PAGE} or no bundles; {AGAIN}")
+    bundles = {}
+    for entry in index["bundles"]:
+        name = f"bundles/{entry['file']}"
+        if name not in index["files"]:
+            raise WebnormError(f"{path}: files lacks {name}; {AGAIN}")
+        bundles[entry["file"]] = _bundle(folder / name)
+    return Lab(folder, index, bundles)
+
+
+def _bundle(path: Path) -> LabBundle:
+    try:
+        data = read_json(path)
+    except ValueError as error:
+        raise WebnormError(f"{path}: not JSON ({error}); {AGAIN}") from error
+    bundle = checked(data, LabBundle, str(path))
+    for one in bundle["manifest"]["shaders"]:
+        text = bundle["texts"].get(one["name"])
+        digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+        if digest != one["sha256"]:
+            raise damaged(path, digest, one["sha256"], f"text of {one['name']}: ", listing="its manifest")
+    return bundle
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a lab's page made of a problem: how many kernels ran and were right, what was not run and why, and
+    `complaints`, sentences, of which there are none if all is well.
+    """
+
+    adapter: str
+    kernels: int
+    ran: int
+    right: int
+    not_run: tuple[str, ...]
+    complaints: tuple[str, ...]
+
+
+def judged(problem: Problem, report: Any) -> Ran:
+    """Hold the page's report on a problem against the kernels that there are; raises CouldNotCheck."""
+    found: dict[tuple[str, str], LabResult] = {}
+    said = reported(report, LabReport, LAB_PAGE)
+    for one in said["results"]:
+        key = one["op"], one["kernel"]
+        # The copy runs beside every op.
+        if key not in found or found[key]["status"] == "pass":
+            found[key] = one
+    right = {key for key, one in found.items() if one["status"] == "pass"}
+    kernels = [(op, kernel) for op, names in problem.kernels.items() for kernel in sorted(names)]
+    not_run, complaints = [], []
+    for op, kernel in kernels:
+        result = found.get((op, kernel))
+        if result is None:
+            complaints.append(f"{op} {kernel}: {LAB_PAGE} did not report on it")
+            continue
+        told = f"{op} {kernel}: {result.get('reason', result['status'])}"
+        if result["status"] == "skip":
+            not_run.append(told)
+        elif result["status"] != "pass" and not result.get("expected", False):
+            complaints.append(told)
+    # A page that ran nothing has proved nothing.
+    proved = {op for op, _ in right}
+    complaints += [f"{op}: no kernel was right" for op in problem.kernels if op not in proved]
+    return Ran(
+        adapter=said["device"]["adapter"],
+        kernels=len(kernels),
+        ran=len(kernels) - len(not_run) - sum(key not in found for key in kernels),
+        right=len(right.intersection(kernels)),
+        not_run=tuple(not_run),
+        complaints=tuple(complaints),
+    )
