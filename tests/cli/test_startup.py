@@ -30,6 +30,7 @@ PROBE = (
     "print(len(said.getvalue()), *sys.modules)"
 )
 NATIVE = {"wgpu", "wgpu.backends.wgpu_native"}
+CALL = "import sys, numpy, webnorm; webnorm.layer_norm(numpy.ones((8, 64), 'f'), 64); print(*sys.modules)"
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,11 @@ def test_doctor_opens_the_device_in_a_fork_and_imports_no_wgpu_itself(device: De
     _, *modules = done.stdout.split()
     assert HEAVY & {*modules} == set()
     assert "webnorm.lab.worker" not in modules
+
+
+def test_a_first_call_imports_nothing_of_the_lab(device: Device) -> None:
+    done = subprocess.run([sys.executable, "-c", CALL], capture_output=True, text=True, check=True)
+    modules = {*done.stdout.split()}
+    assert not modules & (
+        {*HEAVY, "numpy.random", "numpy.ma", "typer", "rich"} - {"numpy", "jinja2", *NATIVE}
+    )
