@@ -37,7 +37,8 @@ def test_every_option_has_its_place() -> None:
     used = {"--help", "--version", "--debug", "--install-completion", "--show-completion"}
     for verb in VERBS:
         for one in parameters(verb):
-            assert one.rich_help_panel in help._PANELS, (verb, one.opts)
+            assert help.called(one) in help._PLACES, (verb, one.opts)
+            assert one.rich_help_panel in help._PANELS
             assert bool(one.metavar) != getattr(one, "is_flag", False), (verb, one.opts)
             used.add(help.called(one))
     assert used == {*help._PLACES}, "the table has names that no verb has"

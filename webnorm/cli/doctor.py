@@ -61,7 +61,7 @@ def doctor(
         emit(machine.to_json(adapters, description, missing, works))
     else:
         _show_device(console, description)
-        console.print(machine.works_line(works), soft_wrap=True)
+        _show_line(console, machine.works_line(works))
     if not all(one.optional for one in missing):
         raise typer.Exit(BAD_USAGE)
 
@@ -130,8 +130,8 @@ def _show_found(console: Console, adapters: Adapters, browser: bool) -> None:
     from webnorm.cli.machine import adapter_lines
 
     for name, about in adapter_lines(adapters):
-        console.print(name, style="bold", soft_wrap=True)
-        console.print(f"   {about}", soft_wrap=True)
+        _show_line(console, name, style="bold")
+        _show_line(console, f"   {about}")
     if browser:
         _show_browser(console)
 
@@ -143,8 +143,13 @@ def _show_device(console: Console, description: Mapping[str, Any] | None) -> Non
     if description is not None:
         console.print()
         for fact, value in device_facts(description).items():
-            console.print(f"{fact}: {value}", soft_wrap=True)
+            _show_line(console, f"{fact}: {value}")
         console.print()
+
+
+def _show_line(console: Console, text: str, style: str = "") -> None:
+    """A line, which breaks on terminals alone."""
+    console.print(text, style=style, soft_wrap=not console.is_terminal)
 
 
 def _look_again() -> None:

@@ -5,7 +5,7 @@ Verbs say what an option means. Here is, by its name, where it belongs and what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webnorm.cli import completion
@@ -93,7 +93,8 @@ _INDENT = 2
 
 def place(param: Any) -> None:
     """Give an option, or an argument, its panel and what stands for its value."""
-    param.rich_help_panel, value = _PLACES[called(param)]
+    # A test holds that none is forgotten; one that is costs no command.
+    param.rich_help_panel, value = _PLACES.get(called(param), ("Other", "VALUE"))
     param.metavar = "" if getattr(param, "is_flag", False) else value
     if param.type_descriptor.annotation is int:
         param.metavar = "N"
@@ -146,7 +147,7 @@ def show(ctx: Any, verbs: Sequence[Any] = ()) -> None:
         _panel(console, "Examples", [(line, "") for line in EXAMPLES[verb]])
 
 
-def _panel(console: Screen, title: str, rows: Iterable[Sequence[str]]) -> None:
+def _panel(console: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:
     """Names with what they mean: in a box on a terminal, below a heading elsewhere."""
     from rich.console import Group
     from rich.padding import Padding
@@ -154,7 +155,6 @@ def _panel(console: Screen, title: str, rows: Iterable[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    rows = list(rows)
     body: RenderableType
     if console.width >= _LEAST_FOR_TWO and any(meaning for _, meaning in rows):
         body = table = Table.grid(padding=(0, 2))

@@ -21,11 +21,11 @@ from webnorm.cli import completion, help
 VERBS = {
     "doctor": (
         "doctor:doctor",
-        "Adapters, driver, features, limits, the probed subgroup size, and what is missing.",
+        "Adapters, driver, features, limits, the probed subgroup size, what is missing, and what works.",
     ),
     "list": (
         "listing:list_kernels",
-        "Ops and kernels: summary, what each changes, features needed, whether this adapter runs it.",
+        "Ops and kernels, a line each; of one all that its header tells, and whether it runs here.",
     ),
     "show": ("show:show", "The rendered WGSL of a kernel, for a problem, a target and constants."),
     "new": (
