@@ -461,7 +461,7 @@ def test_a_file_system_without_locks_is_written_all_the_same(
     def no_locks(*_: object, **__: object) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr("webnorm.files.FileLock.acquire", no_locks)
+    monkeypatch.setattr("filelock.FileLock.acquire", no_locks)
     path = tmp_path / "tuning.json"
     tuning.record([choice()], path, PLATFORM)
     assert len(tuning.read(path).choices) == 1

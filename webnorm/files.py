@@ -14,8 +14,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from filelock import FileLock, Timeout
-
 from webnorm.errors import WebnormError
 
 # More than this has no file that webnorm wrote; Python needs many times as much memory to hold it.
@@ -324,6 +322,9 @@ def turn(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Non
     A process that ends, however it ends, has no turn any more. `waiting` is called where another's takes
     seconds; WebnormError where it takes much longer. A file system without locks knows no turns.
     """
+    # Who only reads need not wait for it.
+    from filelock import FileLock, Timeout
+
     target = _target(path)
     beside = target.with_name(f".{target.name[:40]}.lock")
     lock = FileLock(beside, fallback_to_soft=False)

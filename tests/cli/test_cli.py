@@ -108,18 +108,6 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert webnorm_process(["bench", "--nonsense"], tmp_path).returncode == 2
 
 
-def test_help_loads_nothing_heavy_and_no_verb() -> None:
-    waited_for = ["wgpu", "numpy", "matplotlib", "jinja2", "webnorm.cli.bench", "webnorm.cli.options"]
-    probe = (
-        "import contextlib, io, sys; from webnorm.cli.app import run\n"
-        "sys.argv = ['webnorm', '--help']\n"
-        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as said: run()\n"
-        f"print(*[name for name in {waited_for} if name in sys.modules], 'compare' in said.getvalue())"
-    )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True"]
-
-
 def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
     """It takes 0.2 s to import."""
     probe = "from webnorm.lab import bench, check, tune; import sys; print(*sys.modules)"
@@ -463,21 +451,6 @@ def test_raw_access_is_not_counted(tmp_path: Path, device: Device) -> None:
     cost = cost_of(["layer_norm/raw.wgsl"], tmp_path)
     assert cost["reads of rows per element"] == "not counted"
     assert cost["writes of rows per element"] == "1"
-
-
-def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path, device: Device) -> None:
-    assert webnorm(["new", "quads"], tmp_path).returncode == 0
-    done = webnorm(["list", "--wgsl", "kernels"], tmp_path)
-    assert done.returncode == 0
-    assert "quads" in done.stdout and "registers" in done.stdout and "unstable" in done.stdout
-
-
-def test_list_for_an_op_a_dtype_and_options(tmp_path: Path, device: Device) -> None:
-    narrow = webnorm(["list", "--op", "rms_norm", "--dtype", "float16", "-o", "residual"], tmp_path)
-    assert narrow.returncode == 0
-    assert "│rms_norm/" in narrow.stdout and "│layer_norm/" not in narrow.stdout
-    gradients = webnorm(["list", "-o", "dh"], tmp_path).stdout
-    assert "layer_norm_backward" in gradients and "rms_norm_backward" in gradients and "copy" not in gradients
 
 
 @pytest.mark.opengl

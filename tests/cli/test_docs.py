@@ -103,7 +103,8 @@ def test_python(page: Path, tmp_path: Path, device: Device) -> None:
 
 def test_every_command_is_documented() -> None:
     done = webnorm(["--help"], ROOT)
-    assert re.findall(r"^│ (\w+) ", done.stdout, re.M) == [*VERBS]
+    verbs = done.stdout.partition("Verbs:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^  (\w+) ", verbs, re.M) == [*VERBS]
     text = "".join(page.read_text() for page in PAGES)
     assert all(f"webnorm {verb}" in text for verb in VERBS)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -54,7 +57,7 @@ def test_what_could_be_better_is_told_beside_the_adapters(doctor: Callable[..., 
     assert said.status == OK
     first, command, hint, *rest = said.out.splitlines()
     assert first == BETTER.missing and command.split()[0] == sys.executable and "--mend" in hint
-    assert any(line.startswith("used") for line in rest)
+    assert f"0 (used): {adapters()[0].name}" in rest
 
 
 def test_a_better_driver_is_installed_and_looked_for(doctor: Callable[..., Said]) -> None:
@@ -106,3 +109,82 @@ def test_who_chose_an_adapter_is_content_with_it(
     last = adapters()[-1]
     monkeypatch.setenv(ADAPTER_VARIABLE, str(last.index))
     assert doctor("--mend", driver=BETTER).out == f"adapter: {last}\n"
+
+
+def test_the_last_line_says_what_will_work(doctor: Callable[..., Said], device: Device) -> None:
+    last = doctor().out.splitlines()[-1]
+    assert last.startswith("works here: check, bench, tune, play")
+    assert ("with subgroups" in last) == ("subgroups" in device.traits.features)
+    assert ("not a GPU's" in last) == device.traits.software and "doctor --browser" in last
+    assert doctor("--browser").out.splitlines()[-1].endswith("; verify works")
+    lacking = doctor("--browser", others=(replace(FAILING, optional=False),))
+    assert lacking.status == BAD_USAGE
+    assert lacking.out.splitlines()[-1].endswith("; verify lacks what is named above")
+
+
+def test_every_adapter_has_its_index(doctor: Callable[..., Said]) -> None:
+    last = adapters()[-1]
+    lines = doctor("--adapter", str(last.index)).out.splitlines()
+    for one in adapters():
+        assert f"{one.index}{' (used)' if one.index == last.index else ''}: {one.name}" in lines
+
+
+def test_json(doctor: Callable[..., Said], device: Device) -> None:
+    said = doctor("--json", driver=BETTER)
+    assert (said.status, said.error) == (OK, "")
+    found = json.loads(said.out)
+    assert [one["index"] for one in found["adapters"]] == [one.index for one in adapters()]
+    for one, info in zip(found["adapters"], adapters(), strict=True):
+        assert (one["name"], one["backend"], one["driver"]) == (info.name, info.backend, info.driver)
+        assert one["features"] == sorted(info.features) and one["limits"] == info.limits
+    assert found["used"] == 0
+    assert found["device"].get("subgroup_size") == (device.subgroup_size or None)
+    assert found["missing"][0]["missing"] == BETTER.missing and found["missing"][0]["optional"] is True
+    assert found["works"] == {
+        "kernels": True,
+        "subgroups": "subgroups" in device.traits.features,
+        "timestamps": device.timestamps,
+        "gpu": not device.traits.software,
+        "verify": None,
+    }
+    assert doctor("--json", "--browser", others=(replace(BETTER, optional=False),)).status == BAD_USAGE
+    refused = doctor("--json", "--mend")
+    assert refused.status == BAD_USAGE and refused.error.startswith("webnorm: --json is given with --mend")
+
+
+# The command in a process that has not loaded wgpu, whose driver ends it once the adapters are told.
+CRASH = """
+import os, signal
+from webnorm.cli import machine
+from webnorm.cli.app import run
+from webnorm.errors import WebnormError
+def look(choice, open_it):
+    card = machine.Seen(0, "a card", "its maker", "its driver", "Vulkan", "DiscreteGPU", (), {})
+    yield machine.Adapters((card,), card, True)
+    END
+machine.look = look
+run()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks are made on Linux alone")
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "the process crashed with SIGSEGV"),
+        ("os._exit(3)", "the process ended with exit status 3"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise WebnormError('no such luck')", "no such luck"),
+    ],
+)
+def test_a_driver_that_crashes_costs_a_line(end: str, said: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH.replace("END", end), "doctor"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == BAD_USAGE and done.stdout.startswith("0 (used): a card\n")
+    assert done.stderr.startswith("webnorm: ") and said in done.stderr and done.stderr.count("\n") == 1

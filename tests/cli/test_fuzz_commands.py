@@ -91,7 +91,7 @@ WORDS = st.sampled_from(
 ) | st.text(max_size=8)
 
 OPTIONS = {
-    "list": ("--op", "--dtype", "--option", "--wgsl", "--adapter"),
+    "list": ("--op", "--dtype", "--option", "--wgsl", "--adapter", "--here", "--verbose", "--json", "*"),
     "show": (
         *("--op", "--rows", "--cols", "--dtype", "--option", "--target", "--constant", "--diff", "--wgsl"),
         *("--adapter", "--cost", "--no-weight"),
@@ -127,7 +127,7 @@ OPTIONS = {
     ),
     "verify": ("--browser", "--screenshot", "--time-limit"),
     "export": ("--cols", "--dtype", "--kernel", "--name", "--eps", "--scale", "--option", "--wgsl"),
-    "doctor": ("--adapter",),
+    "doctor": ("--adapter", "--json"),
     "nonsense": (),
 }
 ARGUMENTS = {"play": 1, "new": 1, "show": 1, "compare": 2, "verify": 1, "export": 1}
@@ -164,6 +164,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(arguments=asked())
 @example(arguments=["doctor", "--adapter", "9" * 5000])
 @example(arguments=["list", "--adapter", "²"])
+@example(arguments=["list", "[!", "*[", "\udcff"])
 @example(arguments=["verify", "x" * 5000])
 @example(arguments=["show", "naive", "--option", "max_workgroups=" + "9" * 5000])
 @example(arguments=["bench", "--time-limit", "inf"])

@@ -23,15 +23,11 @@ app = typer.Typer(
     name="webnorm",
     cls=Verbs,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="A WebGPU kernel lab for LayerNorm, RMSNorm and their gradients: WGSL kernels, "
     "checked against float64 and timed.\n\n"
-    "Start with [bold]webnorm doctor[/] to see your adapters, then [bold]webnorm bench --quick[/].",
-    epilog="Exit status: 0 all right, 1 a kernel is wrong or slower than asked, or none was tried, 2 bad "
-    "usage or no adapter.",
+    "Start with `webnorm doctor` to see your adapters, then `webnorm bench --quick`.",
 )
 
 

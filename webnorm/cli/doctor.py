@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
 
 from webnorm.cli import options
 from webnorm.cli.running import BAD_USAGE, OK
+from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from webnorm.gpu.device import AdapterInfo
+    from webnorm.cli.machine import Adapters
     from webnorm.system import Mend
 
 
@@ -28,41 +31,45 @@ def doctor(
     browser: Annotated[
         bool, Option("--browser", help="Look also for what `webnorm verify` needs: a browser and Tint.")
     ] = False,
+    json: Annotated[bool, Option("--json", help="One object on standard output, for programs.")] = False,
 ) -> None:
-    """The exit status is 2 where kernels, or with --browser webnorm verify, need what is missing."""
+    """The last line says what will work here."""
     from webnorm import system
+    from webnorm.cli import machine
+    from webnorm.cli.apart import apart
     from webnorm.cli.screen import Screen
-    from webnorm.gpu.device import adapters, chosen_name, find_adapter
-    from webnorm.web import browser as browsing
-    from webnorm.web import tint
 
+    if json and mend:
+        raise WebnormError("--json is given with --mend; expected one of them")
     console = Screen()
-    found = adapters()
-    used = find_adapter(adapter) if found else None
-    # Who chose an adapter is content with it.
-    chosen = used is not None and chosen_name(adapter) is not None
-    driver = None if chosen else system.adapter_mend(used)
-    wanted = [driver, *([tint.mend(), *browsing.mends()] if browser else [])]
-    missing = [one for one in wanted if one is not None]
-    failed: Mapping[Mend, str] = {}
-    if mend:
-        failed = _mended(console, missing)
-        needed = [reason for one, reason in failed.items() if not one.optional]
-        if needed:
-            raise WebnormError(" ".join(needed))
-    elif missing:
-        _show_missing(console, missing, f"webnorm doctor --mend{' --browser' if browser else ''}")
-        if not all(one.optional for one in missing):
-            raise typer.Exit(BAD_USAGE)
-    if browser:
-        console.print(f"browser: {browsing.find()}", soft_wrap=True)
-        console.print(f"Tint: webgpu {tint.WEBGPU} in {tint.folder()}", soft_wrap=True)
-    if mend and driver is not None and driver not in failed:
-        _look_again()
-    elif mend:
-        console.print(f"{'going on with' if failed else 'adapter:'} {used}", soft_wrap=True)
-    elif used is not None:
-        _show_adapter(console, found, used)
+    with closing(apart("opening the adapter", partial(machine.look, adapter, not mend))) as events:
+        adapters: Adapters = next(events)
+        # Who chose an adapter is content with it.
+        driver = None if adapters.used and adapters.chosen else system.adapter_mend(adapters.used)
+        lacking = _browser_mends() if browser else []
+        missing = [*([driver] if driver is not None else []), *lacking]
+        if mend:
+            _mend(console, adapters, driver, missing, browser)
+            return
+        if not json:
+            if missing:
+                _show_missing(console, missing, f"webnorm doctor --mend{' --browser' if browser else ''}")
+            _show_found(console, adapters, browser)
+        description = next(events, None)
+    works = machine.works(description, not lacking if browser else None)
+    if json:
+        emit(machine.to_json(adapters, description, missing, works))
+    else:
+        _show_device(console, description)
+        _show_line(console, machine.works_line(works))
+    if not all(one.optional for one in missing):
+        raise typer.Exit(BAD_USAGE)
+
+
+def _browser_mends() -> list[Mend]:
+    from webnorm.web import browser, tint
+
+    return [one for one in (tint.mend(), *browser.mends()) if one is not None]
 
 
 def _show_missing(console: Console, missing: Sequence[Mend], command: str) -> None:
@@ -95,17 +102,54 @@ def _mended(console: Console, missing: Sequence[Mend]) -> dict[Mend, str]:
     return failed
 
 
-def _show_adapter(console: Console, found: Sequence[AdapterInfo], chosen: AdapterInfo) -> None:
-    from webnorm.cli.overview import adapter_table, device_facts
-    from webnorm.lab.bench import device_of
-    from webnorm.lab.worker import Worker, failing
+def _mend(
+    console: Console, adapters: Adapters, driver: Mend | None, missing: Sequence[Mend], browser: bool
+) -> None:
+    """Install what is missing, and tell what is used then; WebnormError where what is needed could not be."""
+    failed = _mended(console, missing)
+    needed = [reason for one, reason in failed.items() if not one.optional]
+    if needed:
+        raise WebnormError(" ".join(needed))
+    if browser:
+        _show_browser(console)
+    if driver is not None and driver not in failed:
+        _look_again()
+    else:
+        console.print(f"{'going on with' if failed else 'adapter:'} {adapters.used}", soft_wrap=True)
 
-    console.print(adapter_table(found, chosen))
-    console.print()
-    with failing(f"{chosen}: opening it"), Worker(str(chosen.index)) as worker:
-        description, _ = device_of(worker)
-    console.print(chosen.name, style="bold")
-    console.print(device_facts(description))
+
+def _show_browser(console: Console) -> None:
+    from webnorm.web import browser, tint
+
+    console.print(f"browser: {browser.find()}", soft_wrap=True)
+    console.print(f"Tint: webgpu {tint.WEBGPU} in {tint.folder()}", soft_wrap=True)
+
+
+def _show_found(console: Console, adapters: Adapters, browser: bool) -> None:
+    """The adapters, each by its index; and where the browser is."""
+    from webnorm.cli.machine import adapter_lines
+
+    for name, about in adapter_lines(adapters):
+        _show_line(console, name, style="bold")
+        _show_line(console, f"   {about}")
+    if browser:
+        _show_browser(console)
+
+
+def _show_device(console: Console, description: Mapping[str, Any] | None) -> None:
+    """What the opened device is known by, a line each."""
+    from webnorm.cli.machine import device_facts
+
+    if description is not None:
+        console.print()
+        for fact, value in device_facts(description).items():
+            _show_line(console, f"{fact}: {value}")
+        console.print()
+
+
+def _show_line(console: Console, text: str, style: str = "") -> None:
+    """A line, which breaks on terminals alone."""
+    console.print(text, style=style, soft_wrap=not console.is_terminal)
 
 
 def _look_again() -> None:

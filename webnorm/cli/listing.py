@@ -2,32 +2,114 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from webnorm.cli import options
 from webnorm.cli.arguments import adapter_or_none, complain_of
+from webnorm.cli.streams import emit
+from webnorm.errors import WebnormError, unknown
+
+if TYPE_CHECKING:
+    from webnorm.kernels.kernel import Kernel
+    from webnorm.norms.problem import Problem
+
+# The shape that an adapter is asked about; a kernel may still refuse longer rows.
+_ROWS, _COLS = 1024, 1024
 
 
 def list_kernels(
-    op: Annotated[str | None, Option(help="Only this operation's kernels.")] = None,
+    names: Annotated[
+        list[str] | None, Argument(help="Kernels, or patterns like 'welford*'; of one kernel all is told.")
+    ] = None,
+    op: Annotated[
+        str | None,
+        Option(help="Only kernels of layer_norm, layer_norm_backward, rms_norm or rms_norm_backward."),
+    ] = None,
     dtype: options.Dtype = None,
     option: options.Option = None,
+    verbose: Annotated[
+        bool, Option("--verbose", "-v", help="All that each kernel's header tells, not a line.")
+    ] = False,
+    json: Annotated[
+        bool, Option("--json", help="A list of objects on standard output: an op and a kernel each.")
+    ] = False,
+    here: Annotated[bool, Option("--here", help="Ask the adapter, and say which kernels it runs.")] = False,
     wgsl: options.Wgsl = None,
     adapter: options.Adapter = None,
 ) -> None:
-    """With --dtype and --option it says so for such a problem, and leaves out the ops that have none."""
-    from webnorm.cli.overview import kernel_table
+    """With --dtype and --option the ops that have no such problem are left out, and --here is about such a
+    problem. --adapter implies --here.
+    """
+    from webnorm.cli import catalogue
     from webnorm.cli.screen import Screen
     from webnorm.kernels.library import survey
     from webnorm.norms.ops import op_named
 
     if op is not None:
         op_named(op)
-    found, broken = survey(wgsl or ())
-    kernels = [kernel for kernel in found if op in (None, kernel.op.name)]
+    kernels, broken = survey(wgsl or ())
+    kernels = _named([kernel for kernel in kernels if op in (None, kernel.op.name)], names)
+    problems = _problems(kernels, dtype or "float32", option or ())
+    ask = _asking(adapter) if here or adapter is not None else None
+    found = [
+        catalogue.Listed(kernel) if ask is None else catalogue.Listed(kernel, *ask(kernel, problem))
+        for kernel in kernels
+        if (problem := problems.get(kernel.op.name)) is not None
+    ]
+    if json:
+        emit(catalogue.to_json(found))
+    elif verbose or (names and len({one.kernel.name for one in found}) == 1):
+        catalogue.show_long(Screen(), catalogue.by_file(found))
+    else:
+        catalogue.show_short(Screen(), catalogue.by_file(found))
+    complain_of(one for one in broken if op in (None, one.op.name))
+
+
+def _named(kernels: Sequence[Kernel], patterns: Sequence[str] | None) -> list[Kernel]:
+    """The kernels whose name, or op/name, fits one of the patterns; all where there is none."""
+    for pattern in patterns or ():
+        if not any(_fits(kernel, pattern) for kernel in kernels):
+            raise unknown("kernel", pattern, {kernel.name for kernel in kernels})
+    return [kernel for kernel in kernels if not patterns or any(_fits(kernel, one) for one in patterns)]
+
+
+def _fits(kernel: Kernel, pattern: str) -> bool:
+    return fnmatchcase(kernel.name, pattern) or fnmatchcase(kernel.label, pattern)
+
+
+def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> dict[str, Problem]:
+    """The problem that is asked about, for each op that has it; WebnormError where none has."""
+    from webnorm.norms.ops import Foreign
+
+    found, foreign = {}, None
+    for op in {kernel.op.name: kernel.op for kernel in kernels}.values():
+        try:
+            found[op.name] = op.problem(_ROWS, _COLS, dtype, options=op.defaults.changed(options))
+        except Foreign as error:
+            foreign = error
+    if foreign is not None and not found:
+        raise foreign
+    return found
+
+
+def _asking(adapter: str | None) -> Callable[[Kernel, Problem], tuple[bool, str | None]]:
+    """What tells whether an adapter runs a kernel, and why not."""
+    from webnorm.choice.defaults import default_variant
+
     info = adapter_or_none(adapter)
     traits = None if info is None else info.traits
-    Screen().print(kernel_table(kernels, traits, dtype or "float32", option or ()))
-    complain_of(one for one in broken if op in (None, one.op.name))
+
+    def ask(kernel: Kernel, problem: Problem) -> tuple[bool, str | None]:
+        if traits is None:
+            return False, "there is no adapter"
+        try:
+            reason = default_variant(kernel, problem, traits).refusal(problem, traits)
+        except WebnormError as error:
+            reason = str(error)
+        return reason is None, reason
+
+    return ask

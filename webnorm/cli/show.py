@@ -39,17 +39,19 @@ def show(
     """A pipe gets the text alone: webnorm show layer_norm/welford --cols 768 > welford.wgsl."""
     from webnorm.choice.auto import choose
     from webnorm.choice.defaults import chosen_variants
-    from webnorm.kernels.library import AUTO, but_auto, check_axes, select, survey
+    from webnorm.kernels.library import AUTO, but_auto, check_axes, own_names, select, survey
     from webnorm.kernels.render import TARGETS, render_shader
     from webnorm.kernels.traits import BROWSER
     from webnorm.norms.ops import Task, op_named
 
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
-    found, broken = survey(wgsl or ())
-    home = op_named(op or "layer_norm")
     names = [name for name in (kernel, diff) if name is not None]
     arguments.refuse_beside_auto(names, constant)
+    # A path, auto and what is misspelt ask for all of them.
+    stems = {name.rpartition("/")[2] for name in names}
+    found, broken = survey(wgsl or (), stems if stems <= own_names() else None)
+    home = op_named(op or "layer_norm")
     named = but_auto(names) or ()
     asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
     arguments.complain_of(broken)
@@ -81,20 +83,20 @@ def show(
 
 def _show_text(shaders: Sequence[Shader]) -> None:
     """A shader, or what differs between two; pipes get it without colours and broken lines."""
-    from webnorm.cli import overview
+    from webnorm.cli import shaders as view
     from webnorm.cli.screen import Screen
 
     two = len(shaders) == 2
-    text = overview.shader_diff(*shaders) if two else overview.shader_text(shaders[0])
+    text = view.shader_diff(*shaders) if two else view.shader_text(shaders[0])
     console = Screen()
     if console.is_terminal:
-        console.print(overview.highlighted(text, "diff" if two else "wgsl"))
+        console.print(view.highlighted(text, "diff" if two else "wgsl"))
     else:
         emit(text)
 
 
 def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | None) -> None:
-    from webnorm.cli import overview
+    from webnorm.cli import shaders as view
     from webnorm.cli.screen import Screen
     from webnorm.lab.cost import CostJob, count_costs
     from webnorm.lab.jobs import VariantSpec
@@ -104,4 +106,4 @@ def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | 
     with failing("counting"), Worker(adapter) as worker:
         costs = list(worker.stream(count_costs, job))
     names = (str(shader.variant) for shader in shaders)
-    Screen().print(overview.cost_table(dict(zip(names, costs, strict=True))))
+    Screen().print(view.cost_table(dict(zip(names, costs, strict=True))))

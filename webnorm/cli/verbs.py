@@ -6,6 +6,8 @@ What a verb does stands here in one sentence; the docstring of its function goes
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from inspect import getdoc
 from typing import Any
 
@@ -13,15 +15,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from webnorm.cli import completion, help
+
 # name: (function, summary), in the order of `webnorm --help`.
 VERBS = {
     "doctor": (
         "doctor:doctor",
-        "Adapters, driver, features, limits, the probed subgroup size, and what is missing.",
+        "Adapters, driver, features, limits, the probed subgroup size, what is missing, and what works.",
     ),
     "list": (
         "listing:list_kernels",
-        "Ops and kernels: summary, what each changes, features needed, whether this adapter runs it.",
+        "Ops and kernels, a line each; of one all that its header tells, and whether it runs here.",
     ),
     "show": ("show:show", "The rendered WGSL of a kernel, for a problem, a target and constants."),
     "new": (
@@ -70,10 +74,53 @@ class Verbs(TyperGroup):
         listed = {name: TyperCommand(name, help=summary) for name, (_, summary) in VERBS.items()}
         super().__init__(**{**attributes, "commands": listed})
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Typer's own, panel by panel."""
+        return _prepared(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it; nothing is left for typer to print."""
+        help.show(ctx, verbs=[*self.commands.values()])
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The verb that `args` begin with, as typer's own does it, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and _loaded(args[0]), rest
+
+
+class Verb(TyperCommand):
+    """A verb whose options stand in panels, and are completed."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Typer's own, panel by panel."""
+        return _prepared(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it; nothing is left for typer to print."""
+        help.show(ctx)
+
+
+def _prepared(params: list[Any]) -> list[Any]:
+    """Parameters panel by panel, which complete their values."""
+    for one in params:
+        if one.rich_help_panel is None:
+            help.place(one)
+            completion.complete(one, help.called(one))
+            one.process_value = partial(_process, one, one.process_value)
+    return sorted(params, key=help.order)
+
+
+def _process(param: Any, convert: Callable[..., Any], ctx: Any, value: Any) -> Any:
+    """What a parameter is given: as typer does it, but for what is not to be converted.
+
+    For any conversion typer imports pydantic, which takes longer than all that it converts here.
+    """
+    absent = value is None and not param.required
+    if not absent and type(value) is not param.type_descriptor.annotation:
+        return convert(ctx, value)
+    if absent and (getattr(param, "multiple", False) or param.nargs != 1):
+        value = ()
+    return value if param.callback is None else param.callback(ctx, param, value)
 
 
 def _loaded(name: str) -> Any:
@@ -81,6 +128,6 @@ def _loaded(name: str) -> Any:
 
     place, summary = VERBS[name]
     function = pkgutil.resolve_name(f"webnorm.cli.{place}")
-    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(name, help=f"{summary}\n\n{getdoc(function) or ''}")(function)
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, cls=Verb, help=f"{summary}\n\n{getdoc(function) or ''}")(function)
     return get_command(alone)

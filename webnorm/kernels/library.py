@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -34,12 +34,14 @@ class Broken:
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
 
 
-def survey(extra: Sequence[Path] = ()) -> tuple[list[Kernel], list[Broken]]:
+def survey(extra: Sequence[Path] = (), own: Set[str] | None = None) -> tuple[list[Kernel], list[Broken]]:
     """Every kernel of webnorm and of the user's own folders (`DIR/<op>/<kernel>.wgsl`), by op and rung, and
     those of the user's that are broken.
 
-    A user's kernel of the same op and name takes the place of webnorm's, and leaves it empty where it is
-    broken. Raises WebnormError for a folder that is none, or holds no kernel.
+    Where `own` names some of webnorm's, no others of those are read. A user's kernel of the same op and name
+    takes the place of webnorm's, and leaves it empty where it is broken.
+
+    Raises WebnormError for a folder that is none, or holds no kernel.
     """
     check_kind("extra", extra, Sequence, "a sequence of folders")
     for folder in extra:
@@ -47,6 +49,8 @@ def survey(extra: Sequence[Path] = ()) -> tuple[list[Kernel], list[Broken]]:
     found: dict[tuple[str, str], Kernel | Broken] = {}
     for root in (wgsl_root(), *extra):
         for path in _kernel_files(root):
+            if root == wgsl_root() and own is not None and path.stem not in own:
+                continue
             try:
                 served: Sequence[Kernel | Broken] = load_all(path)
             except Exception as error:
@@ -92,6 +96,11 @@ def discover(extra: Sequence[Path] = ()) -> list[Kernel]:
     for one in broken:
         raise WebnormError(one.reason)
     return kernels
+
+
+def own_names() -> frozenset[str]:
+    """What the kernels that come with webnorm are called; none is read."""
+    return frozenset(path.stem for path in _kernel_files(wgsl_root()))
 
 
 def own_kernels(op: str) -> list[Kernel]:

@@ -9,7 +9,8 @@ import numpy as np
 from webnorm.norms.problem import Array
 
 # Draws (rows, cols) in float64, or what broadcasts to it.
-Draw = Callable[[np.random.Generator], Array]
+# In quotes: NumPy imports its generators where they are named, and who calls an op draws nothing.
+Draw = Callable[["np.random.Generator"], Array]
 
 
 def normal(rows: int, cols: int, scale: float = 1.0, mean: float = 0.0) -> Draw:

@@ -1,0 +1,156 @@
+"""`--help`: panels by purpose, values by name, exit statuses, examples that run. What a shell completes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_docs import PAGES
+
+from commands import webnorm
+from pages import blocks
+from webnorm.cli import completion, help
+from webnorm.cli.verbs import VERBS, _loaded
+
+
+def shown(verb: str, monkeypatch: pytest.MonkeyPatch, columns: int = 80, **environment: str) -> str:
+    for name, value in {"COLUMNS": str(columns), **environment}.items():
+        monkeypatch.setenv(name, value)
+    return webnorm([verb, "--help"] if verb else ["--help"], Path.cwd()).stdout
+
+
+def parameters(verb: str) -> list[Any]:
+    command = _loaded(verb)
+    found: list[Any] = command.get_params(command.make_context(verb, [], resilient_parsing=True))
+    return found
+
+
+def test_every_option_has_its_place() -> None:
+    """Who adds an option says in which panel it stands, and what is given to it."""
+    used = {"--help", "--version", "--debug", "--install-completion", "--show-completion"}
+    for verb in VERBS:
+        for one in parameters(verb):
+            assert help.called(one) in help._PLACES, (verb, one.opts)
+            assert one.rich_help_panel in help._PANELS
+            assert bool(one.metavar) != getattr(one, "is_flag", False), (verb, one.opts)
+            used.add(help.called(one))
+    assert used == {*help._PLACES}, "the table has names that no verb has"
+
+
+def test_every_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for last, values in completion._FEW.values():
+        assert values()[-1] == last
+    for verb in VERBS:
+        words = {*re.findall(r"[\w.-]+", shown(verb, monkeypatch))}
+        for one in parameters(verb):
+            few = completion._FEW.get(help.called(one))
+            if few is not None:
+                assert {*few[1]()} <= {word.rstrip(".") for word in words}, (verb, one.opts)
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_is_plain_in_a_pipe(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (40, 80, 200):
+        text = shown(verb, monkeypatch, columns)
+        assert not re.search(r"<(bool|str|int|float|path)|list\[|<=x|[│╭\x1b…]", text)
+        assert max(map(len, text.splitlines())) <= columns
+        panels = re.findall(r"^(\S.*):$", text, re.M)
+        assert panels[-1] == ("Examples" if verb else "Exit status") and "Exit status" in panels
+        assert re.search(r"^  130\b.*\n?.*interrupted", text, re.M) and "Other" in panels
+
+
+def test_help_has_panels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown("bench", monkeypatch, TTY_COMPATIBLE="1", NO_COLOR="1", TERM="xterm")
+    titles = re.findall(r"╭─ (.*?) ─*╮", re.sub(r"\x1b\[\d*m", "", text))
+    assert titles[:3] == ["Kernels and files", "The problem", "How it is measured"]
+    # Bold and dim are no colours.
+    assert {*re.findall(r"\x1b\[([\d;]*)m", text)} <= {"0", "1", "2"}
+
+
+def test_exit_statuses_are_those_of_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "a kernel is wrong, or none was tried" in shown("check", monkeypatch)
+    assert re.findall(r"^  (\d+) ", shown("show", monkeypatch).partition("Exit status:")[2], re.M) == [
+        *("0", "2", "130")
+    ]
+
+
+def test_examples_are_run_where_the_docs_have_them() -> None:
+    run = [line for page in PAGES for text in blocks(page, "console") for line in text.splitlines()]
+    assert [*help.EXAMPLES] == [*VERBS]
+    for verb, examples in help.EXAMPLES.items():
+        assert all(line in run and line.split()[1] == verb for line in examples), verb
+
+
+bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+
+
+def completed(script: str, words: list[str], home: Path) -> list[str]:
+    """What bash offers for the last of the words, after a script."""
+    program = home / "webnorm"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m webnorm "$@"\n')
+    program.chmod(0o755)
+    code = (
+        f"{script}\nCOMP_WORDS=(webnorm {shlex.join(words)}); COMP_CWORD={len(words)}\n"
+        f"""_webnorm_completion {program}; printf '%s\\n' "${{COMPREPLY[@]}}\""""
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", code],
+        env={**os.environ, "HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+@bash
+def test_completion_installs_and_completes(tmp_path: Path) -> None:
+    install = f"{sys.executable} -m webnorm --install-completion; exit $?"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", install],
+        env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    script = 'source "$HOME/.bashrc"'
+    assert completed(script, ["be"], tmp_path) == ["bench"]
+    assert completed(script, ["bench", "--op", "rms"], tmp_path) == ["rms_norm", "rms_norm_backward"]
+
+
+@pytest.mark.parametrize(
+    ("words", "candidates"),
+    [
+        ([""], [*VERBS]),
+        (["list", "--ve"], ["--verbose"]),
+        (["show", "welf"], ["welford", "welford_subgroup"]),
+        (["bench", "--kernel", "au"], ["auto"]),
+        (["bench", "--dtype", "b"], ["bfloat16"]),
+        (["bench", "--preset", "triton"], ["triton-forward", "triton-backward"]),
+        (["check", "--case", "rows-0"], ["rows-0"]),
+        (["bench", "--option", "res"], ["residual", "residual_bias"]),
+        (["show", "--target", ""], ["native", "browser"]),
+        (["bench", "--adapter", ""], []),
+        (["compare", ""], []),
+    ],
+)
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_what_is_completed(
+    shell: str, words: list[str], candidates: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_WEBNORM_COMPLETE", f"complete_{shell}")
+    monkeypatch.setenv("COMP_WORDS", " ".join(["webnorm", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", " ".join(["webnorm", *words]))
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    done = webnorm([], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.partition("\t")[0] for line in done.stdout.splitlines() if line] == candidates

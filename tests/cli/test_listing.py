@@ -1,0 +1,118 @@
+"""`webnorm list`: a line each, all that a header tells, JSON; the adapter is asked where that is wanted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import webnorm
+from testbed import KERNELS, tracked
+from webnorm.gpu.device import Device
+
+OWN = [kernel for kernel in KERNELS if tracked(kernel)]
+
+
+def listed(arguments: list[str], folder: Path) -> list[dict[str, Any]]:
+    done = webnorm(["list", "--json", *arguments], folder)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Have the screen be a terminal without colours, so many columns wide."""
+
+    def of(columns: int) -> None:
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(columns))
+
+    return of
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_every_kernel_stands_once_in_few_lines(
+    columns: int, terminal: Callable[[int], None], tmp_path: Path
+) -> None:
+    terminal(columns)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", webnorm(["list"], tmp_path).stdout).splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= columns
+    names = [line.split()[0] for line in lines if line.startswith("  ") and line[2:3] not in " ("]
+    assert {kernel.name for kernel in OWN} <= {*names}
+    if columns >= 80:
+        assert sorted(names) == sorted(path.stem for path in {kernel.path for kernel in OWN})
+
+
+def test_a_pipe_gets_whole_lines(tmp_path: Path) -> None:
+    """However long a summary is: nothing is cut, and nothing is broken."""
+    lines = webnorm(["list"], tmp_path).stdout.splitlines()
+    for kernel in OWN:
+        assert any(line.startswith(f"  {kernel.name} ") and kernel.summary in line for line in lines)
+    assert sum("needs subgroups" in line for line in lines) == 1
+    assert [line.split()[0] for line in lines if line.endswith("(unstable)")] == ["one_pass"]
+
+
+def test_one_kernel_is_told_at_length(tmp_path: Path) -> None:
+    (kernel,) = (one for one in OWN if one.name == "one_pass")
+    short, long = webnorm(["list", "*_pass"], tmp_path).stdout, webnorm(["list", "one_pass"], tmp_path).stdout
+    assert "two_pass" in short and kernel.differs not in short
+    for part in (kernel.summary, kernel.differs, str(kernel.unstable), str(kernel.path), *kernel.tune):
+        assert part in long
+    verbose = webnorm(["list", "-v", "*_pass"], tmp_path).stdout
+    assert kernel.differs in verbose and "layer_norm/two_pass\n" in verbose
+    assert "runs here" not in long + verbose
+
+
+def test_filters(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
+    assert {one["op"] for one in listed(["--op", "rms_norm", "-o", "residual"], tmp_path)} == {"rms_norm"}
+    assert {one["op"] for one in listed(["-o", "dh"], tmp_path)} == {
+        "layer_norm_backward",
+        "rms_norm_backward",
+    }
+    names = [one["kernel"] for one in listed(["welford*", "rms_norm/naive"], tmp_path)]
+    assert names == ["welford", "welford_subgroup", "naive"]
+    assert "unknown kernel 'welfrod'; did you mean 'welford'" in mistake(["list", "welfrod"])
+    assert "unknown kernel 'tiles'; there is: naive" in mistake(["list", "tiles", "--op", "rms_norm"])
+    assert "rms_norm has no option dh" in mistake(["list", "--op", "rms_norm", "-o", "dh"])
+
+
+def test_json_has_what_the_headers_say(tmp_path: Path) -> None:
+    found = {(one["op"], one["kernel"]): one for one in listed([], tmp_path)}
+    assert found.keys() == {(kernel.op.name, kernel.name) for kernel in OWN}
+    for kernel in OWN:
+        one = found[kernel.op.name, kernel.name]
+        assert (one["summary"], one["differs"], one["unstable"]) == (
+            kernel.summary,
+            kernel.differs,
+            kernel.unstable,
+        )
+        assert one["tune"] == {axis: [*values] for axis, values in kernel.tune.items()}
+        assert Path(one["path"]) == kernel.path and one["runs"] is one["reason"] is None
+    assert found["layer_norm", "welford_subgroup"]["features"] == {"subgroups": "required"}
+    assert found["layer_norm", "registers"]["features"] == {"subgroups": "optional"}
+
+
+@pytest.mark.opengl
+def test_an_adapter_says_what_it_runs(tmp_path: Path, device: Device) -> None:
+    subgroups = "subgroups" in device.traits.features
+    found = {one["kernel"]: one for one in listed(["--here", "--op", "layer_norm"], tmp_path)}
+    assert found["naive"]["runs"] is True and found["naive"]["reason"] is None
+    assert found["welford_subgroup"]["runs"] is subgroups
+    assert subgroups or "'subgroups'" in found["welford_subgroup"]["reason"]
+    lines = webnorm(["list", "--adapter", str(device.adapter.index)], tmp_path).stdout.splitlines()
+    assert sum("not here: " in line for line in lines) == (not subgroups)
+    told = webnorm(["list", "welford_subgroup", "--here"], tmp_path).stdout
+    assert ("runs here: yes" if subgroups else "runs here: no: ") in told
+
+
+def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path) -> None:
+    assert webnorm(["new", "quads"], tmp_path).returncode == 0
+    done = webnorm(["list", "--wgsl", "kernels"], tmp_path)
+    assert done.returncode == 0
+    assert "  quads " in done.stdout and "  registers " in done.stdout

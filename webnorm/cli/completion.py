@@ -1,0 +1,116 @@
+"""The values that options have, and what a shell completes: no adapter is asked, and no kernel parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+Values = Callable[[], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A word that would do; typer asks for these three."""
+
+    value: str
+    help: str | None = None
+    type: str = "plain"
+
+
+def _ops() -> Sequence[str]:
+    from webnorm.norms.ops import OPS
+
+    return [name for name, op in OPS.items() if not op.exact]
+
+
+def _dtypes() -> Sequence[str]:
+    from webnorm.norms.problem import STORAGE
+
+    return [*STORAGE]
+
+
+def _targets() -> Sequence[str]:
+    from webnorm.kernels.render import TARGETS
+
+    return TARGETS
+
+
+def _distributions() -> Sequence[str]:
+    from webnorm.norms.problem import DISTRIBUTIONS
+
+    return [*DISTRIBUTIONS]
+
+
+def _presets() -> Sequence[str]:
+    from webnorm.norms.presets import PRESETS
+
+    return [*PRESETS]
+
+
+def _options() -> Sequence[str]:
+    from dataclasses import fields
+
+    from webnorm.norms.problem import Options
+
+    # --no-weight and --no-bias say these.
+    return [field.name for field in fields(Options) if field.name not in ("weight", "bias")]
+
+
+def _kernels() -> Sequence[str]:
+    from webnorm.kernels.library import own_names
+
+    return sorted(own_names())
+
+
+def _kernels_and_auto() -> Sequence[str]:
+    from webnorm.kernels.library import AUTO
+
+    return [AUTO, *_kernels()]
+
+
+def _cases() -> Sequence[str]:
+    from webnorm.norms.corpus import CASES
+
+    return [case.name for case in CASES]
+
+
+# Few enough to be named in the help: the last of them, and all.
+_FEW: dict[str, tuple[str, Values]] = {
+    "op": ("rms_norm_backward", _ops),
+    "--op": ("rms_norm_backward", _ops),
+    "--dtype": ("bfloat16", _dtypes),
+    "--target": ("browser", _targets),
+    "--distribution": ("row_scales", _distributions),
+    "--preset": ("h200", _presets),
+}
+_COMPLETED = {
+    **{name: values for name, (_, values) in _FEW.items()},
+    "--option": _options,
+    "names": _kernels,
+    "kernel": _kernels_and_auto,
+    "--kernel": _kernels_and_auto,
+    "--diff": _kernels_and_auto,
+    "--from": _kernels,
+    "--case": _cases,
+}
+
+
+def unnamed(name: str, text: str) -> Sequence[str]:
+    """The values of an option, or argument, that its help is to name and does not.
+
+    A text that has the last has all, and their source need not be imported, which takes longer than all else.
+    """
+    last, values = _FEW.get(name, ("", tuple))
+    return () if last in text else values()
+
+
+def complete(param: Any, name: str) -> None:
+    """Have a parameter of typer's offer the values of the option that is called so; others offer files."""
+    if name in _COMPLETED:
+        param.shell_complete = partial(_candidates, _COMPLETED[name])
+
+
+def _candidates(values: Values, ctx: Any, incomplete: str) -> list[Candidate]:
+    return [Candidate(value) for value in values() if value.startswith(incomplete)]

@@ -1,0 +1,195 @@
+"""What `--help` shows: options in panels by purpose, what stands for a value, exit statuses, examples.
+
+Verbs say what an option means. Here is, by its name, where it belongs and what is given to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from webnorm.cli import completion
+from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, WRONG
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from webnorm.cli.screen import Screen
+
+# Panel by panel, in the order of the help: options and arguments, and what stands for their values.
+_PANELS = {
+    "Kernels and files": (
+        "kernel=KERNEL names=NAME name=NAME file=FILE folder=FOLDER old=OLD new=NEW --kernel=NAME "
+        "--from=NAME --constant=NAME=N,... --all-constants --wgsl=FOLDER --input=FILE --case=NAME --cases "
+        "--here --lab"
+    ),
+    "The problem": (
+        "op=OP --op=OP --preset=NAME --rows=N,... --cols=N,... --dtype=DTYPE --option=NAME[=VALUE] "
+        "--no-weight --no-bias --residual --zero-centered-weight --scale=X --eps=X --distribution=NAME "
+        "--seed=N"
+    ),
+    "How it is measured": (
+        "--quick --budget=SECONDS --runs=N --at-once --profile --once --trace=RULE --without-subgroups "
+        "--time-limit=SECONDS --again --any-device"
+    ),
+    "What fails": "--allow-skipped --fail-slower=PERCENT --fail-unclear --allow-missing",
+    "Output": (
+        "--target=NAME --diff=NAME --cost --verbose --web --port=N --json=FILE --csv=FILE --markdown=FILE "
+        "--plot=FILE --out=PATH --name=NAME --minify --force --screenshot=FILE --list --forget"
+    ),
+    "Machine": "--adapter=ADAPTER --browser=PATH --mend",
+    "Other": "--version --debug --install-completion --show-completion --help",
+}
+# By name: its panel, and what stands for a value.
+_PLACES = {
+    name: (panel, value)
+    for panel, entries in _PANELS.items()
+    for name, _, value in (entry.partition("=") for entry in entries.split())
+}
+
+# What 1 means, by verb; of the others it is never the status.
+_WRONG = {
+    "play": "with --once, the kernel is wrong",
+    "check": "a kernel is wrong, or none was tried",
+    "bench": "a kernel is wrong, or none was timed",
+    "export": "a shader that was written is wrong natively",
+    "verify": "something in the folder is wrong",
+    "compare": "with --fail-slower, something is slower, broken or missing",
+}
+# What 2 means beside bad usage.
+_LACKING = {
+    "doctor": "what kernels need is missing, or with --browser what `webnorm verify` needs",
+    "verify": "a step could not be taken",
+}
+# Each is a command of a page of the docs, where a test runs it.
+EXAMPLES = {
+    "doctor": ("webnorm doctor", "webnorm doctor --json"),
+    "list": ("webnorm list --op rms_norm", "webnorm list registers", "webnorm list 'welford*' --here"),
+    "show": (
+        "webnorm show registers --cols 768 --target browser",
+        "webnorm show registers --cols 768 --diff two_pass",
+        "webnorm show registers --cols 768 --cost",
+    ),
+    "new": ("webnorm new quads --op layer_norm --from two_pass",),
+    "play": ("webnorm play kernels/layer_norm/quads.wgsl --once --quick",),
+    "check": (
+        "webnorm check --kernel registers --kernel one_pass --case shift-1e4",
+        "webnorm check --op rms_norm --dtype float16 --case residual-61",
+    ),
+    "bench": (
+        "webnorm bench --quick --json out.json",
+        "webnorm bench --kernel auto --rows 512 --cols 768 --budget 0.2",
+    ),
+    "tune": ("webnorm tune --quick --op rms_norm --budget 2", "webnorm tune --list"),
+    "export": ("webnorm export layer_norm --cols 768 --out dist/ln",),
+    "verify": ("webnorm verify dist/ln",),
+    "compare": ("webnorm compare out.json out.json",),
+}
+
+# As wide as that, names and what they mean stand side by side.
+_LEAST_FOR_TWO = 60
+_INDENT = 2
+
+
+def place(param: Any) -> None:
+    """Give an option, or an argument, its panel and what stands for its value."""
+    # A test holds that none is forgotten; one that is costs no command.
+    param.rich_help_panel, value = _PLACES.get(called(param), ("Other", "VALUE"))
+    param.metavar = "" if getattr(param, "is_flag", False) else value
+    if param.type_descriptor.annotation is int:
+        param.metavar = "N"
+
+
+def order(param: Any) -> int:
+    """Where in the help its panel stands."""
+    return [*_PANELS].index(param.rich_help_panel)
+
+
+def called(param: Any) -> str:
+    """The name that the tables here have: an option's long one."""
+    return str(max(param.opts, key=len))
+
+
+def exit_statuses(verb: str = "") -> Iterator[tuple[int, str]]:
+    """What a verb, or any of them, ends with, and what that means."""
+    yield OK, "all right"
+    wrong = _WRONG.get(verb) if verb else "a kernel is wrong or slower than asked, or none was tried"
+    if wrong:
+        yield WRONG, wrong
+    lacking = _LACKING.get(verb, "no adapter")
+    yield BAD_USAGE, f"bad usage, a file that cannot be read or written, or {lacking}"
+    yield INTERRUPTED, "interrupted by Ctrl-C"
+
+
+def show(ctx: Any, verbs: Sequence[Any] = ()) -> None:
+    """Print a command's help: usage, what it does, the `verbs` below it, panels, exit statuses, examples."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from webnorm.cli.screen import Screen
+
+    console = Screen()
+    console.print(ctx.command.get_usage(ctx), style="bold")
+    for paragraph in (ctx.command.help or "").split("\n\n"):
+        console.print()
+        console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 0, _INDENT)))
+    if verbs:
+        _panel(console, "Verbs", [(verb.name, verb.help or "") for verb in verbs])
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for one in ctx.command.get_params(ctx):
+        if not getattr(one, "hidden", False):
+            panels.setdefault(one.rich_help_panel, []).append((_heading(one), _meaning(one)))
+    for title, rows in panels.items():
+        _panel(console, title, rows)
+    verb = "" if verbs else str(ctx.command.name)
+    _panel(console, "Exit status", [(str(status), meaning) for status, meaning in exit_statuses(verb)])
+    if verb in EXAMPLES:
+        _panel(console, "Examples", [(line, "") for line in EXAMPLES[verb]])
+
+
+def _panel(console: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Names with what they mean: in a box on a terminal, below a heading elsewhere."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    body: RenderableType
+    if console.width >= _LEAST_FOR_TWO and any(meaning for _, meaning in rows):
+        body = table = Table.grid(padding=(0, 2))
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, meaning in rows:
+            table.add_row(Text(name), Text(meaning))
+    else:
+        lines: list[RenderableType] = []
+        for name, meaning in rows:
+            lines.append(Text(name, "cyan"))
+            if meaning:
+                lines.append(Padding(Text(meaning), (0, 0, 0, 2 * _INDENT)))
+        body = Group(*lines)
+    if console.is_terminal:
+        console.print(Panel(body, title=Text(title), title_align="left", border_style="dim"))
+    else:
+        console.print()
+        console.print(f"{title}:")
+        console.print(Padding(body, (0, 0, 0, _INDENT)))
+
+
+def _heading(param: Any) -> str:
+    """An option's names, the short one first, and what stands for its value."""
+    names = param.opts if param.param_type_name == "option" else ()
+    return " ".join(filter(None, (", ".join(sorted(names, key=len)), param.metavar)))
+
+
+def _meaning(param: Any) -> str:
+    """What an option says of itself, the values that it does not name, and its default."""
+    text = param.help or ""
+    values = completion.unnamed(called(param), text)
+    if values:
+        text += f" One of: {', '.join(values)}."
+    default = param.default
+    if param.show_default and default is not None and default is not False:
+        text += f" Default: {f'{default:g}' if isinstance(default, float) else default}."
+    return text
