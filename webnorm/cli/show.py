@@ -13,6 +13,8 @@ from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError, unknown
 
 if TYPE_CHECKING:
+    from webnorm.kernels.kernel import Kernel
+    from webnorm.kernels.library import Broken
     from webnorm.kernels.render import Shader
 
 
@@ -39,7 +41,7 @@ def show(
     """A pipe gets the text alone: webnorm show layer_norm/welford --cols 768 > welford.wgsl."""
     from webnorm.choice.auto import choose
     from webnorm.choice.defaults import chosen_variants
-    from webnorm.kernels.library import AUTO, but_auto, check_axes, own_names, select, survey
+    from webnorm.kernels.library import AUTO, but_auto, check_axes, select
     from webnorm.kernels.render import TARGETS, render_shader
     from webnorm.kernels.traits import BROWSER
     from webnorm.norms.ops import Task, op_named
@@ -48,9 +50,7 @@ def show(
         raise unknown("target", target, TARGETS)
     names = [name for name in (kernel, diff) if name is not None]
     arguments.refuse_beside_auto(names, constant)
-    # A path, auto and what is misspelt ask for all of them.
-    stems = {name.rpartition("/")[2] for name in names}
-    found, broken = survey(wgsl or (), stems if stems <= own_names() else None)
+    found, broken = _surveyed(names, wgsl or ())
     home = op_named(op or "layer_norm")
     named = but_auto(names) or ()
     asked = {name: select(found, name, home.name, (AUTO, "copy"), broken) for name in named}
@@ -79,6 +79,14 @@ def show(
         _show_cost(shaders, wgsl or (), adapter)
     else:
         _show_text(shaders)
+
+
+def _surveyed(names: Sequence[str], roots: Sequence[Path]) -> tuple[list[Kernel], list[Broken]]:
+    """Kernels of these names; all of them for a path, auto and what is misspelt."""
+    from webnorm.kernels.library import own_names, survey
+
+    stems = {name.rpartition("/")[2] for name in names}
+    return survey(roots, stems if stems <= own_names() else None)
 
 
 def _show_text(shaders: Sequence[Shader]) -> None:
