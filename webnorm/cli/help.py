@@ -35,7 +35,8 @@ _PANELS = {
     "What fails": "--allow-skipped --fail-slower=PERCENT --fail-unclear --allow-missing",
     "Output": (
         "--target=NAME --diff=NAME --cost --verbose --web --port=N --json=FILE --csv=FILE --markdown=FILE "
-        "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --force --screenshot=FILE --list --forget"
+        "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --force --screenshot=FILE "
+        "--list --forget"
     ),
     "Machine": "--adapter=ADAPTER --browser=PATH --mend",
     "Other": "--version --debug --install-completion --show-completion --help",
