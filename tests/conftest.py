@@ -61,9 +61,10 @@ def pytest_report_header() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_tunings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What this machine's user recorded must not decide what the tests see."""
+def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What this machine's user recorded must not decide what the tests see, nor be changed by them."""
     os.environ["WEBNORM_TUNINGS"] = str(tmp_path_factory.mktemp("tunings"))
+    os.environ["WEBNORM_BASELINES"] = str(tmp_path_factory.mktemp("baselines"))
     os.environ.pop("WEBNORM_AUTOTUNE", None)
 
 

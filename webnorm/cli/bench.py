@@ -40,7 +40,7 @@ def bench(
     dtype: options.Dtypes = None,
     option: options.Option = None,
     scale: options.Scale = 1.0,
-    distribution: Annotated[str, Option(help="How x is drawn: normal, mean1e4, outlier...")] = "normal",
+    distribution: Annotated[str, Option(help="How x is drawn.")] = "normal",
     eps: options.Eps = None,
     seed: options.Seed = None,
     no_weight: options.NoWeight = False,
