@@ -144,10 +144,13 @@ def test_types_and_ops_have_a_matrix_each() -> None:
 
 
 def test_the_outcome_of_a_problem_is_a_line() -> None:
-    line = text(outcome(sweep(512, 256)[4:], "a problem"), 120).strip()
+    right, wrong = sweep(256), sweep(512, 256)[4:]
     assert (
-        line == "a problem: rises 140 ns, 85 % of copy; auto has 100 % of that; 1 FAIL" or "auto has" in line
+        text(outcome(right[:3], "a problem"), 120) == "a problem: falls 110 ns, 90 % of copy; as auto chose\n"
     )
+    (line,) = text(outcome(wrong, "another"), 120).splitlines()
+    assert line == "another: rises 105 ns, 85 % of copy; auto has 95 % of that, falls; 1 FAIL"
+    assert text(outcome(wrong[-1:], "none"), 120) == "none: no kernel was timed; 1 FAIL\n"
 
 
 def test_strips_go_in_the_order_of_their_ranks() -> None:

@@ -88,8 +88,8 @@ def test_progress_goes_to_the_bar_which_is_away_for_what_is_found() -> None:
     events = [bench.Progress(TASK, "timing", "1 of 2", 0.5), "found", bench.Progress(TASK, "timing")]
     for found in opened.found(events):
         said.append(found)
-    first = f"1 of 2: {TASK}: timing", 0.5
-    assert said == [first, (None, None), "found", (f"{TASK}: timing", 0.0)]
+    first = f"timing: 1 of 2, {TASK}", 0.5
+    assert said == [first, (None, None), "found", (f"timing: {TASK}", 0.0)]
 
 
 def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:

@@ -79,7 +79,8 @@ class Progress:
     share: float = 0.0
 
     def __str__(self) -> str:
-        return ": ".join(filter(None, (self.place, str(self.task), self.doing)))
+        # What changes comes first: a narrow terminal cuts the end.
+        return f"{self.doing}: {', '.join(filter(None, (self.place, str(self.task))))}"
 
 
 class _Standing:

@@ -108,8 +108,11 @@ def auto_short(results: Sequence[Result]) -> list[str]:
     winner = next((result for result in ranked(results) if result.timed and not result.roofline), None)
     if chosen is None or winner is None:
         return ["auto: not timed"]
+    if chosen is winner:
+        return ["as auto chose"]
     copy = best([result for result in results if result.roofline])
-    return [f"auto has {100 * level(winner, copy) / level(chosen, copy):.0f} % of that"]
+    percent = 100 * level(winner, copy) / level(chosen, copy)
+    return [f"auto has {percent:.0f} % of that, {chosen.kernel}"]
 
 
 def notes(results: Sequence[Result], usual: Usual | None = None) -> list[str]:

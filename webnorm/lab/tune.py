@@ -133,7 +133,8 @@ def run(request: TuneRequest, worker: Worker, traits: Traits) -> Iterator[Progre
     for at, task in enumerate(request.tasks):
         for event in _tune(request, task, worker, traits):
             if isinstance(event, Progress):
-                event = replace(event, place=f"{at + 1} of {count}", share=(at + event.share) / count)
+                place = f"{at + 1} of {count}" if count > 1 else ""
+                event = replace(event, place=place, share=(at + event.share) / count)
             yield event
 
 
