@@ -195,6 +195,9 @@ class Device:
         self.limits: Mapping[str, int] = dict(handle.limits)
         self.traits = _traits(_known(handle), self.limits, adapter.type)
 
+    def __repr__(self) -> str:
+        return f"<Device {one_line(str(self.adapter))}>"
+
     def __copy__(self) -> Device:
         """Itself: there is one such device."""
         return self

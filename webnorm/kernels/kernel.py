@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, one_line
 from webnorm.kernels import expression
 from webnorm.kernels.expression import Tree
 from webnorm.norms.ops import Op
@@ -65,7 +65,7 @@ class AccuracyRules:
     rounded_mean: Tree
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kernel:
     """One template file. `rung` orders the ladder: higher means later and usually faster.
 
@@ -89,6 +89,9 @@ class Kernel:
     passes: tuple[Pass, ...]
     scratch: tuple[Scratch, ...]
     accuracy: AccuracyRules
+
+    def __repr__(self) -> str:
+        return f"<Kernel {one_line(self.label)} of {one_line(str(self.path))}>"
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from webnorm.errors import Place, WebnormError, check_kind, sentence, shown, unknown
+from webnorm.errors import Place, WebnormError, check_kind, one_line, sentence, shown, unknown
 from webnorm.files import resolved
 from webnorm.kernels import confined, expression, filters, places, revisions, templates
 from webnorm.kernels.diagnostics import read_report
@@ -54,7 +54,7 @@ class RenderedPass:
     iterations: expression.Tree = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Shader:
     """Rendered WGSL for one variant, problem and target.
 
@@ -74,6 +74,10 @@ class Shader:
     features: frozenset[str]
     workgroup_bytes: int
     request: templates.RenderRequest = field(repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        of = f"{self.variant} for {self.problem}, {self.target}"
+        return f"<Shader of {one_line(of)}: {len(self.origins)} lines>"
 
     def workgroup_count(self, rendered: RenderedPass, rows: int) -> int:
         """Workgroups that a slice of `rows` rows takes; raises WebnormError for less than none."""

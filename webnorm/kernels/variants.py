@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from webnorm.errors import WebnormError, check_kind
+from webnorm.errors import WebnormError, check_kind, one_line
 from webnorm.kernels import expression
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.kernel import Kernel
@@ -26,7 +26,7 @@ SOFTWARE_ITERATIONS = 65535
 MOST_POINTS = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Variant:
     """A kernel with one point of its tune axes."""
 
@@ -35,6 +35,9 @@ class Variant:
 
     def __str__(self) -> str:
         return f"{self.kernel.label}({format_constants(self.constants)})"
+
+    def __repr__(self) -> str:
+        return f"<Variant {one_line(str(self))}>"
 
     def names(self, problem: Problem, traits: Traits) -> dict[str, int]:
         """Every name the header's expressions and the template can use, with its value."""

@@ -60,7 +60,7 @@ class Foreign(WebnormError):
     """A problem that an op does not have."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Op:
     """An operation on rows.
 
@@ -77,6 +77,9 @@ class Op:
     defaults: Options = field(default_factory=Options)
     opening: Mapping[str, str] | None = None
     exact: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Op {self.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # There is one op of a name in every process.
