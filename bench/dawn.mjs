@@ -21,7 +21,7 @@ globalThis.navigator ??= { userAgent: "node" };
 const { create, globals } = await load(webgpu, "index.js");
 Object.assign(globalThis, globals);
 const { choose, descriptorFor, traitsOf } = await load(folder, "runtime.js");
-const { Bench } = await load(folder, "page", "trials.js");
+const { Bench, bestCopy } = await load(folder, "page", "trials.js");
 const { norm, copy, rows } = JSON.parse(readFileSync(join(folder, "problem.json"), "utf8"));
 
 const fail = (message) => {
@@ -45,8 +45,10 @@ const chosen = { ...norm, manifest: { ...norm.manifest, shaders: [shader] } };
 const watcher = { say: () => {}, signal: new AbortController().signal };
 const bench = new Bench(machine, chosen, copy, { rows, distribution: "normal", seed: 0 }, watcher);
 await bench.run();
-bench.results();
-const found = bench.entries.map(({ shader, result }) => ({ ...result, shader: shader.name }));
+// What a page holds others against is the fastest copy.
+const fastest = bestCopy(bench.results());
+const told = bench.entries.filter(({ result }) => result.op !== "copy" || !fastest || result === fastest);
+const found = told.map(({ shader, result }) => ({ ...result, shader: shader.name }));
 console.log(`\nresult: ${JSON.stringify({ adapter: adapter.info.description, found })}`);
 // Dawn's threads would keep node alive.
 process.exit(0);

@@ -1,34 +1,83 @@
-// What a page's clock says on a device that is slow for so many milliseconds of work, and then not; or, for
-// Infinity, grows slower and slower; for NaN a sample takes two seconds:
+// What a page's clock says on devices that are made up:
 //
-//     node pace.mjs FOLDER SLOW_MS ...
+//     node pace.mjs FOLDER
 //
-// One line of JSON for all: of each the slowest sample of a candidate, and whether the device came to rest.
+// One line of JSON that "result: " opens, with a name for each device: of the samples of a copy and of a kernel the
+// slowest, in units of what they take on a device that works; whether the device came to rest; and the milliseconds
+// that all of it took.
 
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [folder, ...slow] = process.argv.slice(2);
+const [folder] = process.argv.slice(2);
 let now = 0;
 Object.defineProperty(globalThis, "performance", { value: { now: () => now } });
-const { measure } = await import(pathToFileURL(resolve(join(folder, "page", "measure.js"))).href);
+const load = (name) => import(pathToFileURL(resolve(join(folder, "page", name))).href);
+const { measure } = await load("measure.js");
+const { drift, drifting } = await load("statistics.js");
 
 const SAMPLE_MS = 10;
-const found = [];
-for (const slowMs of slow.map(Number)) {
+// So long an idle device takes to raise its clock, which is so much lower.
+const WAKING_MS = 350;
+const IDLE = 2.5;
+const PAUSE_MS = 5000;
+const RULE = { least: 10, most: 50, spread: 0.01, budgetMs: 10000, settleMs: 500 };
+const SOFTWARE_RULE = { least: 5, most: 10, spread: 0.03, budgetMs: 3000, settleMs: 100 };
+
+/** A device that takes `slower(worked, sample)` times as long after so many milliseconds of work and samples. */
+async function on(slower, { rule = RULE, restless = false, pausing = 0 } = {}) {
   const began = now;
+  let worked = 0;
+  let samples = 0;
+  let flying = 0;
+  let most = 0;
   const stopwatch = {
     dispatches: async () => 1,
-    time: async () => {
-      const worked = now - began;
-      const idle = worked < slowMs ? 2.5 : 1;
-      const factor = slowMs === Infinity ? 1 + worked / 2000 : Number.isNaN(slowMs) ? 200 : idle;
-      now += SAMPLE_MS * factor;
-      return SAMPLE_MS * factor;
+    submit: (name) => {
+      most = Math.max(most, ++flying);
+      return (async () => {
+        const took = SAMPLE_MS * slower(worked, samples++, name);
+        now += took;
+        worked += took;
+        // The one that reads it comes later.
+        await null;
+        flying--;
+        return took;
+      })();
     },
   };
-  const rule = { least: 10, most: 50, spread: 0.01, budgetMs: 10000, settleMs: 500 };
-  const { found: all, settled } = await measure(stopwatch, [{ encode: null }, { encode: null }], rule);
-  found.push({ slowest: Math.max(...all[1].samples), settled, spent: now - began });
+  const candidates = [{ encode: "copy" }, { encode: "kernel" }];
+  const onRound = (round) => {
+    if (round !== pausing) return;
+    // The page was hidden: the device idles.
+    now += PAUSE_MS;
+    worked = 0;
+  };
+  const { found, settled } = await measure(stopwatch, candidates, rule, { restless, onRound });
+  const [copy, kernel] = found.map((one) => one.samples.map((took) => took / SAMPLE_MS));
+  return {
+    copy: Math.max(...copy),
+    kernel: Math.max(...kernel),
+    settled,
+    drift: drift(copy),
+    drifting: drifting(copy),
+    most,
+    spent: now - began,
+  };
 }
+
+const waking = (worked) => (worked < WAKING_MS ? IDLE : 1);
+const restless = (_, sample) => 1 + sample / 200;
+const found = {
+  awake: await on(() => 1),
+  idled: await on(waking),
+  // While samples are taken, after the device had come to rest.
+  paused: await on(waking, { pausing: 5 }),
+  restless: await on(restless),
+  still_restless: await on(restless, { restless: true }),
+  // A sample takes two seconds.
+  slow: await on(() => 200),
+  software: await on(() => 1, { rule: SOFTWARE_RULE }),
+  heating: await on((_, sample) => 1 + Math.max(0, sample - 55) / 100),
+};
 console.log(`\nresult: ${JSON.stringify(found)}`);

@@ -28,8 +28,9 @@ from pages import ROOT
 from webnorm import system
 from webnorm.kernels.library import discover
 from webnorm.lab import result_files
+from webnorm.norms import presets
 from webnorm.norms.ops import OPS
-from webnorm.norms.problem import DTYPES, Array, Problem, finfo
+from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem, finfo
 from webnorm.web import browser as browsing
 from webnorm.web import tint, verify
 from webnorm.web.browser import Browser
@@ -421,7 +422,7 @@ def test_a_report_fits_a_phone(folder: Path, chromium: Chromium) -> None:
 def test_the_lab_runs_a_ladder_to_results_that_compare_reads(
     lab_folder: Path, chromium: Chromium, tmp_path: Path
 ) -> None:
-    address = "index.html?auto=1&op=layer_norm&cols=256&dtype=float32&rows=64"
+    address = "index.html?run&op=layer_norm&cols=256&dtype=float32&rows=64"
     with opened(chromium, lab_folder, address) as page:
         report_of(page)
         with page.expect_download() as download:
@@ -433,7 +434,10 @@ def test_the_lab_runs_a_ladder_to_results_that_compare_reads(
     report = result_files.read(saved)
     found = {(one.op, one.kernel): one for one in report.results}
     assert {kernel for op, kernel in found if op == "layer_norm"} == KERNELS_OF["layer_norm"]
-    assert any(op == "copy" for op, _ in found)
+    # As natively, the yardstick is the fastest of the copy's constants.
+    copies = [one for one in report.results if one.op == "copy"]
+    assert len({tuple(one.constants.items()) for one in copies}) == len(copies) > 1
+    assert max(one.percent_of_copy or 0 for one in copies) == 100
     for one in found.values():
         assert one.status == "pass" and one.timed, one
         assert (one.problem.rows, one.problem.cols, one.problem.dtype) == (64, 256, "float32")
@@ -444,7 +448,7 @@ def test_the_lab_runs_a_ladder_to_results_that_compare_reads(
 
 
 def test_the_unstable_kernel_fails_as_its_header_says(lab_folder: Path, chromium: Chromium) -> None:
-    address = "index.html?auto=1&op=layer_norm&cols=256&dtype=float32&rows=64&distribution=mean1000"
+    address = "index.html?run&op=layer_norm&cols=256&dtype=float32&rows=64&distribution=mean1000"
     with opened(chromium, lab_folder, address) as page:
         found = {one["kernel"]: one for one in report_of(page)["results"] if one["op"] == "layer_norm"}
         assert page.inner_text("#status").endswith(" 1 wrong as its header says.")
@@ -456,7 +460,7 @@ def test_the_unstable_kernel_fails_as_its_header_says(lab_folder: Path, chromium
 
 
 def test_the_lab_runs_every_op_on_a_phone_without_subgroups(lab_folder: Path, chromium: Chromium) -> None:
-    address = "index.html?auto=1&all=1&subgroups=0&cols=1024&dtype=float16&rows=5"
+    address = "index.html?run&all&subgroups=0&cols=1024&dtype=float16&rows=5"
     with opened(chromium, lab_folder, address, width=PHONE) as page:
         report = report_of(page)
         assert page.locator("#results article").count() == len(NORMS)
@@ -481,6 +485,9 @@ def test_the_lab_shows_every_kernel_to_read(lab_folder: Path, chromium: Chromium
                 page.wait_for_function(f"() => document.querySelectorAll('#kernels h3').length === {count}")
             page.locator("#kernels summary").first.click()
             page.locator("#kernels pre").first.get_by_text("@compute").first.wait_for()
+            # Who reads one goes on reading it in another type.
+            page.select_option("#dtype", "float16")
+            page.locator("#kernels pre").first.get_by_text("unpack2x16float").first.wait_for()
             assert overflow(page) <= 0
 
 
@@ -488,17 +495,244 @@ def test_the_lab_shows_every_kernel_to_read(lab_folder: Path, chromium: Chromium
     ("query", "sentence"),
     [
         (
-            "auto=1&op=layernorm",
+            "run&op=layernorm",
             "op is layernorm; expected one of layer_norm, layer_norm_backward, rms_norm,",
         ),
-        ("auto=1&cols=7", "cols is 7; expected one of 256, 1024, 4096"),
-        ("rows=0", "rows: "),
+        ("run&cols=7", "cols is 7; expected one of 256, 768, 1024, 4096, 8192"),
+        ("options=dh", "options is dh; expected one of residual, return_stats, zero_centered_weight, "),
+        ("op=rms_norm&options=residual&cols=256", "cols is 256; expected one of 1024"),
+        ("rows=0", "rows is 0; expected a whole number from 1 to 4194304"),
+        ("seed=one", "seed is one; expected a whole number from 0 to 4294967295"),
+        ("kernels=naive,fast", "kernels is fast; expected some of naive, "),
+        ("run=maybe", "run is maybe; expected 1, 0 or nothing"),
+        ("run&colour=red", "the address has colour=red; expected op, cols, dtype, "),
+        ("run&kernels=", "no kernel is chosen; expected one or more"),
     ],
 )
 def test_the_lab_names_what_there_is(query: str, sentence: str, lab_folder: Path, chromium: Chromium) -> None:
     with opened(chromium, lab_folder, f"index.html?{query}") as page:
         assert report_of(page)["error"].startswith(sentence)
         assert page.inner_text("#status").startswith(sentence)
+
+
+def choice_of(page: Page) -> dict[str, Any]:
+    """What the controls of the lab stand on."""
+    choice: dict[str, Any] = page.evaluate(
+        """() => ({
+          ...Object.fromEntries(
+            ["op", "options", "cols", "dtype", "rows", "distribution", "seed"].map((id) =>
+              [id, document.getElementById(id).value])),
+          subgroups: document.getElementById("subgroups").checked,
+          kernels: [...document.querySelectorAll("#kernels input:checked")].map((box) => box.ariaLabel),
+        })"""
+    )
+    return choice
+
+
+def shown_kernels(page: Page) -> None:
+    page.wait_for_function("() => document.querySelectorAll('#kernels article').length > 0")
+
+
+def test_an_address_opens_what_was_chosen(lab_folder: Path, chromium: Chromium) -> None:
+    with opened(chromium, lab_folder, "index.html") as page:
+        shown_kernels(page)
+        assert "?" not in page.url
+        page.select_option("#options", "weight=false,bias=false")
+        page.select_option("#dtype", "bfloat16")
+        page.select_option("#distribution", "mean100")
+        for name, value in (("#rows", "33"), ("#seed", "7")):
+            page.fill(name, value)
+            page.press(name, "Tab")
+        page.uncheck("#subgroups")
+        kernels = page.locator("#kernels input")
+        for at in range(1, kernels.count()):
+            kernels.nth(at).uncheck()
+        chosen, address = choice_of(page), page.url.rpartition("/")[2]
+    assert chosen["kernels"] == ["Run naive"] and chosen["cols"] == "1024"
+    assert address == (
+        "index.html?op=layer_norm&cols=1024&dtype=bfloat16&distribution=mean100&rows=33&seed=7"
+        "&options=weight%3Dfalse,bias%3Dfalse&kernels=naive&subgroups=0"
+    )
+    with opened(chromium, lab_folder, f"{address}&run") as page:
+        report = report_of(page)
+        assert choice_of(page) == chosen
+    one = next(each for each in report["results"] if each["op"] == "layer_norm")
+    assert {each["kernel"] for each in report["results"]} == {"copy", "naive"}
+    assert (one["status"], one["problem"]["seed"], one["problem"]["rows"]) == ("pass", 7, 33)
+    assert not one["problem"]["options"]["weight"] and one["problem"]["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "op=layer_norm&options=residual&dtype=bfloat16",
+        "op=rms_norm&options=return_stats&dtype=float16",
+        "op=layer_norm_backward&options=dh&dtype=bfloat16",
+        "op=rms_norm_backward&options=saved_stats=false&dtype=float32",
+    ],
+)
+def test_options_are_checked_and_timed(query: str, lab_folder: Path, chromium: Chromium) -> None:
+    with opened(chromium, lab_folder, f"index.html?run&{query}&kernels=naive,registers&rows=9") as page:
+        report = report_of(page)
+        assert {one["status"] for one in report["results"]} == {"pass"}, report
+        measured = [one for one in report["results"] if one["op"] != "copy"]
+        assert {one["kernel"] for one in measured} == {"naive", "registers"}
+        asked = dict(part.split("=", 1) for part in query.split("&"))
+        op = OPS[asked["op"]]
+        options = op.defaults.changed([asked["options"]])
+        for one in measured:
+            assert Options(**one["problem"]["options"]) == options
+        assert str(options) in page.inner_text("#results h3")
+
+
+@pytest.mark.parametrize("software", [True, False], ids=("software", "gpu"))
+def test_native_and_page_measure_the_same_problems(
+    software: bool, lab_folder: Path, chromium: Chromium, tmp_path: Path
+) -> None:
+    """What `webnorm bench` takes where no shape is named, its page takes for these columns."""
+    index = json.loads((lab_folder / "bundles" / "index.json").read_text(encoding="utf-8"))
+    for op in NORMS:
+        for rows, cols in presets.default_shapes(software, quick=False):
+            offered = [one for one in index["bundles"] if (one["op"], one["cols"]) == (op.name, cols)]
+            assert {one["dtype"] for one in offered if not one["options"]} == set(STORAGE)
+            assert {one["rows"]["software" if software else "gpu"] for one in offered} == {rows}
+    assert (
+        index["first_cols"]["software" if software else "gpu"]
+        == presets.default_shapes(software, False)[0][1]
+    )
+    if not software:
+        return
+    address = "index.html?run&op=layer_norm_backward&cols=256&kernels=naive"
+    with opened(chromium, lab_folder, address) as page:
+        saved = tmp_path / "page.json"
+        saved.write_text(json.dumps(report_of(page)), encoding="utf-8")
+    (one,) = [one for one in result_files.read(saved).results if one.op == "layer_norm_backward"]
+    rows = dict((c, r) for r, c in presets.default_shapes(software=True, quick=False))[256]
+    assert one.problem == OPS["layer_norm_backward"].problem(rows, 256)
+
+
+# What timestamps say: samples that take a millisecond each, and NOISE as many more half of the time.
+CLOCK = """
+const mapped = GPUBuffer.prototype.getMappedRange;
+let samples = 0;
+GPUBuffer.prototype.getMappedRange = function (...given) {
+  if (this.size !== 16) return mapped.apply(this, given);
+  return new BigUint64Array([0n, BigInt(1e6 * (1 + (Math.floor(samples++ / 5) % 2) * NOISE))]).buffer;
+};
+"""
+
+
+@pytest.mark.parametrize("noise", [0, 3])
+def test_a_noisy_copy_is_told_with_what_helps(noise: int, lab_folder: Path, chromium: Chromium) -> None:
+    address = "index.html?run&cols=256&rows=64&kernels=naive,registers"
+    with opened(chromium, lab_folder, address, first=CLOCK.replace("NOISE", str(noise))) as page:
+        results = {one["kernel"]: one for one in report_of(page)["results"]}
+        banner = page.locator("#results .banner")
+        assert banner.count() == bool(noise) == ("noisy" in results["naive"]["flags"])
+        if noise:
+            assert banner.get_attribute("role") == "alert"
+            assert banner.inner_text().startswith("These times say little: the copy's samples scatter by ")
+            for words in ("more than 20 % is noise", "Close other tabs", "plug the laptop in", "run again"):
+                assert words in banner.inner_text()
+        # The whiskers' ends, in words, too.
+        row = page.locator("#results tbody tr", has_text="naive")
+        low, high = row.locator("td[data-label='p20 to p80']").inner_text().split(" to ")
+        assert (low == high.split()[0]) == (noise == 0) and high.endswith("s")
+        whisker = page.locator("#results svg g").first.locator(".whisker").first
+        ends = [float(str(whisker.get_attribute(name)).rstrip("%")) for name in ("x1", "x2")]
+        assert (ends[0] == ends[1]) == (noise == 0) and ends[0] <= ends[1]
+
+
+def test_focus_stays_where_it_was(lab_folder: Path, chromium: Chromium) -> None:
+    def focused() -> str:
+        place: str = page.evaluate("() => document.activeElement.id || document.activeElement.ariaLabel")
+        return place
+
+    with opened(chromium, lab_folder, "index.html?cols=256&rows=16&kernels=naive") as page:
+        shown_kernels(page)
+        for control, key in (("#op", "r"), ("#subgroups", "Space"), ("#rows", "ArrowUp")):
+            page.focus(control)
+            page.keyboard.press(key)
+            assert focused() == control[1:]
+        page.get_by_label("Run registers").focus()
+        page.keyboard.press("Space")
+        assert focused() == "Run registers"
+        for control in ("#run", "#all"):
+            page.focus(control)
+            page.keyboard.press("Enter")
+            page.wait_for_function("() => document.body.dataset.state === 'running'")
+            assert focused() == control[1:]
+            # Nothing to press a second time, and nothing that takes the focus away.
+            page.keyboard.press("Enter")
+            page.focus("#stop")
+            page.keyboard.press("Enter")
+            report_of(page)
+            assert focused() == "stop"
+            page.focus("#download")
+            with page.expect_download():
+                page.keyboard.press("Enter")
+            assert focused() == "download"
+        page.focus("#run")
+        page.keyboard.press("Enter")
+        report_of(page)
+        assert focused() == "run"
+
+
+# An adapter that gives itself out for a GPU, and what its pipelines bind.
+A_GPU = """
+for (const name of ["vendor", "architecture", "device", "description"]) {
+  Object.defineProperty(GPUAdapterInfo.prototype, name, { get: () => "made up" });
+}
+Object.defineProperty(GPUAdapterInfo.prototype, "isFallbackAdapter", { get: () => false });
+window.bound = [];
+const make = GPUDevice.prototype.createBindGroup;
+GPUDevice.prototype.createBindGroup = function (descriptor) {
+  window.bound.push(descriptor.entries.at(-1).resource.buffer.label);
+  return make.call(this, descriptor);
+};
+"""
+
+
+def test_on_a_gpu_a_dispatch_waits_for_the_one_before(lab_folder: Path, chromium: Chromium) -> None:
+    """Sets of buffers alternate, which would run side by side: all bind a buffer that each may write."""
+    address = "index.html?run&op=layer_norm_backward&cols=256&rows=1024&kernels=naive"
+    with opened(chromium, lab_folder, address, first=A_GPU) as page:
+        page.wait_for_function("() => document.getElementById('status').textContent.startsWith('Timing')")
+        page.click("#stop")
+        report = report_of(page)
+        assert set(page.evaluate("() => window.bound")) == {"order"}
+    assert report["device"]["type"] == "GPU"
+    assert {one["status"] for one in report["results"]} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("first", "sentence", "linux"),
+    [
+        (
+            "Object.defineProperty(window, 'isSecureContext', { value: false });",
+            "WebGPU needs a secure context: open this page over https:// or from localhost.",
+            False,
+        ),
+        (NO_WEBGPU, "This browser has no WebGPU: ", True),
+        (NO_ADAPTER, "The browser has WebGPU but gives no adapter: ", True),
+        (
+            f"{NO_ADAPTER}; Object.defineProperty(navigator, 'userAgent', {{ value: 'Macintosh' }});",
+            "The browser has WebGPU but gives no adapter: ",
+            False,
+        ),
+    ],
+    ids=("insecure", "no WebGPU", "no adapter", "no adapter on a Mac"),
+)
+def test_the_lab_names_what_linux_needs(
+    first: str, sentence: str, linux: bool, lab_folder: Path, chromium: Chromium
+) -> None:
+    with opened(chromium, lab_folder, "index.html", first=first) as page:
+        error = report_of(page)["error"]
+        assert error.startswith(sentence) and page.inner_text("#status") == error
+        assert (
+            "chrome://flags/#enable-unsafe-webgpu" in error
+            and "--enable-unsafe-webgpu --enable-features=Vulkan" in error
+        ) == linux
 
 
 # --- what the documents show -----------------------------------------------------------------------

@@ -13,13 +13,17 @@ from urllib.parse import urlencode
 
 from webnorm.errors import WebnormError
 from webnorm.files import read_json
+from webnorm.forms import Form
 from webnorm.web import tint
 from webnorm.web.folder import LAB_INDEX, Files, digests
-from webnorm.web.manifest import AGAIN, LabBundle, LabIndex, LabReport, LabResult, checked, reported
+from webnorm.web.manifest import AGAIN, LabBundle, LabIndex, LabReport, LabResult, LabText, checked, reported
 from webnorm.web.pages import as_json
 from webnorm.web.reading import check_digests, damaged, keep_inside, read_listing
 
 LAB_PAGE = "index.html"
+# Whether a kernel is right shows in few rows, which take a browser without a GPU no time.
+_ROWS = 64
+_COPY = "copy"
 
 
 def listed(files: Files) -> Files:
@@ -35,14 +39,17 @@ class Problem:
 
     cols: int
     dtype: str
+    options: tuple[str, ...]
     kernels: Mapping[str, frozenset[str]]
 
     def __str__(self) -> str:
-        return f"{self.cols} columns of {self.dtype}"
+        return ", ".join([f"{self.cols} columns of {self.dtype}", *self.options])
 
     def query(self, subgroups: bool) -> str:
-        """The query that has the page run every op at once; see web/assets/page/lab.js."""
-        asked: dict[str, Any] = {"auto": 1, "all": 1, "cols": self.cols, "dtype": self.dtype}
+        """The query that has the page run every op at once; see web/assets/page/lab_address.js."""
+        op = next(op for op in (*self.kernels, _COPY) if op != _COPY or len(self.kernels) == 1)
+        asked: dict[str, Any] = {"run": 1, "all": 1, "op": op, "cols": self.cols, "dtype": self.dtype}
+        asked |= {"rows": _ROWS, **({"options": ",".join(self.options)} if self.options else {})}
         return "?" + urlencode(asked if subgroups else {**asked, "subgroups": 0})
 
 
@@ -52,8 +59,8 @@ class Lab:
 
     folder: Path
     index: LabIndex
-    bundles: Mapping[str, LabBundle]
-    """By their file's name."""
+    shaders: Mapping[str, Mapping[str, tuple[LabText, str]]]
+    """By the bundle's file and by name, each with its text."""
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -63,15 +70,15 @@ class Lab:
     @property
     def what(self) -> str:
         """What it holds."""
-        return f"{len(self.sources)} shaders in {len(self.bundles)} bundles"
+        return f"{len(self.sources)} shaders in {len(self.shaders)} bundles"
 
     @property
     def sources(self) -> list[tint.Source]:
         """The shaders as Tint is asked about them, named by their bundle and their name in it."""
         return [
-            tint.exported_source(f"{file}: {one['name']}", bundle["texts"][one["name"]], one)
-            for file, bundle in self.bundles.items()
-            for one in bundle["manifest"]["shaders"]
+            tint.exported_source(f"{file}: {name}", text, one)
+            for file, shaders in self.shaders.items()
+            for name, (one, text) in shaders.items()
         ]
 
     def place(self, shader: str) -> str:
@@ -81,13 +88,14 @@ class Lab:
     @property
     def problems(self) -> list[Problem]:
         """What there is to run."""
-        found: dict[tuple[int, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        found: dict[tuple[int, str, tuple[str, ...]], dict[str, set[str]]] = {}
         for entry in self.index["bundles"]:
-            shaders = self.bundles[entry["file"]]["manifest"]["shaders"]
-            found[entry["cols"], entry["dtype"]][entry["op"]] |= {one["kernel"] for one in shaders}
+            problem = entry["cols"], entry["dtype"], tuple(entry["options"])
+            kernels = {one["kernel"] for one, _ in self.shaders[entry["file"]].values()}
+            found.setdefault(problem, defaultdict(set))[entry["op"]] |= kernels
         return [
-            Problem(cols, dtype, {op: frozenset(names) for op, names in kernels.items()})
-            for (cols, dtype), kernels in found.items()
+            Problem(*problem, {op: frozenset(names) for op, names in kernels.items()})
+            for problem, kernels in found.items()
         ]
 
 
@@ -99,27 +107,36 @@ def read_lab(folder: Path) -> Lab:
     check_digests(folder, LAB_INDEX, index["files"])
     if LAB_PAGE not in index["files"] or not index["bundles"]:
         raise WebnormError(f"{path}: lists no {LAB_PAGE} or no bundles; {AGAIN}")
-    bundles = {}
+    lines: dict[str, list[str]] = {}
+    shaders = {}
     for entry in index["bundles"]:
-        name = f"bundles/{entry['file']}"
-        if name not in index["files"]:
-            raise WebnormError(f"{path}: files lacks {name}; {AGAIN}")
-        bundles[entry["file"]] = _bundle(folder / name)
-    return Lab(folder, index, bundles)
+        for name in (entry["file"], entry["lines"]):
+            if f"bundles/{name}" not in index["files"]:
+                raise WebnormError(f"{path}: files lacks bundles/{name}; {AGAIN}")
+        if entry["lines"] not in lines:
+            lines[entry["lines"]] = _read(path.parent / entry["lines"], list[str])
+        shaders[entry["file"]] = _shaders(path.parent / entry["file"], lines[entry["lines"]])
+    return Lab(folder, index, shaders)
 
 
-def _bundle(path: Path) -> LabBundle:
+def _shaders(path: Path, lines: Sequence[str]) -> dict[str, tuple[LabText, str]]:
+    bundle = _read(path, LabBundle)
+    found = {}
+    for one in bundle["manifest"]["shaders"]:
+        places = bundle["texts"].get(one["name"])
+        text = "\n".join(lines[at] for at in places if at < len(lines)) if places is not None else None
+        digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+        if text is None or digest != one["sha256"]:
+            raise damaged(path, digest, one["sha256"], f"text of {one['name']}: ", listing="its manifest")
+        found[one["name"]] = one, text
+    return found
+
+
+def _read(path: Path, form: type[Form]) -> Form:
     try:
-        data = read_json(path)
+        return checked(read_json(path), form, str(path))
     except ValueError as error:
         raise WebnormError(f"{path}: not JSON ({error}); {AGAIN}") from error
-    bundle = checked(data, LabBundle, str(path))
-    for one in bundle["manifest"]["shaders"]:
-        text = bundle["texts"].get(one["name"])
-        digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
-        if digest != one["sha256"]:
-            raise damaged(path, digest, one["sha256"], f"text of {one['name']}: ", listing="its manifest")
-    return bundle
 
 
 @dataclass(frozen=True)

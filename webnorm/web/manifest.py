@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from webnorm import forms
 from webnorm.errors import WebnormError
@@ -95,7 +97,9 @@ class Manifest(TypedDict):
 
 class _LabEntry(TypedDict):
     file: str
+    lines: str
     op: str
+    options: list[str]
     cols: int
     dtype: str
 
@@ -109,7 +113,7 @@ class LabIndex(TypedDict):
 
 
 class LabText(Text):
-    """A shader of a lab, whose text is in the same bundle."""
+    """A shader of a lab, whose text is told by the same bundle."""
 
     kernel: str
 
@@ -119,10 +123,10 @@ class _LabManifest(TypedDict):
 
 
 class LabBundle(TypedDict):
-    """Every kernel for one problem of a lab, and their texts by the shader's name."""
+    """Every kernel for one problem of a lab; by a shader's name, which lines of its op's are its text."""
 
     manifest: _LabManifest
-    texts: dict[str, str]
+    texts: dict[str, list[Annotated[int, Meta(ge=0)]]]
 
 
 class _ReportedVector(TypedDict):

@@ -25,7 +25,7 @@ export function barChart(title, bars, reference) {
   const largest = Math.max(...bars.map((bar) => Math.max(bar.gbps, bar.high)), reference?.gbps ?? 0);
   const share = (gbps) => `${((FULL * gbps) / largest).toFixed(2)}%`;
   const height = TOP + BAR * bars.length + 4;
-  const summary = bars.map((bar) => `${bar.label} ${gbpsText(bar.gbps)} GB/s`).join(", ");
+  const summary = bars.map((bar) => `${bar.label} ${gbpsText(bar.gbps)} GB/s${rangeText(bar)}`).join(", ");
   const told = reference ? `${summary}; ${reference.label} ${gbpsText(reference.gbps)} GB/s` : summary;
   return svg(
     "svg",
@@ -33,6 +33,10 @@ export function barChart(title, bars, reference) {
     reference && referenceLabel(reference, share(reference.gbps)),
     ...bars.map((bar, at) => oneBar(bar, TOP + BAR * at, share, reference)),
   );
+}
+
+function rangeText({ low, high }) {
+  return ` (${gbpsText(low)} to ${gbpsText(high)})`;
 }
 
 function referenceLabel({ label, gbps }, x) {
@@ -43,6 +47,13 @@ function referenceLabel({ label, gbps }, x) {
     { class: "reference-label", x, y: TOP - 8, "text-anchor": anchor },
     `${label} ${gbpsText(gbps)} GB/s`,
   );
+}
+
+/** From p80 to p20 of the time, with an end at either side that shows on any bar. */
+function whisker(low, high, middle) {
+  const line = (x1, x2, half) =>
+    svg("line", { class: "whisker", x1, x2, y1: middle - half, y2: middle + half });
+  return [line(low, high, 0), line(low, low, 4), line(high, high, 4)];
 }
 
 function oneBar(bar, y, share, reference) {
@@ -67,7 +78,7 @@ function oneBar(bar, y, share, reference) {
       height: 10,
       rx: 2,
     }),
-    svg("line", { class: "whisker", x1: share(bar.low), x2: share(bar.high), y1: middle, y2: middle }),
+    ...whisker(share(bar.low), share(bar.high), middle),
     // Only as high as the bar: above it are words.
     reference && svg("line", { class: "reference", x1: across, x2: across, y1: y + 18, y2: y + 32 }),
   );

@@ -58,6 +58,24 @@ export function button(label, action, attributes = {}) {
 }
 
 /**
+ * Say whether a button does something now. One that is disabled would lose the focus; this one keeps it.
+ * @param {string} id
+ * @param {boolean} may
+ */
+export function allow(id, may) {
+  byId(id).setAttribute("aria-disabled", String(!may));
+}
+
+/**
+ * Whether a button does something now.
+ * @param {string} id
+ * @returns {boolean}
+ */
+export function allowed(id) {
+  return byId(id).getAttribute("aria-disabled") !== "true";
+}
+
+/**
  * Save a text as a file of the person's choice.
  * @param {string} name
  * @param {string} text

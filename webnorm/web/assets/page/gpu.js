@@ -2,6 +2,28 @@
 
 const LIMIT_MS = 30000;
 const WHERE = "Chrome or Edge 113, Safari 26 and Firefox 141 or later have it";
+// From "Implementation Status" of gpuweb's wiki, November 2025: on Linux it is behind this flag, and wants Vulkan.
+const ON_LINUX =
+  "Chromium on Linux wants chrome://flags/#enable-unsafe-webgpu, or to be started with --enable-unsafe-webgpu " +
+  "--enable-features=Vulkan (where that does not do, with --enable-unsafe-webgpu --ozone-platform=x11 " +
+  "--use-angle=vulkan --enable-features=Vulkan,VulkanFromANGLE), and a Vulkan driver.";
+const LINUX = /Linux/;
+
+/** Why a page has no WebGPU, and what a person can do about it, by what is missing. */
+export const WITHOUT_WEBGPU = {
+  secureContext: `WebGPU needs a secure context: open this page over https:// or from localhost. (${WHERE}.)`,
+  gpu: `This browser has no WebGPU: ${WHERE}.`,
+  adapter:
+    "The browser has WebGPU but gives no adapter: the GPU or its driver is on its blocklist, or hardware " +
+    "acceleration is switched off in its settings (chrome://gpu says which).",
+};
+
+/** The sentence for what is missing, with what Linux needs where the browser runs there. */
+function withoutWebgpu(missing) {
+  const { userAgent } = navigator;
+  const linux = missing !== "secureContext" && LINUX.test(userAgent) && !handheld();
+  return linux ? `${WITHOUT_WEBGPU[missing]} ${ON_LINUX}` : WITHOUT_WEBGPU[missing];
+}
 
 /** What a person can mend: the message is a sentence for them. */
 export class Complaint extends Error {}
@@ -64,20 +86,10 @@ export async function guarded(device, what, work) {
  * @returns {Promise<GPUAdapter>}
  */
 export async function findAdapter() {
-  if (!navigator.gpu) {
-    throw new Complaint(
-      globalThis.isSecureContext
-        ? `This browser has no WebGPU: ${WHERE}. On Linux, Chrome may want the flag enable-unsafe-webgpu.`
-        : `WebGPU needs a secure context: open this page over https:// or from localhost. (${WHERE}.)`,
-    );
-  }
+  if (!globalThis.isSecureContext) throw new Complaint(withoutWebgpu("secureContext"));
+  if (!navigator.gpu) throw new Complaint(withoutWebgpu("gpu"));
   const adapter = await within(navigator.gpu.requestAdapter(), "the browser looked for an adapter");
-  if (!adapter) {
-    throw new Complaint(
-      "The browser has WebGPU but gives no adapter: the GPU or its driver is on its blocklist, or hardware " +
-        "acceleration is switched off in its settings (chrome://gpu says which).",
-    );
-  }
+  if (!adapter) throw new Complaint(withoutWebgpu("adapter"));
   return adapter;
 }
 

@@ -1,14 +1,23 @@
 // The lab: shows the kernels of its bundles, and checks and times them where it is told to.
 
 import { descriptorFor, traitsOf } from "../runtime.js";
-import { byId, download } from "./dom.js";
-import { adapterFacts, adapterName, browserName, Complaint, findAdapter, openDevice } from "./gpu.js";
-import { Bench, ladder } from "./trials.js";
+import { allow, allowed, byId, download } from "./dom.js";
+import {
+  adapterFacts,
+  adapterName,
+  browserName,
+  Complaint,
+  findAdapter,
+  handheld,
+  openDevice,
+} from "./gpu.js";
+import { addressOf, readAddress } from "./lab_address.js";
 import { Controls } from "./lab_controls.js";
 import { asJson, deviceDescription } from "./lab_results.js";
 import { checkedText, kernelCard, resultCard, showResult, summary } from "./lab_view.js";
+import { withRoomForOrder } from "./ordered.js";
+import { Bench, ladder } from "./trials.js";
 
-const SEED = 0;
 const COPY = "copy";
 
 window.webnormStarted = true;
@@ -18,9 +27,12 @@ class Lab {
   #index;
   #controls;
   #bundles = new Map();
+  #lines = new Map();
   #adapter = null;
   #refusal = null;
   #running = null;
+  // Whether the device was found not to come to rest, which need not be waited for again.
+  #restless = false;
 
   /** Load the index and find an adapter; without one the kernels can still be read. */
   async start() {
@@ -30,22 +42,10 @@ class Lab {
     } catch (error) {
       this.#refusal = error;
     }
-    this.#controls = new Controls(this.#entries(), this.#adapter !== null && this.#traits().software);
-    byId("form").addEventListener("change", (event) => {
-      this.#controls.changed(event.target.id);
-      this.#showKernels().catch(complain);
-    });
-    byId("form").addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.run(this.#controls.choice).catch(complain);
-    });
-    byId("all").addEventListener("click", () => {
-      this.run({ ...this.#controls.choice, all: true }).catch(complain);
-    });
-    byId("stop").addEventListener("click", () => this.#running?.abort());
-    byId("download").addEventListener("click", () => {
-      download("webnorm-lab.json", `${JSON.stringify(window.webnormReport)}\n`);
-    });
+    const machine = this.#machine();
+    this.#controls = new Controls(this.#entries(), machine);
+    this.#controls.set({ cols: this.#index.first_cols[machine] });
+    this.#listen();
     await this.#showKernels();
     this.#updateButtons();
     byId("footer").textContent =
@@ -56,26 +56,55 @@ class Lab {
     say(`Ready on ${name}${software ? " (software)" : ""} in ${browserName()}.`);
   }
 
+  #listen() {
+    byId("form").addEventListener("change", (event) => {
+      this.#controls.changed(event.target.id);
+      this.#keepAddress();
+      this.#showKernels().catch(complain);
+    });
+    byId("form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (allowed("run")) this.run(this.#controls.choice).catch(complain);
+    });
+    const actions = {
+      all: () => this.run({ ...this.#controls.choice, all: true }).catch(complain),
+      stop: () => this.#running.abort(),
+      download: () => download("webnorm-lab.json", `${JSON.stringify(window.webnormReport)}\n`),
+    };
+    for (const [id, act] of Object.entries(actions)) {
+      byId(id).addEventListener("click", () => allowed(id) && act());
+    }
+  }
+
+  /** What is chosen goes into the address, so that it can be sent, kept and opened again. */
+  #keepAddress() {
+    history.replaceState(null, "", addressOf(this.#controls.choice));
+  }
+
   /**
    * Set the controls.
    * @param {Partial<import("./lab_controls.js").Choice>} wanted
    */
   async choose(wanted) {
-    this.#controls.set(wanted);
-    await this.#showKernels();
+    try {
+      this.#controls.set(wanted);
+    } finally {
+      await this.#showKernels();
+    }
   }
 
   /**
    * Check and time every kernel of a choice; what is left out stays as the controls are, but for the rows.
    * @param {Partial<import("./lab_controls.js").Choice> & { all?: boolean }} options
-   *   `all`: every op that has a bundle of these columns and this storage type
+   *   `all`: every op that has a bundle of these options, columns and this storage type
    * @returns {Promise<object>} the report, which is window.webnormReport, too
    */
   async run({ all = false, ...wanted } = {}) {
     if (this.#running) throw new Error("a run is under way: stop it first");
     this.#controls.set(wanted);
+    const { choice } = this.#controls;
+    if (choice.kernels?.length === 0) throw new Complaint("no kernel is chosen; expected one or more");
     this.#running = new AbortController();
-    const { signal } = this.#running;
     document.body.dataset.state = "running";
     window.webnormReport = undefined;
     byId("results").replaceChildren();
@@ -83,17 +112,7 @@ class Lab {
     const report = { webnorm: this.#index.webnorm, device: {}, results: [] };
     try {
       await this.#showKernels();
-      const { op, cols, dtype } = this.#controls.choice;
-      const tasks = this.#entries().filter((entry) => {
-        return (all || entry.op === op) && entry.cols === cols && entry.dtype === dtype;
-      });
-      for (const [at, task] of tasks.entries()) {
-        if (signal.aborted) break;
-        const before = all ? `${task.op} (${at + 1} of ${tasks.length}): ` : "";
-        const step = (text, share) => say(before + text, (at + share) / tasks.length);
-        await this.#runTask(task, report, { say: step, signal });
-      }
-      say(`${signal.aborted ? "Stopped. " : ""}${summary(report.results)}`);
+      await this.#runTasks(choice, all, report);
     } catch (error) {
       report.error = error.message;
       complain(error);
@@ -106,24 +125,40 @@ class Lab {
     return window.webnormReport;
   }
 
-  async #runTask(task, report, watcher) {
-    const { choice } = this.#controls;
+  async #runTasks(choice, all, report) {
+    const { signal } = this.#running;
+    const alike = ({ options, cols, dtype }) => [options, cols, dtype].join();
+    const tasks = this.#entries().filter(
+      (entry) => (all || entry.op === choice.op) && alike(entry) === alike(choice),
+    );
+    for (const [at, task] of tasks.entries()) {
+      if (signal.aborted) break;
+      const before = all ? `${task.op} (${at + 1} of ${tasks.length}): ` : "";
+      const step = (text, share) => say(before + text, (at + share) / tasks.length);
+      const kernels = task.op === choice.op ? choice.kernels : null;
+      await this.#runTask(task, { ...choice, kernels }, report, { say: step, signal });
+    }
+    say(`${signal.aborted ? "Stopped. " : ""}${summary(report.results)}`);
+  }
+
+  async #runTask(task, choice, report, watcher) {
     const bundle = await this.#bundle(task);
     const alike = ({ op, cols, dtype }) => op === COPY && cols === task.cols && dtype === task.dtype;
-    const roofline = this.#index.bundles.find(alike);
-    const copies = roofline ? await this.#bundle(roofline) : null;
-    const shaders = [bundle, copies].flatMap((one) => one?.manifest.shaders ?? []);
+    const copies = await this.#bundle(this.#index.bundles.find(alike));
+    const shaders = [...bundle.manifest.shaders, ...copies.manifest.shaders];
     // An adapter gives one device.
     const adapter = await findAdapter();
-    const device = await openDevice(adapter, descriptorFor({ shaders }, adapter), withheld(choice));
+    const descriptor = withRoomForOrder(descriptorFor({ shaders }, adapter), shaders, adapter);
+    const device = await openDevice(adapter, descriptor, withheld(choice));
     const traits = traitsOf(device, adapter.info);
     report.device = deviceDescription(device, adapterFacts(adapter.info, traits.software));
-    const machine = { device, adapterInfo: adapter.info, traits };
-    const bench = new Bench(machine, bundle, copies, { ...choice, seed: SEED }, watcher);
+    const machine = { device, adapterInfo: adapter.info, traits, restless: this.#restless };
+    const bench = new Bench(machine, bundle, copies, choice, watcher);
     try {
       await bench.run();
     } finally {
       device.destroy();
+      this.#restless = !bench.settled;
       const results = bench.results();
       report.results.push(...results);
       byId("results").append(resultCard(results, checkedText(bench), traits.software));
@@ -135,8 +170,25 @@ class Lab {
   async #showKernels() {
     const bundle = await this.#bundle(this.#controls.entry);
     const { op } = bundle.manifest;
-    const steps = ladder(bundle, this.#traits());
-    byId("kernels").replaceChildren(...steps.map((step) => kernelCard(op, step)));
+    const open = Array.from(document.querySelectorAll("#kernels details[open]"), (one) => one.dataset.kernel);
+    const cards = ladder(bundle, this.#traits()).map((step) => {
+      const { kernel } = step;
+      const take = (taken) => {
+        this.#controls.take(kernel, taken);
+        this.#keepAddress();
+      };
+      return kernelCard(op, step, {
+        taken: this.#controls.takes(kernel),
+        take,
+        open: open.includes(kernel),
+      });
+    });
+    byId("kernels").replaceChildren(...cards);
+  }
+
+  #machine() {
+    if (this.#adapter && this.#traits().software) return "software";
+    return handheld() ? "handheld" : "gpu";
   }
 
   /** Of a device that would have all of the adapter, but for what the controls withhold. */
@@ -157,17 +209,26 @@ class Lab {
     return this.#index.bundles.filter((entry) => entry.op !== COPY);
   }
 
-  async #bundle({ file }) {
-    if (!this.#bundles.has(file)) this.#bundles.set(file, await load(`bundles/${file}`));
+  /** A bundle, whose texts are numbers of the lines that all texts of its op share. */
+  async #bundle({ file, lines }) {
+    if (!this.#bundles.has(file)) {
+      const [{ manifest, texts }, all] = await Promise.all([load(`bundles/${file}`), this.#linesIn(lines)]);
+      const whole = ([name, places]) => [name, places.map((place) => all[place]).join("\n")];
+      this.#bundles.set(file, { manifest, texts: Object.fromEntries(Object.entries(texts).map(whole)) });
+    }
     return this.#bundles.get(file);
+  }
+
+  async #linesIn(file) {
+    if (!this.#lines.has(file)) this.#lines.set(file, await load(`bundles/${file}`));
+    return this.#lines.get(file);
   }
 
   #updateButtons() {
     const busy = this.#running !== null;
-    this.#controls.enabled = !busy;
-    for (const id of ["run", "all"]) byId(id).disabled = busy || this.#refusal !== null;
-    byId("stop").disabled = !busy;
-    byId("download").disabled = busy || !window.webnormReport?.results?.length;
+    for (const id of ["run", "all"]) allow(id, !busy && this.#refusal === null);
+    allow("stop", busy);
+    allow("download", !busy && window.webnormReport?.results?.length > 0);
   }
 }
 
@@ -195,25 +256,13 @@ function complain(error) {
   say(error.message);
 }
 
-/** What the address asks for: controls by their names, subgroups=0, auto=1 to begin, all=1 for all ops. */
-function asked() {
-  const query = new URLSearchParams(location.search);
-  const wanted = Object.fromEntries(
-    ["op", "cols", "dtype", "distribution", "rows"]
-      .filter((name) => query.has(name))
-      .map((name) => [name, query.get(name)]),
-  );
-  if (query.has("subgroups")) wanted.subgroups = query.get("subgroups") !== "0";
-  return { wanted, auto: query.get("auto") === "1", all: query.get("all") === "1" };
-}
-
 const lab = new Lab();
 const started = lab.start();
 window.webnormLab = { run: (options) => started.then(() => lab.run(options)) };
 started
   .then(() => {
-    const { wanted, auto, all } = asked();
-    return auto ? lab.run({ ...wanted, all }) : lab.choose(wanted);
+    const { wanted, run, all } = readAddress(location.search);
+    return run ? lab.run({ ...wanted, all }) : lab.choose(wanted);
   })
   .catch((error) => {
     document.body.dataset.state = "error";

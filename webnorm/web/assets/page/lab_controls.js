@@ -5,38 +5,46 @@ import { Complaint } from "./gpu.js";
 import { distributionsFor } from "./draws.js";
 
 // In the order in which one narrows the next.
-const SELECTS = ["op", "cols", "dtype", "distribution"];
+const SELECTS = ["op", "options", "cols", "dtype", "distribution"];
+const NUMBERS = ["rows", "seed"];
 
 /**
- * @typedef {{ op: string, cols: number, dtype: string, distribution: string, rows: number,
- *   subgroups: boolean }} Choice
+ * @typedef {{ op: string, options: string[], cols: number, dtype: string, distribution: string, rows: number,
+ *   seed: number, subgroups: boolean, kernels: string[] | null }} Choice
+ * options: in the words of `--option`, none for the op's own; kernels: those that are run, null for all.
  */
 
-/** The form of lab.html. */
+/** The form of lab.html, and which kernels are run. */
 export class Controls {
   #entries;
-  #software;
+  #machine;
+  #leftOut = new Set();
 
   /**
    * @param {object[]} entries  of bundles/index.json
-   * @param {boolean} software  whether the adapter is, which wants fewer rows
+   * @param {"gpu" | "handheld" | "software"} machine  which of the index's rows suit the adapter
    */
-  constructor(entries, software) {
+  constructor(entries, machine) {
     this.#entries = entries;
-    this.#software = software;
+    this.#machine = machine;
     this.#narrow();
     this.suggestRows();
   }
 
   /** @returns {Choice} */
   get choice() {
+    const { kernels } = this.entry;
+    const taken = kernels.filter((name) => !this.#leftOut.has(name));
     return {
       op: byId("op").value,
+      options: words(byId("options").value),
       cols: Number(byId("cols").value),
       dtype: byId("dtype").value,
       distribution: byId("distribution").value,
       rows: Number(byId("rows").value),
+      seed: Number(byId("seed").value),
       subgroups: byId("subgroups").checked,
+      kernels: taken.length === kernels.length ? null : taken,
     };
   }
 
@@ -46,58 +54,83 @@ export class Controls {
    */
   set(wanted) {
     for (const id of SELECTS.filter((name) => wanted[name] !== undefined)) {
+      const value = String(wanted[id]);
       const offered = Array.from(byId(id).options, (option) => option.value);
-      if (!offered.includes(String(wanted[id]))) {
-        throw new Complaint(`${id} is ${wanted[id]}; expected one of ${offered.join(", ")}`);
-      }
-      byId(id).value = wanted[id];
+      if (!offered.includes(value)) throw unlike(id, value, `one of ${offered.filter(Boolean).join(", ")}`);
+      byId(id).value = value;
       this.#narrow();
     }
+    if (wanted.op !== undefined) this.#leftOut.clear();
     if (wanted.rows === undefined) this.suggestRows();
-    else byId("rows").value = wanted.rows;
+    for (const id of NUMBERS.filter((name) => wanted[name] !== undefined)) byId(id).value = wanted[id];
     byId("subgroups").checked = wanted.subgroups ?? byId("subgroups").checked;
-    if (!byId("rows").checkValidity()) throw new Complaint(`rows: ${byId("rows").validationMessage}`);
+    for (const id of NUMBERS) checkNumber(id, wanted[id] ?? byId(id).value);
+    if (wanted.kernels !== undefined) this.#take(wanted.kernels);
   }
 
   /** Bring the other controls in line with the one that a person has changed. */
   changed(id) {
+    if (id === "op") this.#leftOut.clear();
     this.#narrow();
-    if (["op", "cols", "dtype"].includes(id)) this.suggestRows();
+    if (["op", "options", "cols", "dtype"].includes(id)) this.suggestRows();
+  }
+
+  /** Whether a kernel is run. */
+  takes(kernel) {
+    return !this.#leftOut.has(kernel);
+  }
+
+  /** Run a kernel from now on, or leave it out. */
+  take(kernel, taken) {
+    if (taken) this.#leftOut.delete(kernel);
+    else this.#leftOut.add(kernel);
   }
 
   /** So many rows as the index holds good for the adapter. */
   suggestRows() {
-    const { rows, software_rows: fewer } = this.entry;
-    byId("rows").value = this.#software ? fewer : rows;
+    byId("rows").value = this.entry.rows[this.#machine];
   }
 
   /** The index's entry of the choice. */
   get entry() {
-    const { op, cols, dtype } = this.choice;
-    return this.#entries.find((one) => one.op === op && one.cols === cols && one.dtype === dtype);
+    const values = ["op", "options", "cols", "dtype"].map((id) => byId(id).value);
+    return this.#entries.find((one) => keyOf(one) === values.join());
   }
 
-  /** Whether the controls may be used. */
-  set enabled(enabled) {
-    for (const id of [...SELECTS, "rows", "subgroups"]) byId(id).disabled = !enabled;
+  #take(kernels) {
+    const known = this.entry.kernels;
+    for (const name of kernels ?? []) {
+      if (!known.includes(name)) throw unlike("kernels", name, `some of ${known.join(", ")}`);
+    }
+    this.#leftOut = new Set(kernels && known.filter((name) => !kernels.includes(name)));
   }
 
   #narrow() {
-    offer(
-      "op",
-      this.#entries.map((entry) => entry.op),
-    );
-    const ofOp = this.#entries.filter((entry) => entry.op === this.choice.op);
-    offer(
-      "cols",
-      ofOp.map((entry) => entry.cols),
-    );
-    offer(
-      "dtype",
-      ofOp.filter((entry) => entry.cols === this.choice.cols).map((entry) => entry.dtype),
-    );
-    offer("distribution", distributionsFor(this.choice.dtype));
+    let left = this.#entries;
+    for (const id of SELECTS.slice(0, -1)) {
+      const told = (entry) => String(entry[id]);
+      offer(id, left.map(told));
+      left = left.filter((entry) => told(entry) === byId(id).value);
+    }
+    offer("distribution", distributionsFor(byId("dtype").value));
   }
+}
+
+function keyOf({ op, options, cols, dtype }) {
+  return [op, options, cols, dtype].join();
+}
+
+function words(text) {
+  return text.split(",").filter(Boolean);
+}
+
+function unlike(id, value, expected) {
+  return new Complaint(`${id} is ${value}; expected ${expected}`);
+}
+
+function checkNumber(id, given) {
+  const { min, max, validity } = byId(id);
+  if (!validity.valid) throw unlike(id, given, `a whole number from ${min} to ${max}`);
 }
 
 /** Fill a select; what was chosen stays where it is still offered. */
@@ -105,6 +138,7 @@ function offer(id, values) {
   const select = byId(id);
   const kept = select.value;
   const offered = [...new Set(values.map(String))];
-  select.replaceChildren(...offered.map((value) => element("option", { value }, value)));
+  const text = (value) => value.replaceAll(",", ", ") || "the op's own";
+  select.replaceChildren(...offered.map((value) => element("option", { value }, text(value))));
   if (offered.includes(kept)) select.value = kept;
 }

@@ -2,15 +2,29 @@
 
 import { barChart } from "./chart.js";
 import { button, byId, copyText, download, element } from "./dom.js";
-import { constantsText, counted, errorText, gbpsText, NOTHING, percentText, timeText } from "./format.js";
+import {
+  constantsText,
+  counted,
+  errorText,
+  gbpsText,
+  NOTHING,
+  optionsText,
+  percentText,
+  problemText,
+  timeText,
+} from "./format.js";
 import { highlighted } from "./lab_highlight.js";
 import { verdictOf } from "./lab_results.js";
+import { NOISY_SPREAD } from "./numbers.js";
+import { drift, spread } from "./statistics.js";
 import { row, table } from "./table.js";
+import { bestCopy } from "./trials.js";
 
 const COLUMNS = [
   { name: "Kernel", wide: true, unnamed: true },
   { name: "Constants", wide: true },
   { name: "Median", number: true },
+  { name: "p20 to p80", number: true },
   { name: "GB/s", number: true },
   { name: "of copy", number: true },
   { name: "Max error", number: true },
@@ -19,12 +33,14 @@ const COLUMNS = [
 const TAGS = { pass: "pass", FAIL: "fail", error: "fail", "expected failure": "warn", skip: "" };
 
 /**
- * A kernel to read.
+ * A kernel to read, and to run or leave out.
  * @param {string} op
  * @param {{ kernel: string, shader: object, why: string | null, text: string }} step  of a ladder
+ * @param {{ taken: boolean, take: (taken: boolean) => void, open: boolean }} choice
+ *   whether it is run, who hears of a change of that, and whether its text is shown
  * @returns {HTMLElement}
  */
-export function kernelCard(op, { kernel, shader, why, text }) {
+export function kernelCard(op, { kernel, shader, why, text }, choice) {
   const tags = [
     shader.unstable && element("span", { class: "tag warn", title: shader.unstable }, "unstable"),
     ...shader.features.map((feature) => element("span", { class: "tag accent" }, feature)),
@@ -47,19 +63,26 @@ export function kernelCard(op, { kernel, shader, why, text }) {
         "div",
         { class: "tile-head" },
         element("h3", { class: "mono" }, kernel),
-        element("span", { id: resultId(op, kernel) }),
+        takes(kernel, choice),
+        element("span", { class: "line", id: resultId(op, kernel) }),
       ),
       element("p", {}, shader.summary),
       shader.differs && element("p", { class: "differs" }, shader.differs),
       shader.unstable && element("p", { class: "muted small" }, `Unstable: ${shader.unstable}`),
       element("div", { class: "tags" }, ...tags),
       why && element("p", { class: "muted small" }, `Not run here: ${why}.`),
-      source(shader, text),
+      source(shader, text, choice.open),
     ),
   );
 }
 
-function source(shader, text) {
+function takes(kernel, { taken, take }) {
+  const box = element("input", { type: "checkbox", checked: taken, "aria-label": `Run ${kernel}` });
+  box.addEventListener("change", () => take(box.checked));
+  return element("label", { class: "check" }, box, " Run");
+}
+
+function source(shader, text, open) {
   const pre = element("pre", { class: "source", tabindex: 0, "aria-label": `WGSL of ${shader.name}` });
   const buttons = element(
     "div",
@@ -68,7 +91,8 @@ function source(shader, text) {
     button("Download", () => download(`${shader.name}.wgsl`, text, "text/plain")),
   );
   const lines = counted(text.trimEnd().split("\n").length, "line");
-  const details = element("details", {}, element("summary", {}, `WGSL, ${lines}`), buttons, pre);
+  const told = element("summary", {}, `WGSL, ${lines}`);
+  const details = element("details", { open, "data-kernel": shader.kernel }, told, buttons, pre);
   details.addEventListener("toggle", () => {
     if (details.open && !pre.hasChildNodes()) pre.append(...highlighted(text));
   });
@@ -104,12 +128,12 @@ function tag(result) {
  */
 export function resultCard(results, checked, software) {
   const kernels = results.filter((result) => result.op !== "copy");
-  const copies = results.filter((result) => result.op === "copy" && result.gbps);
-  const copy = copies.sort((a, b) => b.gbps - a.gbps)[0] ?? null;
+  const copy = bestCopy(results);
   const timed = kernels.filter((result) => result.gbps).sort((a, b) => a.median_ns - b.median_ns);
   const [{ op, problem }] = kernels;
-  const { rows, cols, dtype, distribution } = problem;
-  const title = `${op}, ${rows} × ${cols} ${dtype}, ${distribution}`;
+  const title = [op, problemText(problem), optionsText(problem.options), problem.distribution]
+    .filter(Boolean)
+    .join(", ");
   const bars = timed.map((result, at) => ({
     label: result.kernel,
     gbps: result.gbps,
@@ -124,21 +148,58 @@ export function resultCard(results, checked, software) {
     "article",
     { class: "card stack" },
     element("h3", {}, title),
+    banner(copy, software),
     bars.length > 0 && barChart(title, bars, copy && { label: "copy", gbps: copy.gbps }),
     tableOf([...(copy ? [copy] : []), ...timed, ...untimed]),
     ...reasons.map((result) =>
       element("p", { class: "small" }, `${result.kernel}: ${verdictOf(result)}: ${result.reason}`),
     ),
-    element("p", { class: "muted small" }, `${checked} ${timedText(timed[0] ?? copy, software)}`),
+    element("p", { class: "muted small" }, `${checked} ${timedText(timed[0] ?? copy, copy, software)}`),
   );
 }
 
-function timedText(result, software) {
+const REMEDY = "Close other tabs and programs, plug the laptop in, and run again.";
+
+/** What keeps the copy, and so every share of it, from saying much; null where nothing does. */
+function banner(copy, software) {
+  const flags = new Set(copy?.flags);
+  const scatter = flags.has("noisy") && [
+    `the copy's samples scatter by ${percentText(100 * spread(copy.samples_ns))} of their median`,
+    `(p20 to p80; more than ${percentText(100 * NOISY_SPREAD)} is noise)`,
+  ];
+  const told = [
+    scatter && scatter.join(" "),
+    flags.has("drifting") && `the copy became ${slower(copy.samples_ns)} while everything was timed`,
+    flags.has("unsettled") && "the copies did not come to agree before the timing began",
+    flags.has("few samples") && "there was time for few samples only",
+  ].filter(Boolean);
+  if (told.length === 0) return null;
+  const why = told.join("; ");
+  return element(
+    "p",
+    { class: "banner", role: "alert" },
+    element("strong", {}, "These times say little: "),
+    `${why}. ${software ? "A software adapter shares the processor with everything else. " : ""}${REMEDY}`,
+  );
+}
+
+function slower(samples) {
+  const moved = 100 * drift(samples);
+  return `${Math.abs(moved).toFixed(1)} % ${moved < 0 ? "faster" : "slower"}`;
+}
+
+function timedText(result, copy, software) {
   if (!result?.gbps) return "Nothing was timed.";
   const warm = result.cache === "warm" && !software ? ", from a warm cache" : "";
   const samples = counted(result.samples_ns.length, "sample");
-  const how = `Timed by ${result.timing_method}${warm}: the median of ${samples}, taken in turn.`;
-  return software ? `${how} This is a software adapter: its ranking says nothing about a GPU's.` : how;
+  const how =
+    `Timed by ${result.timing_method}${warm}, one call after the other: the median of ${samples}, taken in ` +
+    "turn; whiskers reach from p20 to p80.";
+  const moved = copy
+    ? ` Between the first third of the samples and the last the copy became ${slower(copy.samples_ns)}.`
+    : "";
+  const beware = software ? " This is a software adapter: its ranking says nothing about a GPU's." : "";
+  return how + moved + beware;
 }
 
 function tableOf(results) {
@@ -149,6 +210,7 @@ function tableOf(results) {
       element("strong", { class: "mono" }, name),
       element("span", { class: "second" }, constantsText(result.constants) || NOTHING),
       timeText(result.median_ns),
+      rangeText(result),
       gbpsText(result.gbps),
       percentText(result.percent_of_copy),
       errorText(result.max_abs_error),
@@ -156,6 +218,13 @@ function tableOf(results) {
     ]);
   });
   return table(COLUMNS, rows, { class: "bleed" });
+}
+
+function rangeText({ p20_ns: low, p80_ns: high }) {
+  if (!low) return NOTHING;
+  const [number, unit] = timeText(low).split(" ");
+  const end = timeText(high);
+  return `${end.endsWith(` ${unit}`) ? number : `${number} ${unit}`} to ${end}`;
 }
 
 /**

@@ -1,7 +1,10 @@
 // Time on the GPU: samples of several candidates taken in turn until a rule says stop, as webnorm/gpu/timing.py.
 
 import { within } from "./gpu.js";
-import { AGREEING, ERROR_OF_MEDIAN, FEW_SAMPLES, NOISY_SPREAD, THROTTLED_RATIO } from "./numbers.js";
+import { Pace } from "./pace.js";
+import { spread } from "./statistics.js";
+
+export { statistics } from "./statistics.js";
 
 // Browsers round timestamps to 0.1 ms and clocks to 1 ms, so that their attackers see less: a sample is much
 // longer. On a software adapter, which computes slowly, a rough time is enough.
@@ -14,50 +17,15 @@ const MOST_DISPATCHES = 1024;
  * @typedef {{ least: number, most: number, spread: number, budgetMs: number, settleMs: number }} Rule
  */
 
-/**
- * Median, 20th and 80th percentile, interpolated as NumPy does.
- * @param {number[]} samples
- * @returns {{ median: number, p20: number, p80: number }}
- */
-export function statistics(samples) {
-  const sorted = Float64Array.from(samples).sort();
-  const at = (share) => {
-    const place = share * (sorted.length - 1);
-    const below = Math.floor(place);
-    const above = Math.min(below + 1, sorted.length - 1);
-    return sorted[below] + (place - below) * (sorted[above] - sorted[below]);
-  };
-  return { median: at(0.5), p20: at(0.2), p80: at(0.8) };
-}
-
-/**
- * What is wrong with a run: "few samples", or "noisy" and "throttled".
- * @param {number[]} samples
- * @returns {string[]}
- */
-export function flags(samples) {
-  if (samples.length < FEW_SAMPLES) return ["few samples"];
-  const found = spread(samples) > NOISY_SPREAD ? ["noisy"] : [];
-  const third = Math.floor(samples.length / 3);
-  if (third >= 3) {
-    const [first, last] = [samples.slice(0, third), samples.slice(-third)];
-    if (statistics(last).median > THROTTLED_RATIO * statistics(first).median) found.push("throttled");
-  }
-  return found;
-}
-
-function spread(samples) {
-  const { median, p20, p80 } = statistics(samples);
-  return median > 0 ? (p80 - p20) / median : Infinity;
-}
-
 /** Times dispatches on one device: by timestamp queries where they work, else by the wall clock. */
 export class Stopwatch {
   #device;
   #sampleMs;
-  #queries;
-  #ticks;
-  #staging;
+  // Where the two timestamps of a sample go: those of one that is under way are not free.
+  #slots = [];
+  #free = [];
+  // By the wall clock what runs beside a sample would count, too: each begins when the one before has ended.
+  #before = Promise.resolve();
 
   /**
    * @param {GPUDevice} device
@@ -67,44 +35,60 @@ export class Stopwatch {
     this.#device = device;
     this.#sampleMs = software ? SOFTWARE_SAMPLE_MS : SAMPLE_MS;
     /** @type {"timestamp" | "wall clock"} */
-    this.method = "wall clock";
-    if (device.features.has("timestamp-query")) {
-      const { QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
-      this.#queries = device.createQuerySet({ type: "timestamp", count: 2 });
-      this.#ticks = device.createBuffer({ size: 16, usage: QUERY_RESOLVE | COPY_SRC });
-      this.#staging = device.createBuffer({ size: 16, usage: COPY_DST | MAP_READ });
-      this.method = "timestamp";
-    }
+    this.method = device.features.has("timestamp-query") ? "timestamp" : "wall clock";
   }
 
   /**
-   * Nanoseconds that so many dispatches took, in one pass.
+   * Put a sample under way: so many dispatches in one pass.
    * @param {Encode} encode
    * @param {number} dispatches
-   * @returns {Promise<number>}
+   * @returns {Promise<number>}  nanoseconds that all of them took
    */
-  async time(encode, dispatches) {
-    const stamped = this.method === "timestamp";
+  submit(encode, dispatches) {
     const encoder = this.#device.createCommandEncoder();
-    const timestampWrites = { querySet: this.#queries, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 };
-    const pass = encoder.beginComputePass(stamped ? { timestampWrites } : {});
-    for (let index = 0; index < dispatches; index++) encode(pass, index);
-    pass.end();
-    if (stamped) {
-      encoder.resolveQuerySet(this.#queries, 0, 2, this.#ticks, 0);
-      encoder.copyBufferToBuffer(this.#ticks, 0, this.#staging, 0, 16);
-      this.#device.queue.submit([encoder.finish()]);
-      await this.#wait(this.#staging.mapAsync(GPUMapMode.READ));
-      const [begin, end] = new BigUint64Array(this.#staging.getMappedRange().slice(0));
-      this.#staging.unmap();
-      return Number(end - begin);
-    }
+    const sample =
+      this.method === "timestamp"
+        ? this.#byTimestamps(encoder, encode, dispatches)
+        : (this.#before = this.#before.catch(() => {}).then(() => this.#alone(encoder, encode, dispatches)));
+    // Whoever asked may have been stopped before it is read.
+    sample.catch(() => {});
+    return sample;
+  }
+
+  async #byTimestamps(encoder, encode, dispatches) {
+    const slot = this.#free.pop() ?? this.#slot();
+    const { querySet, ticks, staging } = slot;
+    const timestampWrites = { querySet, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 };
+    putPass(encoder, { timestampWrites }, encode, dispatches);
+    encoder.resolveQuerySet(querySet, 0, 2, ticks, 0);
+    encoder.copyBufferToBuffer(ticks, 0, staging, 0, 16);
+    this.#device.queue.submit([encoder.finish()]);
+    await this.#wait(staging.mapAsync(GPUMapMode.READ));
+    const [begin, end] = new BigUint64Array(staging.getMappedRange().slice(0));
+    staging.unmap();
+    this.#free.push(slot);
+    return Number(end - begin);
+  }
+
+  async #alone(encoder, encode, dispatches) {
+    putPass(encoder, {}, encode, dispatches);
     const commands = encoder.finish();
     await this.#wait(this.#device.queue.onSubmittedWorkDone());
     const began = performance.now();
     this.#device.queue.submit([commands]);
     await this.#wait(this.#device.queue.onSubmittedWorkDone());
     return (performance.now() - began) * 1e6;
+  }
+
+  #slot() {
+    const { QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
+    const slot = {
+      querySet: this.#device.createQuerySet({ type: "timestamp", count: 2 }),
+      ticks: this.#device.createBuffer({ size: 16, usage: QUERY_RESOLVE | COPY_SRC }),
+      staging: this.#device.createBuffer({ size: 16, usage: COPY_DST | MAP_READ }),
+    };
+    this.#slots.push(slot);
+    return slot;
   }
 
   /**
@@ -115,12 +99,12 @@ export class Stopwatch {
    */
   async dispatches(encode, least = 1) {
     const target = this.#sampleMs[this.method] * 1e6;
-    await this.time(encode, 1);
+    await this.submit(encode, 1);
     let count = 1;
-    let took = await this.time(encode, count);
+    let took = await this.submit(encode, count);
     while (took < target / 4 && count < MOST_DISPATCHES) {
       count *= 4;
-      took = await this.time(encode, count);
+      took = await this.submit(encode, count);
     }
     if (!(took > 0) && this.method === "timestamp") {
       // Some drivers have the feature and write zeros.
@@ -133,7 +117,7 @@ export class Stopwatch {
 
   /** Free what was made for the queries. */
   destroy() {
-    for (const made of [this.#queries, this.#ticks, this.#staging]) made?.destroy();
+    for (const made of this.#slots.flatMap(Object.values)) made.destroy();
   }
 
   #wait(promise) {
@@ -141,75 +125,71 @@ export class Stopwatch {
   }
 }
 
-/**
- * Keep a device at work until it works as it does under load: a GPU that idled lowers its clock, and takes a third
- * of a second of work to raise it again. Ends when the earlier and the later half of the samples of `settleMs` agree.
- * @param {Stopwatch} stopwatch
- * @param {Encode} encode
- * @param {number} settleMs
- * @param {AbortSignal} [signal]
- * @returns {Promise<boolean>}  false where they did not within ten times that long
- */
-async function settle(stopwatch, encode, settleMs, signal) {
-  if (settleMs === 0) return true;
-  const dispatches = await stopwatch.dispatches(encode);
-  const taken = [];
-  const began = performance.now();
-  for (;;) {
-    signal?.throwIfAborted();
-    taken.push({ took: await stopwatch.time(encode, dispatches), at: performance.now() });
-    const { at: now } = taken.at(-1);
-    while (now - taken[0].at > settleMs && taken.length > FEW_SAMPLES) taken.shift();
-    const enough = taken.length > FEW_SAMPLES;
-    if (now - began >= settleMs && enough && agree(taken.map(({ took }) => took))) return true;
-    // Samples too few for a verdict take seconds each: the device has warmed up.
-    if (now - began >= 10 * settleMs) return !enough;
-  }
-}
-
-/** Whether the later half is as fast as the earlier, as far as their noise can tell. */
-function agree(samples) {
-  const half = Math.floor(samples.length / 2);
-  const halves = [samples.slice(0, half), samples.slice(-half)];
-  const [before, after] = halves.map((some) => statistics(some).median);
-  const errors = halves.map((some) => (ERROR_OF_MEDIAN * spread(some)) / Math.sqrt(half));
-  return Math.abs(after / before - 1) <= Math.max(AGREEING, 2 * Math.hypot(...errors));
+function putPass(encoder, descriptor, encode, dispatches) {
+  const pass = encoder.beginComputePass(descriptor);
+  for (let index = 0; index < dispatches; index++) encode(pass, index);
+  pass.end();
 }
 
 /**
  * Take samples of all candidates in turn, one each per round, until for each of them
- * (p80 - p20) / median / sqrt(rounds) is at most the rule's spread, or the rule's rounds or time are over. The first
- * candidate, a copy where there is one, brings the device to its working state before.
+ * (p80 - p20) / median / sqrt(rounds) is at most the rule's spread, or the rule's rounds or time are over. A
+ * sample is under way before the last is read, so that the device does not idle in between. The first candidate,
+ * a copy where there is one, brings the device to its working state before, and again where the page paused.
  * @param {Stopwatch} stopwatch
  * @param {{ encode: Encode }[]} candidates
  * @param {Rule} rule
- * @param {{ sets?: number, onRound?: (done: number) => void, signal?: AbortSignal }} [options]
+ * @param {{ sets?: number, restless?: boolean, onRound?: (done: number) => void, signal?: AbortSignal }} options
+ *   `restless`: the device has been found not to come to rest
  * @returns {Promise<{ found: { samples: number[], dispatches: number }[], settled: boolean }>}  nanoseconds per
  *   dispatch, and whether the device came to rest
  */
-export async function measure(stopwatch, candidates, rule, { sets = 1, onRound, signal } = {}) {
+export async function measure(stopwatch, candidates, rule, options = {}) {
+  const { sets = 1, restless = false, signal } = options;
+  if (candidates.length === 0) return { found: [], settled: true };
+  const [{ encode: yardstick }] = candidates;
+  const usual = rule.settleMs && (await stopwatch.dispatches(yardstick));
+  const pace = new Pace(() => stopwatch.submit(yardstick, usual), rule.settleMs, restless);
+  await pace.ready(signal);
   const found = [];
-  if (candidates.length === 0) return { found, settled: true };
-  const settled = await settle(stopwatch, candidates[0].encode, rule.settleMs, signal);
   for (const { encode } of candidates) {
     signal?.throwIfAborted();
-    found.push({ samples: [], dispatches: await stopwatch.dispatches(encode, sets) });
+    found.push({ encode, samples: [], dispatches: await stopwatch.dispatches(encode, sets) });
+    pace.worked();
   }
-  const began = performance.now();
-  for (let rounds = 0; !enough(found, rounds, rule, began); rounds++) {
-    for (const [at, { encode }] of candidates.entries()) {
-      signal?.throwIfAborted();
-      const { samples, dispatches } = found[at];
-      samples.push((await stopwatch.time(encode, dispatches)) / dispatches);
-    }
-    onRound?.(rounds + 1);
-  }
-  return { found, settled };
+  await takeTurns(stopwatch, found, rule, pace, options);
+  return { found: found.map(({ samples, dispatches }) => ({ samples, dispatches })), settled: pace.settled };
 }
 
-function enough(found, rounds, rule, began) {
-  if (rounds >= rule.most || (rounds > 0 && performance.now() - began >= rule.budgetMs)) return true;
+async function takeTurns(stopwatch, running, rule, pace, { onRound, signal }) {
+  const began = performance.now();
+  let land = async () => {};
+  for (let rounds = 0; ; ) {
+    for (const own of running) {
+      signal?.throwIfAborted();
+      await pace.ready(signal);
+      const sample = stopwatch.submit(own.encode, own.dispatches);
+      await land();
+      land = async () => {
+        own.samples.push((await sample) / own.dispatches);
+        pace.worked();
+      };
+      const done = running.at(-1).samples.length;
+      if (done === rounds) continue;
+      rounds = done;
+      onRound?.(rounds);
+      if (enough(running, rounds, rule, began)) {
+        await sample;
+        return;
+      }
+    }
+  }
+}
+
+function enough(running, rounds, rule, began) {
+  if (rounds >= rule.most || performance.now() - began >= rule.budgetMs) return true;
   return (
-    rounds >= rule.least && found.every(({ samples }) => spread(samples) / Math.sqrt(rounds) <= rule.spread)
+    rounds >= rule.least &&
+    running.every(({ samples }) => spread(samples.slice(0, rounds)) / Math.sqrt(rounds) <= rule.spread)
   );
 }

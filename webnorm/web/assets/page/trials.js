@@ -4,10 +4,13 @@ import { choose, createNorm } from "../runtime.js";
 import { assess, tolerance } from "./verdicts.js";
 import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
 import { breathe } from "./dom.js";
+import { constantsText } from "./format.js";
 import { drawInputs } from "./draws.js";
 import { Complaint, guarded, handheld, within } from "./gpu.js";
-import { flags, measure, statistics, Stopwatch } from "./measure.js";
+import { measure, Stopwatch } from "./measure.js";
 import { SUSPICIOUS_PERCENT } from "./numbers.js";
+import { noRoomForOrder, ordered } from "./ordered.js";
+import { drifting, flags, statistics } from "./statistics.js";
 import { answersOf, problemOf } from "./answers.js";
 import { decode } from "./storage.js";
 
@@ -15,19 +18,23 @@ import { decode } from "./storage.js";
 const MOST_ROWS = 256;
 const MOST_ELEMENTS = 2 ** 21;
 const RULE = { least: 10, most: 50, spread: 0.01, budgetMs: 10000, settleMs: 500 };
-const SOFTWARE_RULE = { least: 5, most: 10, spread: 0.03, budgetMs: 3000, settleMs: 0 };
+// A processor raises its clock within milliseconds.
+const SOFTWARE_RULE = { least: 5, most: 10, spread: 0.03, budgetMs: 3000, settleMs: 100 };
 
 /**
- * The kernels of a bundle in the order of their ladder, each with the shader for these traits, or why none.
+ * The kernels of a bundle in the order of their ladder, each with the shader for these traits, or why none. Of a
+ * copy every choice of constants is a step: the fastest is what others are held against.
  * @param {{ manifest: object, texts: Record<string, string> }} bundle
  * @param {object} traits
  * @returns {{ kernel: string, shader: object, why: string | null, text: string }[]}
  */
 export function ladder({ manifest, texts }, traits) {
   const [cols] = manifest.cols;
-  const kernels = [...new Set(manifest.shaders.map((shader) => shader.kernel))];
-  const found = kernels.map((kernel) => {
-    const own = manifest.shaders.filter((shader) => shader.kernel === kernel);
+  const copies = manifest.op === "copy";
+  const step = ({ kernel, constants }) => (copies ? `${kernel} ${constantsText(constants)}` : kernel);
+  const found = [...new Set(manifest.shaders.map(step))].map((wanted) => {
+    const own = manifest.shaders.filter((shader) => step(shader) === wanted);
+    const [{ kernel }] = own;
     try {
       const { shader } = choose({ ...manifest, shaders: own }, traits, cols);
       return { kernel, shader, why: null, text: texts[shader.name] };
@@ -51,16 +58,27 @@ export class Bench {
    * @param {{ device: GPUDevice, adapterInfo: GPUAdapterInfo, traits: object }} machine
    * @param {object} bundle
    * @param {object | null} copies  the bundle of the op copy for the same size and storage type
-   * @param {{ rows: number, distribution: string, seed: number }} drawn
+   * @param {{ rows: number, distribution: string, seed: number, kernels?: string[] | null }} asked
+   *   kernels: those that are run; all where nothing is said
    * @param {{ say: (text: string, share: number) => void, signal: AbortSignal }} watcher
    */
-  constructor(machine, bundle, copies, { rows, distribution, seed }, { say, signal }) {
+  constructor(machine, bundle, copies, { rows, distribution, seed, kernels }, { say, signal }) {
     Object.assign(this, machine, { bundle, rows, distribution, seed, say, signal });
     this.manifest = bundle.manifest;
     [this.cols] = this.manifest.cols;
     this.checked = checkedRows(rows, this.cols);
-    const bundles = copies ? [copies, bundle] : [bundle];
-    this.entries = bundles.flatMap((one) => ladder(one, this.traits).map((step) => this.#entry(one, step)));
+    const bytes = leastBytes(this.manifest, this);
+    this.sets = setsFor(bytes, { software: this.traits.software, handheld: handheld() });
+    // One set is written again by every dispatch, which is reason enough to wait.
+    this.order = this.sets > 1;
+    if (this.order) this.device = ordered(this.device);
+    const steps = (one) => ladder(one, this.traits).map((step) => this.#entry(one, step));
+    const own = steps(bundle).filter(({ result }) => kernels?.includes(result.kernel) ?? true);
+    // Constants of a copy that do not suit the device are nobody's loss.
+    const beside = copies ? steps(copies).filter(({ why }) => why === null) : [];
+    this.entries = [...beside, ...own];
+    /** Whether the device came to rest; true until it is known. */
+    this.settled = true;
   }
 
   /**
@@ -101,9 +119,10 @@ export class Bench {
     return work();
   }
 
-  #entry({ manifest, texts }, { kernel, shader, why }) {
+  #entry({ manifest, texts }, { kernel, shader, why: unfit }) {
     const { dtype, eps, scale, options } = manifest.problem;
     const { rows, cols, distribution, seed } = this;
+    const why = unfit ?? (this.order ? noRoomForOrder(shader, this.device) : null);
     return {
       manifest,
       texts,
@@ -145,9 +164,7 @@ export class Bench {
     this.arrays = arrays;
     await breathe();
     this.answers = answersOf(arrays, problem);
-    const bytes = leastBytes(this.manifest, this);
-    const sets = setsFor(bytes, { software: this.traits.software, handheld: handheld() });
-    return BufferSets.create(this.device, this.manifest, norms, { rows: this.rows, sets }, stored);
+    return BufferSets.create(this.device, this.manifest, norms, { rows: this.rows, sets: this.sets }, stored);
   }
 
   /** The first rows against float64; then all rows, which repeat the first, against those, bit for bit. */
@@ -213,14 +230,16 @@ export class Bench {
 
   #unlike(manifest, first, all) {
     for (const tensor of rowTensors(manifest).filter(({ access }) => access === "write")) {
-      const period = first[tensor.name].byteLength;
-      const [a, b] = [first, all].map((outputs) => new Uint8Array(outputs[tensor.name]));
-      const rowBytes = period / this.checked;
-      for (let start = 0; start < b.length; start += period) {
-        const end = Math.min(b.length - start, period);
+      const bytes = [first, all].map((outputs) => outputs[tensor.name]);
+      // A large GPU's outputs are gigabytes in all: byte by byte that takes four times as long.
+      const Words = bytes.every(({ byteLength }) => byteLength % 4 === 0) ? Uint32Array : Uint8Array;
+      const [a, b] = bytes.map((one) => new Words(one));
+      const perRow = a.length / this.checked;
+      for (let start = 0; start < b.length; start += a.length) {
+        const end = Math.min(b.length - start, a.length);
         for (let i = 0; i < end; i++) {
           if (a[i] !== b[start + i]) {
-            const [row, twin] = [Math.floor((start + i) / rowBytes), Math.floor(i / rowBytes)];
+            const [row, twin] = [Math.floor((start + i) / perRow), Math.floor(i / perRow)];
             return `row ${row} of ${tensor.name} differs from row ${twin}, which has the same inputs`;
           }
         }
@@ -237,10 +256,12 @@ export class Bench {
     });
     const onRound = (round) =>
       this.say(`Timing ${entries.length} kernels in turn, round ${round}.`, 0.5 + (0.5 * round) / rule.most);
-    const { signal } = this;
-    const work = () => measure(stopwatch, candidates, rule, { sets: buffers.sets.length, onRound, signal });
-    this.say(`Warming up ${entries.length} kernels.`, 0.5);
+    const { signal, restless } = this;
+    const options = { sets: buffers.sets.length, restless, onRound, signal };
+    const work = () => measure(stopwatch, candidates, rule, options);
+    this.say(`Keeping the device at work until its copies agree.`, 0.5);
     const { found, settled } = await guarded(this.device, "kernels were timed", work);
+    this.settled = settled;
     found.forEach(({ samples, dispatches }, at) => {
       const { result, manifest } = entries[at];
       const { median, p20, p80 } = statistics(samples);
@@ -258,6 +279,7 @@ export class Bench {
         flags: [...flags(samples), ...(settled ? [] : ["unsettled"])],
       });
     });
+    this.#relate(entries.map(({ result }) => result));
   }
 
   /**
@@ -265,15 +287,30 @@ export class Bench {
    * @returns {object[]}  as webnorm/lab/results.py's Result
    */
   results() {
-    const results = this.entries.map((entry) => entry.result);
-    const best = Math.max(...results.filter((one) => one.op === "copy" && one.gbps).map((one) => one.gbps));
-    for (const result of results.filter((one) => one.gbps && best > 0)) {
-      result.percent_of_copy = (100 * result.gbps) / best;
-      const suspicious = result.percent_of_copy > SUSPICIOUS_PERCENT && !this.traits.software;
-      if (suspicious) result.flags.push("suspicious");
-    }
-    return results;
+    return this.entries.map((entry) => entry.result);
   }
+
+  #relate(results) {
+    const copy = bestCopy(results);
+    if (!copy) return;
+    // What the copies went through, everything did.
+    const drifted = drifting(copy.samples_ns) ? ["drifting"] : [];
+    for (const result of results) {
+      result.percent_of_copy = (100 * result.gbps) / copy.gbps;
+      const suspicious = result.percent_of_copy > SUSPICIOUS_PERCENT && !this.traits.software;
+      result.flags.push(...drifted, ...(suspicious ? ["suspicious"] : []));
+    }
+  }
+}
+
+/**
+ * The fastest copy of some results.
+ * @param {object[]} results
+ * @returns {object | null}
+ */
+export function bestCopy(results) {
+  const copies = results.filter(({ op, gbps }) => op === "copy" && gbps);
+  return copies.sort((a, b) => b.gbps - a.gbps)[0] ?? null;
 }
 
 function failWith(result, error) {
