@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PANELS = {
     "Kernels and files": (
         "kernel=KERNEL names=NAME name=NAME file=FILE folder=FOLDER old=OLD new=NEW --kernel=NAME "
-        "--from=NAME --constant=NAME=N,... --all-constants --wgsl=FOLDER --input=FILE --case=NAME --cases "
+        "--from=KERNEL --constant=NAME=N,... --all-constants --wgsl=FOLDER --input=FILE --case=NAME --cases "
         "--here --lab"
     ),
     "The problem": (
