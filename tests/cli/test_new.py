@@ -179,4 +179,4 @@ def test_help_says_where_it_writes(tmp_path: Path) -> None:
     done = webnorm(["new", "--help"], tmp_path)
     said = " ".join(re.sub("[│╭╮╰╯─]", " ", done.stdout).split())
     assert done.returncode == 0
-    assert "writes DIR/OP/NAME.wgsl. [default: kernels]" in said and "--from KERNEL" in said
+    assert "writes DIR/OP/NAME.wgsl. Default: kernels." in said and "--from KERNEL" in said

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 # Panel by panel, in the order of the help: options and arguments, and what stands for their values.
 _PANELS = {
     "Kernels and files": (
-        "kernel=KERNEL names=NAME name=NAME file=FILE folder=FOLDER old=OLD new=NEW --kernel=NAME "
-        "--from=NAME --constant=NAME=N,... --all-constants --wgsl=FOLDER --input=FILE --case=NAME --cases "
+        "kernel=KERNEL names=NAME name=NAME file=FILE folder=DIR old=OLD new=NEW --kernel=NAME "
+        "--from=KERNEL --constant=NAME=N,... --all-constants --wgsl=DIR --input=FILE --case=NAME --cases "
         "--here --lab"
     ),
     "The problem": (
@@ -96,9 +96,12 @@ def place(param: Any) -> None:
     """Give an option, or an argument, its panel and what stands for its value."""
     # A test holds that none is forgotten; one that is costs no command.
     param.rich_help_panel, value = _PLACES.get(called(param), ("Other", "VALUE"))
-    param.metavar = "" if getattr(param, "is_flag", False) else value
-    if param.type_descriptor.annotation is int:
-        param.metavar = "N"
+    if getattr(param, "is_flag", False):
+        value = ""
+    elif param.type_descriptor.annotation is int:
+        value = "N"
+    # A verb may know better what to call it.
+    param.metavar = param.metavar or value
 
 
 def order(param: Any) -> int:
