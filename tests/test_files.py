@@ -327,7 +327,7 @@ SAVING: list[tuple[list[str], str]] = [
         ["bench", *SMALL, "-k", "naive", "--json", "out.json", "--csv", "b.csv", "--plot", "c.svg"],
         "naive",
     ),
-    (["check", "-k", "naive", "--case", "rows-1", "--json", "out.json"], "rows-1, float32"),
+    (["check", "-k", "naive", "--case", "rows-1", "-v", "--json", "out.json"], "rows-1, float32"),
     (["tune", "--op", "rms_norm", "--dtype", "float32", *SMALL, "--out", "out.json"], "variants tried"),
 ]
 

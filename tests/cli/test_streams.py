@@ -38,7 +38,7 @@ def test_a_full_output_is_told_in_one_line(arguments: list[str]) -> None:
 
 
 def test_a_table_is_shown_where_its_json_has_no_room(device: Device) -> None:
-    done = webnorm(["check", "-k", "naive", "--case", "rows-1", "--json", "-"], ">/dev/full")
+    done = webnorm(["check", "-k", "naive", "--case", "rows-1", "-v", "--json", "-"], ">/dev/full")
     assert done.returncode == 2
     assert "rows-1, float32" in done.stderr and done.stderr.endswith(FULL)
     assert done.stderr.count("webnorm:") == 1 and "Exception" not in done.stderr
@@ -69,7 +69,7 @@ def test_a_mistake_that_nobody_can_be_told_of(redirected: str) -> None:
 
 def test_a_closed_stream_does_not_end_in_the_users_file(tmp_path: Path, device: Device) -> None:
     path = tmp_path / "out.json"
-    arguments = ["check", "-k", "naive", "--case", "rows-1", "--json", str(path)]
+    arguments = ["check", "-k", "naive", "--case", "rows-1", "-v", "--json", str(path)]
     done = webnorm(arguments, "2>&-", WGPU_LOG="info", RUST_LOG="info", EGL_LOG_LEVEL="debug")
     assert done.returncode == 0 and "rows-1, float32" in done.stdout
     assert path.read_text().startswith('{"schema": 1') and path.read_text().endswith("]}\n")

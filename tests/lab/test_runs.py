@@ -158,7 +158,7 @@ def test_each_run_has_a_process_and_passes_over_all_problems(monkeypatch: pytest
         (f"run {run} of 3", rows) for run in (1, 2, 3) for rows in (1, 2)
     ]
     assert [event.share for event in progress] == pytest.approx([number / 6 for number in range(6)])
-    assert str(progress[0]) == f"run 1 of 3: {tasks[0]}: timing"
+    assert str(progress[0]) == f"timing: run 1 of 3, {tasks[0]}"
     lists = [event for event in events if isinstance(event, list)]
     assert [one[0].runs for one in lists] == [None, None, (4, 4), (4, 4), (4, 4, 4), (4, 4, 4)]
     assert [run[0] for run in lists[-1][0].samples_by_run] == [1.0, 2.0, 3.0]

@@ -409,7 +409,7 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
         (["tune", "--preset", "equinoxe"], "unknown preset 'equinoxe'; did you mean 'equinox'"),
         (["tune", "--preset", "equinox", "--cols", "3"], "--preset names its own op and shapes"),
         (["tune", "--dtype", "half"], "unknown dtype 'half'"),
-        (["tune", "--option", "dh"], "layer_norm has no option dh"),
+        (["tune", "--op", "layer_norm", "--option", "dh"], "layer_norm has no option dh"),
         (["tune", "--cols", "0"], "cols is 0; expected 1 or more"),
         (["tune", "--rows", "8,0"], "rows is 0; expected 1 or more"),
         (["tune", "--list", "--forget"], "--list shows what --forget removes"),

@@ -448,7 +448,8 @@ MISTAKES = {
     "rms_norm_backward",
     "layer_norm --out out": "--cols is missing; expected the columns of a row, such as --cols 768",
     "layer_norm --cols 0 --out out": "cols is 0; expected 1 or more",
-    "layer_norm --cols 64,x --out out": "--cols is '64,x'; expected integers separated by commas",
+    "layer_norm --cols 64,x --out out": "--cols is '64,x'; expected integers separated by commas, "
+    "as 768,4k, or ranges of them, as 256..4k",
     "layer_norm --cols 262145 --out out": "--cols is 262145; expected at most 262144",
     "layer_norm --cols 64 --out file": "--out file: is a file; expected a folder",
     "layer_norm --cols 64 --out file/in": "--out file/in: file is a file; expected a folder",
