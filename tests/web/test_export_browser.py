@@ -340,11 +340,11 @@ TROUBLES = pytest.mark.parametrize(
     [
         (
             NO_WEBGPU,
-            "This browser has no WebGPU: Chrome or Edge 113, Safari 26 and Firefox 141 or later have",
+            "This browser has no WebGPU (navigator.gpu is missing): Chrome or Edge 113, Safari 26 and Firefox",
         ),
         (
             NO_ADAPTER,
-            "The browser has WebGPU but gives no adapter: the GPU or its driver is on its blocklist",
+            "WebGPU gives no adapter: hardware acceleration is off, or the GPU or its driver is on the browser",
         ),
         (REFUSED, "The browser refused the device: no more"),
         (LOST, "The browser lost the GPU while "),
@@ -713,11 +713,11 @@ def test_on_a_gpu_a_dispatch_waits_for_the_one_before(lab_folder: Path, chromium
             "WebGPU needs a secure context: open this page over https:// or from localhost.",
             False,
         ),
-        (NO_WEBGPU, "This browser has no WebGPU: ", True),
-        (NO_ADAPTER, "The browser has WebGPU but gives no adapter: ", True),
+        (NO_WEBGPU, "This browser has no WebGPU (navigator.gpu is missing): ", True),
+        (NO_ADAPTER, "WebGPU gives no adapter: ", True),
         (
             f"{NO_ADAPTER}; Object.defineProperty(navigator, 'userAgent', {{ value: 'Macintosh' }});",
-            "The browser has WebGPU but gives no adapter: ",
+            "WebGPU gives no adapter: ",
             False,
         ),
     ],

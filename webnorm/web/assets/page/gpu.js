@@ -1,29 +1,12 @@
 // Adapter and device, what a browser says of them, and waiting for them with a limit.
 
+import { LINUX_FLAGS, whyNoAdapter, whyNoGpu } from "../runtime.js";
+
 const LIMIT_MS = 30000;
-const WHERE = "Chrome or Edge 113, Safari 26 and Firefox 141 or later have it";
-// From "Implementation Status" of gpuweb's wiki, November 2025: on Linux it is behind this flag, and wants Vulkan.
+// Where the flags that the runtime names do not do, from "Implementation Status" of gpuweb's wiki, November 2025.
 const ON_LINUX =
-  "Chromium on Linux wants chrome://flags/#enable-unsafe-webgpu, or to be started with --enable-unsafe-webgpu " +
-  "--enable-features=Vulkan (where that does not do, with --enable-unsafe-webgpu --ozone-platform=x11 " +
-  "--use-angle=vulkan --enable-features=Vulkan,VulkanFromANGLE), and a Vulkan driver.";
-const LINUX = /Linux/;
-
-/** Why a page has no WebGPU, and what a person can do about it, by what is missing. */
-export const WITHOUT_WEBGPU = {
-  secureContext: `WebGPU needs a secure context: open this page over https:// or from localhost. (${WHERE}.)`,
-  gpu: `This browser has no WebGPU: ${WHERE}.`,
-  adapter:
-    "The browser has WebGPU but gives no adapter: the GPU or its driver is on its blocklist, or hardware " +
-    "acceleration is switched off in its settings (chrome://gpu says which).",
-};
-
-/** The sentence for what is missing, with what Linux needs where the browser runs there. */
-function withoutWebgpu(missing) {
-  const { userAgent } = navigator;
-  const linux = missing !== "secureContext" && LINUX.test(userAgent) && !handheld();
-  return linux ? `${WITHOUT_WEBGPU[missing]} ${ON_LINUX}` : WITHOUT_WEBGPU[missing];
-}
+  "Where these do not do, --enable-unsafe-webgpu --ozone-platform=x11 --use-angle=vulkan " +
+  "--enable-features=Vulkan,VulkanFromANGLE may; it wants a Vulkan driver.";
 
 /** What a person can mend: the message is a sentence for them. */
 export class Complaint extends Error {}
@@ -86,11 +69,16 @@ export async function guarded(device, what, work) {
  * @returns {Promise<GPUAdapter>}
  */
 export async function findAdapter() {
-  if (!globalThis.isSecureContext) throw new Complaint(withoutWebgpu("secureContext"));
-  if (!navigator.gpu) throw new Complaint(withoutWebgpu("gpu"));
+  if (!globalThis.isSecureContext || !navigator.gpu) throw new Complaint(sentence(whyNoGpu()));
   const adapter = await within(navigator.gpu.requestAdapter(), "the browser looked for an adapter");
-  if (!adapter) throw new Complaint(withoutWebgpu("adapter"));
+  if (!adapter) throw new Complaint(sentence(whyNoAdapter()));
   return adapter;
+}
+
+/** What the runtime says is missing, as a sentence, with what else may help. */
+function sentence(why) {
+  const said = `${why[0].toUpperCase()}${why.slice(1)}.`;
+  return why.includes(LINUX_FLAGS) ? `${said} ${ON_LINUX}` : said;
 }
 
 /**

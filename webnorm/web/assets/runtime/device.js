@@ -6,7 +6,7 @@ import { checkedOptions } from "./options.js";
 /** Where there is WebGPU without a flag. */
 export const WEBGPU_SINCE = "Chrome or Edge 113, Safari 26 and Firefox 141 or later have it";
 
-/** What Chromium wants on Linux, where it has `navigator.gpu` without them, too, which then gives no adapter. */
+/** What Chromium wants on Linux, where late ones have `navigator.gpu` without them, which gives no adapter. */
 export const LINUX_FLAGS =
   "on Linux, Chrome and Chromium want --enable-unsafe-webgpu --enable-features=Vulkan, or the same in " +
   "chrome://flags/#enable-unsafe-webgpu and chrome://flags/#enable-vulkan";
@@ -14,20 +14,23 @@ export const LINUX_FLAGS =
 const DEVICE_OPTIONS = ["gpu", "powerPreference", "requiredFeatures", "requiredLimits"];
 
 /** Why there is no `navigator.gpu`. A host that is no page, such as node, knows of no secure contexts. */
-export function whyNoGpu({ isSecureContext } = globalThis) {
+export function whyNoGpu({ isSecureContext, navigator } = globalThis) {
   if (isSecureContext === undefined) return "there is no navigator.gpu here; give a GPU as the option gpu";
   return isSecureContext
-    ? `this browser has no WebGPU (navigator.gpu is missing): ${WEBGPU_SINCE}`
+    ? `this browser has no WebGPU (navigator.gpu is missing): ${WEBGPU_SINCE}${onLinux(navigator)}`
     : "WebGPU needs a secure context: open this page over https:// or from localhost";
 }
 
 /** Why `navigator.gpu` gives no adapter. */
 export function whyNoAdapter({ navigator } = globalThis) {
-  const linux = /Linux(?!.*Android)/.test(navigator?.userAgent);
   return (
     "WebGPU gives no adapter: hardware acceleration is off, or the GPU or its driver is on the browser's " +
-    `blocklist (chrome://gpu says which)${linux ? `; ${LINUX_FLAGS}` : ""}`
+    `blocklist (chrome://gpu says which)${onLinux(navigator)}`
   );
+}
+
+function onLinux(navigator) {
+  return /Linux(?!.*Android)/.test(navigator?.userAgent) ? `; ${LINUX_FLAGS}` : "";
 }
 
 /**
