@@ -14,7 +14,6 @@ from webnorm._version import __version__
 
 if TYPE_CHECKING:
     from webnorm.calls.arrays import GpuArray as GpuArray
-    from webnorm.calls.functional import NormOutput as NormOutput
     from webnorm.calls.functional import layer_norm as layer_norm
     from webnorm.calls.functional import layer_norm_backward as layer_norm_backward
     from webnorm.calls.functional import rms_norm as rms_norm
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from webnorm.calls.modules import RMSNorm as RMSNorm
     from webnorm.calls.onnx_ops import layer_normalization as layer_normalization
     from webnorm.calls.onnx_ops import rms_normalization as rms_normalization
+    from webnorm.calls.outputs import NormOutput as NormOutput
     from webnorm.choice.defaults import default_variant as default_variant
     from webnorm.errors import WebnormError as WebnormError
     from webnorm.gpu.buffers import Inputs as Inputs
@@ -58,9 +58,10 @@ _HOME = {
     name: module
     for module, names in {
         "calls.arrays": "GpuArray",
-        "calls.functional": "NormOutput layer_norm layer_norm_backward rms_norm rms_norm_backward",
+        "calls.functional": "layer_norm layer_norm_backward rms_norm rms_norm_backward",
         "calls.modules": "LayerNorm RMSNorm",
         "calls.onnx_ops": "layer_normalization rms_normalization",
+        "calls.outputs": "NormOutput",
         "choice.defaults": "default_variant",
         "errors": "WebnormError",
         "gpu.buffers": "Inputs Outputs",

@@ -188,6 +188,7 @@ def test_a_chain_copies_nothing(traffic: Counter[str]) -> None:
     traffic.clear()
     first = webnorm.layer_norm(on_device(x), 64, here[0], return_stats=True)
     second = webnorm.rms_norm(first.y, 64, here[1], return_stats=True, residual=first.y)
+    assert second.h is not None
     between, _ = webnorm.rms_norm_backward(on_device(dy), second.h, 64, here[1], stats=second.stats)
     dx, *_ = webnorm.layer_norm_backward(between, on_device(x), 64, here[0], stats=first.stats)
     assert traffic == {"up": 3}

@@ -155,14 +155,15 @@ def test_options(op: str, name: str, device: Device) -> None:
         got["h"] = output.h.reshape(6, 40)
     if output.stats is not None:
         width = 3 if op == "layer_norm" else 1
-        assert output.stats.shape == (2, 3, width) and output.rstd.shape == (2, 3)
+        assert output.stats.shape == (2, 3, width)
+        assert output.rstd is not None and output.rstd.shape == (2, 3)
         got["stats"] = output.stats.reshape(6, width)
         assert (output.mean is None) == (output.mean_low is None) == (op == "rms_norm")
         np.testing.assert_array_equal(output.rstd.ravel(), got["stats"][:, -1])
     if output.y_scale is not None:
         assert output.y_scale.shape == (2, 3)
         got["y_scale"] = output.y_scale.reshape(6, 1)
-    if output.amax is not None:
+    if output.amax is not None and output.scale_inv is not None:
         assert output.amax.shape == output.scale_inv.shape == (1,)
         got["amax"] = np.concatenate([output.amax, output.scale_inv])
     known = {"h": got["h"]} if "h" in got else {}
@@ -223,9 +224,11 @@ def test_forward_and_backward_go_together(device: Device) -> None:
     """The stats of a forward pass give the gradients that computing them anew gives; dx is for h."""
     x, residual, dy, weight = normal(6, 40), normal(6, 40), normal(6, 40), normal(40)
     out = webnorm.layer_norm(x, 40, weight, residual=residual, return_stats=True)
+    assert out.h is not None
     np.testing.assert_array_equal(out.h, x + residual)
     saved = webnorm.layer_norm_backward(dy, out.h, 40, weight, stats=out.stats)
     for got, anew in zip(saved, webnorm.layer_norm_backward(dy, out.h, 40, weight), strict=True):
+        assert got is not None and anew is not None
         np.testing.assert_allclose(got, anew, rtol=1e-5, atol=1e-5)
 
 
@@ -254,10 +257,12 @@ def test_no_rows_need_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     out = webnorm.rms_norm(
         np.empty((3, 0, 8), np.float16), 8, out_dtype="float8_e5m2", scale=2.0, return_stats=True
     )
+    assert out.stats is not None and out.amax is not None and out.scale_inv is not None
     assert out.y.shape == (3, 0, 8) and out.y.dtype == ml_dtypes.float8_e5m2 and out.stats.shape == (3, 0, 1)
     assert out.amax.tolist() == [0.0] and out.scale_inv.tolist() == [0.5]
     nothing = np.empty((0, 8), np.float32)
     dx, dweight, dbias = webnorm.layer_norm_backward(nothing, nothing, 8, np.ones(8, np.float32))
+    assert dweight is not None and dbias is not None
     assert (
         dx.shape == (0, 8) and not dweight.any() and not dbias.any() and dweight.shape == dbias.shape == (8,)
     )
@@ -460,6 +465,7 @@ def test_the_second_call_compiles_nothing(device: Device, monkeypatch: pytest.Mo
     monkeypatch.setattr(session, "compile_shader", lambda *_: pytest.fail("compiled again"))
     out = webnorm.layer_norm(x[:5], 40, eps=1.0, out_dtype="float8_e4m3fn", scale=4.0)
     answer = expected("layer_norm", {"x": x[:5]}, (40,), 1.0)["y"]
+    assert out.scale_inv is not None
     np.testing.assert_allclose(out.y.astype(np.float64) * out.scale_inv, answer, rtol=2.0**-4, atol=1e-2)
     assert out.scale_inv == 0.25
 

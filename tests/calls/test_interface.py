@@ -207,6 +207,7 @@ def test_arrays_of_every_kind(device: Device) -> None:
     once = webnorm.layer_norm_backward(here, here, 40, dh=here)[0].numpy()
     np.testing.assert_array_equal(once, webnorm.layer_norm_backward(x, x.copy(), 40, dh=x.copy())[0])
     both = webnorm.rms_norm(here, 40, residual=here)
+    assert both.h is not None
     np.testing.assert_array_equal(both.h.numpy(), x + x)
 
 
@@ -387,7 +388,7 @@ def test_what_was_asked_holds_no_array(device: Device, monkeypatch: pytest.Monke
     monkeypatch.setattr(given, "_known", {})
     x = webnorm.GpuArray.from_numpy(np.ones((3, 4), np.float32), device)
     # NumPy takes an array for the dtype that it has.
-    webnorm.layer_norm(x, 4, out_dtype=x)
+    webnorm.layer_norm(x, 4, out_dtype=x)  # type: ignore[call-overload]
     webnorm.layer_norm(x, 4)
     assert len(given._known) == 1
     gone = weakref.ref(x)

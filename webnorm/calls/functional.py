@@ -7,66 +7,82 @@ Each function hands on all of its arguments by their names, which are those of i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 from webnorm.calls.arrays import GpuArray
 from webnorm.calls.call import AnyArray
 from webnorm.calls.given import Given, computed
-from webnorm.errors import WebnormError
+from webnorm.calls.outputs import A, DtypeLike, More, MoreBackward, NormOutput, Plain, Scaled
 from webnorm.gpu.device import Device
 from webnorm.norms.ops import OPS
 
 
-@dataclass(frozen=True)
-class NormOutput:
-    """What a forward pass gives beside y; None for what was not asked for.
-
-    `leading` below are x's dimensions before the normalised ones. All are NumPy arrays, or GpuArrays where x
-    is one.
-
-    Attributes:
-        y: the normalised array, of x's shape.
-        h: x + residual + residual_bias, of x's shape and dtype: what was normalised, and what the next
-            residual connection takes.
-        stats: float32 of shape (*leading, 3): mean, mean_low and rstd of every row; for RMSNorm
-            (*leading, 1), rstd alone. The backward pass takes them as they are.
-        y_scale: float32 of shape `leading`, with an int8 y: y * y_scale[..., None] is about the norm.
-        amax: float32 of shape (1,), with a float8 y: the largest |y| before `scale` was applied.
-        scale_inv: float32 of shape (1,), with a float8 y: 1 / scale, so that y * scale_inv is about the norm.
-    """
-
-    y: Any
-    h: Any = None
-    stats: Any = None
-    y_scale: Any = None
-    amax: Any = None
-    scale_inv: Any = None
-
-    @property
-    def mean(self) -> Any:
-        """The rows' means rounded to float32, of shape `leading`; None without stats, and for RMSNorm."""
-        return self._statistic(-3)
-
-    @property
-    def mean_low(self) -> Any:
-        """What the means lost in rounding: mean + mean_low has twice float32's digits."""
-        return self._statistic(-2)
-
-    @property
-    def rstd(self) -> Any:
-        """1 / sqrt(var + eps) of the rows, of shape `leading`; None without stats."""
-        return self._statistic(-1)
-
-    def _statistic(self, place: int) -> Any:
-        if self.stats is None or self.stats.shape[-1] < -place:
-            return None
-        if isinstance(self.stats, GpuArray):
-            raise WebnormError("the statistics are on the device; expected stats.numpy() to bring them here")
-        return self.stats[..., place]
-
-
+@overload
+def layer_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    eps: float = 1e-5,
+    *,
+    residual: None = None,
+    return_stats: Literal[False] = False,
+    out_dtype: Plain | None = None,
+    **more: Unpack[More],
+) -> A: ...
+@overload
+def layer_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    eps: float = 1e-5,
+    *,
+    residual: AnyArray | None = None,
+    return_stats: bool = False,
+    out_dtype: Scaled,
+    **more: Unpack[More],
+) -> NormOutput[A]: ...
+@overload
+def layer_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    eps: float = 1e-5,
+    *,
+    residual: AnyArray | None = None,
+    return_stats: Literal[True],
+    out_dtype: DtypeLike = None,
+    **more: Unpack[More],
+) -> NormOutput[A]: ...
+@overload
+def layer_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    eps: float = 1e-5,
+    *,
+    residual: AnyArray,
+    return_stats: bool = False,
+    out_dtype: DtypeLike = None,
+    **more: Unpack[More],
+) -> NormOutput[A]: ...
+@overload
+def layer_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    eps: float = 1e-5,
+    *,
+    residual: AnyArray | None = None,
+    return_stats: bool = False,
+    out_dtype: DtypeLike = None,
+    **more: Unpack[More],
+) -> A | NormOutput[A]: ...
 def layer_norm(
     x: AnyArray,
     normalized_shape: int | Sequence[int],
@@ -78,12 +94,12 @@ def layer_norm(
     residual_bias: AnyArray | None = None,
     zero_centered_weight: bool = False,
     return_stats: bool = False,
-    out_dtype: Any = None,
+    out_dtype: DtypeLike = None,
     scale: float = 1.0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: Device | None = None,
-) -> Any:
+) -> AnyArray | NormOutput[Any]:
     """Normalise the trailing dimensions of x to mean 0 and variance 1, then scale and shift.
 
     y = (x - mean) / sqrt(var + eps) * weight + bias, with the biased variance (Ba, Kiros and Hinton,
@@ -124,6 +140,71 @@ def layer_norm(
     return _forward("layer_norm", locals())
 
 
+@overload
+def rms_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    eps: float | None = None,
+    *,
+    bias: AnyArray | None = None,
+    residual: None = None,
+    return_stats: Literal[False] = False,
+    out_dtype: Plain | None = None,
+    **more: Unpack[More],
+) -> A: ...
+@overload
+def rms_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    eps: float | None = None,
+    *,
+    bias: AnyArray | None = None,
+    residual: AnyArray | None = None,
+    return_stats: bool = False,
+    out_dtype: Scaled,
+    **more: Unpack[More],
+) -> NormOutput[A]: ...
+@overload
+def rms_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    eps: float | None = None,
+    *,
+    bias: AnyArray | None = None,
+    residual: AnyArray | None = None,
+    return_stats: Literal[True],
+    out_dtype: DtypeLike = None,
+    **more: Unpack[More],
+) -> NormOutput[A]: ...
+@overload
+def rms_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    eps: float | None = None,
+    *,
+    bias: AnyArray | None = None,
+    residual: AnyArray,
+    return_stats: bool = False,
+    out_dtype: DtypeLike = None,
+    **more: Unpack[More],
+) -> NormOutput[A]: ...
+@overload
+def rms_norm(
+    x: A,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    eps: float | None = None,
+    *,
+    bias: AnyArray | None = None,
+    residual: AnyArray | None = None,
+    return_stats: bool = False,
+    out_dtype: DtypeLike = None,
+    **more: Unpack[More],
+) -> A | NormOutput[A]: ...
 def rms_norm(
     x: AnyArray,
     normalized_shape: int | Sequence[int],
@@ -135,12 +216,12 @@ def rms_norm(
     residual_bias: AnyArray | None = None,
     zero_centered_weight: bool = False,
     return_stats: bool = False,
-    out_dtype: Any = None,
+    out_dtype: DtypeLike = None,
     scale: float = 1.0,
     max_workgroups: int = 0,
     kernel: str | Path | None = None,
     device: Device | None = None,
-) -> Any:
+) -> AnyArray | NormOutput[Any]:
     """Divide the trailing dimensions of x by their root mean square, then scale.
 
     y = x / sqrt(mean(x²) + eps) * weight (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019);
@@ -154,6 +235,30 @@ def rms_norm(
     return _forward("rms_norm", locals())
 
 
+@overload
+def layer_norm_backward(
+    dy: A,
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    *,
+    eps: float = 1e-5,
+    bias_grad: bool = True,
+    residual_bias_grad: Literal[False] = False,
+    **more: Unpack[MoreBackward],
+) -> tuple[A, A | None, A | None]: ...
+@overload
+def layer_norm_backward(
+    dy: A,
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    *,
+    eps: float = 1e-5,
+    bias_grad: bool = True,
+    residual_bias_grad: bool,
+    **more: Unpack[MoreBackward],
+) -> tuple[A | None, ...]: ...
 def layer_norm_backward(
     dy: AnyArray,
     x: AnyArray,
@@ -203,6 +308,30 @@ def layer_norm_backward(
     return _backward("layer_norm_backward", locals(), always=("dx", "dweight", "dbias"))
 
 
+@overload
+def rms_norm_backward(
+    dy: A,
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    *,
+    eps: float | None = None,
+    bias_grad: Literal[False] = False,
+    residual_bias_grad: Literal[False] = False,
+    **more: Unpack[MoreBackward],
+) -> tuple[A, A | None]: ...
+@overload
+def rms_norm_backward(
+    dy: A,
+    x: AnyArray,
+    normalized_shape: int | Sequence[int],
+    weight: AnyArray | None = None,
+    *,
+    eps: float | None = None,
+    bias_grad: bool = False,
+    residual_bias_grad: bool = False,
+    **more: Unpack[MoreBackward],
+) -> tuple[A | None, ...]: ...
 def rms_norm_backward(
     dy: AnyArray,
     x: AnyArray,
@@ -233,10 +362,11 @@ def rms_norm_backward(
     return _backward("rms_norm_backward", locals(), always=("dx", "dweight"))
 
 
-def _forward(op: str, given: Given) -> Any:
-    found = computed(OPS[op], given)
+def _forward(op: str, given: Given) -> AnyArray | NormOutput[Any]:
+    found: dict[str, Any] = computed(OPS[op], given)
     if len(found) == 1:
-        return found["y"]
+        y: AnyArray = found["y"]
+        return y
     if "y_scale" in found:
         found["y_scale"] = found["y_scale"].reshape(found["y_scale"].shape[:-1])
     if "amax" in found:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
 from webnorm.calls import arguments, functional
 from webnorm.calls.arrays import GpuArray, check_device, check_kind, dtype_text
 from webnorm.calls.call import AnyArray
+from webnorm.calls.outputs import A
 from webnorm.errors import WebnormError, one_line, shown, unknown
 from webnorm.gpu.device import Device
 from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Array
@@ -68,11 +69,11 @@ class _Norm:
             wanted = shown(self.normalized_shape)
             raise WebnormError(f"normalized_shape is {wanted}: {one_line(str(error))}") from error
 
-    def __call__(self, x: AnyArray) -> Any:
+    def __call__(self, x: A) -> A:
         """The same as `forward`."""
         return self.forward(x)
 
-    def forward(self, x: AnyArray) -> Any:
+    def forward(self, x: A) -> A:
         """The norm of x: a GpuArray where x is one, else a NumPy array.
 
         While training, x and its rows' statistics stay on the device for `backward`: a GpuArray as it is, a
@@ -83,14 +84,14 @@ class _Norm:
         """
         kept = isinstance(x, GpuArray)
         if not self.training:
-            return self._norm(x)
+            return cast("A", self._norm(x))
         arguments.leading_of(x, self.normalized_shape)
         here = x if isinstance(x, GpuArray) else GpuArray.from_numpy(x, self.device)
         found = self._norm(here, return_stats=True)
         self._saved = _Saved(here, found.stats, kept)
-        return found.y if kept else found.y.numpy()
+        return cast("A", found.y if kept else found.y.numpy())
 
-    def backward(self, dy: AnyArray) -> Any:
+    def backward(self, dy: AnyArray) -> AnyArray:
         """The gradient of the last forward pass's x, given that of y; sets `weight_grad` and `bias_grad`.
 
         What the forward pass saved is let go. The result is a GpuArray where x was one.
@@ -104,6 +105,7 @@ class _Norm:
                 "expected a forward pass before it, while training"
             )
         saved = self._saved
+        dx: GpuArray
         dx, *gradients = self._gradients(dy, saved)
         for name, gradient in zip(("weight", "bias"), gradients, strict=False):
             setattr(self, f"{name}_grad", None if gradient is None else gradient.numpy())

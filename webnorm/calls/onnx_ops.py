@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,21 +12,22 @@ from webnorm.calls import functional
 from webnorm.calls.arguments import leading_of
 from webnorm.calls.arrays import GpuArray, check_type
 from webnorm.calls.call import AnyArray
+from webnorm.calls.outputs import A
 from webnorm.errors import WebnormError, shown
-from webnorm.norms.problem import STORAGE, Array
+from webnorm.norms.problem import STORAGE
 
 # TensorProto.FLOAT: stage one is computed in float32.
 _FLOAT = 1
 
 
 def layer_normalization(
-    X: AnyArray,
+    X: A,
     Scale: AnyArray,
     B: AnyArray | None = None,
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> tuple[Any, Any, Any]:
+) -> tuple[A, A, A]:
     """ONNX's LayerNormalization: (Y, Mean, InvStdDev), the dimensions from `axis` on normalised.
 
     Y = (X - Mean) * InvStdDev * Scale + B with InvStdDev = 1 / sqrt(Var + epsilon). Where ONNX rounds the
@@ -55,7 +56,8 @@ def layer_normalization(
         if vector.dtype != X.dtype:
             raise WebnormError(f"{name} has dtype {vector.dtype}; expected X's {X.dtype}")
     by_kernel = ready["Scale"] is not None and (B is None or ready["B"] is not None)
-    found = functional.layer_norm(
+    reduced = (*leading_of(X, shape, "X"), *[1] * len(shape))
+    found: Any = functional.layer_norm(
         X,
         shape,
         ready["Scale"] if by_kernel else None,
@@ -64,19 +66,17 @@ def layer_normalization(
         return_stats=True,
         out_dtype=None if by_kernel else "float32",
     )
-    Y = found.y if by_kernel else _second_stage(X, found.y, Scale, B, X.dtype)
+    Y: Any = found.y if by_kernel else _second_stage(X, found.y, Scale, B, X.dtype)
     stats = found.stats.numpy() if isinstance(X, GpuArray) else found.stats
-    reduced = (*X.shape[: X.ndim - len(shape)], *[1] * len(shape))
     rows = replace(found, stats=stats)
-    Mean, InvStdDev = rows.mean.reshape(reduced), rows.rstd.reshape(reduced)
+    others: list[Any] = [rows.mean.reshape(reduced), rows.rstd.reshape(reduced)]
     if isinstance(X, GpuArray):
-        return Y, GpuArray.from_numpy(Mean, X.device), GpuArray.from_numpy(InvStdDev, X.device)
+        others = [GpuArray.from_numpy(one, X.device) for one in others]
+    Mean, InvStdDev = others
     return Y, Mean, InvStdDev
 
 
-def rms_normalization(
-    X: AnyArray, scale: AnyArray, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Any:
+def rms_normalization(X: A, scale: AnyArray, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> A:
     """ONNX's RMSNormalization: Y = X / sqrt(mean(X²) + epsilon) * scale over the dimensions from `axis` on.
 
     Args:
@@ -100,7 +100,7 @@ def rms_normalization(
         return _second_stage(X, normalised, scale, None, scale.dtype)
     if isinstance(ready, np.ndarray) and ready.dtype != X.dtype:
         ready = ready.astype(np.float32)
-    return functional.rms_norm(X, shape, ready, epsilon, out_dtype=scale.dtype)
+    return cast("A", functional.rms_norm(X, shape, ready, epsilon, out_dtype=scale.dtype))
 
 
 def _normalised_dimensions(X: AnyArray, axis: int, stash_type: int) -> tuple[int, ...]:
@@ -131,9 +131,7 @@ def _per_column(name: str, vector: AnyArray, X: AnyArray, shape: tuple[int, ...]
     return np.broadcast_to(vector.reshape(columns), shape)
 
 
-def _second_stage(
-    X: AnyArray, normalised: AnyArray, scale: AnyArray, shift: AnyArray | None, dtype: np.dtype[Any]
-) -> Array:
+def _second_stage(X: A, normalised: Any, scale: AnyArray, shift: AnyArray | None, dtype: np.dtype[Any]) -> A:
     """What ONNX calls the second stage, in float32, for a scale or shift that differs between rows."""
     if isinstance(X, GpuArray):
         raise WebnormError("a scale that differs between rows is applied by NumPy; expected NumPy's X")

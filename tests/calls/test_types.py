@@ -1,0 +1,77 @@
+"""What type checkers know of the functions: an array of x's kind, or an output that names its parts."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+
+import webnorm
+
+SCRIPT = """
+import numpy as np
+import webnorm
+
+x = np.ones((2, 8), np.float32)
+here = webnorm.GpuArray.from_numpy(x)
+reveal_type(webnorm.layer_norm(x, 8))
+reveal_type(webnorm.layer_norm(here, 8, x[0], kernel="naive"))
+reveal_type(webnorm.rms_norm(x, 8, out_dtype="float16"))
+reveal_type(webnorm.rms_norm(here, 8, out_dtype="int8"))
+reveal_type(webnorm.layer_norm(x, 8, residual=x))
+reveal_type(webnorm.layer_norm(here, 8, return_stats=True).stats)
+reveal_type(webnorm.layer_norm_backward(x, x, 8))
+reveal_type(webnorm.rms_norm_backward(here, here, 8, dh=here))
+reveal_type(webnorm.LayerNorm(8)(here))
+reveal_type(webnorm.bench("naive").rows())
+webnorm.layer_norm("x", 8)
+"""
+ARRAY, HERE = "ndarray[tuple[Any, ...], dtype[Any]]", "GpuArray"
+KNOWN = [
+    ARRAY,
+    HERE,
+    ARRAY,
+    f"NormOutput[{HERE}]",
+    f"NormOutput[{ARRAY}]",
+    f"{HERE} | None",
+    f"tuple[{ARRAY}, {ARRAY} | None, {ARRAY} | None]",
+    f"tuple[{HERE}, {HERE} | None]",
+    HERE,
+    "list[dict[str, str | int | float | bool | None]]",
+]
+
+
+def test_a_checker_knows_what_calls_give(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    root = Path(webnorm.__file__).parents[1]
+    options = ["--config-file", str(root / "pyproject.toml"), "--cache-dir", str(root / ".mypy_cache")]
+    command = [sys.executable, "-m", "mypy", *options, str(tmp_path / "script.py")]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    told = [
+        line.partition('"')[2].rstrip('"') for line in done.stdout.splitlines() if "Revealed type" in line
+    ]
+    short = [
+        one.replace("webnorm.calls.arrays.", "")
+        .replace("webnorm.calls.outputs.", "")
+        .replace("builtins.", "")
+        for one in told
+    ]
+    assert [one.replace("numpy.", "") for one in short] == KNOWN, done.stdout
+    assert done.stdout.count(": error:") == 1 and 'No overload variant of "layer_norm" matches' in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in webnorm.__all__ if inspect.isfunction(getattr(webnorm, name))]
+)
+def test_no_public_function_gives_any(name: str) -> None:
+    for given in typing.get_overloads(getattr(webnorm, name)) or [getattr(webnorm, name)]:
+        returned = str(typing.get_type_hints(given, include_extras=True)["return"])
+        # NumPy's arrays are of any shape and dtype.
+        assert "Any" not in returned.replace(
+            "numpy.ndarray[tuple[typing.Any, ...], numpy.dtype[typing.Any]]", ""
+        )
