@@ -49,7 +49,7 @@ def layer_normalization(
     Raises:
         WebnormError: a wrong shape, dtype, axis, epsilon or stash_type; double is not computed.
     """
-    shape = _normalised_dimensions(X, axis, stash_type)
+    shape: tuple[int, ...] = _normalised_dimensions(X, axis, stash_type)
     ready: dict[str, AnyArray | None] = {"B": None}
     for name, vector in {"Scale": Scale, **({} if B is None else {"B": B})}.items():
         ready[name] = _per_column(name, vector, X, shape)
