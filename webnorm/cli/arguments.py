@@ -22,6 +22,16 @@ def integers(text: str | None, option: str) -> tuple[int, ...] | None:
     return None if text is None else sizes(text, option)
 
 
+def size(given: str | int) -> int:
+    """One number, such as 1024 or 4k."""
+    if isinstance(given, int):
+        return given
+    found = integers(given, "a size") or ()
+    if len(found) != 1:
+        raise WebnormError(f"a size is {given!r}; expected one number, as 1024 or 4k")
+    return found[0]
+
+
 def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -> list[str]:
     """What --option, --no-weight and --no-bias say, as Options.changed takes it."""
     left_out = [f"{name}=false" for name, absent in (("weight", no_weight), ("bias", no_bias)) if absent]

@@ -27,7 +27,10 @@ def list_kernels(
     ] = None,
     op: Annotated[
         str | None,
-        Option(help="Only kernels of layer_norm, layer_norm_backward, rms_norm or rms_norm_backward."),
+        Option(
+            help="Only kernels of layer_norm, layer_norm_backward, rms_norm or rms_norm_backward, a list of "
+            "them, or a pattern such as 'rms*'."
+        ),
     ] = None,
     dtype: options.Dtype = None,
     option: options.Option = None,
@@ -47,12 +50,12 @@ def list_kernels(
     from webnorm.cli import catalogue
     from webnorm.cli.screen import Screen
     from webnorm.kernels.library import survey
-    from webnorm.norms.ops import op_named
+    from webnorm.norms.ops import OPS
+    from webnorm.norms.selection import named
 
-    if op is not None:
-        op_named(op)
+    ops = OPS if op is None else named(op, OPS, "op")
     kernels, broken = survey(wgsl or ())
-    kernels = _named([kernel for kernel in kernels if op in (None, kernel.op.name)], names)
+    kernels = _named([kernel for kernel in kernels if kernel.op.name in ops], names)
     problems = _problems(kernels, dtype or "float32", option or ())
     ask = _asking(adapter) if here or adapter is not None else None
     found = [
@@ -66,7 +69,7 @@ def list_kernels(
         catalogue.show_long(Screen(), catalogue.by_file(found))
     else:
         catalogue.show_short(Screen(), catalogue.by_file(found))
-    complain_of(one for one in broken if op in (None, one.op.name))
+    complain_of(one for one in broken if one.op.name in ops)
 
 
 def _named(kernels: Sequence[Kernel], patterns: Sequence[str] | None) -> list[Kernel]:
