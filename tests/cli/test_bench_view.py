@@ -138,9 +138,11 @@ def test_a_matrix_is_broken_where_its_columns_end() -> None:
 
 
 def test_types_and_ops_have_a_matrix_each() -> None:
-    narrow = [replace(one, problem=replace(one.problem, dtype="float16")) for one in sweep(256)]
-    table = text(Matrix([*sweep(256, 512), *narrow]))
+    narrow = [replace(one, problem=replace(one.problem, dtype="float16")) for one in sweep(256, 512)]
+    alone = [replace(one, problem=replace(one.problem, dtype="bfloat16")) for one in sweep(256)]
+    table = text(Matrix([*sweep(256, 512), *narrow, *alone]))
     assert table.count("percent of the copy") == 2 and "layer_norm float16, 64 rows" in table
+    assert "bfloat16" not in table
 
 
 def test_the_outcome_of_a_problem_is_a_line() -> None:
@@ -165,3 +167,16 @@ def test_strips_go_in_the_order_of_their_ranks() -> None:
     assert [strip.heading for strip in fitting(strips, 18)] == ["kernel", "b"]
     (name,) = fitting(strips, 5)
     assert [line.plain for line in lines([name], 5)] == ["kern…", "regi…"]
+
+
+def test_few_samples_give_no_ranks_and_one_winner() -> None:
+    """Table, matrix and outcome go by shares of the copy in the same rounds, whatever medians say."""
+    moments = [1.0, 1.0, 3.0, 3.0, 3.0]
+    copy = replace(timed("copy", 30.0, samples_ns=tuple(10 * one for one in moments)), op="copy")
+    fast = timed("fast", 60.0, samples_ns=tuple(20 * one for one in moments), percent_of_copy=50.0)
+    slow = timed("slow", 22.0, samples_ns=(22.0, 22.0, 66.0, 66.0, 66.0), percent_of_copy=99.0)
+    table = text(BenchTable([copy, slow, fast], "title"), 120)
+    assert table.index("fast") < table.index("slow") and "1" not in line_of(table, "fast")[:3]
+    assert "title: fast" in text(outcome([copy, slow, fast], "title"), 120)
+    wide = [replace(one, problem=replace(one.problem, cols=99)) for one in (copy, slow, fast)]
+    assert line_of(text(Matrix([copy, slow, fast, *wide])), "fast ").count("*") == 2

@@ -24,7 +24,9 @@ def test_what_a_newer_baseline_replaces_has_another_name() -> None:
     assert baselines.names() == ["main", "main~"]
 
 
-@pytest.mark.parametrize("name", ["", "../main", "a/b", ".hidden", "-x", "a" * 101, "a\n", "ä", "main~~"])
+@pytest.mark.parametrize(
+    "name", ["", "main.json", "../main", "a/b", ".hidden", "-x", "a" * 101, "a\n", "ä", "main~~"]
+)
 def test_a_name_is_no_path(name: str, tmp_path: Path) -> None:
     with pytest.raises(WebnormError, match="a baseline's name is"):
         baselines.save(REPORT, name)

@@ -7,6 +7,7 @@ import json
 import typing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import broken
@@ -19,7 +20,9 @@ from webnorm.lab.results import Result
 
 def test_a_benchmark_gives_rows_a_file_and_a_page(tmp_path: Path, device: Device) -> None:
     told: list[Progress] = []
-    found = webnorm.bench("naive,two_*", rows=8, cols=[48, 64], budget=0.1, adapter=0, progress=told.append)
+    found = webnorm.bench(
+        "naive,two_*", rows=np.int64(8), cols=[48, 64], budget=0.1, adapter=0, progress=told.append
+    )
     assert found.ok and {row["kernel"] for row in found.rows()} == {"copy", "naive", "two_pass"}
     assert {row["cols"] for row in found.rows()} == {48, 64}
     assert all(
@@ -64,6 +67,8 @@ def test_a_check_tells_what_is_wrong(tmp_path: Path, device: Device) -> None:
         ({"constants": {"thread": 8}}, "unknown constant 'thread'"),
         ({"preset": "h200", "rows": 8}, "preset names its own op and shapes"),
         ({"dtype": "half"}, "unknown dtype 'half'"),
+        ({"options": "residul"}, "unknown option 'residul'; did you mean 'residual'"),
+        ({"budget": "0.1"}, "budget is '0.1'; expected seconds"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(given: dict[str, typing.Any], message: str) -> None:

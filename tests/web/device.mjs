@@ -36,7 +36,7 @@ await refuses(
   { isSecureContext: false, navigator: LINUX },
 );
 await refuses(
-  `layer_norm: this browser has no WebGPU (navigator.gpu is missing): ${runtime.WEBGPU_SINCE}`,
+  `layer_norm: this browser has no WebGPU (navigator.gpu is missing): ${runtime.WEBGPU_SINCE}; ${runtime.LINUX_FLAGS}`,
   {},
   { isSecureContext: true, navigator: LINUX },
 );

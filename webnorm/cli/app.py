@@ -48,8 +48,8 @@ def run() -> NoReturn:
         if debug:
             raise
         complaints.append(_reason(error))
-    except Interrupted:
-        complaints.append("interrupted; what was finished is kept")
+    except Interrupted as interrupted:
+        complaints.append(str(interrupted))
         status = INTERRUPTED
     lost = streams.lost()
     if lost is not None:

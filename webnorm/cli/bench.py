@@ -50,7 +50,11 @@ def bench(
     quick: Annotated[bool, Option("--quick", help="One small shape, few samples: does it work?")] = False,
     budget: Annotated[
         float | None,
-        Option(help="Seconds of timing per shape and run, at most.", min=0.01, max=options.MOST_SECONDS),
+        Option(
+            help="Seconds of timing per shape and run, at most. Default: 20; with --quick 3.",
+            min=0.01,
+            max=options.MOST_SECONDS,
+        ),
     ] = None,
     runs: Annotated[
         int | None,
@@ -287,5 +291,7 @@ class _Bench(Measuring):
     def _save(self, report: Report) -> None:
         from webnorm.lab import baselines
 
-        path = baselines.save(report, self.save or "")
-        self.console.print(f"kept as {self.save}: {path}", soft_wrap=True)
+        name = self.save or ""
+        before = f" (what had the name is {name}{baselines.BEFORE})" if name in baselines.names() else ""
+        path = baselines.save(report, name)
+        self.console.print(f"kept as {name}{before}: {path}", soft_wrap=True)

@@ -16,7 +16,7 @@ from webnorm.cli.grid import Strip, fitting, lines, natural
 from webnorm.cli.mistakes import place_of
 from webnorm.cli.screen import STYLES, plain
 from webnorm.lab import tables
-from webnorm.lab.ranking import best, by_problem, verdict
+from webnorm.lab.ranking import best, by_problem, leader, verdict
 from webnorm.lab.results import MOST_GBPS, Result
 from webnorm.norms.problem import Problem
 
@@ -117,7 +117,7 @@ def _gbps(result: Result) -> float:
 def outcome(results: Sequence[Result], title: str) -> Text:
     """What came of a problem, in a line: the fastest kernel, and how far from it what auto chose is."""
     wrong = sum(verdict(result) in ("FAIL", "error") for result in results)
-    winner = best([result for result in results if not result.roofline])
+    winner = leader(results)
     said = [f"{title}: no kernel was timed"]
     if winner is not None:
         of_copy = tables.percent_text(winner.percent_of_copy)
@@ -129,7 +129,8 @@ def outcome(results: Sequence[Result], title: str) -> Text:
 @dataclass(frozen=True)
 class Matrix:
     """Kernels by shapes: the percent of the copy that each kernel's best variant has, the winners marked;
-    at the end what auto chose. One matrix for each op, type and options; GB/s where no copy was timed.
+    at the end what auto chose. One matrix for each op, type and options that has several shapes; GB/s where
+    no copy was timed.
     """
 
     results: Sequence[Result]
@@ -141,7 +142,9 @@ class Matrix:
             family = replace(first.problem, rows=1, cols=1, seed=0)
             families.setdefault((first.op, family), []).append(members)
         for (op, family), problems in families.items():
-            yield from _matrix(op, family, problems, options.max_width)
+            # One column would say again what the line of the problem's outcome says.
+            if len(problems) > 1:
+                yield from _matrix(op, family, problems, options.max_width)
 
 
 def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], width: int) -> Iterator[Text]:
@@ -173,11 +176,11 @@ def _column(
 ) -> list[Text]:
     """A shape's cells: a percent or GB/s, or the verdict of what has no time."""
     own = [one for one in members if one.op == op]
-    winner = best(own)
+    winner = leader(members) or best(own)
     cells = []
     for name in names:
         several = [one for one in own if (one.auto if name not in kernels else one.kernel == name)]
-        shown = best(several)
+        shown = winner if winner in several else best(several)
         if shown is None:
             said = verdict(several[0]) if several else ""
             cells.append(Text(_BRIEFLY.get(said, said) or tables.NOTHING, STYLES.get(said, "dim")))

@@ -43,6 +43,9 @@ def _told(place: Place, result: Result) -> Text:
         # The message quotes the line, which stands below it.
         what = what.removesuffix(f": {source.strip()}")
     known = result.place is not None
+    if Path(place.file).stem != result.kernel:
+        # What it includes is read together with it: a mistake just before shows there.
+        what += f" (in the text of {result.kernel})"
     where = str(place) if known else f"{place.file}:{place.line}"
     told = plain(f"{where}: ", "bold").append("error: ", "bold red").append(one_line(what))
     if source is not None:

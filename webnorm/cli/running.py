@@ -28,7 +28,9 @@ Found = TypeVar("Found")
 
 
 class Interrupted(Exception):
-    """Ctrl-C, after what was finished has been shown and written. Typer would swallow a KeyboardInterrupt."""
+    """Ctrl-C, after what was finished has been shown and written, if anything was. Typer would swallow a
+    KeyboardInterrupt.
+    """
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ class Job(ABC):
         """The exit status of a job that came to its end."""
         return OK
 
+    @property
+    def kept(self) -> bool:
+        """Whether something was finished."""
+        return True
+
 
 def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
     """Do a job in a worker on an adapter, finish it after Ctrl-C too, and end the command with its status."""
@@ -92,7 +99,11 @@ def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
         complete = True
     job.finish(complete)
     if not complete:
-        raise Interrupted
+        raise Interrupted(
+            "interrupted; what was finished is kept"
+            if job.kept
+            else "interrupted; nothing was finished by then"
+        )
     raise typer.Exit(job.status())
 
 
@@ -129,6 +140,11 @@ class Measuring(Job):
     def results(self) -> Sequence[Result]:
         """All that was found so far."""
 
+    @property
+    def kept(self) -> bool:
+        """Whether there are results."""
+        return bool(self.results())
+
     @abstractmethod
     def show_results(self) -> None:
         """Print what has not been printed."""
@@ -159,7 +175,7 @@ class Measuring(Job):
 
         self.show_results()
         drawn = [] if self.seed is None else [f"drawn with --seed {self.seed}"]
-        self.console.print("; ".join([race_line(self.results()), *drawn]), soft_wrap=True)
+        self.console.print("; ".join([race_line(self.results()), *drawn]))
 
     def status(self) -> int:
         """Whether a kernel is wrong, or none was tried; a line on stderr says so of the latter."""

@@ -28,6 +28,8 @@ def folder() -> Path:
 
 def path_of(name: str) -> Path:
     """A baseline's file; it need not exist. WebnormError for what is no name."""
+    if name.endswith(_SUFFIX):
+        raise WebnormError(f"a baseline's name is {shown(name)}; expected none of a file: --json writes one")
     if not _NAME.fullmatch(name.removesuffix(BEFORE)):
         raise WebnormError(
             f"a baseline's name is {shown(name)}; expected letters, digits, and . _ + - behind the first"
@@ -78,7 +80,7 @@ def read(name: str) -> Report:
 def read_any(given: str) -> Report:
     """The report in a file, or of a baseline where there is no such file."""
     path = Path(given)
-    named = _NAME.fullmatch(given.removesuffix(BEFORE)) is not None
+    named = _NAME.fullmatch(given.removesuffix(BEFORE)) is not None and not given.endswith(_SUFFIX)
     if path.exists() or not named:
         return result_files.read(path)
     if not path_of(given).exists():

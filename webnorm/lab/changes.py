@@ -16,6 +16,8 @@ SCHEMA = 1
 _QUIET = ("SAME", "NOT TIMED")
 # The order of a text: what is worst is read first.
 _ORDER = ("BROKEN", "SLOWER", "UNCLEAR", "FASTER", "ONLY IN OLD", "ONLY IN NEW", *_QUIET)
+# Where a comparison itself says no more.
+_WHY = {"UNCLEAR": "the interval has room for a change and for none; more --runs on both sides narrow it"}
 COLUMNS = ("problem", "kernel", "new / old", "interval", "verdict")
 
 
@@ -71,7 +73,8 @@ def _change(ratio: float) -> str:
 
 def reasons(found: Sequence[Comparison]) -> list[str]:
     """Why verdicts are what they are, a line each, counted."""
-    counts = Counter(f"{one.verdict}: {one.reason}" for one in found if one.reason)
+    told = ((one.verdict, one.reason or _WHY.get(one.verdict)) for one in found)
+    counts = Counter(f"{verdict}: {reason}" for verdict, reason in told if reason)
     return [f"{reason} ({count}x)" if count > 1 else reason for reason, count in counts.items()]
 
 

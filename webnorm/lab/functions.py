@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from webnorm.choice.tuning import Platform, Tuning, applicable
-from webnorm.errors import WebnormError, shown
+from webnorm.errors import WebnormError, check_kind, shown
 from webnorm.gpu import timing
 from webnorm.kernels.traits import Traits
 from webnorm.lab import asked, baselines
@@ -25,7 +26,7 @@ from webnorm.norms.corpus import whole_corpus
 from webnorm.norms.selection import dtypes_named, ops_named, sizes
 
 Names = str | Sequence[str]
-Sizes = int | str | Iterable[int]
+Sizes = SupportsIndex | str | Iterable[SupportsIndex]
 Constants = Mapping[str, int | Iterable[int]]
 # Told where work stands: str(progress) in words, progress.share of all of it.
 Told = Callable[[Progress], object]
@@ -39,7 +40,7 @@ def bench(
     cols: Sizes | None = None,
     preset: str | None = None,
     dtype: Names | None = None,
-    options: Sequence[str] = (),
+    options: Names = (),
     distribution: str = "normal",
     eps: float | None = None,
     scale: float = 1.0,
@@ -84,7 +85,8 @@ def bench(
         progress: is called with where the work stands.
 
     Returns:
-        The results of every kernel, wrong ones included: `Findings.ok` tells whether there are any.
+        The results of every kernel and of the copies, wrong ones included; `Findings.ok` is False where there
+        are such.
 
     Raises:
         WebnormError: an unknown name, a value that makes no sense, or no adapter.
@@ -97,13 +99,15 @@ def bench(
         rows=_sizes(rows, "rows"),
         cols=_sizes(cols, "cols"),
         preset=preset,
-        options=options,
+        options=_listed(options),
         quick=quick,
         distribution=distribution,
         eps=eps,
         scale=scale,
         seed=asked.seed_or_any(seed),
     )
+    if budget is not None:
+        check_kind("budget", budget, float | int, "seconds")  # type: ignore[arg-type]
     request = asked.bench_request(
         _names(kernels),
         work.ops,
@@ -153,7 +157,7 @@ def check(
     dtype: Names = "float32",
     cases: Names | None = None,
     input: str | Path | None = None,
-    options: Sequence[str] | None = None,
+    options: Names | None = None,
     eps: float | None = None,
     scale: float | None = None,
     seed: int | None = None,
@@ -187,7 +191,7 @@ def check(
         ),
         cases=chosen,
         dtypes=dtypes_named(dtype) if input is None else (chosen[0].given or "",),
-        changes=OfCases(None if options is None else tuple(options), eps, scale),
+        changes=OfCases(None if options is None else _listed(options), eps, scale),
         whole=cases is None and input is None and options is None,
     )
     if not request.count():
@@ -238,11 +242,17 @@ def _names(given: Names | None) -> list[str] | None:
     return asked.kernel_names([given] if isinstance(given, str) else list(given))
 
 
+def _listed(given: Names) -> tuple[str, ...]:
+    return tuple(given.split(",") if isinstance(given, str) else given)
+
+
 def _sizes(given: Sizes | None, name: str) -> tuple[int, ...] | None:
     if given is None or isinstance(given, str):
         return None if given is None else sizes(given, name)
     with suppress(TypeError, ValueError):
-        return tuple(int(size) for size in ([given] if isinstance(given, int) else given))
+        return (operator.index(given),)  # type: ignore[arg-type]
+    with suppress(TypeError, ValueError):
+        return tuple(operator.index(size) for size in given)  # type: ignore[union-attr]
     raise WebnormError(
         f"{name} is {shown(given)}; expected an integer, some of them, or a text like '256..4k'"
     )

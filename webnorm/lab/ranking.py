@@ -62,6 +62,11 @@ def ranked(results: Sequence[Result]) -> list[Result]:
     return roofline + sorted(others, key=lambda result: (order_of(result)[0], levels[id(result)]))
 
 
+def leader(results: Sequence[Result]) -> Result | None:
+    """The first of `ranked` that is timed and no copy; None where there is none."""
+    return next((result for result in ranked(results) if result.timed and not result.roofline), None)
+
+
 def level(result: Result, copy: Result | None) -> float:
     """A result's time as a multiple of a copy's, round by round where they stand in the same ones; without a
     copy its median.
@@ -77,8 +82,10 @@ def places(ordered: Sequence[Result]) -> list[str]:
     """The rank of each timed result, "" for others. Those that noise does not part share one: "2=" and "2=".
 
     A result shares the rank before it unless it is slower than the first of that rank, round by round, with
-    95 % confidence.
+    95 % confidence. Samples so few that no confidence can be had of them give no ranks.
     """
+    if any(result.timed and result.sampled and not _tells(result) for result in ordered):
+        return [""] * len(ordered)
     ranks: list[int | None] = []
     first: Result | None = None
     rank = 0
@@ -88,6 +95,12 @@ def places(ordered: Sequence[Result]) -> list[str]:
         ranks.append(rank if result.timed else None)
     shared = Counter(ranks)
     return ["" if rank is None else f"{rank}=" if shared[rank] > 1 else str(rank) for rank in ranks]
+
+
+def _tells(result: Result) -> bool:
+    """Whether there are samples enough for an interval: see runs.ratio_interval."""
+    own = result.samples_by_run
+    return runs.ratio_interval(own, own)[1] < math.inf
 
 
 def _slower(result: Result, other: Result) -> bool:

@@ -98,4 +98,4 @@ def ratio_interval(over: Sequence[Array], under: Sequence[Array]) -> tuple[float
         _, low, high = difference(np.zeros(2), ratios, CONFIDENCE)
     else:
         low, high = median_interval(np.log(np.concatenate(over) / np.concatenate(under)))
-    return math.exp(low), math.exp(min(high, 700.0))
+    return math.exp(low), math.exp(high) if high < 700.0 else math.inf

@@ -12,7 +12,7 @@ from typing import Any
 
 from webnorm.errors import one_line
 from webnorm.gpu.timing import drift
-from webnorm.lab.ranking import best, by_problem, level, order_of, places, ranked, verdict
+from webnorm.lab.ranking import best, by_problem, leader, level, order_of, places, ranked, verdict
 from webnorm.lab.results import FLAT, Report, Result
 
 _ALWAYS = ("#", "kernel", "constants", "median", "+-%", "GB/s", "% of copy", "max abs error", "verdict")
@@ -84,8 +84,7 @@ def drift_remarks(results: Sequence[Result]) -> list[str]:
 
 def auto_remarks(results: Sequence[Result], usual: Usual | None = None) -> list[str]:
     """What auto chose of one problem's variants, and how far it is from the best of them; none unmarked."""
-    winner = next((result for result in ranked(results) if result.timed and not result.roofline), None)
-    copy = best([result for result in results if result.roofline])
+    winner, copy = leader(results), best([result for result in results if result.roofline])
     lines = []
     for result in results:
         if result.auto:
@@ -104,8 +103,7 @@ def auto_short(results: Sequence[Result]) -> list[str]:
     """How far what auto chose is from the best, in some words; none unmarked."""
     if not any(result.auto for result in results):
         return []
-    chosen = best([result for result in results if result.auto])
-    winner = next((result for result in ranked(results) if result.timed and not result.roofline), None)
+    chosen, winner = best([result for result in results if result.auto]), leader(results)
     if chosen is None or winner is None:
         return ["auto: not timed"]
     if chosen is winner:
