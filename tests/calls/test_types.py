@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import typing
@@ -72,6 +73,4 @@ def test_no_public_function_gives_any(name: str) -> None:
     for given in typing.get_overloads(getattr(webnorm, name)) or [getattr(webnorm, name)]:
         returned = str(typing.get_type_hints(given, include_extras=True)["return"])
         # NumPy's arrays are of any shape and dtype.
-        assert "Any" not in returned.replace(
-            "numpy.ndarray[tuple[typing.Any, ...], numpy.dtype[typing.Any]]", ""
-        )
+        assert "Any" not in re.sub(r"numpy\.ndarray\[.*?, numpy\.dtype\[typing\.Any\]\]", "", returned)

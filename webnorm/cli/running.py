@@ -32,6 +32,10 @@ class Interrupted(Exception):
     KeyboardInterrupt.
     """
 
+    def __init__(self, kept: bool = True) -> None:
+        what = "what was finished is kept" if kept else "nothing was finished by then"
+        super().__init__(f"interrupted; {what}")
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -99,11 +103,7 @@ def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
         complete = True
     job.finish(complete)
     if not complete:
-        raise Interrupted(
-            "interrupted; what was finished is kept"
-            if job.kept
-            else "interrupted; nothing was finished by then"
-        )
+        raise Interrupted(job.kept)
     raise typer.Exit(job.status())
 
 
