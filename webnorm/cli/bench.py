@@ -197,10 +197,9 @@ class _Bench(Measuring):
     save: str | None
     before: Report | None
     finished: dict[int, list[Result]] = field(default_factory=dict)
-    usual: dict[int, Usual] = field(default_factory=dict)
+    traits: Traits | None = field(default=None, init=False)
 
     def work(self, opened: Opened) -> None:
-        from webnorm.choice.defaults import default_constants
         from webnorm.cli.bench_view import outcome
         from webnorm.cli.overview import device_line
         from webnorm.lab import bench
@@ -210,14 +209,13 @@ class _Bench(Measuring):
         self.console.print(device_line(self.device))
         if self.before is not None:
             require_same_device(self.before.device, self.device)
+        self.traits = opened.traits
         tasks = self.tasks(opened.traits)
         self.request = replace(self.request, tasks=tasks, tuning=arguments.recorded_tuning(self.device))
         before_last_run = (self.request.runs - 1) * len(tasks)
         events = bench.run(self.request, opened.worker, opened.traits)
         for done, results in enumerate(opened.found(events)):
             number = done % len(tasks)
-            kernels = (*self.request.kernels, *self.request.copies, *self.request.ladder)
-            self.usual[number] = default_constants(kernels, tasks[number], opened.traits)
             self._keep(number, results)
             if done < before_last_run:
                 continue
@@ -264,13 +262,22 @@ class _Bench(Measuring):
 
         results = self.finished[number]
         self.console.print()
-        usual = None if self.verbose else self.usual[number]
-        self.console.print(BenchTable(results, str(self.request.tasks[number]), usual))
+        task = self.request.tasks[number]
+        self.console.print(BenchTable(results, str(task), self._usual(task)))
         for mistake in mistakes(results):
             self.console.print(mistake, soft_wrap=True)
         if self.profile:
             self.console.print()
             self.console.print(profile_table(results, self.device.get("type") == "CPU"))
+
+    def _usual(self, task: Task) -> Usual | None:
+        """The constants that a table need not tell; None where it is to tell all."""
+        from webnorm.choice.defaults import default_constants
+
+        if self.verbose or self.traits is None:
+            return None
+        kernels = (*self.request.kernels, *self.request.copies, *self.request.ladder)
+        return default_constants(kernels, task, self.traits)
 
     def further(self, report: Report) -> Sequence[Action]:
         """Hold the results against the baseline, then keep them: in this order, as both may have one name."""

@@ -12,7 +12,6 @@ from typer import Option
 from webnorm.cli import arguments, options
 from webnorm.cli.outputs import check_outputs
 from webnorm.cli.running import Measuring, Opened, run
-from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from webnorm.lab.check import CheckRequest
@@ -52,10 +51,8 @@ def check(
     from webnorm.cli.overview import corpus_table
     from webnorm.cli.screen import Screen
     from webnorm.lab import asked
-    from webnorm.lab.check import own_case
     from webnorm.norms.case import Changes
     from webnorm.norms.corpus import whole_corpus
-    from webnorm.norms.selection import dtypes_named
 
     console = Screen(stderr=str(json) == "-")
     seed = asked.seed_or_any(seed)
@@ -65,17 +62,14 @@ def check(
         return
     outputs = {"--json": json}
     check_outputs(outputs, [*([] if input is None else [input]), *arguments.kernel_files(kernel, wgsl)])
-    chosen = asked.cases_asked(case and ",".join(case), corpus) if input is None else (own_case(input),)
-    request = replace(
+    request = asked.with_cases(
         _request(kernel, op, wgsl, constant, all_constants),
-        cases=chosen,
-        dtypes=(dtypes_named(dtype) or ("float32",)) if input is None else (chosen[0].given or "",),
-        changes=Changes(None if option is None else tuple(option), eps, scale),
-        whole=not case and input is None and option is None,
+        corpus,
+        case and ",".join(case),
+        input,
+        dtype,
+        Changes(None if option is None else tuple(option), eps, scale),
     )
-    if not request.count():
-        request.refuse_options()
-        raise WebnormError("nothing to check: no case has these options, or they are of other ops")
     job = _Check(
         outputs=outputs,
         console=console,

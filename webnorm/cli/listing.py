@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -81,7 +80,9 @@ def _named(kernels: Sequence[Kernel], patterns: Sequence[str] | None) -> list[Ke
 
 
 def _fits(kernel: Kernel, pattern: str) -> bool:
-    return fnmatchcase(kernel.name, pattern) or fnmatchcase(kernel.label, pattern)
+    from webnorm.norms.selection import fits
+
+    return fits(pattern, kernel.name) or fits(pattern, kernel.label)
 
 
 def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> dict[str, Problem]:

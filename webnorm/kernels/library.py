@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from webnorm.kernels.header import load, load_all
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.sources import wgsl_root
 from webnorm.norms.ops import OPS, Op
-from webnorm.norms.selection import is_pattern
+from webnorm.norms.selection import fits, is_pattern
 
 # What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
 AUTO = "auto"
@@ -124,15 +123,10 @@ def select_for(kernels: Sequence[Kernel], names: Sequence[str] | None, ops: Sequ
         return [kernel for kernel in kernels if kernel.op.name in ops]
     found: dict[tuple[Path, str], Kernel] = {}
     for name in names:
-        own = [kernel for kernel in kernels if kernel.op.name in ops and _is(name, kernel.name)]
+        own = [kernel for kernel in kernels if kernel.op.name in ops and fits(name, kernel.name)]
         for kernel in own or [select(kernels, name, ops[0], also=(AUTO, "copy"))]:
             found[kernel.path, kernel.op.name] = kernel
     return list(found.values())
-
-
-def _is(asked: str, name: str) -> bool:
-    """Whether a name, or a pattern like "welford*", is that of a kernel."""
-    return asked == name or (is_pattern(asked) and fnmatchcase(name, asked))
 
 
 def select_each(
@@ -146,9 +140,9 @@ def select_each(
     if names is None:
         return select_for(kernels, None, ops), own
     found: list[Kernel] = []
-    failed = [one for one in own if one.label in names or any(_is(name, one.name) for name in names)]
+    failed = [one for one in own if one.label in names or any(fits(name, one.name) for name in names)]
     for name in names:
-        meant = any(name == one.label or _is(name, one.name) for one in failed)
+        meant = any(name == one.label or fits(name, one.name) for one in failed)
         if meant and not is_pattern(name):
             continue
         try:

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import AUTO, Broken, but_auto, check_axes, select_each, survey
 from webnorm.kernels.traits import Traits
 from webnorm.lab.bench import BenchRequest
-from webnorm.lab.check import CheckRequest
+from webnorm.lab.check import CheckRequest, own_case
 from webnorm.norms import presets
-from webnorm.norms.case import Case
+from webnorm.norms.case import Case, Changes
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.selection import dtypes_named, named, ops_named
 
@@ -150,6 +151,31 @@ def check_request(
         ladder=tuple(kernels_asked(None, ops, roots)[0] if names and AUTO in names else ()),
         broken=tuple(broken),
     )
+
+
+def with_cases(
+    request: CheckRequest,
+    corpus: Sequence[Case],
+    cases: str | Sequence[str] | None,
+    input: Path | None,
+    dtype: str | Sequence[str] | None,
+    changes: Changes,
+) -> CheckRequest:
+    """The request with its cases, or a user's own array in `input` in place of them, and storage types.
+
+    Raises WebnormError for a case that there is not, and where nothing is left to check.
+    """
+    chosen = cases_asked(cases, corpus)
+    dtypes = dtypes_named(dtype) or ("float32",)
+    if input is not None:
+        own = own_case(input)
+        chosen, dtypes = (own,), (own.given or "",)
+    whole = not cases and input is None and changes.options is None
+    found = replace(request, cases=chosen, dtypes=dtypes, changes=changes, whole=whole)
+    if not found.count():
+        found.refuse_options()
+        raise WebnormError("nothing to check: no case has these options, or they are of other ops")
+    return found
 
 
 def cases_asked(names: str | Sequence[str] | None, corpus: Sequence[Case]) -> tuple[Case, ...]:

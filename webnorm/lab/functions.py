@@ -23,7 +23,7 @@ from webnorm.lab.results import Report, Result, origin_of
 from webnorm.lab.worker import Worker, failing
 from webnorm.norms.case import Changes as OfCases
 from webnorm.norms.corpus import whole_corpus
-from webnorm.norms.selection import dtypes_named, ops_named, sizes
+from webnorm.norms.selection import ops_named, sizes
 
 Names = str | Sequence[str]
 Sizes = SupportsIndex | str | Iterable[SupportsIndex]
@@ -177,11 +177,7 @@ def check(
         progress: is called with each result as soon as it is known.
     """
     seed = asked.seed_or_any(seed)
-    corpus = whole_corpus(seed)
-    chosen = asked.cases_asked(cases, corpus)
-    if input is not None:
-        chosen = (checking.own_case(Path(input)),)
-    request = replace(
+    request = asked.with_cases(
         asked.check_request(
             _names(kernels),
             ops_named(op),
@@ -189,14 +185,12 @@ def check(
             chosen=_constants(constants),
             every=all_constants,
         ),
-        cases=chosen,
-        dtypes=dtypes_named(dtype) if input is None else (chosen[0].given or "",),
-        changes=OfCases(None if options is None else _listed(options), eps, scale),
-        whole=cases is None and input is None and options is None,
+        whole_corpus(seed),
+        cases,
+        None if input is None else Path(input),
+        dtype,
+        OfCases(None if options is None else _listed(options), eps, scale),
     )
-    if not request.count():
-        request.refuse_options()
-        raise WebnormError("nothing to check: no case has these options, or they are of other ops")
     origin, found = origin_of("webnorm.check"), list[Result]()
     with _opened(adapter, time_limit) as (worker, device, traits, tuning):
         for result in checking.run(replace(request, tuning=tuning), worker, traits):

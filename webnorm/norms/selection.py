@@ -78,7 +78,7 @@ def named(
         elif part == ALL:
             found |= dict.fromkeys(every)
         else:
-            fitting = fitting_names(part, every) if is_pattern(part) else ()
+            fitting = [name for name in every if fits(part, name)]
             if not fitting:
                 raise unknown(what, part, {*known, ALL})
             found |= dict.fromkeys(fitting)
@@ -90,9 +90,9 @@ def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
-def fitting_names(pattern: str, known: Collection[str]) -> tuple[str, ...]:
-    """The names that a shell's pattern fits, upper and lower case apart."""
-    return tuple(name for name in known if fnmatchcase(name, pattern))
+def fits(asked: str, name: str) -> bool:
+    """Whether a name is the one asked for, or the pattern asked for fits it, upper and lower case apart."""
+    return asked == name or (is_pattern(asked) and fnmatchcase(name, asked))
 
 
 def ops_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
