@@ -115,14 +115,20 @@ def _gbps(result: Result) -> float:
 
 
 def outcome(results: Sequence[Result], title: str) -> Text:
-    """What came of a problem, in a line: the fastest kernel, and how far from it what auto chose is."""
+    """What came of a problem, in a line: the fastest kernel with its flags, and how far from it what auto
+    chose is.
+    """
     wrong = sum(verdict(result) in ("FAIL", "error") for result in results)
     winner = leader(results)
     said = [f"{title}: no kernel was timed"]
     if winner is not None:
         of_copy = tables.percent_text(winner.percent_of_copy)
         time = tables.time_text(winner.median_ns)
-        said = [f"{title}: {winner.kernel} {time}, {of_copy} % of copy", *tables.auto_short(results)]
+        said = [
+            f"{title}: {winner.kernel} {time}, {of_copy} % of copy",
+            *tables.auto_short(results),
+            *winner.flags,
+        ]
     return plain("; ".join([*said, *([f"{wrong} FAIL"] if wrong else [])]))
 
 
