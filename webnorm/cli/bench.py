@@ -203,14 +203,16 @@ class _Bench(Measuring):
     def work(self, opened: Opened) -> None:
         from webnorm.cli.overview import device_line
         from webnorm.lab import bench
-        from webnorm.lab.compare import require_same_device
+        from webnorm.lab.compare import problem_key, problems, require_common, require_same_device
 
         opened.hide()
         self.console.print(device_line(self.device))
-        if self.before is not None:
-            require_same_device(self.before.device, self.device)
         self.traits = opened.traits
         tasks = self.tasks(opened.traits)
+        if self.before is not None:
+            require_same_device(self.before.device, self.device)
+            asked = dict(problem_key(task.op.name, task.problem) for task in tasks)
+            require_common(problems(self.before.results), asked)
         self.request = replace(self.request, tasks=tasks, tuning=arguments.recorded_tuning(self.device))
         before_last_run = (self.request.runs - 1) * len(tasks)
         events = self._noting(bench.run(self.request, opened.worker, opened.traits))
@@ -300,7 +302,7 @@ class _Bench(Measuring):
     def further(self, report: Report) -> Sequence[Action]:
         """Hold the results against the baseline, then keep them: in this order, as both may have one name."""
         steps: list[Action] = []
-        if self.before is not None:
+        if self.before is not None and report.results:
             steps.append(partial(self._compare, self.before, report))
         if self.save is not None and report.results:
             steps.append(partial(self._save, report))
