@@ -200,11 +200,14 @@ def problem_key(op: str, problem: Problem, case: str | None = None) -> tuple[Has
 def require_common(old: Mapping[Hashable, str], new: Mapping[Hashable, str]) -> None:
     """Raise WebnormError where two reports have no problem in common: see `problems`."""
     if not old.keys() & new.keys():
-        found = (f"{_some([*own.values()])} in the {age} one" for age, own in (("old", old), ("new", new)))
+        found = (
+            f"{first_and_more([*own.values()])} in the {age} one" for age, own in (("old", old), ("new", new))
+        )
         raise WebnormError(f"the reports have no problem in common: {', '.join(found)}")
 
 
-def _some(names: Sequence[str]) -> str:
+def first_and_more(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{more}" if names else "none"
 
