@@ -264,6 +264,7 @@ class _Bench(Measuring):
 
     def show_results(self) -> None:
         from webnorm.cli.bench_view import Matrix
+        from webnorm.lab import flags
 
         if len(self.finished) > 1:
             self.console.print()
@@ -274,6 +275,8 @@ class _Bench(Measuring):
         else:
             self.console.print(f"-v shows a table of each of the {len(self.finished)} problems")
         self.console.print()
+        for line in flags.meanings(self.results()):
+            self.console.print(line)
 
     def _show_task(self, number: int) -> None:
         from webnorm.cli.bench_view import BenchTable
