@@ -65,7 +65,7 @@ class Rival:
         if self.sampler is None:
             return self.result
         return replace(
-            with_samples(self.result, self.samples, self.bytes),
+            with_samples(replace(self.result, bytes=self.bytes), self.samples),
             dispatches_per_sample=self.sampler.runs,
             timing_method=self.sampler.method,
             cache="cold" if cold else "warm",

@@ -63,6 +63,18 @@ def test_what_matters_least_goes_where_a_terminal_is_narrow() -> None:
     assert line_of(unstable, "one_pass").endswith("unstable") and "welford_subg" in unstable
 
 
+def test_flags_go_below_where_a_terminal_is_narrow() -> None:
+    flags = ("noisy", "few samples", "drifting", "suspicious")
+    flagged = replace(MIXED[4], flags=flags, constants={**MIXED[4].constants, "vector_width": 2})
+    table = shown([MIXED[3], flagged, MIXED[1]], 40).splitlines()
+    assert max(map(len, table)) <= 40
+    (at,) = [at for at, line in enumerate(table) if "1 registers" in line]
+    below = ["     noisy, few samples, drifting,", "     suspicious", "     vector_width=2"]
+    assert [line.rstrip() for line in table[at + 1 : at + 4]] == below
+    assert "2 welford_subgroup" in table[at + 4]
+    assert line_of(shown([MIXED[3], flagged], 120), "1 registers").count("few samples, drifting") == 1
+
+
 def test_constants_are_told_where_they_are_not_the_usual_ones() -> None:
     tuned = replace(MIXED[4], constants={**MIXED[4].constants, "vector_width": 2})
     table = shown([tuned, MIXED[5]], 160)

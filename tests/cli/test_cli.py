@@ -173,7 +173,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     same = webnorm(["compare", "out.json", "out.json", "--fail-slower", "0"], tmp_path)
     assert same.returncode == 0
     own = [result for result in data["results"] if result["op"] != "copy"]
-    assert same.stdout.startswith("copies of 2 problems: +0.0 % in time")
+    assert same.stdout.startswith("copies of 2 problems: 0.0 % more time")
     assert same.stdout.count("SAME") >= len(own)
     assert not {"FASTER", "SLOWER", "UNCLEAR"} & set(same.stdout.split())
 
@@ -232,6 +232,9 @@ def test_a_benchmark_is_held_against_a_baseline(
     foreign = webnorm([*short, "--baseline", "foreign.json"], tmp_path)
     assert foreign.returncode == 2 and "the devices differ: adapter is 'another'" in foreign.stderr
     assert "naive" not in foreign.stdout
+    others = webnorm([*short, "--cols", "64", "--baseline", "main"], tmp_path)
+    said = "the reports have no problem in common: layer_norm, 8x48 float32 in the old one, layer_norm, 8x64"
+    assert others.returncode == 2 and said in others.stderr and "naive" not in others.stdout
 
 
 @pytest.mark.opengl

@@ -97,6 +97,7 @@ OPTIONS = {
         *("--adapter", "--cost", "--no-weight"),
     ),
     "compare": ("--fail-slower", "--fail-unclear", "--allow-missing", "--any-device"),
+    "baselines": ("--forget", "--json", "*"),
     "tune": (
         *("--list", "--forget", "--out", "--op", "--dtype", "--rows", "--cols", "--preset", "--budget"),
         *("--quick", "--adapter", "--time-limit", "--option"),

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from rich.progress import Progress
 
+from commands import webnorm
+from samples import timed
 from webnorm.cli.running import WRONG, Interrupted, Job, Opened, run
 from webnorm.cli.screen import _TimeLeft
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.kernels.traits import BROWSER
 from webnorm.lab import bench, jobs, worker
+from webnorm.lab.results import Result
 from webnorm.lab.worker import WorkerDied
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
@@ -69,6 +75,42 @@ def test_a_job_that_is_interrupted_before_its_adapter_is_open(monkeypatch: pytes
     with pytest.raises(Interrupted):
         run(job, None, 1.0)
     assert job.finished == [({}, False)]
+
+
+def bench_that_is_interrupted(
+    known: list[Result], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Ctrl-C in the second of two problems, of which so much is known."""
+
+    def interrupted(request: bench.BenchRequest, *_: object) -> Iterator[Any]:
+        yield bench.Progress(request.tasks[1], "timing", so_far=lambda: known)
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("WEBNORM_BASELINES", str(folder / "kept"))
+    device = dict.fromkeys(("adapter", "backend", "driver", "wgpu"), "some")
+    monkeypatch.setattr(bench, "device_of", lambda worker: (device, BROWSER))
+    monkeypatch.setattr(bench, "run", interrupted)
+    return webnorm(["bench", "--rows", "8", "--cols", "48,64", "--save", "main"], folder)
+
+
+def test_rounds_that_were_done_are_shown_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(rows=8, cols=64)
+    known = [timed("naive", 100.0, problem=problem, flags=("few samples", "interrupted"))]
+    done = bench_that_is_interrupted(known, monkeypatch, tmp_path)
+    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; what was finished is kept\n")
+    outcome, title, *_ = (line for line in done.stdout.splitlines() if "layer_norm, 8x64" in line)
+    assert outcome.endswith("; few samples; interrupted") and title == "layer_norm, 8x64 float32"
+    kept = tmp_path / "kept" / "main.json"
+    assert f"kept as main, of a run that was interrupted: {kept}" in done.stdout
+    (result,) = json.loads(kept.read_text())["results"]
+    assert result["flags"] == ["few samples", "interrupted"]
+
+
+def test_where_nothing_was_finished_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = bench_that_is_interrupted([], monkeypatch, tmp_path)
+    said = "webnorm: interrupted; nothing was finished by then, and nothing is kept\n"
+    assert (done.returncode, done.stderr) == (130, said)
+    assert "races" not in done.stdout and not [*(tmp_path / "kept").iterdir()]
 
 
 def test_an_adapter_that_does_not_open_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,7 @@ from webnorm.cli.bench_view import BenchTable, Matrix
 from webnorm.cli.check_view import CheckTable
 from webnorm.cli.compare_view import CompareTable
 from webnorm.cli.overview import device_line, tuning_table
-from webnorm.cli.screen import Screen, plain
+from webnorm.cli.screen import Screen, plain, progress
 from webnorm.errors import WebnormError, one_line, printable, shortened
 from webnorm.gpu.device import Device
 from webnorm.lab import result_files, tables
@@ -41,6 +42,19 @@ def screen(width: int = 120) -> tuple[Screen, io.StringIO]:
     console = Screen()
     console.file, console.width = out, width
     return console, out
+
+
+def test_behind_the_bar_there_is_room_for_an_echo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal shows Ctrl-C as ^C: where that went to the next line, the bar stayed on the screen."""
+    for name, value in {"TTY_COMPATIBLE": "1", "COLUMNS": "60", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    with progress("x" * 100):
+        pass
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", capsys.readouterr().err)
+    bars = [line for line in re.split(r"[\r\n]+", shown) if "xxx" in line]
+    assert bars and all(len(bar) <= 60 - len("^C^C") for bar in bars)
 
 
 def test_escapes() -> None:

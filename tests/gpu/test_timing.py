@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -442,7 +442,7 @@ def test_figures_beside_copies_that_drifted_are_flagged(
     found = [event.result for event in jobs.time_variants(device, job) if isinstance(event, jobs.Found)]
     assert [("drifting" in one.flags) for one in found] == [flagged] * 2
     (shown,) = drift_remarks(found)
-    assert shown == f"copy {100 * (after / 1e5 - 1):+.1f} % from begin to end"
+    assert shown == f"by the end copy took {'20.0 % less' if flagged else '0.0 % more'} time"
 
 
 @pytest.mark.parametrize(
@@ -488,11 +488,40 @@ def test_how_many_rounds_there_will_be_follows_the_budget_and_the_noise(
     monkeypatch.setattr(timing, "clock", lambda: 10.0)
     rule = timing.Rule(least=10, most=400, spread=0.01, budget_s=20.0)
     # Two rounds in a second: forty in the budget, and too few for a word on their noise.
-    assert timing.expected([[1.0, 1.0], [2.0, 2.0]], rule, 9.0) == 40
+    assert timing.rounds_asked([[1.0, 1.0], [2.0, 2.0]], rule, 9.0) == 40
     quiet = [[1.0] * 20, [2.0] * 21]
-    assert timing.expected(quiet, rule, 9.0) == 20
+    assert timing.rounds_asked(quiet, rule, 9.0) == 20
     # (p80 - p20) / median is 0.099: a hundred rounds make a tenth of it.
     noisy = [[1.0, 0.9505, 1.0495, 1.0, 0.9505, 1.0495] * 4]
-    assert timing.expected(noisy, rule, 9.9) in (98, 99)
-    assert timing.expected(noisy, rule, 0.0) == 48
-    assert timing.expected([[1.0, 5.0] * 5], rule, 9.9999) == 400
+    assert timing.rounds_asked(noisy, rule, 9.9) in (98, 99)
+    assert timing.rounds_asked(noisy, rule, 0.0) == 48
+    assert timing.rounds_asked([[1.0, 5.0] * 5], rule, 9.9999) == 400
+
+
+def test_a_round_takes_the_percentiles_of_each_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether that is enough and how many there will be are one question."""
+    pace = paced(card)
+    pace.ready()
+    taken: list[int] = []
+
+    def counting(samples: Sequence[float]) -> timing.Statistics:
+        taken.append(len(samples))
+        return original(samples)
+
+    original = timing.statistics
+    monkeypatch.setattr(timing, "statistics", counting)
+    rule = timing.Rule(least=8, most=8)
+    samples: list[list[float]] = [[], []]
+    rounds = [
+        event
+        for event in timing.take_turns([card.sampler("a", 70.0)] * 2, samples, rule, pace)
+        if isinstance(event, timing.Round)
+    ]
+    assert [one.of for one in rounds] == [8] * 8
+    assert taken == [done for done in range(timing.FEW_SAMPLES, 9) for _ in samples]
+
+
+def test_a_rule_of_few_rounds_goes_by_their_spread() -> None:
+    few = timing.Rule(least=2, most=400)
+    assert timing.enough([[1.0, 1.0]], few, timing.clock())
+    assert not timing.enough([[1.0]], few, timing.clock()) and not timing.enough([[]], few, timing.clock())

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from samples import REPORT
+from commands import webnorm
+from samples import COPIES, FULL, ORIGIN, REPORT, timed
 from webnorm.errors import WebnormError
 from webnorm.lab import baselines, result_files
 
@@ -51,3 +53,41 @@ def test_a_file_goes_before_a_baseline_of_its_name(tmp_path: Path, monkeypatch: 
     assert baselines.read_any("main").device == REPORT.device
     Path("main").write_text(result_files.to_json(replace(REPORT, device={"adapter": "of the file"})))
     assert baselines.read_any("main").device == {"adapter": "of the file"}
+
+
+def test_what_is_kept_is_listed_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert "`webnorm bench --save NAME` keeps one" in webnorm(["baselines"], tmp_path).stdout
+    one = replace(FULL, case=None)
+    several = (COPIES[0], one, timed("naive", 1.0), replace(FULL, problem=replace(FULL.problem, cols=64)))
+    baselines.save(replace(REPORT, results=several, origin=ORIGIN, complete=False), "main")
+    baselines.save(replace(REPORT, results=(one,), origin=ORIGIN), "main")
+    (tmp_path / "kept" / "odd.json").write_text("[")
+    (tmp_path / "kept" / "no name.json").write_text("{}")
+    heading, *rows = webnorm(["baselines"], tmp_path).stdout.splitlines()
+    assert heading.split() == ["baseline", "measured", "what", "device"]
+    problem = "layer_norm, 64x768 float32, no bias, out_dtype=int8"
+    assert [row.split() for row in rows[:2]] == [
+        ["main", ORIGIN.time, *f"2 runs: {problem} llvmpipe".split()],
+        ["main~", ORIGIN.time, *f"2 runs, interrupted: {problem} and 2 more llvmpipe".split()],
+    ]
+    assert rows[2].startswith("odd") and "odd.json is not JSON" in rows[2] and len(rows) == 3
+    told = json.loads(webnorm(["baselines", "main?", "odd", "--json"], tmp_path).stdout)
+    assert [one["name"] for one in told] == ["main~", "odd"] and "not JSON" in told[1]["reason"]
+    assert (told[0]["complete"], len(told[0]["problems"])) == (False, 3)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert max(map(len, webnorm(["baselines"], tmp_path).stdout.splitlines())) <= 40
+    gone = webnorm(["baselines", "main*", "odd", "--forget"], tmp_path)
+    assert gone.stdout.count("removed ") == 3 and baselines.names() == []
+
+
+def test_nothing_is_forgotten_that_is_not_named(tmp_path: Path) -> None:
+    baselines.save(REPORT, "main")
+    for words, said in (
+        (["--forget"], "--forget removes the baselines that are named; expected a NAME"),
+        (["mian", "--forget"], "no baseline 'mian'; did you mean 'main'?"),
+        (["main", "x*", "--forget"], "no baseline 'x*'; there is: main"),
+        (["main", "--forget", "--json"], "--json shows what --forget removes"),
+    ):
+        done = webnorm(["baselines", *words], tmp_path)
+        assert done.returncode == 2 and said in done.stderr and baselines.names() == ["main"]

@@ -10,6 +10,7 @@ import pytest
 
 from bench import verdicts as proof
 from webnorm.errors import WebnormError
+from webnorm.lab.changes import drift_text
 from webnorm.lab.compare import BAND, Comparison, Verdicts, compare, objections
 from webnorm.lab.results import Report, Result
 from webnorm.norms.problem import Problem
@@ -208,15 +209,22 @@ def test_copies_alone_are_compared_by_their_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("copies", "kernels", "said"), [(1.2, 1.32, "UNCLEAR"), (1.2, 1.56, "SLOWER"), (0.8, 0.7, "UNCLEAR")]
+    ("copies", "kernels", "said", "words"),
+    [
+        (1.2, 1.32, "UNCLEAR", "20 % more time"),
+        (1.2, 1.56, "SLOWER", ""),
+        (0.8, 0.7, "UNCLEAR", "20 % less time"),
+    ],
 )
-def test_a_difference_is_more_than_what_the_copies_moved(copies: float, kernels: float, said: str) -> None:
+def test_a_difference_is_more_than_what_the_copies_moved(
+    copies: float, kernels: float, said: str, words: str
+) -> None:
     """What slowed a copy down by a fifth may have slowed a kernel down by another tenth."""
     old = report(copy(times(1, 0.01, 1)), result(times(2, 0.01, 2)))
     new = report(copy(times(copies, 0.01, 3)), result(times(2 * kernels, 0.01, 4)))
     (found,) = compare(old, new).comparisons
     assert found.verdict == said
-    assert (found.reason or "").startswith("the copy itself takes ") == (said == "UNCLEAR")
+    assert found.reason == (f"the copy itself takes {words}, which is a larger change" if words else None)
 
 
 def test_a_copy_that_broke_is_broken() -> None:
@@ -287,6 +295,33 @@ def test_a_flagged_result_is_unclear(flag: str) -> None:
         assert (found.verdict, found.low, found.reason) == ("UNCLEAR", None, f"the {age} result is {flag}")
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("few samples",), "has few samples"),
+        (("few samples", "drifting", "interrupted"), "is drifting, interrupted and has few samples"),
+    ],
+)
+def test_flags_are_told_in_a_sentence(flags: tuple[str, ...], said: str) -> None:
+    fast, slow = result(times(1, 0.01, 1)), result(times(2, 0.01, 2), flags=flags)
+    assert one(fast, slow).reason == f"the new result {said}"
+    copies = copy(times(1, 0.01, 3)), copy(times(1, 0.01, 4), flags=flags)
+    (found,) = compare(report(copies[0], fast), report(copies[1], replace(slow, flags=()))).comparisons
+    assert found.reason == f"the new copy {said}"
+
+
+def test_the_copies_rates_are_those_of_the_percent_beside_them() -> None:
+    """Medians of samples that have two speeds are far from the means that a comparison goes by."""
+    fast = [[1e3] * 11 + [2e3] * 9] * 3
+    slow = [[1e3] * 9 + [2e3] * 11] * 3
+    old, new = (copy(own, bytes=10**6, gbps=10**6 / np.median(own)) for own in (fast, slow))
+    found = compare(report(old, result(fast)), report(new, result(slow))).drift
+    assert found is not None and found.old_gbps is not None and found.new_gbps is not None
+    assert 1.01 < found.ratio < 1.5 and found.old_gbps / found.new_gbps == pytest.approx(found.ratio)
+    rates = f"{found.old_gbps:.4g} -> {found.new_gbps:.4g} GB/s"
+    assert drift_text(found).startswith(f"copies: {rates}, {100 * found.ratio - 100:.1f} % more time ")
+
+
 def test_a_copy_that_drifted_makes_all_unclear() -> None:
     old = report(copy(times(1, 0.01, 1)), result(times(1, 0.01, 2)))
     new = report(copy(times(1, 0.01, 3), flags=("drifting",)), result(times(2, 0.01, 4)))
@@ -338,8 +373,10 @@ def test_results_pair_by_variant_problem_and_case() -> None:
         replace(base, problem=Problem(rows=64, cols=768, eps=1e-6)),
         replace(base, case="normal"),
     ]
+    both = replace(base, kernel="two_pass")
     for other in others:
-        assert words(compare(report(base), report(other))) == ["ONLY IN OLD", "ONLY IN NEW"]
+        found = compare(report(both, base), report(both, other))
+        assert words(found) == ["SAME", "ONLY IN OLD", "ONLY IN NEW"]
     shuffled = compare(report(base, *others), report(*reversed(others), base))
     assert words(shuffled) == ["SAME"] * 6
 
@@ -354,7 +391,25 @@ def test_another_device_is_refused_unless_allowed(key: str) -> None:
 
 
 def test_another_wgpu_is_no_other_device() -> None:
-    assert compare(report(wgpu="0.31"), report(wgpu="0.32")).comparisons == ()
+    own = result(times(1, 0.01, 1))
+    assert words(compare(report(own, wgpu="0.31"), report(own, wgpu="0.32"))) == ["SAME"]
+
+
+def test_reports_without_a_problem_in_common_are_a_mistake() -> None:
+    """A copy of the same shape stands in both, and there is nothing that it could be held against."""
+    yardstick, base = copy(times(1, 0.01, 1)), result(times(1, 0.01, 2))
+    other = replace(base, op="rms_norm")
+    wider = replace(other, problem=Problem(rows=64, cols=1024))
+    with pytest.raises(WebnormError) as mistake:
+        compare(report(yardstick, base), report(yardstick, other, wider, replace(wider, kernel="naive")))
+    assert str(mistake.value) == (
+        "the reports have no problem in common: layer_norm, 64x768 float32 in the old one, rms_norm, 64x768 "
+        "float32 and 1 more in the new one"
+    )
+    with pytest.raises(WebnormError, match="layer_norm, 64x768 float32 in the old one, none in the new one"):
+        compare(report(base), report())
+    with pytest.raises(WebnormError, match="in common"):
+        compare(report(base), report(replace(base, case="normal")))
 
 
 # --- the gate
@@ -396,7 +451,7 @@ def test_the_gate_refuses_an_interrupted_run() -> None:
 def test_the_gate_does_not_pass_on_nothing() -> None:
     skipped = result(None, status="skip")
     single = compare(report(result(times(1, 0.01, 1, 1))), report(result(times(1, 0.01, 2, 1))))
-    for nothing in (compare(report(), report()), compare(report(skipped), report(skipped)), single):
+    for nothing in (compare(report(skipped), report(skipped)), single):
         assert objections(nothing, 5, allow_missing=True) == ["nothing could be compared"]
     apart = compare(report(FAST), report(replace(FAST, kernel="naive")))
     assert objections(apart, 5) == ["1 is missing in NEW", "nothing could be compared"]

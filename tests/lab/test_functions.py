@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import typing
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import webnorm
 from webnorm import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.lab.bench import Progress
+from webnorm.lab.findings import Findings
 from webnorm.lab.results import Result
 
 
@@ -36,6 +38,8 @@ def test_a_benchmark_gives_rows_a_file_and_a_page(tmp_path: Path, device: Device
     assert {row["verdict"] for row in same.rows()} == {"SAME"} and "SAME" in repr(same)
     assert "pass" in repr(found) and str(found.report.device["adapter"]) in repr(found)
     html = found._repr_html_()
+    assert "=" not in "".join(re.findall("<td[^>]*>([^<]*)", html)), "constants are the default ones"
+    assert "threads_per_row=" in Findings(found.report)._repr_html_()
     assert html.count("<table>") == 2 and "two_pass" in html and "SAME" in same._repr_html_()
     assert html.count("<svg") == 1 and html.rstrip().endswith("</svg>")
     found.plot(tmp_path / "found.png")
@@ -55,6 +59,22 @@ def test_a_check_tells_what_is_wrong(tmp_path: Path, device: Device) -> None:
     assert str(mistake).startswith(str(root / "layer_norm" / "unparsable.wgsl:"))
     webnorm.check("naive", cases="rows-1").save(tmp_path / "right.json")
     assert json.loads((tmp_path / "right.json").read_text())["complete"] is True
+
+
+def test_a_check_takes_an_array(tmp_path: Path, device: Device) -> None:
+    x = np.arange(48, dtype=np.float16).reshape(2, 3, 8)
+    np.save(tmp_path / "x.npy", x)
+    for given, name in ((x, "input"), (x[::-1], "input"), (str(tmp_path / "x.npy"), "x.npy")):
+        (result,) = webnorm.check("naive", input=given).results
+        assert (result.status, result.case, result.problem.dtype) == ("pass", name, "float16")
+        assert (result.problem.rows, result.problem.cols) == (6, 8)
+    for bad, said in (
+        (x.astype(np.float64), "input: dtype is float64; expected float32, float16, bfloat16"),
+        (np.ones((), np.float32), "input: expected an array of one or more dimensions"),
+        ([[1.0]], r"input is \[\[1.0\]\]; expected a NumPy array, or the path of an .npy file"),
+    ):
+        with pytest.raises(WebnormError, match=said):
+            webnorm.check("naive", input=bad)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

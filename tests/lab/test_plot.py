@@ -150,7 +150,28 @@ def test_rings_mark_what_auto_chooses(cols: list[int]) -> None:
     values = rings.get_xdata() if len(cols) == 1 else rings.get_ydata()
     assert np.asarray(values).tolist() == [150.0] * len(cols)
     assert [text.get_text() for text in figure.legends[0].texts] == ["what auto chooses"]
-    assert not drawn(sweep([64], cols)).legends
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said", "marked"),
+    [([], "what auto chooses was not timed", 0), ([512], "what auto chooses, where it was timed", 1)],
+)
+def test_where_auto_was_not_timed_the_legend_says_so(chosen: list[int], said: str, marked: int) -> None:
+    """Of kernels that somebody named, or where auto's own choice was wrong."""
+    found = sweep([64], [256, 512, 1024])
+    found += [replace(result("registers", 150.0, cols=n, n=2), auto="rules") for n in chosen]
+    failed = replace(result("lost", 1.0, cols=256), status="fail", auto="rules")
+    figure = drawn([*found, failed])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.texts] == [said]
+    (entry,) = legend.get_lines()
+    assert (entry.get_markersize() > 0) == bool(marked)
+    rings = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "none"]
+    assert [np.asarray(line.get_xdata()).tolist() for line in rings if chosen] == [chosen] * marked
+
+
+def test_copies_alone_have_no_legend() -> None:
+    assert not drawn([result("copy", 200.0, cols=n) for n in (256, 512)]).legends
 
 
 def test_a_picture_has_no_background(tmp_path: Path) -> None:

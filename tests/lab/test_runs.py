@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pages import ROOT
 from webnorm.gpu import timing
 from webnorm.kernels.traits import Traits
-from webnorm.lab import bench, runs
+from webnorm.lab import bench, flags, runs
 from webnorm.lab.results import Result
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import Problem
@@ -162,3 +163,15 @@ def test_each_run_has_a_process_and_passes_over_all_problems(monkeypatch: pytest
     lists = [event for event in events if isinstance(event, list)]
     assert [one[0].runs for one in lists] == [None, None, (4, 4), (4, 4), (4, 4, 4), (4, 4, 4)]
     assert [run[0] for run in lists[-1][0].samples_by_run] == [1.0, 2.0, 3.0]
+
+
+def test_every_flag_is_explained() -> None:
+    """Below the tables in a line, and in the docs."""
+    told = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    assert all(f'"{flag}"' in told for flag in flags.FLAGS)
+    raised = [timing.flags([1.0]), timing.flags([1.0, 9.0] * 9), timing.flags([1.0] * 9 + [2.0] * 9)]
+    assert {*raised[0], *raised[1], *raised[2]} == {"few samples", "noisy", "throttled"} <= {*flags.FLAGS}
+    noisy, few = result([1.0], flags=("noisy",)), result([1.0], flags=("few samples", "another"))
+    lines = flags.meanings([noisy, few, noisy])
+    assert [line.partition(":")[0] for line in lines] == ["few samples", "noisy"]
+    assert "20 % of the median" in lines[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from webnorm.kernels.traits import Traits
-    from webnorm.lab.bench import BenchRequest
+    from webnorm.lab.bench import BenchRequest, Progress
     from webnorm.lab.results import Report, Result
     from webnorm.lab.tables import Usual
     from webnorm.norms.ops import Task
@@ -186,8 +186,8 @@ def _request(
 
 @dataclass(kw_only=True)
 class _Bench(Measuring):
-    """`finished` has the results of each task that has any. `before` is what they are held against, and
-    `save` the name that they are kept under.
+    """`finished` has the results of each task that has any, `standing` how far the next one is. `before` is
+    what they are held against, and `save` the name that they are kept under.
     """
 
     request: BenchRequest
@@ -197,23 +197,25 @@ class _Bench(Measuring):
     save: str | None
     before: Report | None
     finished: dict[int, list[Result]] = field(default_factory=dict)
+    standing: Progress | None = field(default=None, init=False)
     traits: Traits | None = field(default=None, init=False)
 
     def work(self, opened: Opened) -> None:
-        from webnorm.cli.bench_view import outcome
         from webnorm.cli.overview import device_line
         from webnorm.lab import bench
-        from webnorm.lab.compare import require_same_device
+        from webnorm.lab.compare import problem_key, problems, require_common, require_same_device
 
         opened.hide()
         self.console.print(device_line(self.device))
-        if self.before is not None:
-            require_same_device(self.before.device, self.device)
         self.traits = opened.traits
         tasks = self.tasks(opened.traits)
+        if self.before is not None:
+            require_same_device(self.before.device, self.device)
+            asked = dict(problem_key(task.op.name, task.problem) for task in tasks)
+            require_common(problems(self.before.results), asked)
         self.request = replace(self.request, tasks=tasks, tuning=arguments.recorded_tuning(self.device))
         before_last_run = (self.request.runs - 1) * len(tasks)
-        events = bench.run(self.request, opened.worker, opened.traits)
+        events = self._noting(bench.run(self.request, opened.worker, opened.traits))
         for done, results in enumerate(opened.found(events)):
             number = done % len(tasks)
             self._keep(number, results)
@@ -221,8 +223,26 @@ class _Bench(Measuring):
                 continue
             if self.profile:
                 self._profile(number, opened)
-            if len(tasks) > 1:
-                self.console.print(outcome(self.finished[number], str(tasks[number])))
+            self._tell(number)
+
+    def _tell(self, number: int) -> None:
+        from webnorm.cli.bench_view import outcome
+
+        if len(self.request.tasks) > 1:
+            self.console.print(outcome(self.finished[number], str(self.request.tasks[number])))
+
+    def _noting(self, events: Iterable[Progress | list[Result]]) -> Iterator[Progress | list[Result]]:
+        for event in events:
+            self.standing = None if isinstance(event, list) else event
+            yield event
+
+    def finish(self, complete: bool) -> None:
+        """As any such job; after Ctrl-C with what the rounds say that were done of a problem."""
+        if self.standing is not None and (results := self.standing.so_far()):
+            number = self.request.tasks.index(self.standing.task)
+            self.finished[number] = results
+            self._tell(number)
+        super().finish(complete)
 
     def _keep(self, number: int, results: list[Result]) -> None:
         self.finished[number] = results
@@ -244,6 +264,7 @@ class _Bench(Measuring):
 
     def show_results(self) -> None:
         from webnorm.cli.bench_view import Matrix
+        from webnorm.lab import flags
 
         if len(self.finished) > 1:
             self.console.print()
@@ -254,6 +275,8 @@ class _Bench(Measuring):
         else:
             self.console.print(f"-v shows a table of each of the {len(self.finished)} problems")
         self.console.print()
+        for line in flags.meanings(self.results()):
+            self.console.print(line)
 
     def _show_task(self, number: int) -> None:
         from webnorm.cli.bench_view import BenchTable
@@ -282,7 +305,7 @@ class _Bench(Measuring):
     def further(self, report: Report) -> Sequence[Action]:
         """Hold the results against the baseline, then keep them: in this order, as both may have one name."""
         steps: list[Action] = []
-        if self.before is not None:
+        if self.before is not None and report.results:
             steps.append(partial(self._compare, self.before, report))
         if self.save is not None and report.results:
             steps.append(partial(self._save, report))
@@ -301,4 +324,5 @@ class _Bench(Measuring):
         name = self.save or ""
         before = f" (what had the name is {name}{baselines.BEFORE})" if name in baselines.names() else ""
         path = baselines.save(report, name)
-        self.console.print(f"kept as {name}{before}: {path}", soft_wrap=True)
+        cut = "" if report.complete else ", of a run that was interrupted"
+        self.console.print(f"kept as {name}{before}{cut}: {path}", soft_wrap=True)

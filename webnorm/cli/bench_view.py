@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.text import Text
 
 from webnorm.cli.grid import Strip, fitting, lines, natural
@@ -20,15 +21,16 @@ from webnorm.lab.ranking import best, by_problem, leader, verdict
 from webnorm.lab.results import MOST_GBPS, Result
 from webnorm.norms.problem import Problem
 
-# The order in which columns go where a terminal is narrow: bars, then the last of these first.
-_RANKS = {"max abs error": 1, "GB/s": 2, "+-%": 3, "timing": 4, "#": 5}
+# The order in which columns go where a terminal is narrow: bars, then the first of these, whose texts go
+# below the lines.
+_RANKS = {"timing": 1, "max abs error": 2, "GB/s": 3, "+-%": 4, "#": 5}
 _HEADINGS = {"% of copy": "of copy", "max abs error": "error", "verdict": "", "timing": ""}
 # Verdicts that would take the room of three columns; the reason below says them in full.
 _BRIEFLY = {"expected failure": "unstable"}
 # Shorter ones tell no more than the number beside them; longer ones take the eye too far from it.
 _LEAST_BAR, _MOST_BAR = 6, 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_INDENT = "     "
+_INDENT = 5
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,12 @@ class BenchTable:
         yield from map(plain, (*shown.remarks, *tables.notes(plainly, self.usual)))
 
 
-def _rows(shown: tables.Layout, width: int, ascii_only: bool) -> Iterator[Text]:
-    """The lines of a table; constants stand at their ends where there is room, and else below them."""
-    strips = fitting([_strip(shown, column) for column in shown.columns if column != "constants"], width)
+def _rows(shown: tables.Layout, width: int, ascii_only: bool) -> Iterator[RenderableType]:
+    """The lines of a table. Flags and constants stand at their ends where there is room, and else below them:
+    a narrow terminal is no reason to trust a figure.
+    """
+    columns = {column: _strip(shown, column) for column in shown.columns if column != "constants"}
+    strips = fitting([*columns.values()], width)
     told = [texts["constants"] for _, texts in shown.rows]
     constants = [plain("" if text == tables.NOTHING else text, "dim") for text in told]
     behind = [Strip("", constants)] if any(constants) else []
@@ -64,11 +69,13 @@ def _rows(shown: tables.Layout, width: int, ascii_only: bool) -> Iterator[Text]:
         results = [result for result, _ in shown.rows]
         strips.insert(shares[0] + 1, Strip("", _bars(results, room, ascii_only)))
     heading, *rows = lines([*strips, *(behind if inline else [])], width)
+    left_out = [strip.cells for name, strip in columns.items() if name == "timing" and strip not in strips]
     yield heading
-    for row, text in zip(rows, constants, strict=True):
+    for row, *below in zip(rows, *left_out, *([] if inline else [constants]), strict=True):
         yield row
-        if text and not inline:
-            yield Text(_INDENT).append_text(text)
+        for text in below:
+            if text:
+                yield Padding(text, (0, 0, 0, _INDENT), expand=False)
 
 
 def _strip(shown: tables.Layout, column: str) -> Strip:
@@ -115,14 +122,20 @@ def _gbps(result: Result) -> float:
 
 
 def outcome(results: Sequence[Result], title: str) -> Text:
-    """What came of a problem, in a line: the fastest kernel, and how far from it what auto chose is."""
+    """What came of a problem, in a line: the fastest kernel with its flags, and how far from it what auto
+    chose is.
+    """
     wrong = sum(verdict(result) in ("FAIL", "error") for result in results)
     winner = leader(results)
     said = [f"{title}: no kernel was timed"]
     if winner is not None:
         of_copy = tables.percent_text(winner.percent_of_copy)
         time = tables.time_text(winner.median_ns)
-        said = [f"{title}: {winner.kernel} {time}, {of_copy} % of copy", *tables.auto_short(results)]
+        said = [
+            f"{title}: {winner.kernel} {time}, {of_copy} % of copy",
+            *tables.auto_short(results),
+            *winner.flags,
+        ]
     return plain("; ".join([*said, *([f"{wrong} FAIL"] if wrong else [])]))
 
 

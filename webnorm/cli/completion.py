@@ -76,6 +76,12 @@ def _cases() -> Sequence[str]:
     return [case.name for case in CASES]
 
 
+def _baselines() -> Sequence[str]:
+    from webnorm.lab.baselines import names
+
+    return names()
+
+
 # Few enough to be named in the help: the last of them, and all.
 _FEW: dict[str, tuple[str, Values]] = {
     "op": ("rms_norm_backward", _ops),
@@ -89,6 +95,7 @@ _COMPLETED = {
     **{name: values for name, (_, values) in _FEW.items()},
     "--option": _options,
     "names": _kernels,
+    "kept": _baselines,
     "kernel": _kernels_and_auto,
     "--kernel": _kernels_and_auto,
     "--diff": _kernels_and_auto,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Panel by panel, in the order of the help: options and arguments, and what stands for their values.
 _PANELS = {
     "Kernels and files": (
-        "kernel=KERNEL names=NAME name=NAME file=FILE folder=DIR old=OLD new=NEW --kernel=NAME "
+        "kernel=KERNEL names=NAME name=NAME file=FILE folder=DIR old=OLD new=NEW kept=NAME --kernel=NAME "
         "--from=KERNEL --constant=NAME=N,... --all-constants --wgsl=DIR --input=FILE --case=NAME --cases "
         "--here --lab"
     ),
@@ -61,6 +61,7 @@ _WRONG = {
 _LACKING = {
     "doctor": "what kernels need is missing, or with --browser what `webnorm verify` needs",
     "verify": "a step could not be taken",
+    "baselines": "no such baseline",
 }
 # Each is a command of a page of the docs, where a test runs it.
 EXAMPLES = {
@@ -85,6 +86,7 @@ EXAMPLES = {
     "export": ("webnorm export layer_norm --cols 768 --out dist/ln",),
     "verify": ("webnorm verify dist/ln",),
     "compare": ("webnorm compare out.json out.json",),
+    "baselines": ("webnorm baselines", "webnorm baselines 'before*' --forget"),
 }
 
 # As wide as that, names and what they mean stand side by side.

@@ -33,7 +33,7 @@ class Interrupted(Exception):
     """
 
     def __init__(self, kept: bool = True) -> None:
-        what = "what was finished is kept" if kept else "nothing was finished by then"
+        what = "what was finished is kept" if kept else "nothing was finished by then, and nothing is kept"
         super().__init__(f"interrupted; {what}")
 
 
@@ -173,6 +173,8 @@ class Measuring(Job):
     def _show(self) -> None:
         from webnorm.cli.report import race_line
 
+        if not self.kept:
+            return
         self.show_results()
         drawn = [] if self.seed is None else [f"drawn with --seed {self.seed}"]
         self.console.print("; ".join([race_line(self.results()), *drawn]))

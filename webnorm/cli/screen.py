@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
 from rich.progress import Task as ProgressTask
 from rich.segment import Segment
@@ -49,6 +50,8 @@ STYLES = {
 _LEAST_SHARE = 0.02
 # A name and a few figures find room.
 _LEAST_WIDTH = 40
+# Cells of ^C, which may be pressed twice.
+_ECHOED = 4
 # Whoever reads a pipe breaks lines as it suits them.
 _PIPE_WIDTH = 10_000
 
@@ -110,6 +113,25 @@ def _seconds(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+class _Bar(Progress):
+    """Rich's, with room at its end for what a terminal echoes of Ctrl-C.
+
+    Behind a line that is full that would go to the next one, and leave this one on the screen for good.
+    """
+
+    def get_renderable(self) -> RenderableType:
+        """The bar, less wide than the console."""
+        return _Narrower(super().get_renderable())
+
+
+@dataclass(frozen=True)
+class _Narrower:
+    shown: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from console.render(self.shown, options.update_width(options.max_width - _ECHOED))
+
+
 @contextmanager
 def progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]:
     """A progress bar on stderr, where that is a terminal: called with the work at hand and the share done.
@@ -117,7 +139,7 @@ def progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]
     None for the work takes the bar away until the next call, so that a line can be printed in its place.
     """
     console = Screen(stderr=True)
-    with Progress(
+    with _Bar(
         SpinnerColumn(),
         BarColumn(bar_width=10),
         _TimeLeft(table_column=Column(no_wrap=True, min_width=9)),

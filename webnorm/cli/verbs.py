@@ -64,6 +64,10 @@ VERBS = {
         "SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, "
         "from the samples of several runs.",
     ),
+    "baselines": (
+        "baselines:baselines",
+        "List the results that `webnorm bench --save` keeps, or remove some.",
+    ),
 }
 
 

@@ -131,22 +131,23 @@ def enough(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> bool
     """Whether the rule says stop. `samples` has a list for each plan, of which the shortest counts rounds;
     `began` is in seconds of `clock`.
     """
-    rounds = min(map(len, samples))
-    if rounds >= rule.most or (rounds and clock() - began >= rule.budget_s):
-        return True
-    return rounds >= rule.least and all(
-        statistics(own[:rounds]).spread / math.sqrt(rounds) <= rule.spread for own in samples
-    )
+    done = min(map(len, samples))
+    return done > 0 and done >= rounds_asked(samples, rule, began)
 
 
-def expected(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> int:
-    """How many rounds there will be if the device stays as it is: see `enough`. One at least are done."""
+def rounds_asked(samples: Sequence[Sequence[float]], rule: Rule, began: float) -> int:
+    """How many rounds the rule asks for if the device stays as it is; as many as are done where it says stop.
+
+    `samples` and `began` as in `enough`; one round at least is done.
+    """
     done = min(map(len, samples))
     by_time = done * rule.budget_s / max(clock() - began, 1e-9)
-    widest = max(statistics(own[:done]).spread for own in samples)
-    # Of a few samples the spread says nothing yet.
-    by_spread = (widest / rule.spread) ** 2 if done >= FEW_SAMPLES and math.isfinite(widest) else math.inf
-    return max(done, math.ceil(min(rule.most, by_time, max(rule.least, by_spread))))
+    by_spread = math.inf
+    # Of a few samples the spread says nothing yet, unless the rule goes by so few.
+    if done >= min(FEW_SAMPLES, rule.least):
+        by_spread = (max(statistics(own[:done]).spread for own in samples) / rule.spread) ** 2
+    wanted = min(rule.most, by_time, max(rule.least, by_spread))
+    return max(done, math.ceil(wanted))
 
 
 def agree(samples: Sequence[float]) -> bool:
@@ -251,6 +252,7 @@ def take_turns(
     """
     began = clock()
     flying: tuple[int, Reading] | None = None
+    wanted: int | None
 
     def land() -> None:
         nonlocal flying
@@ -268,8 +270,9 @@ def take_turns(
             land()
             flying = index, reading
             if index == 0 and samples[-1] and between is None:
-                yield Round(len(samples[-1]), expected(samples, rule, began))
-                if enough(samples, rule, began):
+                done, wanted = len(samples[-1]), rounds_asked(samples, rule, began)
+                yield Round(done, wanted)
+                if done >= wanted:
                     reading()
                     return
         if between is not None:
@@ -277,6 +280,7 @@ def take_turns(
             others = between()
             pace.worked()
             every = [*samples, *others]
-            yield Round(len(samples[-1]), expected(every, rule, began) if all(every) else None)
-            if enough(every, rule, began):
+            wanted = rounds_asked(every, rule, began) if all(every) else None
+            yield Round(len(samples[-1]), wanted)
+            if wanted is not None and min(map(len, every)) >= wanted:
                 return

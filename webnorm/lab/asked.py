@@ -17,6 +17,7 @@ from webnorm.lab.check import CheckRequest, own_case
 from webnorm.norms import presets
 from webnorm.norms.case import Case, Changes
 from webnorm.norms.ops import OPS, Task
+from webnorm.norms.problem import Array
 from webnorm.norms.selection import dtypes_named, named, ops_named
 
 # Seeds that nobody gave: short enough to be typed.
@@ -157,11 +158,11 @@ def with_cases(
     request: CheckRequest,
     corpus: Sequence[Case],
     cases: str | Sequence[str] | None,
-    input: Path | None,
+    input: Path | Array | None,
     dtype: str | Sequence[str] | None,
     changes: Changes,
 ) -> CheckRequest:
-    """The request with its cases, or a user's own array in `input` in place of them, and storage types.
+    """The request with its cases, or a user's own array (see own_case) in place of them, and storage types.
 
     Raises WebnormError for a case that there is not, and where nothing is left to check.
     """

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from webnorm.errors import WebnormError, nearest, shown
 from webnorm.files import check_writable, data_folder, replacing, write_text
 from webnorm.lab import result_files
+from webnorm.lab.compare import first_and_more, problems
 from webnorm.lab.results import Report
+from webnorm.norms.selection import fits
 
 # A file's name on any system, and no path.
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
@@ -40,9 +46,91 @@ def path_of(name: str) -> Path:
 def names() -> list[str]:
     """Those that there are."""
     try:
-        return sorted(path.name.removesuffix(_SUFFIX) for path in folder().glob(f"*{_SUFFIX}"))
+        found = sorted(path.name.removesuffix(_SUFFIX) for path in folder().glob(f"*{_SUFFIX}"))
     except OSError:
         return []
+    return [name for name in found if _NAME.fullmatch(name.removesuffix(BEFORE))]
+
+
+def named(patterns: Sequence[str] | None) -> list[str]:
+    """Those whose name is, or fits, one of the patterns; all where there is none. WebnormError for a pattern
+    that none fits.
+    """
+    found = names()
+    for pattern in patterns or ():
+        if not any(fits(pattern, name) for name in found):
+            raise WebnormError(f"no baseline {shown(pattern)}; {_there_are(pattern)}")
+    return [name for name in found if not patterns or any(fits(pattern, name) for pattern in patterns)]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A baseline: what it has, or the reason why it cannot be read."""
+
+    name: str
+    path: Path
+    report: Report | None = None
+    reason: str | None = None
+
+    @property
+    def time(self) -> str:
+        """When it was measured (UTC, ISO 8601); "" where that is not known."""
+        return self.report.origin.time if self.report and self.report.origin else ""
+
+    @property
+    def device(self) -> str:
+        """The adapter's name; "" where that is not known."""
+        return str(self.report.device.get("adapter", "")) if self.report else ""
+
+    @property
+    def problems(self) -> list[str]:
+        """What was measured."""
+        return [*problems(self.report.results).values()] if self.report else []
+
+    @property
+    def runs(self) -> int:
+        """How many runs it is of."""
+        return max((len(one.samples_by_run) for one in self.report.results), default=0) if self.report else 0
+
+    @property
+    def what(self) -> str:
+        """What it has, in some words."""
+        if self.report is None:
+            return self.reason or ""
+        cut = ", interrupted" if self.report.complete is False else ""
+        return f"{self.runs} run{'' if self.runs == 1 else 's'}{cut}: {first_and_more(self.problems)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """What programs are told."""
+        head = {"name": self.name, "path": str(self.path)}
+        if self.report is None:
+            return {**head, "reason": self.reason}
+        known = {"time": self.time, "device": self.device, "complete": self.report.complete}
+        return {**head, **known, "runs": self.runs, "problems": self.problems}
+
+
+def to_json(found: Sequence[Kept]) -> str:
+    """A list of objects."""
+    return json.dumps([one.as_json() for one in found], indent=1)
+
+
+def look(name: str) -> Kept:
+    """A baseline that there is, readable or not."""
+    path = path_of(name)
+    try:
+        return Kept(name, path, result_files.read(path))
+    except WebnormError as error:
+        return Kept(name, path, reason=str(error))
+
+
+def forget(name: str) -> Path:
+    """Remove a baseline; WebnormError where that cannot be."""
+    path = path_of(name)
+    try:
+        path.unlink()
+    except OSError as error:
+        raise WebnormError(f"cannot remove {path}: {error.strerror}") from error
+    return path
 
 
 def prepare(name: str) -> Path:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -70,13 +71,16 @@ class Progress:
     """Where work on a list of tasks stands: the task, what is being done, and the share of all that is done;
     from whom no list is known, the share of the task.
 
-    `place` says where several runs or tasks stand, such as "run 2 of 3".
+    `place` says where several runs or tasks stand, such as "run 2 of 3". `so_far` gives the task's results by
+    the rounds that are done by the time it is called, flagged "interrupted"; none before there is a round of
+    all variants, and where an earlier run has results.
     """
 
     task: Task
     doing: str
     place: str = ""
     share: float = 0.0
+    so_far: Callable[[], list[Result]] = field(default=list, repr=False, compare=False)
 
     def __str__(self) -> str:
         # What changes comes first: a narrow terminal cuts the end.
@@ -92,10 +96,25 @@ class _Standing:
     def __init__(self, task: Task, kernels: Sequence[str]) -> None:
         self._task, self._kernels = task, kernels
         self._step, self._begun, self._leader = "checking", 0, ""
+        self._ready: dict[int, Result] = {}
+        self._rounds: list[tuple[float, ...]] = []
+
+    def timed(self) -> dict[int, Result]:
+        """The results of those that are being timed by the rounds that are done."""
+        return {
+            index: replace(with_samples(result, samples), flags=(*timing.flags(samples), "interrupted"))
+            for (index, result), samples in zip(
+                self._ready.items(), zip(*self._rounds, strict=True), strict=False
+            )
+        }
 
     def heard(self, event: object) -> Iterator[Progress]:
         """What an event changes, if it does."""
         match event:
+            case jobs.Ready(index, result):
+                self._ready[index] = result
+            case jobs.Sampled(samples):
+                self._rounds.append(samples)
             case jobs.Began(index) if self._step != "timing":
                 self._begun += 1
                 yield self._at(self._kernels[index], self._begun / len(self._kernels))
@@ -159,7 +178,7 @@ def run(request: BenchRequest, worker: Worker, traits: Traits) -> Iterator[Progr
             for event in _run_task(request, task, worker, traits):
                 if isinstance(event, Progress):
                     share = (number + (at + event.share) / len(request.tasks)) / request.runs
-                    yield replace(event, place=place, share=share)
+                    yield replace(event, place=place, share=share, so_far=list if so_far else event.so_far)
                 else:
                     so_far.append(event)
                     yield merged(so_far)
@@ -176,19 +195,34 @@ def _run_task(
         if request.with_auto and chosen is not None and chosen.variant not in asked:
             asked.append(chosen.variant)
         broken += [one for one in request.broken if one.op is task.op]
+        whole = partial(_whole, asked, chosen, [unreadable(one, task.problem) for one in broken])
+
+        def so_far(timed: Callable[[], list[Result]]) -> list[Result]:
+            found = timed()
+            return whole(found) if found else []
+
         for event in measure(task, asked, request.rule, request.roots, worker, traits, request.calls):
-            if isinstance(event, list):
-                if chosen is not None and chosen.variant in asked:
-                    at = asked.index(chosen.variant)
-                    event[at] = replace(event[at], auto=chosen.source)
-                event += [unreadable(one, task.problem) for one in broken]
-            yield event
+            if isinstance(event, Progress):
+                yield replace(event, so_far=partial(so_far, event.so_far))
+            else:
+                yield whole(event)
     except WebnormError as error:
         if len(request.tasks) == 1:
             raise
         kernels = [kernel for kernel in request.kernels if kernel.op is task.op]
         gone = (Broken(task.op, kernel.name, kernel.path, str(error)) for kernel in kernels)
         yield [unreadable(one, task.problem) for one in gone]
+
+
+def _whole(
+    asked: Sequence[Variant], chosen: auto.Chosen | None, broken: Sequence[Result], timed: list[Result]
+) -> list[Result]:
+    """A task's results: of those that are `timed` what auto chose is marked, and what is broken follows."""
+    found = [*timed, *broken]
+    if chosen is not None and chosen.variant in asked:
+        at = asked.index(chosen.variant)
+        found[at] = replace(found[at], auto=chosen.source)
+    return found
 
 
 def measure(
@@ -211,6 +245,7 @@ def measure(
         specs = tuple(jobs.VariantSpec.of(asked[index]) for index in left)
         job = jobs.TimingJob(task, specs, roots, sets_for(task, traits), rule, calls, repeated)
         at, standing = left[0], _Standing(task, [asked[index].kernel.name for index in left])
+        so_far = partial(_so_far, len(asked), left, standing, results)
         try:
             for event in worker.stream(jobs.time_variants, job):
                 match event:
@@ -218,11 +253,20 @@ def measure(
                         at = left[index]
                     case jobs.Found(index, result):
                         results[left[index]] = declared(result, asked[left[index]].kernel)
-                yield from standing.heard(event)
+                yield from (replace(one, so_far=so_far) for one in standing.heard(event))
         except (WorkerDied, TaskFailed) as failure:
             # The others are tried again without the culprit.
             results[at] = blank_result(asked[at], task.problem, reason=str(failure))
     yield against_copy([results[index] for index in range(len(asked))])
+
+
+def _so_far(
+    count: int, left: Sequence[int], standing: _Standing, results: Mapping[int, Result]
+) -> list[Result]:
+    """The results of so many variants, those whose timing goes on among them; none before all have any."""
+    timed = {left[index]: result for index, result in standing.timed().items()}
+    found = {**timed, **results}
+    return against_copy([found[index] for index in range(count)]) if timed and len(found) == count else []
 
 
 def against_copy(results: Sequence[Result]) -> list[Result]:
@@ -263,7 +307,7 @@ def _merged(members: Sequence[Result]) -> Result:
     # One run that was disturbed is no fault of the whole; what most runs have is.
     raised = Counter(flag for one in members for flag in one.flags if flag != "suspicious")
     return replace(
-        with_samples(members[0], samples, members[0].bytes),
+        with_samples(members[0], samples),
         runs=tuple(len(one.samples_ns or ()) for one in members),
         flags=tuple(flag for flag, count in raised.items() if 2 * count >= len(members)),
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from webnorm.lab.compare import Comparison, Drift, Verdicts
-from webnorm.lab.tables import NOTHING, Usual, escaped, named
+from webnorm.lab.tables import NOTHING, Usual, escaped, more_time, named
 
 SCHEMA = 1
 # What nobody has to look at.
@@ -57,10 +57,10 @@ def drift_text(drift: Drift | None) -> str:
     if drift is None:
         return "copies: none is in both"
     if drift.problems > 1:
-        head = f"copies of {drift.problems} problems: {_change(drift.ratio)} in time"
+        head = f"copies of {drift.problems} problems: {more_time(drift.ratio)}"
     else:
         rates = [NOTHING if rate is None else f"{rate:.4g}" for rate in (drift.old_gbps, drift.new_gbps)]
-        head = f"copies: {rates[0]} -> {rates[1]} GB/s, {_change(drift.ratio)} in time"
+        head = f"copies: {rates[0]} -> {rates[1]} GB/s, {more_time(drift.ratio)}"
     if drift.low is None or drift.high is None or drift.spread is None:
         return f"{head}; one run does not tell what moves between runs"
     bounds = f"(95 %: {_change(drift.low)} to {_change(drift.high)})"

@@ -17,14 +17,14 @@ from webnorm.kernels.library import Broken
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab import jobs
-from webnorm.lab.npy import read_rows
+from webnorm.lab.npy import read_rows, rows_of
 from webnorm.lab.results import Result
 from webnorm.lab.trial import blank_result, declared, unreadable
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied
 from webnorm.norms.case import Case, Changes, problems
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import Op, Task
-from webnorm.norms.problem import Options, Problem
+from webnorm.norms.problem import Array, Options, Problem
 
 # Of a whole corpus, the cases on which races are looked for: each takes another compilation. Rows of several
 # lengths, and few workgroups that walk over all rows.
@@ -90,15 +90,18 @@ class CheckRequest:
             op.problem(1, 1, options=op.defaults.changed(self.changes.options or ()))
 
 
-def own_case(path: Path) -> Case:
-    """A case of the user's own: an array (..., cols) in an .npy file, without weight and bias.
+def own_case(given: Path | Array) -> Case:
+    """A case of the user's own: an array (..., cols), perhaps in an .npy file, without weight and bias.
 
-    Raises WebnormError for a file that holds no such array (see read_rows).
+    Raises WebnormError for what is no such array (see npy).
     """
-    x, dtype = read_rows(path)
+    if isinstance(given, Path):
+        (x, dtype), name, source = read_rows(given), given.name, str(given)
+    else:
+        (x, dtype), name, source = rows_of(given, "input"), "input", "an array of the caller's"
     return Case(
-        name=path.name,
-        source=str(path),
+        name=name,
+        source=source,
         shape=(x.shape[0], x.shape[1]),
         x=lambda rng: x,
         options=Options(weight=False, bias=False),

@@ -15,7 +15,8 @@ from webnorm.kernels.variants import RETIRED
 from webnorm.lab import runs
 from webnorm.lab.ranking import shape
 from webnorm.lab.results import PROBLEM_KEYS, Cell, Report, Result
-from webnorm.norms.problem import Array
+from webnorm.lab.tables import more_time
+from webnorm.norms.problem import Array, Problem
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
 
@@ -57,7 +58,8 @@ class Drift:
 
     `ratio` is the new time over the old one, the geometric mean over `problems` problems; `low` and `high`
     bound it with 95 % confidence, and `spread` is the standard deviation from run to run, as a share of the
-    time. These are None where one run does not tell. The rates are GB/s, of a single problem.
+    time. These are None where one run does not tell. The rates are GB/s, of a single problem, by the same
+    times: divided by each other they are the ratio.
     """
 
     problems: int
@@ -117,10 +119,12 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
 
     The order is the old report's, followed by what is only in the new one. Copies that were timed in both are
     what the others are held against; they have a line of their own only where nothing else was run. Raises
-    WebnormError when the devices differ, unless `any_device`.
+    WebnormError when the devices differ, unless `any_device`, and where no problem is in both.
     """
     if not any_device:
         require_same_device(old.device, new.device)
+    copies = any(all(one.roofline for one in side.results) for side in (old, new))
+    require_common(problems(old.results, copies), problems(new.results, copies))
     before, after = _keyed(old.results), _keyed(new.results)
     pairs = [(before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after))]
     judged = [_judge(*pair) for pair in pairs if not _is_yardstick(*pair)] or [
@@ -180,6 +184,34 @@ def require_same_device(old: Mapping[str, object], new: Mapping[str, object]) ->
             )
 
 
+def problems(results: Sequence[Result], copies: bool = False) -> dict[Hashable, str]:
+    """The problems that results are of, in words, each by what has to agree for two to be one. The `copies`
+    of a shape are one only where there is nothing to hold against them.
+    """
+    own = (one for one in results if copies or not one.roofline)
+    return dict(problem_key(one.op, one.problem, one.case) for one in own)
+
+
+def problem_key(op: str, problem: Problem, case: str | None = None) -> tuple[Hashable, str]:
+    """A problem as an entry of `problems`. Numbers are drawn anew in every run, which changes no time."""
+    return (op, replace(problem, seed=0), case), f"{op}, {problem}" + (f", {case}" if case else "")
+
+
+def require_common(old: Mapping[Hashable, str], new: Mapping[Hashable, str]) -> None:
+    """Raise WebnormError where two reports have no problem in common: see `problems`."""
+    if not old.keys() & new.keys():
+        found = (
+            f"{first_and_more([*own.values()])} in the {age} one" for age, own in (("old", old), ("new", new))
+        )
+        raise WebnormError(f"the reports have no problem in common: {', '.join(found)}")
+
+
+def first_and_more(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}" if names else "none"
+
+
 def _keyed(results: Sequence[Result]) -> dict[Hashable, _Side]:
     """By what makes a pair; what was measured twice is paired in order."""
     seen: Counter[Hashable] = Counter()
@@ -208,9 +240,8 @@ def _tasks(results: Sequence[Result]) -> Iterator[list[Result]]:
 def _name(result: Result) -> Hashable:
     # Results of an older webnorm name axes that kernels no longer have.
     named = ((name, int(value)) for name, value in result.constants.items() if RETIRED.get(name) != value)
-    constants = tuple(sorted(named))
-    # Numbers are drawn anew in every run, which changes no time.
-    return result.op, result.kernel, constants, replace(result.problem, seed=0), result.case
+    problem, _ = problem_key(result.op, result.problem, result.case)
+    return problem, result.kernel, tuple(sorted(named))
 
 
 def _is_yardstick(old: _Side | None, new: _Side | None) -> bool:
@@ -281,11 +312,11 @@ def _doubt(results: tuple[Result, Result], copies: tuple[Result, Result] | None)
     """Why nothing can be said of two timed results, None where it can."""
     for age, result in zip(("old", "new"), results, strict=True):
         if result.flags:
-            return f"the {age} result is {', '.join(result.flags)}"
+            return f"the {age} result {_flagged(result.flags)}"
     for age, copy in zip(("old", "new"), copies or (), strict=False):
         # The noise of its times is in the shares, and so in the interval.
         if flags := [flag for flag in copy.flags if flag != "noisy"]:
-            return f"the {age} copy is {', '.join(flags)}"
+            return f"the {age} copy {_flagged(flags)}"
     fewest, most = sorted(len(result.samples_by_run) for result in results)
     if fewest < runs.FEWEST_RUNS:
         many = "one run each" if most == 1 else f"{fewest} of {runs.FEWEST_RUNS} runs at least"
@@ -293,12 +324,20 @@ def _doubt(results: tuple[Result, Result], copies: tuple[Result, Result] | None)
     return None
 
 
+def _flagged(flags: Sequence[str]) -> str:
+    """Flags as the end of a sentence: one is no adjective."""
+    few = [flag for flag in flags if flag == "few samples"]
+    others = [flag for flag in flags if flag not in few]
+    said = [f"is {', '.join(others)}"] if others else []
+    return " and ".join([*said, *(f"has {flag}" for flag in few)])
+
+
 def _concluded(one: _Open, confidence: float) -> Comparison:
     shift, low, high = map(_ratio, runs.difference(one.old, one.new, confidence))
     found = replace(one.comparison, ratio=shift, low=low, high=high, verdict=_verdict(shift, low, high))
     # What slows a copy down slows nothing else down by just as much.
     if found.verdict in ("FASTER", "SLOWER") and abs(math.log(shift)) <= abs(one.moved):
-        reason = f"the copy itself takes {100 * math.expm1(one.moved):+.0f} %, which is more"
+        reason = f"the copy itself takes {more_time(math.exp(one.moved), 0)}, which is a larger change"
         return replace(found, verdict="UNCLEAR", reason=reason)
     return found
 
@@ -319,6 +358,11 @@ def _verdict(ratio: float, low: float, high: float) -> Verdict:
     return "UNCLEAR"
 
 
+def _gbps(copy: Result, levels: Array) -> float | None:
+    """GB/s at the mean of log(time) over the runs, which a comparison goes by."""
+    return None if copy.bytes is None else copy.bytes / math.exp(float(levels.mean()))
+
+
 def _drift(pairs: Sequence[tuple[_Side | None, _Side | None]]) -> Drift | None:
     """What became of the copies that results are held against."""
     yardsticks = {
@@ -334,8 +378,8 @@ def _drift(pairs: Sequence[tuple[_Side | None, _Side | None]]) -> Drift | None:
         ratio=math.exp(float(np.mean([new.mean() - old.mean() for old, new in levels]))),
     )
     if len(levels) == 1:
-        ((old_copy, new_copy),) = yardsticks.values()
-        drift = replace(drift, old_gbps=old_copy.gbps, new_gbps=new_copy.gbps)
+        ((old_copy, new_copy),), ((old, new),) = yardsticks.values(), levels
+        drift = replace(drift, old_gbps=_gbps(old_copy, old), new_gbps=_gbps(new_copy, new))
     counts = {(len(old), len(new)) for old, new in levels}
     if len(counts) != 1 or min(min(counts)) < 2:
         return drift

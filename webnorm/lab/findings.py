@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
+from webnorm.choice.defaults import default_constants
 from webnorm.errors import one_line
 from webnorm.files import write_text
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.traits import Traits
 from webnorm.lab import changes, plot, result_files, tables
 from webnorm.lab.compare import Verdicts
 from webnorm.lab.ranking import best, by_problem, verdict
 from webnorm.lab.results import Cell, Report, Result
+from webnorm.norms.ops import OPS, Task
 
 _STYLE = "text-align:{};padding:0 .6em;white-space:nowrap"
 # Behind a number of percent: readable on light and on dark.
@@ -22,9 +26,15 @@ _BAR_WIDTH = 160
 
 @dataclass(frozen=True, repr=False)
 class Findings:
-    """The results of a benchmark or a check. In a notebook it shows a table of each problem, and a plot."""
+    """The results of a benchmark or a check. In a notebook it shows a table of each problem, and a plot.
+
+    The tables tell constants that are not the default ones of `kernels` on a device of these `traits`, and
+    all of them where these are not known.
+    """
 
     report: Report
+    kernels: tuple[Kernel, ...] = field(default=(), compare=False)
+    traits: Traits | None = field(default=None, compare=False)
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -68,8 +78,14 @@ class Findings:
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{escape(tables.device_text(self.report.device))}</b></p>"]
         for title, members in by_problem(self.results):
-            parts += [f"<p>{escape(title)}</p>", _table(members)]
+            parts += [f"<p>{escape(title)}</p>", _table(members, self._usual(members[0]))]
         return "".join([*parts, plot.svg(self.report) if plot.can_draw(self.report) else ""])
+
+    def _usual(self, result: Result) -> tables.Usual | None:
+        """The constants of a result's problem that need not be told."""
+        if self.traits is None:
+            return None
+        return default_constants(self.kernels, Task(OPS[result.op], result.problem), self.traits)
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,8 +121,8 @@ class Changes:
         return f"<p>{head}</p>{_html(changes.COLUMNS, [[escape(cell) for cell in row] for row in rows])}"
 
 
-def _table(results: list[Result]) -> str:
-    shown = tables.layout(results)
+def _table(results: list[Result], usual: tables.Usual | None) -> str:
+    shown = tables.layout(results, usual)
     rows = []
     for result, cells in shown.rows:
         row = [escape(one_line(cells[column])) for column in shown.columns]
@@ -116,7 +132,7 @@ def _table(results: list[Result]) -> str:
         rows.append(row)
     columns = list(shown.columns)
     columns.insert(columns.index("% of copy") + 1, "")
-    said = [*shown.remarks, *tables.notes(results)]
+    said = [*shown.remarks, *tables.notes(results, usual)]
     below = "".join(f"<div>{escape(one_line(line))}</div>" for line in said)
     return _html(columns, rows) + below
 

@@ -23,6 +23,7 @@ from webnorm.lab.results import Report, Result, origin_of
 from webnorm.lab.worker import Worker, failing
 from webnorm.norms.case import Changes as OfCases
 from webnorm.norms.corpus import whole_corpus
+from webnorm.norms.problem import Array
 from webnorm.norms.selection import ops_named, sizes
 
 Names = str | Sequence[str]
@@ -122,7 +123,8 @@ def bench(
     with _opened(adapter, time_limit) as (worker, device, traits, tuning):
         request = replace(request, tasks=work.tasks(traits), tuning=tuning)
         results = _last_of_each(benchmark.run(request, worker, traits), len(request.tasks), progress)
-    return Findings(Report(device=device, results=results, complete=True, origin=origin))
+    report = Report(device=device, results=results, complete=True, origin=origin)
+    return Findings(report, (*request.kernels, *request.copies, *request.ladder), traits)
 
 
 @contextmanager
@@ -156,7 +158,7 @@ def check(
     op: Names = "layer_norm",
     dtype: Names = "float32",
     cases: Names | None = None,
-    input: str | Path | None = None,
+    input: str | Path | Array | None = None,
     options: Names | None = None,
     eps: float | None = None,
     scale: float | None = None,
@@ -172,7 +174,8 @@ def check(
 
     Args, results and errors are those of `bench`, except for:
         cases: names or patterns of the corpus, such as "cols-*"; None for all of it.
-        input: an .npy file of your own in place of the corpus: (..., cols), float32 or float16.
+        input: your own array in place of the corpus, or the .npy file that it is in: (..., cols), float32,
+            float16 or bfloat16.
         options: for every case in place of its own; None for the cases' own.
         progress: is called with each result as soon as it is known.
     """
@@ -187,7 +190,7 @@ def check(
         ),
         whole_corpus(seed),
         cases,
-        None if input is None else Path(input),
+        Path(input) if isinstance(input, str) else input,
         dtype,
         OfCases(None if options is None else _listed(options), eps, scale),
     )
@@ -197,7 +200,8 @@ def check(
             found.append(result)
             if progress is not None:
                 progress(result)
-    return Findings(Report(device=device, results=tuple(found), complete=True, origin=origin))
+    report = Report(device=device, results=tuple(found), complete=True, origin=origin)
+    return Findings(report, (*request.kernels, *request.ladder), traits)
 
 
 def compare(

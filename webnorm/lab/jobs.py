@@ -61,6 +61,21 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Ready:
+    """A variant is right and about to be timed; the result is what is known but its times."""
+
+    index: int
+    result: Result
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A round is done: a sample of each variant that is ready, in their order."""
+
+    samples: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Proving:
     """Timing is over; what follows is whether the work was done."""
 
@@ -106,12 +121,15 @@ def time_variants(device: Device, job: TimingJob) -> Iterator[Any]:
         for index, result, plan, golden in right:
             yield Began(index)
             running.append(ready(setup, index, result, plan, golden))
+            yield Ready(index, _untimed(setup, result, running[-1]))
         looked = timing.clock()
         for event in sampled(setup, running, job.rule):
             yield event
-            if isinstance(event, timing.Round) and timing.clock() - looked > _BETWEEN_LOOKS_S:
-                looked = timing.clock()
-                yield from _leader(job.task, running)
+            if isinstance(event, timing.Round):
+                yield Sampled(tuple(one.samples[event.done - 1] for one in running))
+                if timing.clock() - looked > _BETWEEN_LOOKS_S:
+                    looked = timing.clock()
+                    yield from _leader(job.task, running)
         yield Proving()
         yield from verdicts(setup, running)
 
@@ -211,15 +229,20 @@ def tried(
 
 def measured(setup: Setup, result: Result, one: Running, remarks: tuple[str, ...] = ()) -> Result:
     """The result with its times so far; `remarks` are flags of the whole run."""
+    found = with_samples(_untimed(setup, result, one), one.samples)
+    return replace(found, flags=(*timing.flags(one.samples), *remarks))
+
+
+def _untimed(setup: Setup, result: Result, one: Running) -> Result:
+    """The result with how it is timed, and what a dispatch has to move."""
     board = setup.board
-    size = one.plan.shader.variant.kernel.op.minimum_bytes(board.problem_of(one.plan.shader.variant))
     return replace(
-        with_samples(result, one.samples, size),
+        result,
+        bytes=one.plan.shader.variant.kernel.op.minimum_bytes(board.problem_of(one.plan.shader.variant)),
         dispatches_per_sample=one.dispatches,
         timing_method=setup.stopwatch.method,
         cache="cold" if board.cold else "warm",
         calls=board.calls,
-        flags=(*timing.flags(one.samples), *remarks),
     )
 
 

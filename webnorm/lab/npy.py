@@ -1,4 +1,4 @@
-"""An array in an .npy file, which may hold any bytes."""
+"""An array of the user's own: in an .npy file, which may hold any bytes, or in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, shown
 from webnorm.files import opened
 from webnorm.norms.problem import DTYPES, STORAGE, Array
 
@@ -33,13 +33,7 @@ def read_rows(path: Path) -> tuple[Array, str]:
             if header is None:
                 raise WebnormError(f"{path}: cannot read the array: it is no .npy file")
             shape, fortran, dtype = header
-            if not shape or shape[-1] < 1:
-                raise WebnormError(
-                    f"{path}: expected an array of one or more dimensions and one column or more"
-                )
-            name = next((name for name in STORAGE if DTYPES[name] == dtype), None)
-            if name is None:
-                raise WebnormError(f"{path}: dtype is {dtype}; expected {', '.join(STORAGE)}")
+            name = _storage(shape, dtype, f"{path}")
             count = math.prod(shape)
             held = os.fstat(file.fileno()).st_size - file.tell()
             if held < count * dtype.itemsize:
@@ -52,6 +46,27 @@ def read_rows(path: Path) -> tuple[Array, str]:
         raise WebnormError(f"{path}: cannot read the array: {error.strerror or error}") from error
     whole = array.reshape(shape, order="F" if fortran else "C")
     return np.ascontiguousarray(whole.reshape(-1, shape[-1])), name
+
+
+def rows_of(array: Array, name: str) -> tuple[Array, str]:
+    """The same of an array of a caller's, which is called so: a copy, as they may go on with it.
+
+    Raises WebnormError for what is no array, or none that a file might hold.
+    """
+    if not isinstance(array, np.ndarray):
+        raise WebnormError(f"{name} is {shown(array)}; expected a NumPy array, or the path of an .npy file")
+    dtype = _storage(array.shape, array.dtype, name)
+    return array.reshape(-1, array.shape[-1]).copy(), dtype
+
+
+def _storage(shape: tuple[int, ...], dtype: np.dtype[np.generic], where: str) -> str:
+    """The storage type of an array that has rows and columns of one."""
+    if not shape or shape[-1] < 1:
+        raise WebnormError(f"{where}: expected an array of one or more dimensions and one column or more")
+    name = next((name for name in STORAGE if DTYPES[name] == dtype), None)
+    if name is None:
+        raise WebnormError(f"{where}: dtype is {dtype}; expected {', '.join(STORAGE)}")
+    return name
 
 
 def _header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]] | None:

@@ -49,7 +49,7 @@ def plot(report: Report, path: Path) -> None:
 
     GB/s (the op's minimum bytes over the median time) over cols, the best variant of each kernel at each
     size, a band from p20 to p80, a panel for each op and number of rows. A single size becomes a row for
-    each kernel. Rings mark what auto chooses.
+    each kernel. Rings mark what auto chooses; where that was not timed the legend says so.
     Raises WebnormError for another suffix, without matplotlib, and where nothing was timed.
     """
     form = file_format(path)
@@ -105,8 +105,8 @@ def _figure(found: Sequence[Panel], adapter: str) -> Figure:
     for ax in axes[len(found) :]:
         ax.set_visible(False)
     figure.suptitle(_wrapped(_title(adapter, found), size[0]), fontsize=11)
-    if any(panel.auto for panel in found):
-        ring = plot_axes.ring_alone()
+    if any(panel.op != "copy" for panel in found):
+        ring = plot_axes.ring_alone(*_said_of_auto(found))
         figure.legend(handles=[ring], loc="outside lower right", frameon=False, handletextpad=0.3)
     figure.draw_without_rendering()
     # Labels move within the room that they were given.
@@ -114,6 +114,15 @@ def _figure(found: Sequence[Panel], adapter: str) -> Figure:
     for ax, labels in zip(axes, drawn, strict=False):
         plot_axes.move_apart(ax, labels)
     return figure
+
+
+def _said_of_auto(found: Sequence[Panel]) -> tuple[str, bool]:
+    """What the legend says of auto's choices, and whether any has a ring."""
+    rings = sum(len(panel.auto) for panel in found)
+    if not rings:
+        return "what auto chooses was not timed", False
+    every = rings == sum(len(panel.sizes) for panel in found)
+    return "what auto chooses" + ("" if every else ", where it was timed"), True
 
 
 def _panel_title(panel: Panel, found: Sequence[Panel]) -> str:

@@ -87,11 +87,11 @@ def move_apart(ax: Axes, labels: Sequence[Annotation]) -> None:
         one.xyann = (_LABELS_AT, ax.transData.inverted().transform((ax.bbox.x0, place))[1])
 
 
-def ring_alone() -> Line2D:
-    """The mark of what auto chooses, for a legend."""
+def ring_alone(said: str, drawn: bool) -> Line2D:
+    """An entry of the legend: the mark of what auto chooses where one is `drawn`, and what is said of it."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], label="what auto chooses", markersize=_MARK + _AROUND, **_RING)
+    return Line2D([], [], label=said, markersize=_MARK + _AROUND if drawn else 0.0, **_RING)
 
 
 def _entries(panel: Panel, looks: Looks) -> list[_Entry]:

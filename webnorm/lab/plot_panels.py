@@ -37,9 +37,14 @@ class Panel:
     auto: Mapping[int, tuple[str, Point]]
 
     @property
+    def sizes(self) -> set[int]:
+        """The numbers of columns of the kernels' points."""
+        return {cols for line in self.lines.values() for cols in line}
+
+    @property
     def cols(self) -> list[int]:
         """All numbers of columns, ascending."""
-        return sorted({cols for line in self.lines.values() for cols in line} | set(self.copy))
+        return sorted(self.sizes | set(self.copy))
 
 
 def panels(results: Sequence[Result]) -> list[Panel]:

@@ -79,7 +79,7 @@ def drift_remarks(results: Sequence[Result]) -> list[str]:
     drifts = [drift(own.tolist()) for own in copy.samples_by_run if len(own) > 1]
     if not drifts:
         return []
-    return [f"{copy.kernel} {100 * max(drifts, key=abs):+.1f} % from begin to end"]
+    return [f"by the end {copy.kernel} took {more_time(1 + max(drifts, key=abs))}"]
 
 
 def auto_remarks(results: Sequence[Result], usual: Usual | None = None) -> list[str]:
@@ -151,6 +151,13 @@ def _spread_text(result: Result) -> str:
     if not result.timed or result.median_ns is None or result.p20_ns is None or result.p80_ns is None:
         return NOTHING
     return percent_text(50 * (result.p80_ns - result.p20_ns) / result.median_ns)
+
+
+def more_time(ratio: float, digits: int = 1) -> str:
+    """A ratio of times in words that no one takes for one of speeds: "2.0 % more time", of 0.98 "less"."""
+    percent = abs(100 * (ratio - 1))
+    size = f"{percent:.{digits}f}" if percent < 1e6 else f"{percent:.3g}"
+    return f"{size} % {'less' if ratio < 1 else 'more'} time"
 
 
 def percent_text(percent: float | None) -> str:

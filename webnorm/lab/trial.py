@@ -65,16 +65,15 @@ def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
     return replace(result, status="pass" if accuracy.ok else "fail", **known)
 
 
-def with_samples(result: Result, samples: Sequence[float], size: int | None) -> Result:
+def with_samples(result: Result, samples: Sequence[float]) -> Result:
     """The result with samples in nanoseconds, and what follows from them and the bytes it has to move."""
-    found = timing.statistics(samples)
+    found, size = timing.statistics(samples), result.bytes
     return replace(
         result,
         median_ns=found.median,
         p20_ns=found.p20,
         p80_ns=found.p80,
         samples_ns=tuple(samples),
-        bytes=size,
         gbps=size / found.median if size and found.median > 0 else None,
     )
 

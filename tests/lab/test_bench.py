@@ -1,0 +1,97 @@
+"""What a benchmark has of a problem whose timing goes on: what Ctrl-C leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from testbed import SOFTWARE, kernel_named
+from webnorm.gpu import timing
+from webnorm.kernels.library import Broken
+from webnorm.lab import bench, jobs
+from webnorm.lab.bench import BenchRequest, Progress
+from webnorm.lab.results import Result
+from webnorm.lab.trial import blank_result, with_samples
+from webnorm.norms.ops import OPS, Task
+from webnorm.norms.problem import Problem
+
+TASK = Task(OPS["layer_norm"], Problem(rows=8, cols=64))
+KERNELS = tuple(kernel_named(name) for name in ("naive", "two_pass"))
+BROKEN = Broken(TASK.op, "unreadable", KERNELS[0].path, "it is none")
+REQUEST = BenchRequest(
+    (TASK,), KERNELS, (kernel_named("copy", "copy"),), timing.QUICK, ladder=KERNELS[:1], broken=(BROKEN,)
+)
+
+
+class Timing:
+    """In place of the worker: the first kernel is wrong, the others' rounds are 200 ns, the copies' 100."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds, self.processes = rounds, 1
+
+    def stop(self) -> None:
+        self.processes += 1
+
+    def stream(self, work: Any, job: jobs.TimingJob) -> Iterator[Any]:
+        right: dict[int, Result] = {}
+        for index, spec in enumerate(job.variants):
+            yield jobs.Began(index)
+            found = replace(blank_result(spec.variant(), TASK.problem), bytes=4096)
+            if found.kernel == "naive":
+                yield jobs.Found(index, replace(found, status="fail", reason="off"))
+            else:
+                right[index] = replace(found, status="pass")
+        for index, result in right.items():
+            yield jobs.Ready(index, result)
+        times = tuple(100.0 if one.roofline else 200.0 for one in right.values())
+        for done in range(1, self.rounds + 1):
+            yield timing.Round(done, self.rounds)
+            yield jobs.Sampled(times)
+        yield jobs.Proving()
+        for index, result in right.items():
+            yield jobs.Began(index)
+            yield jobs.Found(index, with_samples(result, [times[0]] * self.rounds))
+
+
+def events(rounds: int, runs: int = 1) -> Iterator[tuple[Progress | list[Result], list[Result]]]:
+    """What a benchmark yields, and what is known of the problem by then."""
+    for event in bench.run(replace(REQUEST, runs=runs), Timing(rounds), SOFTWARE):  # type: ignore[arg-type]
+        yield event, event.so_far() if isinstance(event, Progress) else []
+
+
+def doing(event: Progress | list[Result]) -> str:
+    return event.doing if isinstance(event, Progress) else "done"
+
+
+def test_rounds_that_are_done_are_results() -> None:
+    for event, known in events(rounds=8):
+        if doing(event) == "timing round 4 of 8":
+            # The event tells of a round whose samples follow.
+            assert {one.flags for one in known if one.timed} == {("few samples", "interrupted")}
+        if doing(event) == "timing round 8 of 8":
+            break
+    named = {one.kernel: one for one in known}
+    assert set(named) == {"copy", "naive", "two_pass", "unreadable"}
+    timed = named["two_pass"]
+    assert (timed.status, timed.samples_ns, timed.median_ns) == ("pass", (200.0,) * 7, 200.0)
+    assert timed.flags == ("interrupted",) and timed.percent_of_copy == pytest.approx(50)
+    assert (named["naive"].status, named["naive"].auto) == ("fail", "rules")
+    assert named["unreadable"].reason == "it is none"
+
+
+def test_before_a_round_there_is_nothing_and_behind_the_proof_the_rest() -> None:
+    for event, known in events(rounds=2):
+        if doing(event).startswith(("checking", "timing round 1 ")):
+            assert known == []
+        if doing(event).startswith("proving"):
+            # Whoever was proved by then is no longer interrupted.
+            assert any("interrupted" in one.flags for one in known)
+    assert isinstance(event, list) and not any("interrupted" in one.flags for one in event)
+
+
+def test_a_run_that_is_whole_is_not_mixed_with_half_of_one() -> None:
+    seen = [known for event, known in events(rounds=3, runs=2) if doing(event) == "timing round 3 of 3"]
+    assert seen[0] and not seen[1]
