@@ -59,6 +59,10 @@ class WebnormError(Exception):
         self.place = place
 
 
+class LimitReached(WebnormError):
+    """A bound of time was reached: what took so long is not known to be wrong."""
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """The one of `known` that is most like a name, where difflib's ratio of the two is `cutoff` or more."""
     if len(name) > _LONGEST:

@@ -81,10 +81,11 @@ def test_it_passes_and_so_do_the_commands_it_prints(
     done = webnorm(["new", "mine", *asked], tmp_path)
     assert done.returncode == 0, done.stderr
     wrote, *lines = done.stdout.splitlines()
+    play, show, check, bench = (shlex.split(line)[1:] for line in lines if line.startswith("  webnorm "))
     kernel = source or LESSONS.get(op, "naive")
     needs(device, (name for name, tree in kernel_named(kernel, op).features.items() if tree == 1))
-    assert wrote == f"wrote kernels/{op}/mine.wgsl, a copy of {op}/{kernel}. Change it, then:"
-    show, check, bench = ([*shlex.split(line)[1:]] for line in lines)
+    assert wrote == f"wrote kernels/{op}/mine.wgsl, a copy of {op}/{kernel}."
+    assert play == ["play", f"kernels/{op}/mine.wgsl"]
     cases = BACKWARD if op.endswith("backward") else FORWARD
     bench += ["--rows", "8", "--cols", "64", "--budget", "0.1"]
     check += cases
@@ -173,6 +174,16 @@ def test_mistakes(
     assert message in mistake(["new", *arguments])
     assert (folder / "there.wgsl").read_text() == "mine"
     assert sorted(path.name for path in folder.iterdir()) == ["link.wgsl", "there.wgsl"]
+
+
+def test_a_narrow_terminal_breaks_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what a shell makes of the broken commands are the whole ones."""
+    asked = ["new", "mine", "--op", "rms_norm_backward"]
+    wide = webnorm([*asked, "--out", "a"], tmp_path).stdout
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = webnorm([*asked, "--out", "b"], tmp_path).stdout
+    assert max(map(len, narrow.splitlines())) <= 40 and len(narrow.splitlines()) > len(wide.splitlines())
+    assert narrow.replace("\\\n", " ").split() == re.sub(r"\ba\b(?!,? copy)", "b", wide).split()
 
 
 def test_help_says_where_it_writes(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -21,7 +22,7 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.sources import wgsl_root
 from webnorm.lab.where import HeatMap
 from webnorm.lab.why import Hint
-from webnorm.play.state import Attempt, File, Mistake, Settings, Snapshot, Stage
+from webnorm.play.state import Attempt, File, Mistake, Settings, Snapshot, Stage, StageName
 from webnorm.play.store import FOLDER_VARIABLE
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="utf-8")
@@ -50,6 +51,19 @@ def test_a_wrong_one_ends_with_1_and_says_why(file: Path, device: Device, tmp_pa
     done = webnorm(["play", str(file), "--once", "--quick"], tmp_path)
     assert done.returncode == 1
     assert "why: y fits a kernel that leaves eps out" in done.stdout
+    assert "✗ verdict" in done.stdout and "✓ where" in done.stdout
+    # The one number of an error is that of the element that is named.
+    numbers = re.findall(r"off by (\S+), allowed", done.stdout)
+    assert len(numbers) == 2 and "max abs error" not in done.stdout
+
+
+@pytest.mark.xdist_group("play")
+def test_a_limit_is_no_verdict(file: Path, device: Device, tmp_path: Path) -> None:
+    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    file.write_text(TWO_PASS.replace("let pivot", f"{endless} let pivot"))
+    done = webnorm(["play", str(file), "--once", "--quick"], tmp_path)
+    assert done.returncode == 2
+    assert "longer than 2 s of processor time" in done.stdout and "FAIL" not in done.stdout
 
 
 @pytest.mark.xdist_group("play")
@@ -70,6 +84,32 @@ def test_bad_usage_is_one_line(mistake: Callable[[list[str]], str], tmp_path: Pa
     assert "FILE is missing" in mistake(["play"])
     (tmp_path / "some.wgsl").write_text("")
     assert "--constant is 'a'" in mistake(["play", "some.wgsl", "--constant", "a"])
+
+
+def test_one_size_is_timed(mistake: Callable[[list[str]], str], file: Path) -> None:
+    for wrong in ("256,1k", "256..4k", "0", "-4", "many"):
+        told = mistake(["play", str(file), "--rows", wrong])
+        assert f"--rows is '{wrong}'; play takes one size from 1 up, as 1024 or 4k" in told
+    # The file comes after the sizes.
+    assert "nowhere.wgsl is no file" in mistake(["play", "nowhere.wgsl", "--rows", "4k", "--cols", "768"])
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("my_rmsnorm.wgsl", "did you mean --op rms_norm?"),
+        ("layernorm/mine.wgsl", "did you mean --op layer_norm?"),
+        ("some/mine.wgsl", "there is: layer_norm, layer_norm_backward, rms_norm, rms_norm_backward"),
+    ],
+)
+def test_a_file_in_no_ops_folder_asks_for_the_op(
+    place: str, says: str, mistake: Callable[[list[str]], str], tmp_path: Path
+) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(TWO_PASS)
+    told = mistake(["play", place, "--once"])
+    assert f"{place} lies in no op's folder; expected --op with what it computes; {says}" in told
 
 
 def test_another_op_than_the_files_is_refused(mistake: Callable[[list[str]], str], file: Path) -> None:
@@ -97,8 +137,8 @@ def test_no_network_is_needed(file: Path, device: Device) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def shown(*parts: Any) -> str:
-    console = Console(width=100, color_system=None, force_terminal=False)
+def shown(*parts: Any, width: int = 100) -> str:
+    console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as capture:
         for part in parts:
             console.print(part)
@@ -124,6 +164,30 @@ def test_the_caret_stands_below_what_is_meant() -> None:
     head, line, caret = shown(play_view.mistake_text(mistake)).rstrip("\n").split("\n")
     assert head.rstrip() == "naga: my.wgsl:3:13: expected expression"
     assert line[caret.index("^") :].startswith("= 1.0;")
+
+
+def test_what_two_compilers_mark_is_shown_once() -> None:
+    place: dict[str, Any] = {"file": "my.wgsl", "line": 3, "column": 5, "length": 1, "source": "let a = b;"}
+    naga, tint = (Mistake(by=by, message=f"no b for {by}", **place) for by in ("naga", "tint"))
+    other = Mistake(by="tint", message="no c", **{**place, "line": 4})
+    told = shown(*play_view.findings(attempt(mistakes=(naga, tint, other), ok=False)))
+    assert told.count("let a = b;") == 2 and "tint: no b for tint\n" in told and "my.wgsl:4:5: no c" in told
+
+
+@pytest.mark.parametrize("width", (40, 80))
+def test_no_step_and_no_key_is_broken_over_two_lines(width: int) -> None:
+    stages = tuple(Stage(name, "done", 1234.0) for name in get_args(StageName))
+    now = Snapshot(
+        file=File(name="my.wgsl", path="my.wgsl"), settings=Settings(), attempt=attempt(stages=stages)
+    )
+    lines = shown(*play_view.screen(now), width=width).splitlines()
+    for whole in (*(f"✓ {stage.name} 1234 ms" for stage in stages), "x trace", "u undo", "q quit"):
+        assert any(whole in line for line in lines), whole
+
+
+def test_a_race_says_its_place_once() -> None:
+    hint = Hint("race", "my.wgsl:3: a race: a[0] is used by two", Place("my.wgsl", 3))
+    assert shown(*play_view.findings(attempt(hints=(hint,)))).count("my.wgsl:3") == 1
 
 
 def test_the_map_shows_a_stripe() -> None:

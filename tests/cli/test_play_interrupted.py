@@ -146,6 +146,22 @@ def test_in_a_terminal(file: Path, step: str, device: Device) -> None:
     assert kept(file) == ["pass"] * (1 if step == "render" else 2)
 
 
+def test_a_terminal_of_another_size_is_drawn_anew(
+    file: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    whole = "8x768 float32: nearest to its tolerance: y["
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (30, 40))
+    screen = Output(ours)
+    with playing(file, "", ["--quick"], theirs) as process:
+        assert whole not in screen.until("✓ cost")
+        termios.tcsetwinsize(theirs, (30, 160))
+        screen.until(whole)
+        interrupted(process, whole_group=True)
+    os.close(theirs)
+
+
 @pytest.mark.parametrize(
     ("step", "words", "mark", "known"),
     (

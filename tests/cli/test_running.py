@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from rich.progress import Progress
 
 from commands import webnorm
 from samples import timed
-from webnorm.cli.running import WRONG, Interrupted, Job, Opened, run
-from webnorm.cli.screen import _TimeLeft
+from webnorm.cli.running import WRONG, Interrupted, Job, Left, Measuring, Opened, run
+from webnorm.cli.screen import Screen, _TimeLeft
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.kernels.traits import BROWSER
@@ -43,6 +43,10 @@ class Example(Job):
     def status(self) -> int:
         return WRONG
 
+    @property
+    def left(self) -> Left:
+        return Left.NOTHING
+
 
 @pytest.fixture(autouse=True)
 def adapter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,9 +68,39 @@ def test_a_job_is_finished_and_says_how_the_command_ends() -> None:
 
 def test_an_interrupted_job_is_finished_too() -> None:
     job = Example(meanwhile=interrupt)
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interrupted, match=r"^interrupted; nothing was finished by then$"):
         run(job, None, 1.0)
     assert job.finished == [({"adapter": "an adapter"}, False)]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"), [(None, "is shown"), (Path("-"), "is shown"), (Path("out.json"), "is kept")]
+)
+def test_what_is_in_no_file_is_not_called_kept(
+    path: Path | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Found(Measuring):
+        found: Sequence[Result] = ()
+
+        def work(self, opened: Opened) -> None:
+            raise KeyboardInterrupt
+
+        def results(self) -> Sequence[Result]:
+            return self.found
+
+        def show_results(self) -> None:
+            pass
+
+        def finish(self, complete: bool) -> None:
+            pass
+
+    job = Found(outputs={"--json": path}, console=Screen(), seed=None, allow_skipped=False, wanted="timed")
+    with pytest.raises(Interrupted, match="nothing was finished"):
+        run(job, None, 1.0)
+    problem = Problem(rows=1, cols=1)
+    job.found = [Result(op="layer_norm", kernel="naive", constants={}, problem=problem, status="pass")]
+    with pytest.raises(Interrupted, match=f"what was finished {says}"):
+        run(job, None, 1.0)
 
 
 def test_a_job_that_is_interrupted_before_its_adapter_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +142,7 @@ def test_rounds_that_were_done_are_shown_and_saved(tmp_path: Path, monkeypatch: 
 
 def test_where_nothing_was_finished_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = bench_that_is_interrupted([], monkeypatch, tmp_path)
-    said = "webnorm: interrupted; nothing was finished by then, and nothing is kept\n"
-    assert (done.returncode, done.stderr) == (130, said)
+    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished by then\n")
     assert "races" not in done.stdout and not [*(tmp_path / "kept").iterdir()]
 
 

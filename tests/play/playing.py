@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.drafts import draft
 from webnorm.kernels.header import load
 from webnorm.kernels.sources import wgsl_root
-from webnorm.lab.judging import JudgeJob, judge
+from webnorm.lab.judging import Judged, JudgeJob, judge
 from webnorm.play.session import Session
 from webnorm.play.state import Attempt, Settings, Snapshot
 from webnorm.play.store import FOLDER_VARIABLE
@@ -46,6 +47,20 @@ def judge_without_subgroups(device: Device, job: JudgeJob) -> Iterator[Any]:
         yield from judge(device, job)
     finally:
         device.traits = own
+
+
+def silent(device: Device, job: JudgeJob) -> Iterator[Any]:
+    """A worker's task on a machine that has no time for it."""
+    sleep(PATIENCE_S)
+    yield
+
+
+def judge_silently(device: Device, job: JudgeJob) -> Iterator[Any]:
+    """The same after the first verdict."""
+    for event in judge(device, job):
+        yield event
+        if isinstance(event, Judged):
+            yield from silent(device, job)
 
 
 def peak(pid: int) -> int:

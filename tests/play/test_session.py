@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import playing
 import pytest
@@ -17,7 +18,7 @@ from webnorm.lab import judging
 from webnorm.play import stages
 from webnorm.play.playground import Conflict
 from webnorm.play.session import Session
-from webnorm.play.state import digest
+from webnorm.play.state import StageName, digest
 from webnorm.web import tint
 
 pytestmark = pytest.mark.xdist_group("play")
@@ -63,6 +64,8 @@ def test_a_mistake_is_at_its_place_in_the_file(
     assert mistake.line is not None and mistake.column is not None
     line = text.splitlines()[mistake.line - 1]
     assert mistake.source == line and line[mistake.column - 1 :].startswith(marked)
+    # It is shown with its caret.
+    assert line.strip() not in mistake.message
     last = played.state.now.good
     assert last is not None and last.number == good.number
 
@@ -75,6 +78,7 @@ def test_what_is_wrong_is_explained_and_not_timed(played: Session) -> None:
     assert attempt.ok is False and attempt.map is not None and attempt.worst is not None
     assert any("N - 1" in hint.text for hint in attempt.hints)
     assert not attempt.times
+    assert [stage.name for stage in attempt.stages if stage.state == "failed"] == ["verdict"]
     played.change(time=False)
 
 
@@ -96,6 +100,7 @@ def test_what_dies_in_a_later_step_is_not_run_on(played: Session) -> None:
 def test_a_race_that_does_no_harm_is_told(played: Session) -> None:
     attempt = judged(played, changed(("    workgroupBarrier();  // before the next ones are written\n", "")))
     assert all(one.result.status == "pass" for one in attempt.shapes) and attempt.ok is False
+    assert [stage.name for stage in attempt.stages if stage.state == "failed"] == ["race"]
     (hint,) = attempt.hints
     assert hint.kind == "race" and hint.place is not None
     line = TWO_PASS.splitlines()[hint.place.line - 1]
@@ -166,10 +171,38 @@ def test_a_shader_that_never_ends_is_stopped(
     monkeypatch.setitem(stages.LIMITS_S, "verdict", 1.0)
     attempt = judged(played, changed(("let pivot = ", f"{loop}\n    let pivot = ")))
     # A driver may take an endless loop away, or end it: then the attempt is judged.
-    assert attempt.ok is not None
+    assert attempt.ok is not None or "no sign of life for 1 s" in attempt.mistakes[-1].message
     if not tint.available() and loop == "loop { }":
         assert "loop does not exit" in next(one.message for one in attempt.mistakes if one.by == "tint")
     assert judged(played, TWO_PASS).ok
+
+
+@pytest.mark.parametrize(
+    ("task", "silent", "step"),
+    (
+        ("judge", playing.silent, "render"),
+        ("judge", playing.judge_silently, "verdict"),
+        ("find_races", playing.silent, "race"),
+    ),
+)
+def test_a_step_that_has_no_time_speaks_against_nothing(
+    played: Session, task: str, silent: Any, step: StageName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"{TWO_PASS}// {task} {step}\n"
+    with monkeypatch.context() as busy:
+        busy.setattr(judging, task, silent)
+        busy.setattr(stages, "_RENDERING_S", 0.5 if step == "render" else 60.0)
+        busy.setitem(stages.LIMITS_S, step, 0.5)
+        attempt = judged(played, text)
+    (mistake,) = attempt.mistakes
+    assert mistake.message.startswith("no sign of life for 0.5 s: stopped; where the machine is busy, ")
+    assert attempt.ok is None and attempt.status == "unjudged"
+    assert [one.name for one in attempt.stages if one.state == "failed"] == [step]
+    # It may be run again as it is, and with more patience.
+    played.change(time_limit_s=30.0)
+    again = ended(played, text)
+    assert again.ok and again.number > attempt.number
+    played.change(time_limit_s=None)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +218,7 @@ def test_a_shader_that_never_ends_is_stopped(
 def test_a_template_that_does_too_much_is_one_mistake(played: Session, tag: str, says: str) -> None:
     attempt = judged(played, changed(("let pivot = ", f"{tag} let pivot = ")))
     assert says in attempt.mistakes[0].message and "\n" not in attempt.mistakes[0].message
+    assert attempt.mistakes[0].by == "template"
     assert judged(played, TWO_PASS).ok
 
 

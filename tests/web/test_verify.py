@@ -754,7 +754,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert stderr == "webnorm: interrupted; what was finished is kept\n"
+    assert stderr == "webnorm: interrupted; what was finished is shown\n"
     assert browsers and all(map(is_gone, browsers))
 
 

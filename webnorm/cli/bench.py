@@ -13,7 +13,7 @@ from typer import Option
 
 from webnorm.cli import arguments, options
 from webnorm.cli.outputs import Action, check_outputs, report_steps, take_each
-from webnorm.cli.running import Measuring, Opened, run, show_presets
+from webnorm.cli.running import Left, Measuring, Opened, run, show_presets
 from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
@@ -235,6 +235,12 @@ class _Bench(Measuring):
         for event in events:
             self.standing = None if isinstance(event, list) else event
             yield event
+
+    @property
+    def left(self) -> Left:
+        """As of any such job; --save keeps results, too."""
+        left = super().left
+        return Left.KEPT if self.save is not None and left is Left.SHOWN else left
 
     def finish(self, complete: bool) -> None:
         """As any such job; after Ctrl-C with what the rounds say that were done of a problem."""

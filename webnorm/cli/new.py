@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from webnorm.cli import options
-from webnorm.cli.streams import say
 from webnorm.errors import WebnormError, unknown
 
 if TYPE_CHECKING:
+    from webnorm.cli.screen import Screen
     from webnorm.kernels.kernel import Kernel
     from webnorm.norms.ops import Op
 
@@ -38,7 +39,8 @@ def new(
         Path, Option(metavar="DIR", help="The folder of your kernels: writes DIR/OP/NAME.wgsl.")
     ] = Path("kernels"),
 ) -> None:
-    """Example: webnorm new quads --op layer_norm --from two_pass, then the three commands that it prints."""
+    """Example: webnorm new quads --op layer_norm --from two_pass, then the commands that it prints."""
+    from webnorm.cli.screen import Screen, plain
     from webnorm.files import write_text
     from webnorm.kernels.drafts import draft, lesson
     from webnorm.kernels.sources import wgsl_root
@@ -54,11 +56,29 @@ def new(
     except OSError as error:
         raise WebnormError(f"cannot write {path}: {error.strerror or error}") from error
     write_text(path, text)
-    say(f"wrote {path}, a copy of {kernel.label}. Change it, then:")
-    where = [*([] if home.name == _HOME else ["--op", home.name]), "--wgsl", str(out)]
-    own = ["--kernel", name]
-    for command in (["show", name], ["check", *own], ["bench", *own, "--kernel", source]):
-        say(f"  {shlex.join(['webnorm', *command, *where])}")
+    console = Screen()
+    console.print(plain(f"wrote {path}, a copy of {kernel.label}."))
+    console.print("Change it in your editor, while this judges every save:")
+    _print_command(console, ("play",), (str(path),))
+    console.print("Then look at its text, hold it against float64 in every case, and time it:")
+    where = [*([] if home.name == _HOME else [("--op", home.name)]), ("--wgsl", str(out))]
+    own = "--kernel", name
+    for command in ([("show", name)], [("check",), own], [("bench",), own, ("--kernel", source)]):
+        _print_command(console, *command, *where)
+
+
+def _print_command(console: Screen, *parts: Sequence[str]) -> None:
+    """A command of webnorm's, in lines that the console has room for and a shell joins again; an option and
+    its value are one part.
+    """
+    lines = ["  webnorm"]
+    for part in map(shlex.join, parts):
+        if len(lines[-1]) + len(part) + len("  \\") > console.width:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {part}"
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:

@@ -10,9 +10,10 @@ import typer
 from typer import Argument, Option
 
 from webnorm.cli import options
-from webnorm.cli.running import BAD_USAGE, OK, WRONG, Interrupted
+from webnorm.cli.arguments import integers
+from webnorm.cli.running import BAD_USAGE, OK, WRONG, Interrupted, Left
 from webnorm.cli.streams import complain, emit, say
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, nearest
 
 if TYPE_CHECKING:
     from webnorm.cli.screen import Screen
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 # How often the screen is drawn at most, and how long a view waits for news at a time, in seconds.
 _DRAWN_S, _GLANCE_S = 0.05, 0.1
 _PATIENCE_S = 3600.0
+# How much of an op's name stands in a file's that may be meant for it, as difflib counts.
+_ALIKE = 0.6
+# How long a step may be silent where nobody sits before it, and what else runs may take the processor.
+_NOBODY_WAITS_S = 60.0
 
 
 def play(
@@ -38,17 +43,30 @@ def play(
         bool, Option("--json", help="Write a line of JSON after each step, with all that is known by then.")
     ] = False,
     quick: Annotated[bool, Option("--quick", help="The verdict alone: no times, no corpus.")] = False,
-    op: options.Op = None,
+    op: Annotated[
+        str | None, Option(help="What the kernel computes. Default: the op that its folder is named after.")
+    ] = None,
     dtype: options.Dtype = None,
     option: options.Option = None,
     constant: options.Constant = None,
-    rows: Annotated[int | None, Option(help="Rows of the problem that is timed.", min=1)] = None,
-    cols: Annotated[int | None, Option(help="Columns of the problem that is timed.", min=1)] = None,
+    rows: Annotated[
+        str | None, Option(metavar="N", help="Rows of the problem that is timed, as 1024 or 4k.")
+    ] = None,
+    cols: Annotated[str | None, Option(metavar="N", help="Columns of the problem that is timed.")] = None,
     trace: Annotated[
         str | None,
         Option(help="Which records of the kernel's trace(...) are kept, such as 'row == 3'; '' for all."),
     ] = None,
     adapter: options.Adapter = None,
+    time_limit: Annotated[
+        float | None,
+        Option(
+            help="Seconds that a kernel or its compiler may be silent before it is given up. Default: 5 for "
+            "the verdict, 10 for other steps; with --once 60.",
+            min=0.1,
+            max=options.MOST_SECONDS,
+        ),
+    ] = None,
 ) -> None:
     """Edit the file in any editor: each save is rendered, compiled, held against float64 and timed beside
     the copy, the save before and the best kernel there is; what is wrong is shown with its place in the
@@ -68,12 +86,12 @@ def play(
         options=tuple(option or ()),
         constants=_constants(constant),
         trace=trace,
-        rows=rows,
-        cols=cols,
+        rows=_size(rows, "--rows"),
+        cols=_size(cols, "--cols"),
+        time_limit_s=time_limit or (_NOBODY_WAITS_S if once else None),
     )
     path = _file(file, web)
-    if op is not None:
-        _check_served(path, op)
+    _check_op(path, op)
     console = Screen(stderr=json)
     status = OK
     try:
@@ -89,7 +107,7 @@ def play(
                 else:
                     _watch(session, console)
     except KeyboardInterrupt:
-        raise Interrupted from None
+        raise Interrupted(Left.KEPT) from None
     raise typer.Exit(status)
 
 
@@ -106,10 +124,21 @@ def _file(given: Path | None, web: bool) -> Path:
     return scratch()
 
 
-def _check_served(path: Path, op: str) -> None:
-    """Refuse a file that is for other ops; what is wrong in its header is the playground's to tell."""
-    from webnorm.kernels.header import load
+def _check_op(path: Path, op: str | None) -> None:
+    """Refuse a file that is for other ops, or of which nothing says for which; what is wrong in its header is
+    the playground's to tell.
+    """
+    from webnorm.kernels.header import home, load
+    from webnorm.norms.ops import OPS
+    from webnorm.norms.selection import NORMS
 
+    if op is None:
+        folder = home(path)[1]
+        if folder not in OPS:
+            likely = nearest(path.stem, NORMS, _ALIKE) or nearest(folder, NORMS, _ALIKE)
+            hint = f"did you mean --op {likely}?" if likely else f"there is: {', '.join(NORMS)}"
+            raise WebnormError(f"{path} lies in no op's folder; expected --op with what it computes; {hint}")
+        return
     try:
         served = load(path, op).op.name
     except WebnormError:
@@ -134,6 +163,19 @@ def _serve(session: Session, port: int) -> None:
             pass
 
 
+def _size(text: str | None, option: str) -> int | None:
+    """The one number that an option says; a playground has one problem to time."""
+    if text is None:
+        return None
+    try:
+        found = integers(text, option) or ()
+    except WebnormError:
+        found = ()
+    if len(found) != 1 or found[0] < 1:
+        raise WebnormError(f"{option} is {text!r}; play takes one size from 1 up, as 1024 or 4k")
+    return found[0]
+
+
 def _constants(pairs: list[str] | None) -> dict[str, int]:
     """The values of --constant, of which a playground takes one each."""
     found: dict[str, int] = {}
@@ -146,13 +188,13 @@ def _constants(pairs: list[str] | None) -> dict[str, int]:
 
 
 def _once(session: Session, console: Screen, json: bool) -> int:
-    """Follow one attempt to its end; 1 where it is wrong, 2 where there was none."""
+    """Follow one attempt to its end; 1 where it is wrong, 2 where that could not be found out."""
     _follow(session, console, json, once=True)
     now = session.state.now
     if now.attempt is None:
         complain("; ".join(now.notices) or "nothing could be judged")
         return BAD_USAGE
-    return OK if now.attempt.ok else WRONG
+    return {True: OK, False: WRONG, None: BAD_USAGE}[now.attempt.ok]
 
 
 def _follow(session: Session, console: Screen, json: bool, once: bool = False) -> None:
@@ -208,22 +250,22 @@ class Told:
 
 
 def _watch(session: Session, console: Screen) -> None:
-    """One screen, drawn anew when something has changed; the terminal's own lines stay."""
+    """One screen, drawn anew when something has changed, the terminal's size too; its own lines stay."""
     from rich.console import Group
     from rich.live import Live
 
     from webnorm.cli.keys import keys
     from webnorm.cli.play_view import screen
 
-    revision = -1
+    revision, size = -1, console.size
     with (
         Live(console=console, screen=True, auto_refresh=False, vertical_overflow="ellipsis") as live,
         keys() as pressed,
     ):
         while True:
-            now = session.state.wait(revision, _GLANCE_S)
-            if now is not None:
-                revision = now.revision
+            now = session.state.wait(revision, _GLANCE_S) or session.state.now
+            if (now.revision, console.size) != (revision, size):
+                revision, size = now.revision, console.size
                 live.update(Group(*screen(now)), refresh=True)
             if not _act(session, pressed(_DRAWN_S)):
                 return

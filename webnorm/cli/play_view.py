@@ -17,9 +17,11 @@ from webnorm.lab.trace import Trace
 from webnorm.lab.where import HeatMap
 from webnorm.play.state import Attempt, Mistake, Snapshot, Stage
 
-KEYS = "r run   t time   c corpus   x trace   u undo   q quit"
+_KEYS = ("r run", "t time", "c corpus", "x trace", "u undo", "q quit")
 _MARKS = {"waiting": "·", "running": "…", "done": "✓", "failed": "✗", "skipped": "-"}
 _STYLES = {"waiting": "dim", "running": "yellow", "done": "green", "failed": "bold red", "skipped": "dim"}
+_ENDS = {"pass": "green", "unjudged": "yellow"}
+_GAP = "  "
 # Errors in units of the tolerance, from right to far off, and what an error beyond each is drawn with.
 _SHADES = (
     (0.0, "·", "dim"),
@@ -36,7 +38,7 @@ def screen(now: Snapshot) -> Iterator[RenderableType]:
     """All of a snapshot, from the title to the history."""
     yield _title(now)
     # Not last: where the screen is too small the end is cut off.
-    yield Text(KEYS, "dim")
+    yield _Flow([Text(key, "dim") for key in _KEYS])
     yield from (plain(notice, "yellow") for notice in now.notices[-2:])
     attempt = now.attempt
     if attempt is not None:
@@ -51,8 +53,11 @@ def screen(now: Snapshot) -> Iterator[RenderableType]:
 
 def findings(attempt: Attempt) -> Iterator[RenderableType]:
     """What is known of an attempt."""
+    before = None
     for mistake in attempt.mistakes[:_MISTAKES]:
-        yield mistake_text(mistake)
+        place = mistake.file, mistake.line, mistake.column
+        yield mistake_text(mistake, shown=place == before)
+        before = place
     if len(attempt.mistakes) > _MISTAKES:
         yield Text(f"and {len(attempt.mistakes) - _MISTAKES} more", "dim")
     if attempt.shapes:
@@ -104,8 +109,26 @@ def _where(attempt: Attempt) -> Iterator[RenderableType]:
 
 def _why(attempt: Attempt) -> Iterator[RenderableType]:
     for hint in attempt.hints[:_HINTS]:
-        place = f" ({hint.place.file}:{hint.place.line})" if hint.place else ""
-        yield Text.assemble(("why: ", "bold"), plain(f"{hint.text}{place}"))
+        place = f"{hint.place.file}:{hint.place.line}" if hint.place else ""
+        # What a race says begins with it.
+        told = hint.text if place in hint.text else f"{hint.text} ({place})"
+        yield Text.assemble(("why: ", "bold"), plain(told))
+
+
+class _Flow:
+    """Short texts one behind the other, of which none is broken over two lines."""
+
+    def __init__(self, parts: Sequence[Text]) -> None:
+        self.parts = parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = Text()
+        for part in self.parts:
+            if line and line.cell_len + len(_GAP) + part.cell_len > options.max_width:
+                yield line
+                line = Text()
+            line = Text.assemble(line, _GAP if line else "", part)
+        yield line
 
 
 class Dimmed:
@@ -120,19 +143,19 @@ class Dimmed:
             yield segment if segment.control else type(segment)(segment.text, Style(dim=True), None)
 
 
-def mistake_text(mistake: Mistake) -> Text:
-    """Who complains of what and where, then the line with a caret."""
+def mistake_text(mistake: Mistake, shown: bool = False) -> Text:
+    """Who complains of what and where, then the line with a caret, unless that place is `shown` already."""
     place = ""
-    if mistake.file is not None:
+    if mistake.file is not None and not shown:
         place = f"{mistake.file}:{mistake.line}:{mistake.column}: "
     text = Text.assemble((f"{mistake.by}: ", "bold red"), plain(place, "bold"), plain(mistake.message))
-    if mistake.source and mistake.column is not None:
+    if mistake.source and mistake.column is not None and not shown:
         before = mistake.source[: mistake.column - 1]
         # Tabs stay what they are, so that the caret stands where they end.
         indent = "".join("\t" if one == "\t" else " " for one in before)
-        shown = one_line(mistake.source.replace("\t", "    "))
+        line = one_line(mistake.source.replace("\t", "    "))
         indent = indent.replace("\t", "    ")
-        text.append(f"\n  {shown}\n  {indent}").append("^" * max(1, mistake.length), "bold red")
+        text.append(f"\n  {line}\n  {indent}").append("^" * max(1, mistake.length), "bold red")
     return text
 
 
@@ -150,33 +173,32 @@ def _title(now: Snapshot) -> Text:
     if now.working is not None:
         return text.append(f"{now.working} …", "yellow")
     words, style = {True: ("pass", "bold green"), False: ("FAIL", "bold red"), None: ("", "")}[attempt.ok]
-    if attempt.mistakes and not attempt.shapes:
+    if attempt.mistakes and attempt.ok is None:
+        words, style = "stopped", "bold yellow"
+    elif attempt.mistakes and not attempt.shapes:
         words = "cannot be judged"
     return text.append(words, style)
 
 
-def _stages(stages: Sequence[Stage]) -> Text:
-    text = Text()
+def _stages(stages: Sequence[Stage]) -> RenderableType:
+    parts = []
     for stage in stages:
         took = f" {stage.ms:.0f} ms" if stage.ms is not None else ""
-        text.append(f"{_MARKS[stage.state]} {stage.name}{took}  ", _STYLES[stage.state])
-    return text
+        parts.append(Text(f"{_MARKS[stage.state]} {stage.name}{took}", _STYLES[stage.state]))
+    return _Flow(parts)
 
 
 def _verdicts(attempt: Attempt) -> RenderableType:
-    table = Table(words("verdict"), words("problem"), figures("max abs error"), box=None, pad_edge=False)
-    details = []
+    lines = []
     for one in attempt.shapes:
         result = one.result
         status = "expected failure" if result.expected else result.status
         style = {"pass": "green", "fail": "bold red", "error": "red"}.get(result.status, "dim")
-        largest = "-" if result.max_abs_error is None else f"{result.max_abs_error:.2e}"
-        table.add_row(plain(status, style), plain(one.problem), largest)
-        # Each element has a tolerance of its own: that of the largest error is not the least.
         nearest = f"nearest to its tolerance: {result.worst}" if result.worst else None
-        if detail := result.reason or nearest:
-            details.append(plain(f"{one.problem}: {detail}"))
-    return Group(table, *details)
+        detail = "".join(f": {said}" for said in [result.reason or nearest] if said)
+        # No other number stands here: the largest error may be another element's, which is allowed more.
+        lines.append(Text.assemble((status, style), " ", plain(f"{one.problem}{detail}")))
+    return Group(*lines)
 
 
 def heat_map(map: HeatMap) -> Text:
@@ -294,8 +316,8 @@ def _history(now: Snapshot) -> Iterator[RenderableType]:
     shown = now.history[-_ATTEMPTS:]
     if len(now.history) < 2:
         return
-    text = Text("attempts: ", "dim")
+    parts = [Text("attempts:", "dim")]
     for one in shown:
         time = f" {time_text(one.median_ns)}" if one.median_ns is not None else ""
-        text.append(f"{one.number} {one.status}{time}   ", "green" if one.status == "pass" else "red")
-    yield text
+        parts.append(Text(f"{one.number} {one.status}{time}", _ENDS.get(one.status, "red")))
+    yield _Flow(parts)

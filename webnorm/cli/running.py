@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -27,14 +28,21 @@ OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 Found = TypeVar("Found")
 
 
+class Left(StrEnum):
+    """What Ctrl-C has left of a verb's work."""
+
+    NOTHING = "nothing was finished by then"
+    SHOWN = "what was finished is shown"
+    KEPT = "what was finished is kept"
+
+
 class Interrupted(Exception):
     """Ctrl-C, after what was finished has been shown and written, if anything was. Typer would swallow a
     KeyboardInterrupt.
     """
 
-    def __init__(self, kept: bool = True) -> None:
-        what = "what was finished is kept" if kept else "nothing was finished by then, and nothing is kept"
-        super().__init__(f"interrupted; {what}")
+    def __init__(self, left: Left = Left.SHOWN) -> None:
+        super().__init__(f"interrupted; {left}")
 
 
 @dataclass(frozen=True)
@@ -80,9 +88,9 @@ class Job(ABC):
         return OK
 
     @property
-    def kept(self) -> bool:
-        """Whether something was finished."""
-        return True
+    @abstractmethod
+    def left(self) -> Left:
+        """What there is of it after Ctrl-C."""
 
 
 def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
@@ -103,7 +111,7 @@ def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
         complete = True
     job.finish(complete)
     if not complete:
-        raise Interrupted(job.kept)
+        raise Interrupted(job.left)
     raise typer.Exit(job.status())
 
 
@@ -141,9 +149,12 @@ class Measuring(Job):
         """All that was found so far."""
 
     @property
-    def kept(self) -> bool:
-        """Whether there are results."""
-        return bool(self.results())
+    def left(self) -> Left:
+        """Results are kept in files alone."""
+        if not self.results():
+            return Left.NOTHING
+        written = any(path is not None and str(path) != "-" for path in self.outputs.values())
+        return Left.KEPT if written else Left.SHOWN
 
     @abstractmethod
     def show_results(self) -> None:
@@ -173,7 +184,7 @@ class Measuring(Job):
     def _show(self) -> None:
         from webnorm.cli.report import race_line
 
-        if not self.kept:
+        if not self.results():
             return
         self.show_results()
         drawn = [] if self.seed is None else [f"drawn with --seed {self.seed}"]

@@ -12,7 +12,7 @@ from typer import Option
 
 from webnorm.cli import options
 from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
-from webnorm.cli.running import Job, Opened, run, show_presets
+from webnorm.cli.running import Job, Left, Opened, run, show_presets
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError
 
@@ -125,6 +125,7 @@ class _Tune(Job):
     platform: Platform
     recorded: Tuning
     unsaved: list[Choice] = field(default_factory=list)
+    saved: int = field(default=0, init=False)
 
     def work(self, opened: Opened) -> None:
         from webnorm.cli.overview import device_line, tuned_lines
@@ -146,7 +147,13 @@ class _Tune(Job):
         if self.unsaved:
             waiting = partial(complain, f"waiting for another process that is writing {self.path}")
             self.recorded = tuning.record(self.unsaved, self.path, self.platform, waiting)
+            self.saved += len(self.unsaved)
             self.unsaved.clear()
+
+    @property
+    def left(self) -> Left:
+        """Choices are in the tuning file."""
+        return Left.KEPT if self.saved else Left.NOTHING
 
     def finish(self, complete: bool) -> None:
         self._save()

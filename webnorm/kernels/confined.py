@@ -1,8 +1,8 @@
 """Templates of the user's, rendered in a child process with bounds of time and memory.
 
 One child serves all renderings of this process, one after another. It is told what to render as a pickle, and
-answers in JSON, which runs nothing here. It ends when this process does. Where Python has no `resource`, on
-Windows, memory has no bound but time's.
+answers in JSON, which runs nothing here. It ends when this process does. On Windows, where Python has neither
+`resource` nor timers of a process, memory and processor time have no bound but that of waiting.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import json
-import math
 import os
 import pickle
 import signal
@@ -18,13 +17,12 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import IO, Any
 
-from webnorm.errors import Place, WebnormError
+from webnorm.errors import LimitReached, Place, WebnormError
 from webnorm.kernels import templates
 from webnorm.kernels.places import Run
 from webnorm.kernels.templates import Rendering, RenderRequest
@@ -34,16 +32,21 @@ _START_LIMIT_S = 60.0
 _MOST_REPLY = 96 << 20
 _READY = b"ready"
 _LENGTH = struct.Struct("!Q")
+# What a timer of processor time ends a process with.
+_SPENT = getattr(signal, "SIGPROF", None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a rendering may take: seconds, bytes of memory, and characters of text.
+    """What a rendering may take: seconds of processor time, seconds that it is waited for, bytes of memory,
+    and characters of text.
 
-    webnorm's own kernels take milliseconds, and a fortieth of the text.
+    webnorm's own kernels take milliseconds, and a fortieth of the text. Others may have the processor
+    meanwhile, which is no fault of the template's; who waits for a worker has less than a minute's patience.
     """
 
     time_s: float = 10.0
+    wait_s: float = 50.0
     memory: int = 512 << 20
     text: int = templates.MOST_TEXT
 
@@ -103,8 +106,20 @@ def _answer(request: RenderRequest) -> Any:
     try:
         if _child is None:
             _child = _Child()
-        reply = _child.receive(limits.time_s, pickle.dumps((request, limits)))
+        reply = _child.receive(limits.wait_s, pickle.dumps((request, limits)))
         return json.loads(reply)
+    except _Spent as end:
+        stop()
+        raise LimitReached(
+            f"{place}: rendering took longer than {limits.time_s:g} s of processor time: stopped; expected "
+            "loops and macros that end sooner"
+        ) from end
+    except _Late as end:
+        stop()
+        raise LimitReached(
+            f"{place}: rendering was not done within {limits.wait_s:g} s, though it had less than "
+            f"{limits.time_s:g} s of processor time: stopped; try again when the machine is less busy"
+        ) from end
     except _Ended as end:
         stop()
         raise WebnormError(f"{place}: {end}") from end
@@ -137,6 +152,14 @@ class _Ended(Exception):
     """Why there is no answer."""
 
 
+class _Spent(_Ended):
+    """It took all of its processor time."""
+
+
+class _Late(_Ended):
+    """It was waited for long enough."""
+
+
 class _Child:
     """The process, from the parent's side."""
 
@@ -157,6 +180,9 @@ class _Child:
             raise _Ended(f"cannot start the process that renders: {error.strerror}") from error
         try:
             self.receive(_START_LIMIT_S)
+        except _Late as late:
+            self.end()
+            raise _Ended(f"the process that renders did not start within {_START_LIMIT_S:g} s") from late
         except BaseException:
             self.end()
             raise
@@ -174,9 +200,11 @@ class _Child:
         if reply is not None:
             return reply
         if expired.is_set():
-            raise _Ended(f"rendering took longer than {limit_s:g} s: stopped")
+            raise _Late
         self.process.kill()
         code = self.process.wait()
+        if -code == _SPENT:
+            raise _Spent
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         raise _Ended(f"the process that renders ended with {how}")
 
@@ -257,9 +285,16 @@ def serve() -> None:
         while True:
             request, within = pickle.loads(messages.get())
             set_limit("RLIMIT_AS", within.memory)
-            # For a parent that was stopped, and cannot end this process.
-            set_limit("RLIMIT_CPU", math.ceil(time.process_time() + within.time_s) + 2)
+            _end_after(within.time_s)
             _send(sink, json.dumps(_reply(request, within)).encode())
+            _end_after(0.0)
+
+
+def _end_after(time_s: float) -> None:
+    """End this process after so many seconds of its processor time from now on; 0 for never."""
+    if _SPENT is not None:
+        signal.signal(_SPENT, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, time_s)
 
 
 def _read(source: IO[bytes], messages: SimpleQueue[bytes]) -> None:

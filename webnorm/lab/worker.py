@@ -24,7 +24,7 @@ from multiprocessing import process, spawn
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import WebnormError, sentence
+from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.lab.channel import Channel, Closed, Silent
 from webnorm.lab.child import Child
 from webnorm.norms.parts import tell
@@ -43,6 +43,10 @@ Work = Callable[[Any, Any], Iterator[Any]]
 
 class WorkerDied(Exception):
     """The child crashed or was killed for its silence; the message says which in one line."""
+
+
+class TimedOut(WorkerDied):
+    """The child was killed for its silence, or for not being done: a machine may be busy."""
 
 
 class TaskFailed(Exception):
@@ -191,7 +195,9 @@ class Worker:
         except (Silent, Closed) as end:
             if ticket.left:
                 raise Left from None
-            raise WorkerDied(ticket.exceeded() if isinstance(end, Silent) else child.last_words()) from None
+            if isinstance(end, Silent):
+                raise TimedOut(ticket.exceeded()) from None
+            raise WorkerDied(child.last_words()) from None
         finally:
             if self._running == number or ticket.killed:
                 self.stop()
@@ -334,7 +340,8 @@ def serve(handle: int, nice: int) -> None:
         except _Leaving:
             pass
         except WebnormError as error:
-            raised = WebnormError(sentence(str(error)), error.place)
+            kind = LimitReached if isinstance(error, LimitReached) else WebnormError
+            raised = kind(sentence(str(error)), error.place)
         except BaseException as error:
             raised = _failure(error)
         work = job = value = None

@@ -18,10 +18,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from webnorm.errors import WebnormError
+from webnorm.errors import LimitReached, WebnormError
 from webnorm.lab.beside import Text
 from webnorm.lab.hot import HotWorker, Left
-from webnorm.lab.worker import TaskFailed, WorkerDied
+from webnorm.lab.worker import TaskFailed, TimedOut, WorkerDied
 from webnorm.play import stages
 from webnorm.play.lessons import goal_of
 from webnorm.play.mistakes import By, Located
@@ -41,6 +41,8 @@ _STEPS: Mapping[StageName, Callable[[Run], None]] = {
     "cost": stages.count_cost,
     "corpus": stages.try_corpus,
 }
+# What may help where a step was silent for too long.
+_BUSY = "where the machine is busy, run it again or raise --time-limit"
 # Whose complaint it is that ends a stage.
 _BY: Mapping[StageName, By] = {"render": "template", "compile": "naga"}
 _TRACES = re.compile(r"{{-?\s*trace\(")
@@ -273,6 +275,8 @@ class Course:
             return
         except stages.Skipped as reason:
             self._leave_stage("skipped", str(reason))
+        except (TimedOut, LimitReached) as limit:
+            self._stopped(run, step, limit)
         except WorkerDied as death:
             self._deadly[run.text.hash] = str(death)
             self._refuse(run, "run", WebnormError(str(death)))
@@ -287,13 +291,26 @@ class Course:
     def _failed(self, run: Run, step: StageName, error: WebnormError) -> None:
         """A mistake of the text's, or no more than a note of a step after the verdict."""
         if step == "verdict":
-            by = _BY.get(self._state.now.working or step, "run") if run.op is not None else "header"
-            self._refuse(run, by, error)
+            self._refuse(run, self._by(run), error)
         else:
             self._leave_stage("failed", str(error))
 
-    def _refuse(self, run: Run, by: By, error: WebnormError) -> None:
-        run.change(mistakes=(*run.attempt.mistakes, run.located.mistake(by, error)), ok=False)
+    def _stopped(self, run: Run, step: StageName, limit: TimedOut | LimitReached) -> None:
+        """A step's time limit was reached: what was found by then counts, of the rest nothing is known."""
+        by: By = self._by(run) if step == "verdict" else "run"
+        error = WebnormError(f"{limit}; {_BUSY}")
+        if isinstance(limit, LimitReached):
+            by, error = "template", limit
+        self._refuse(run, by, error, ok=False if run.attempt.ok is False else None)
+        # What has no end takes as long in every step.
+        self._keep_to(run.attempt.rendered and "tint")
+
+    def _by(self, run: Run) -> By:
+        """Whose complaint it is that ends the verdict's step."""
+        return _BY.get(self._state.now.working or "verdict", "run") if run.op is not None else "header"
+
+    def _refuse(self, run: Run, by: By, error: WebnormError, ok: bool | None = False) -> None:
+        run.change(mistakes=(*run.attempt.mistakes, run.located.mistake(by, error)), ok=ok)
         self._leave_stage("failed", str(error))
 
     def _judged(self, run: Run) -> None:
@@ -326,6 +343,8 @@ class Course:
         run, name = self._run, self._state.now.working
         if run is None or name is None:
             return
+        if state == "done" and run.found_fault:
+            state = "failed"
         ms = 1e3 * (perf_counter() - self._began)
         run.attempt = run.attempt.with_stage(name, state=state, ms=ms, note=note)
         self._state.change(working=None)

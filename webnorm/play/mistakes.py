@@ -33,15 +33,18 @@ class Located:
             return Mistake(by=by, message=message)
         own = place.file in (self.own_name, str(self.path))
         lines = (self.text if own else _text_of(place.file)).splitlines()
+        source = lines[place.line - 1] if place.line <= len(lines) else ""
+        # Which are shown by themselves.
+        message = message.removeprefix(f"{place.file}:{place.line}: ").removesuffix(f": {source.strip()}")
         return Mistake(
             by=by,
-            message=message.removeprefix(f"{place.file}:{place.line}: "),
+            message=message,
             file=place.file,
             own=own,
             line=place.line,
             column=place.column,
             length=place.length,
-            source=lines[place.line - 1] if place.line <= len(lines) else "",
+            source=source,
         )
 
 

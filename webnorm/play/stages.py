@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import WebnormError
+from webnorm.errors import LimitReached, WebnormError
 from webnorm.kernels.render import Shader
 from webnorm.lab import beside, jobs, judging
 from webnorm.lab.check import WATCHED
@@ -15,6 +15,7 @@ from webnorm.lab.cost import CostJob, count_costs
 from webnorm.lab.examine import Examination
 from webnorm.lab.hot import HotWorker
 from webnorm.lab.judging import JudgeJob
+from webnorm.lab.results import Result
 from webnorm.norms.case import Case, problems
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import OPS, Op, Task
@@ -22,9 +23,11 @@ from webnorm.play.mistakes import Located
 from webnorm.play.state import Attempt, Corpus, Mistake, Rendered, Settings, StageName, Timed
 from webnorm.web import tint
 
-# Seconds of silence after which a step is given up; a rendering has its own bounds.
+# Seconds of silence after which a step is given up where nobody says otherwise.
 LIMITS_S: dict[StageName, float] = {"verdict": 5.0}
 USUAL_LIMIT_S = 10.0
+# A rendering has bounds of its own, which say more where they are reached.
+_RENDERING_S = 60.0
 # Problems that are timed where nobody says which, as (rows, columns): what a GPU cannot keep in its cache
 # with several sets of it, and what a program on the CPU does in a millisecond.
 _TIMED_GPU, _TIMED_SOFTWARE = (4096, 1024), (256, 768)
@@ -63,16 +66,25 @@ class Run:
     goal: str | None = None
     failed_before: frozenset[str] = frozenset()
     left_cases: list[tuple[Case, Task]] | None = None
+    # Whether the stage that runs has.
+    found_fault: bool = False
 
     def change(self, **changes: Any) -> None:
         """Say what is newly known of the attempt."""
         self.attempt = replace(self.attempt, **changes)
         self.tell(self.attempt)
 
+    def against(self, **changes: Any) -> None:
+        """Say what the stage has found that speaks against the text."""
+        self.found_fault = True
+        self.change(ok=False, **changes)
+
     def enter(self, stage: StageName) -> None:
         """A stage begins."""
         self.entered(stage)
-        self.limit_s = LIMITS_S.get(stage, USUAL_LIMIT_S)
+        self.found_fault = False
+        usual = self.settings.time_limit_s or LIMITS_S.get(stage, USUAL_LIMIT_S)
+        self.limit_s = _RENDERING_S if stage == "render" else usual
         self.worker.allow(self.limit_s)
 
     def ask(self, work: Any, job: Any) -> Iterator[Any]:
@@ -115,7 +127,8 @@ def judge(run: Run) -> None:
             case judging.Compiled():
                 run.enter("verdict")
             case judging.Judged():
-                run.change(shapes=(*run.attempt.shapes, event))
+                tell = run.against if _is_wrong(event.result) else run.change
+                tell(shapes=(*run.attempt.shapes, event))
                 if event.result.status == "error":
                     raise WebnormError(event.result.reason or "it could not be run")
             case Examination():
@@ -124,8 +137,8 @@ def judge(run: Run) -> None:
     results = [one.result for one in run.attempt.shapes]
     if not run.attempt.judged:
         raise WebnormError(f"it cannot run here: {results[0].reason}")
-    right = [result for result in results if result.status == "pass" or result.expected]
-    run.change(ok=bool(right) and all(one in right or one.status == "skip" for one in results))
+    if not any(map(_is_wrong, results)):
+        run.change(ok=True)
 
 
 def time(run: Run) -> None:
@@ -135,9 +148,8 @@ def time(run: Run) -> None:
     for event in run.ask(beside.time_beside, job):
         if isinstance(event, beside.Beside):
             others = tuple(one for one in run.attempt.times if one.name != event.name)
-            run.change(times=(*others, Timed(event.name, event.result, event.proved)))
-            if event.name == "attempt" and event.result.status in ("fail", "error"):
-                run.change(ok=False)
+            tell = run.against if event.name == "attempt" and _is_wrong(event.result) else run.change
+            tell(times=(*others, Timed(event.name, event.result, event.proved)))
 
 
 def find_races(run: Run) -> None:
@@ -145,7 +157,7 @@ def find_races(run: Run) -> None:
     run.enter("race")
     found = tuple(run.ask(judging.find_races, run.job))
     if found:
-        run.change(hints=(*found[:1], *run.attempt.hints), ok=False)
+        run.against(hints=(*found[:1], *run.attempt.hints))
 
 
 def ask_tint(run: Run) -> None:
@@ -157,6 +169,8 @@ def ask_tint(run: Run) -> None:
     shaders: list[Shader] = []
     mistakes: list[Mistake] = []
     for event in run.ask(judging.render_for_browsers, run.job):
+        if isinstance(event, LimitReached):
+            raise event
         if isinstance(event, WebnormError):
             mistakes.append(run.located.mistake("tint", event))
         else:
@@ -169,7 +183,7 @@ def ask_tint(run: Run) -> None:
                 mistakes.append(run.located.mistake("tint", error))
     if mistakes:
         found = tuple(dict.fromkeys((*run.attempt.mistakes, *mistakes)))
-        run.change(mistakes=found, ok=False)
+        run.against(mistakes=found)
 
 
 def trace(run: Run) -> None:
@@ -215,11 +229,16 @@ def try_corpus(run: Run) -> None:
         run.left_cases.pop(0)
 
 
-def _count(run: Run, case: Case, result: Any) -> None:
+def _is_wrong(result: Result) -> bool:
+    """Whether it speaks against the text: other than its header says."""
+    return result.status in ("fail", "error") and not result.expected
+
+
+def _count(run: Run, case: Case, result: Result) -> None:
     corpus = run.attempt.corpus
     assert corpus is not None
     failed, wrong = corpus.failed, corpus.wrong
-    if result.status in ("fail", "error") and not result.expected:
+    if _is_wrong(result):
         told = {"case": case.name, "problem": str(result.problem), "reason": result.reason or ""}
         failed, wrong = (*failed, told)[:_MOST_FAILED], wrong + 1
     corpus = replace(
@@ -230,7 +249,8 @@ def _count(run: Run, case: Case, result: Any) -> None:
         expected=corpus.expected + bool(result.expected),
         skipped=corpus.skipped + (result.status == "skip"),
     )
-    run.change(corpus=corpus, ok=bool(run.attempt.ok) and not wrong)
+    tell = run.against if wrong else run.change
+    tell(corpus=corpus)
 
 
 def _rendered(shader: Shader, located: Located) -> Rendered:

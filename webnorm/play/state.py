@@ -94,7 +94,9 @@ class Corpus:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """What is known of one text. `ok` is None until the verdict; anything against the text makes it False."""
+    """What is known of one text. `ok` is None until the verdict, and where a step was stopped at its time
+    limit; anything against the text makes it False.
+    """
 
     number: int
     hash: str
@@ -132,10 +134,10 @@ class Attempt:
     @property
     def status(self) -> Status:
         """How it ended, as its history tells."""
-        if self.mistakes:
-            return "error"
         if self.ok is None:
             return "unjudged"
+        if self.mistakes:
+            return "error"
         return "pass" if self.ok else "fail"
 
 
@@ -200,7 +202,8 @@ class Settings:
 
     `trace` is a filter of records, "" for all of them and None for no tracing. `rows` and `cols` are those of
     the problem that is timed, None for what suits the adapter. `x` is the mean and the standard deviation of
-    one more x to be judged on, `lesson` the name of the lesson that is under way.
+    one more x to be judged on, `lesson` the name of the lesson that is under way. `time_limit_s` is how long
+    a step may be silent, None for the usual.
     """
 
     run: bool = True
@@ -214,6 +217,7 @@ class Settings:
     lesson: str | None = None
     rows: int | None = None
     cols: int | None = None
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
