@@ -13,6 +13,7 @@ from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError, unknown
 
 if TYPE_CHECKING:
+    from webnorm.gpu.device import AdapterInfo
     from webnorm.kernels.kernel import Kernel
     from webnorm.norms.problem import Problem
 
@@ -56,7 +57,9 @@ def list_kernels(
     kernels, broken = survey(wgsl or ())
     kernels = _named([kernel for kernel in kernels if kernel.op.name in ops], names)
     problems = _problems(kernels, dtype or "float32", option or ())
-    ask = _asking(adapter) if here or adapter is not None else None
+    asked = here or adapter is not None
+    info = adapter_or_none(adapter) if asked else None
+    ask = _asking(info) if asked else None
     found = [
         catalogue.Listed(kernel) if ask is None else catalogue.Listed(kernel, *ask(kernel, problem))
         for kernel in kernels
@@ -67,7 +70,8 @@ def list_kernels(
     elif verbose or (names and len({one.kernel.name for one in found}) == 1):
         catalogue.show_long(Screen(), catalogue.by_file(found))
     else:
-        catalogue.show_short(Screen(), catalogue.by_file(found))
+        about = f"{dtype or 'float32'} of {_COLS} columns, on {info or 'no adapter'}" if asked else None
+        catalogue.show_short(Screen(), catalogue.by_file(found), about)
     complain_of(one for one in broken if one.op.name in ops)
 
 
@@ -100,11 +104,10 @@ def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> 
     return found
 
 
-def _asking(adapter: str | None) -> Callable[[Kernel, Problem], tuple[bool, str | None]]:
+def _asking(info: AdapterInfo | None) -> Callable[[Kernel, Problem], tuple[bool, str | None]]:
     """What tells whether an adapter runs a kernel, and why not."""
     from webnorm.choice.defaults import default_variant
 
-    info = adapter_or_none(adapter)
     traits = None if info is None else info.traits
 
     def ask(kernel: Kernel, problem: Problem) -> tuple[bool, str | None]:
