@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -376,8 +377,9 @@ def test_show(tmp_path: Path, device: Device) -> None:
 def cost_of(arguments: list[str], folder: Path) -> dict[str, str]:
     done = webnorm(["show", *arguments, "--cost"], folder)
     assert done.returncode == 0, done.stderr
-    rows = [line.replace("┃", "│").split("│") for line in done.stdout.splitlines() if "│" in line]
-    return {row[1].strip(): row[2].strip() for row in rows}
+    first, *rows = done.stdout.splitlines()
+    assert first.startswith("counted by running ") and not {*done.stdout} & {*"│┃━"}
+    return dict(re.split("  +", row) for row in rows if "  " in row)
 
 
 OWN_BINDINGS = """// /// webnorm

@@ -114,5 +114,5 @@ def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | 
     job = CostJob(tuple((shader.problem, VariantSpec.of(shader.variant)) for shader in shaders), tuple(roots))
     with failing("counting"), Worker(adapter) as worker:
         costs = list(worker.stream(count_costs, job))
-    names = (str(shader.variant) for shader in shaders)
-    Screen().print(view.cost_table(dict(zip(names, costs, strict=True))))
+    variants = (shader.variant for shader in shaders)
+    Screen().print(view.CostTable([*zip(variants, costs, strict=True)]))
