@@ -79,7 +79,9 @@ def test_filters(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
     names = [one["kernel"] for one in listed(["welford*", "rms_norm/naive"], tmp_path)]
     assert names == ["welford", "welford_subgroup", "naive"]
     assert "unknown kernel 'welfrod'; did you mean 'welford'" in mistake(["list", "welfrod"])
-    assert "unknown kernel 'tiles'; there is: naive" in mistake(["list", "tiles", "--op", "rms_norm"])
+    told = mistake(["list", "tiles", "--op", "rms_norm"])
+    assert "'tiles' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in told
+    assert "unknown kernel 'til*'; there is: naive" in mistake(["list", "til*", "--op", "rms_norm"])
     assert "rms_norm has no option dh" in mistake(["list", "--op", "rms_norm", "-o", "dh"])
 
 

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from webnorm.cli import options
 from webnorm.cli.arguments import adapter_or_none, complain_of
 from webnorm.cli.streams import emit
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from webnorm.gpu.device import AdapterInfo
@@ -55,7 +55,7 @@ def list_kernels(
 
     ops = OPS if op is None else named(op, OPS, "op")
     kernels, broken = survey(wgsl or ())
-    kernels = _named([kernel for kernel in kernels if kernel.op.name in ops], names)
+    kernels = _named(kernels, [*ops], names)
     problems = _problems(kernels, dtype or "float32", option or ())
     asked = here or adapter is not None
     info = adapter_or_none(adapter) if asked else None
@@ -75,12 +75,15 @@ def list_kernels(
     complain_of(one for one in broken if one.op.name in ops)
 
 
-def _named(kernels: Sequence[Kernel], patterns: Sequence[str] | None) -> list[Kernel]:
-    """The kernels whose name, or op/name, fits one of the patterns; all where there is none."""
+def _named(kernels: Sequence[Kernel], ops: Sequence[str], patterns: Sequence[str] | None) -> list[Kernel]:
+    """The kernels of some ops whose name, or op/name, fits one of the patterns; all where there is none."""
+    from webnorm.kernels.library import unknown_kernel
+
+    own = [kernel for kernel in kernels if kernel.op.name in ops]
     for pattern in patterns or ():
-        if not any(_fits(kernel, pattern) for kernel in kernels):
-            raise unknown("kernel", pattern, {kernel.name for kernel in kernels})
-    return [kernel for kernel in kernels if not patterns or any(_fits(kernel, one) for one in patterns)]
+        if not any(_fits(kernel, pattern) for kernel in own):
+            raise unknown_kernel(pattern, kernels, ops)
+    return [kernel for kernel in own if not patterns or any(_fits(kernel, one) for one in patterns)]
 
 
 def _fits(kernel: Kernel, pattern: str) -> bool:
