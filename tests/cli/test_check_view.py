@@ -57,9 +57,9 @@ def test_many_failures_are_a_line() -> None:
     [
         ([], ""),
         ([None], ""),
-        ([True, None, True], "races: none in 2 runs"),
-        ([True, False], "races: none in 1 run, 1 more could not be watched"),
-        ([False], "races: 1 run could not be watched"),
+        ([True, None, True], "races on workgroup memory: none in 2 runs"),
+        ([True, False], "races on workgroup memory: none in 1 run, 1 more could not be watched"),
+        ([False], "races on workgroup memory: 1 run could not be watched"),
     ],
 )
 def test_races_are_told_where_somebody_looked(watched: list[bool | None], said: str) -> None:
@@ -68,7 +68,7 @@ def test_races_are_told_where_somebody_looked(watched: list[bool | None], said: 
 
 def test_a_race_is_told() -> None:
     raced = result("naive", status="fail", watched=True, reason="a race on partials[3]")
-    assert race_line([raced, result("naive", watched=True)]) == "races: in 1 of 2 runs"
+    assert race_line([raced, result("naive", watched=True)]) == "races on workgroup memory: in 1 of 2 runs"
 
 
 def test_a_kernel_that_passes_is_a_line() -> None:

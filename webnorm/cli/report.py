@@ -66,8 +66,9 @@ def race_line(results: Sequence[Result]) -> str:
     unwatched = sum(result.watched is False for result in results)
     seen = sum("a race" in (result.reason or "") for result in results if result.watched)
     if not watched:
-        return f"races: {_runs(unwatched)} could not be watched" if unwatched else ""
-    line = f"races: in {seen} of {_runs(watched)}" if seen else f"races: none in {_runs(watched)}"
+        return f"races on workgroup memory: {_runs(unwatched)} could not be watched" if unwatched else ""
+    found = f"in {seen} of" if seen else "none in"
+    line = f"races on workgroup memory: {found} {_runs(watched)}"
     return f"{line}, {unwatched} more could not be watched" if unwatched else line
 
 
