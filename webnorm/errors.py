@@ -64,16 +64,26 @@ class LimitReached(WebnormError):
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """The one of `known` that is most like a name, where difflib's ratio of the two is `cutoff` or more."""
+    """The one of `known` that is most like a name, where difflib's ratio of the two is `cutoff` or more;
+    upper case is lower case where nothing else is alike.
+    """
     if len(name) > _LONGEST:
         return None
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
+    names = [*known]
+    for near in difflib.get_close_matches(name, names, n=1, cutoff=cutoff):
+        return near
+    folded = {one.casefold(): one for one in names}
+    for near in difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff):
+        return folded[near]
+    return None
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> WebnormError:
-    """The error for a name that does not exist, with the nearest one that does."""
+def unknown(kind: str, name: str, known: Iterable[str], like: str | None = None) -> WebnormError:
+    """The error for a name that does not exist, with the nearest one that does: to `like`, where that
+    is known to be meant.
+    """
     names = sorted(known)
-    near = nearest(name, names)
+    near = nearest(like or name, names)
     listed = ", ".join(names)
     if len(listed) > _MOST_LISTED:
         listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."

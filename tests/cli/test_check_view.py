@@ -3,10 +3,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
+
 from samples import result
 from shown import line_of, text
 from webnorm.cli.check_view import CheckTable
 from webnorm.cli.mistakes import mistakes
+from webnorm.cli.report import race_line
 from webnorm.errors import Place
 from webnorm.lab.results import Result
 
@@ -24,17 +27,48 @@ def test_check_counts_and_names_the_worst_case() -> None:
         result("naive", case="mean1000", status="fail", max_rel_error=0.7, reason="off by more"),
         result("naive", case="triton", status="error", max_rel_error=None, reason="does not compile"),
     ]
-    shown = text(CheckTable(results))
+    shown = text(CheckTable(results), 120)
     assert line_of(shown, "kernel").endswith("pass  FAIL  expected failure  skip  max rel error")
     assert line_of(shown, "  registers").split()[1:] == ["2", "-", "-", "1", "1.5e-06"]
     # An unstable kernel shows how wrong it is, which is what it is kept for.
     assert line_of(shown, "  one_pass").split()[1:] == ["1", "-", "1", "-", "inf"]
     assert line_of(shown, "  naive").split()[1:] == ["1", "4", "-", "-", "nan"]
-    assert "worst: uniform, float32" in shown and shown.count("worst:") == 1
-    assert "case uniform" in shown and "off by a half" in shown and "does not compile" in shown
+    # A failure is told once: what is wrong in the worst case, and the names of the others.
+    constants = "threads_per_row=256 rows_per_workgroup=4 vector_width=4"
+    below = shown.splitlines()[shown.splitlines().index(line_of(shown, "  naive")) :][1:3]
+    assert below == [
+        f"    worst: uniform, float32, {constants}: [0, 0] is nan",
+        "    wrong, too: mean100, mean1000",
+    ]
+    assert shown.count("worst:") == shown.count("uniform") == 1 and "off by" not in shown
+    assert line_of(shown, "does not compile").startswith("naive (case triton, ")
     assert "(case empty" in shown and "skip: no columns" in shown
     verbose = text(CheckTable(results, verbose=True))
     assert "worst: outlier, float32" in verbose and verbose.count("worst:") == 3
+
+
+def test_many_failures_are_a_line() -> None:
+    results = [result("naive", case=f"n-{at}", status="fail", reason="off") for at in range(9)]
+    assert line_of(text(CheckTable(results)), "too:").endswith("too: n-1, n-2, n-3, n-4, n-5, n-6 and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("watched", "said"),
+    [
+        ([], ""),
+        ([None], ""),
+        ([True, None, True], "races on workgroup memory: none in 2 runs"),
+        ([True, False], "races on workgroup memory: none in 1 run, 1 more could not be watched"),
+        ([False], "races on workgroup memory: 1 run could not be watched"),
+    ],
+)
+def test_races_are_told_where_somebody_looked(watched: list[bool | None], said: str) -> None:
+    assert race_line([result("naive", watched=one) for one in watched]) == said
+
+
+def test_a_race_is_told() -> None:
+    raced = result("naive", status="fail", watched=True, reason="a race on partials[3]")
+    assert race_line([raced, result("naive", watched=True)]) == "races on workgroup memory: in 1 of 2 runs"
 
 
 def test_a_kernel_that_passes_is_a_line() -> None:
@@ -61,7 +95,9 @@ def test_a_mistake_is_told_as_editors_read_it(tmp_path: Path) -> None:
     path.write_text("// a kernel\n\tlet mean = = 1.0;\n")
     reason = f'{path}:2: expected expression, found "=": let mean = = 1.0;'
     wrong = mistaken(path, Place(str(path), 2, 13, 1), reason)
-    (told,) = mistakes([wrong, wrong])
+    # Of another shape the compiler counts otherwise.
+    again = mistaken(path, wrong.place, f"{path}:2: Expression [7] is invalid: let mean = = 1.0;")
+    (told,) = mistakes([wrong, again, wrong])
     head, source, caret = told.plain.splitlines()
     assert head == f'{path}:2:13: error: expected expression, found "="'
     assert source == "      let mean = = 1.0;" and caret.index("^") == source.rindex("=")

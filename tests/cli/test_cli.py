@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -48,8 +49,18 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["verify", ""], "an argument is ''; expected a value"),
         (["compare", "a", "b", "--fail-slower", "inf"], "'--fail-slower': Input should be less"),
         (["bench", "--rows", "many"], "--rows is 'many'; expected integers separated by commas"),
-        (["bench", "--rows", "8,0", "--profile"], "rows is 0; expected 1 or more: no rows take no time"),
-        (["bench", "--cols", "0"], "cols is 0; expected 1 or more"),
+        (["bench", "--rows", "8,0", "--profile"], "--rows is '8,0', which has 0; expected 1 or more"),
+        (["bench", "--rows", "-5"], "--rows is '-5'; expected 1 or more"),
+        (["tune", "--rows", "0..8+2"], "--rows is '0..8+2', which has 0; expected 1 or more"),
+        (["bench", "--cols", "0"], "--cols is '0'; expected 1 or more"),
+        (["show", "naive", "--cols", "0"], "--cols is '0'; expected 1 or more"),
+        (["show", "naive", "--rows", "-1"], "--rows is '-1'; expected 0 or more"),
+        (["show", "naive", "--rows", "1,2"], "--rows is '1,2'; expected one number, as 1024 or 4k"),
+        (
+            ["check", "--kernel", "two_pass", "--op", "rms_norm"],
+            "'two_pass' is for layer_norm, not for rms_norm",
+        ),
+        (["show", "workgroup"], "kernel 'workgroup' is for rms_norm, not for layer_norm"),
         (["bench", "--eps", "-1"], "eps is -1.0"),
         (["bench", "--eps", "nan"], "eps is nan"),
         (["bench", "--dtype", "float61"], "unknown dtype 'float61'; did you mean 'float16'"),
@@ -68,7 +79,11 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--scale", "2"], "scale is 2.0, which needs an out_dtype of float8"),
         (["bench", "--eps", "1e39"], "eps is 1e+39"),
         (["check", "--op", "rms_norm", "-o", "dh"], "rms_norm has no option dh"),
-        (["check", "--dtype", "float32,half"], "unknown dtype 'half'"),
+        (["check", "--dtype", "float32,half"], "unknown dtype 'half'; did you mean 'float16'"),
+        (["show", "naive", "--dtype", "half"], "unknown dtype 'half'; did you mean 'float16'"),
+        (["check", "--op", "rms_norm_grad"], "unknown op 'rms_norm_grad'; did you mean 'rms_norm_backward'"),
+        (["check", "--case", "ALL"], "unknown case 'ALL'; did you mean 'all'"),
+        (["check", "--case", "rows"], "unknown case 'rows'; did you mean 'rows-1', or 'rows*' for "),
         (["bench", "--distribution", "norml"], "did you mean 'normal'"),
         (
             [*QUICK, "--constant", "thread_per_row=8"],
@@ -101,6 +116,25 @@ def test_mistakes_are_one_line_and_exit_2(
 ) -> None:
     assert message in mistake(arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kernel_in_a_folder_that_was_not_named(
+    mistake: Callable[[list[str]], str], tmp_path: Path, device: Device
+) -> None:
+    broken.write(tmp_path / "mine", "wrong")
+    for verb in (["check", "-k"], ["show"], ["list"]):
+        said = mistake([*verb, "wrong"])
+        assert "unknown kernel 'wrong'; --wgsl mine finds mine/layer_norm/wrong.wgsl" in said
+    done = webnorm(["list", "wrong", "--wgsl", "mine"], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_who_named_an_adapter_that_there_is_not(
+    mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch, device: Device
+) -> None:
+    monkeypatch.setenv("WEBNORM_ADAPTER", "voodoo")
+    assert "no adapter 'voodoo' that WEBNORM_ADAPTER names; there is 0: " in mistake(["list", "--here"])
+    assert "no adapter 'glide'; there is 0: " in mistake(["list", "--adapter", "glide"])
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
@@ -379,8 +413,9 @@ def test_show(tmp_path: Path, device: Device) -> None:
 def cost_of(arguments: list[str], folder: Path) -> dict[str, str]:
     done = webnorm(["show", *arguments, "--cost"], folder)
     assert done.returncode == 0, done.stderr
-    rows = [line.replace("┃", "│").split("│") for line in done.stdout.splitlines() if "│" in line]
-    return {row[1].strip(): row[2].strip() for row in rows}
+    first, *rows = done.stdout.splitlines()
+    assert first.startswith("counted by running ") and not {*done.stdout} & {*"│┃━"}
+    return dict(re.split("  +", row) for row in rows if "  " in row)
 
 
 OWN_BINDINGS = """// /// webnorm

@@ -134,18 +134,33 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
         (["show", "welf"], ["welford", "welford_subgroup"]),
         (["bench", "--kernel", "au"], ["auto"]),
         (["bench", "--dtype", "b"], ["bfloat16"]),
+        (["bench", "--dtype", "float32,f"], ["float32,float16"]),
+        (["bench", "--dtype", "float32,float16,"], [f"float32,float16,{one}" for one in ("bfloat16", "all")]),
+        (["check", "--op", "rms_norm,la"], ["rms_norm,layer_norm", "rms_norm,layer_norm_backward"]),
+        (["list", "--op", "copy,rms"], ["copy,rms_norm", "copy,rms_norm_backward"]),
+        (["check", "-k", "naive,welf"], ["naive,welford", "naive,welford_subgroup"]),
+        (["bench", "--op", "al"], ["all"]),
+        (["show", "naive", "--dtype", "float32,f"], []),
+        (["show", "naive", "--op", "al"], []),
         (["bench", "--preset", "triton"], ["triton-forward", "triton-backward"]),
         (["check", "--case", "rows-0"], ["rows-0"]),
         (["bench", "--option", "res"], ["residual", "residual_bias"]),
         (["show", "--target", ""], ["native", "browser"]),
         (["bench", "--adapter", ""], []),
-        (["compare", ""], []),
+        (["compare", ""], ["main", "main~", "new.json"]),
+        (["compare", "main", "n"], ["new.json"]),
+        (["bench", "--baseline", "m"], ["main", "main~"]),
+        (["bench", "--save", ""], ["main", "main~"]),
     ],
 )
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_what_is_completed(
     shell: str, words: list[str], candidates: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("WEBNORM_BASELINES", str(tmp_path / "kept"))
+    (tmp_path / "kept").mkdir()
+    for path in ("kept/main.json", "kept/main~.json", "new.json"):
+        (tmp_path / path).touch()
     monkeypatch.setenv("_WEBNORM_COMPLETE", f"complete_{shell}")
     monkeypatch.setenv("COMP_WORDS", " ".join(["webnorm", *words]))
     monkeypatch.setenv("COMP_CWORD", str(len(words)))

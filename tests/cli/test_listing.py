@@ -12,6 +12,7 @@ import pytest
 
 from commands import webnorm
 from testbed import KERNELS, tracked
+from webnorm.errors import one_line
 from webnorm.gpu.device import Device
 
 OWN = [kernel for kernel in KERNELS if tracked(kernel)]
@@ -78,7 +79,9 @@ def test_filters(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
     names = [one["kernel"] for one in listed(["welford*", "rms_norm/naive"], tmp_path)]
     assert names == ["welford", "welford_subgroup", "naive"]
     assert "unknown kernel 'welfrod'; did you mean 'welford'" in mistake(["list", "welfrod"])
-    assert "unknown kernel 'tiles'; there is: naive" in mistake(["list", "tiles", "--op", "rms_norm"])
+    told = mistake(["list", "tiles", "--op", "rms_norm"])
+    assert "'tiles' is for layer_norm_backward, rms_norm_backward, not for rms_norm" in told
+    assert "unknown kernel 'til*'; there is: naive" in mistake(["list", "til*", "--op", "rms_norm"])
     assert "rms_norm has no option dh" in mistake(["list", "--op", "rms_norm", "-o", "dh"])
 
 
@@ -106,7 +109,15 @@ def test_an_adapter_says_what_it_runs(tmp_path: Path, device: Device) -> None:
     assert found["welford_subgroup"]["runs"] is subgroups
     assert subgroups or "'subgroups'" in found["welford_subgroup"]["reason"]
     lines = webnorm(["list", "--adapter", str(device.adapter.index)], tmp_path).stdout.splitlines()
-    assert sum("not here: " in line for line in lines) == (not subgroups)
+    assert lines[0] == f"runs here: float32 of 1024 columns, on {one_line(str(device.adapter))}"
+    answers = {line.split()[0]: line.split()[1] for line in lines if line.startswith("  ")}
+    assert answers.pop("welford_subgroup") == ("yes" if subgroups else "no")
+    assert {*answers.values()} == {"yes"}
+    done = webnorm(["list", "--here", "rms_norm/*_row", "rms_norm/naive", "-o", "out_dtype=int8"], tmp_path)
+    assert re.findall("^  (naive +yes  One|split_row  no   the scale)", done.stdout, re.M) == [
+        "naive      yes  One",
+        "split_row  no   the scale",
+    ]
     told = webnorm(["list", "welford_subgroup", "--here"], tmp_path).stdout
     assert ("runs here: yes" if subgroups else "runs here: no: ") in told
 

@@ -236,3 +236,21 @@ def test_a_screen_too_narrow_to_be_read(
     console.file = out
     console.print("drawn with --seed 123456")
     assert out.getvalue() == "drawn with --seed 123456\n"
+
+
+def test_lines_break_between_words_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/a/folder/whose/name/is/wider/than/the/screen:1:2:"
+    quoted = "  let quoted = 1.0; // as it stands in the file, whole"
+    said = f"{path} error: a mistake that takes more than forty columns\n{quoted}"
+    for compatible, expected in (
+        ("0", said.splitlines()),
+        (
+            "1",
+            [path, "error: a mistake that takes more than", "forty columns", quoted],
+        ),
+    ):
+        monkeypatch.setenv("TTY_COMPATIBLE", compatible)
+        for text in (said, Text(said)):
+            console, out = screen(40)
+            console.print(text, soft_wrap=True)
+            assert out.getvalue().splitlines() == expected

@@ -49,7 +49,9 @@ def test_the_adapter_of_the_environment(device: Device, monkeypatch: pytest.Monk
     monkeypatch.setenv(ADAPTER_VARIABLE, "")
     assert find_adapter().index == 0
     monkeypatch.setenv(ADAPTER_VARIABLE, "no such adapter")
-    with pytest.raises(WebnormError, match="no adapter 'no such adapter'; there is 0: "):
+    with pytest.raises(
+        WebnormError, match="no adapter 'no such adapter' that WEBNORM_ADAPTER names; there is 0: "
+    ):
         find_adapter()
 
 

@@ -172,6 +172,50 @@ def test_in_what_tint_refuses(tmp_path: Path) -> None:
     assert [(Path(p.file).name, p.line, p.column, p.length) for p in found if p] == expected
 
 
+HERE = '{% include "lib/part.wgsl" %}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "said"),
+    [
+        ("const a = 1.0«» // é;\n\n" + HERE, "// b\nfn b() {}\n", 'expected `;`, found "fn" at PART:2:1'),
+        ("const a = max(1.0«»\n" + HERE, "fn b() {}\n", 'expected `)`, found "fn" at PART:1:1'),
+        ("const a = {{ cols }}«»\n" + HERE, "fn b() {}\n", 'expected `;`, found "fn" at PART:1:1'),
+        ("fn a() { {\n}«»\n" + HERE, " fn b() {}\n", 'expected `}`, found "fn" at PART:1:2'),
+        ("fn a() {«»\n" + HERE, "@compute @workgroup_size(1)", 'expected `}`, found "@" at PART:1:1'),
+        ("fn a() {«»\n" + HERE, "var<workgroup> b: f32;\n", 'expected `}`, found "var" at PART:1:1'),
+        (
+            '{% from "lib/part.wgsl" import b %}\nfn a() { var x = 1.0«»\n  {{ b() }} }\n',
+            "{% macro b() %}x = 2.0;{% endmacro %}",
+            'expected `;`, found "x" at PART:1:16',
+        ),
+        (HERE + "fn b() {}\n", "const a = 1.0«»\n", 'expected `;`, found "fn" at MINE:10:1'),
+        # What stands before is whole.
+        (HERE, "fn a() {}\n«}»\n", "expected global item"),
+        ("fn a() {}\n" + HERE, "«}»\n", "expected global item"),
+        ("fn a() { let x = 1.0;\n" + HERE + "}\n", "«)»\n", "expected statement"),
+        ("fn a() { let x =\n" + HERE + ";}\n", "«;»\n", "expected expression, "),
+        ("fn a(\n" + HERE + ") {}\n", "@«group»(0) b: u32\n", "unknown attribute: `group`"),
+        # And here both are in one file.
+        ("fn a() {}\n" + HERE, "const b = 1.0\n«fn» c() {}\n", 'expected `;`, found "fn": fn c() {}'),
+    ],
+)
+def test_what_is_missing_before_another_file_is_told_where_it_is_missing(
+    tmp_path: Path, device: Device, text: str, part: str, said: str
+) -> None:
+    is_snippet = OPEN in part
+    unmarked, (line, column, length) = marked(part if is_snippet else text)
+    body, lib = (text, unmarked) if is_snippet else (unmarked, part)
+    shader = shader_of(tmp_path, body, {"part.wgsl": lib})
+    with pytest.raises(WebnormError) as caught:
+        compile_shader(device, shader)
+    name, start = ("part.wgsl", 0) if is_snippet else ("mine.wgsl", START)
+    assert where(caught.value) == (name, start + line, column, length)
+    folder = tmp_path.resolve()
+    said = said.replace("PART", str(folder / "lib" / "part.wgsl"))
+    assert f": {said.replace('MINE', str(folder / 'layer_norm' / 'mine.wgsl'))}" in str(caught.value)
+
+
 def test_of_a_report_that_marks_several_places() -> None:
     report = """
 Shader validation error: Function [0] 'f' is invalid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +15,25 @@ if TYPE_CHECKING:
     from webnorm.kernels.library import Broken
 
 
-def integers(text: str | None, option: str) -> tuple[int, ...] | None:
+def integers(text: str | None, option: str, least: int = 1) -> tuple[int, ...] | None:
     """The numbers of a list like "768,4k,256..2k": see selection.sizes; None where none was given."""
     from webnorm.norms.selection import sizes
 
-    return None if text is None else sizes(text, option)
+    return None if text is None else sizes(text, option, least)
 
 
-def size(given: str | int) -> int:
-    """One number, such as 1024 or 4k."""
-    if isinstance(given, int):
-        return given
-    found = integers(given, "a size") or ()
-    if len(found) != 1:
-        raise WebnormError(f"a size is {given!r}; expected one number, as 1024 or 4k")
-    return found[0]
+def size_of(option: str, least: int = 1) -> Callable[[str | int], int]:
+    """What reads the one number of an option, such as 1024 or 4k."""
+
+    def size(given: str | int) -> int:
+        if isinstance(given, int):
+            return given
+        found = integers(given, option, least) or ()
+        if len(found) != 1:
+            raise WebnormError(f"{option} is {given!r}; expected one number, as 1024 or 4k")
+        return found[0]
+
+    return size
 
 
 def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) -> list[str]:
@@ -63,7 +67,7 @@ def constants(pairs: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
         if not equals:
             raise WebnormError(f"--constant is {pair!r}; expected NAME=VALUE[,VALUE...]")
         words = values.replace("true", "1").replace("false", "0")
-        chosen[name] = integers(words, f"--constant {name}") or ()
+        chosen[name] = integers(words, f"--constant {name}", least=0) or ()
     return chosen
 
 

@@ -17,6 +17,8 @@ from webnorm.errors import one_line
 from webnorm.kernels.kernel import Kernel
 
 _INDENT = 2
+# What is said of a file whose ops all run on an adapter, or none, or some.
+_STYLES = {"yes": "green", "no": "red", "partly": "yellow"}
 # What is left of a summary on a narrow screen.
 _LEAST_ROOM = 12
 
@@ -67,9 +69,15 @@ def by_file(found: Iterable[Listed]) -> list[list[Listed]]:
     return [served for ladder in ladders.values() for served in ladder]
 
 
-def show_short(console: Screen, files: Sequence[Sequence[Listed]]) -> None:
-    """A line for each file below the ops that it serves, cut to fit; a pipe gets lines of any length."""
+def show_short(console: Screen, files: Sequence[Sequence[Listed]], here: str | None = None) -> None:
+    """A line for each file below the ops that it serves, cut to fit; a pipe gets lines of any length.
+
+    Where an adapter was asked, `here` says which, and of what; lines then have "yes", or "no" and why.
+    """
+    if here is not None:
+        _say(console, plain(f"runs here: {here}"), 0)
     width = max(cell_len(one_line(served[0].kernel.name)) for served in files)
+    room_for_answers = max(len(_answer(served)) for served in files)
     ops = None
     for served in files:
         if ops != (ops := _ops(served)):
@@ -78,7 +86,9 @@ def show_short(console: Screen, files: Sequence[Sequence[Listed]]) -> None:
         name = one_line(kernel.name)
         head = plain(name, "cyan").append(" " * (width - cell_len(name) + 2))
         refused = _refused(served)
-        about, style = (f"not here: {refused}", "red") if refused else (kernel.summary, "")
+        if answer := _answer(served):
+            head.append(answer.ljust(room_for_answers + 2), _STYLES[answer])
+        about, style = (refused, "red") if refused else (kernel.summary, "")
         notes = "".join(f" ({note})" for note in _notes(kernel))
         if console.is_terminal:
             room = console.width - _INDENT - head.cell_len - cell_len(notes)
@@ -91,7 +101,6 @@ def show_long(console: Screen, files: Sequence[Sequence[Listed]]) -> None:
     for served in files:
         kernel = served[0].kernel
         axes = (f"{axis} {', '.join(map(str, values))}" for axis, values in kernel.tune.items())
-        runs = None if served[0].runs is None else "yes"
         facts = {
             "": kernel.summary,
             "differs": kernel.differs,
@@ -99,7 +108,7 @@ def show_long(console: Screen, files: Sequence[Sequence[Listed]]) -> None:
             "needs": ", ".join(f"{name} ({how})" for name, how in features(kernel).items()),
             "constants": "; ".join(axes),
             "file": str(kernel.path),
-            "runs here": f"no: {_refused(served)}" if _refused(served) else runs,
+            "runs here": ": ".join(filter(None, (_answer(served), _refused(served)))),
         }
         _say(console, plain(", ".join(one.kernel.label for one in served), "bold"), 0)
         for fact, text in facts.items():
@@ -118,6 +127,12 @@ def _notes(kernel: Kernel) -> Iterator[str]:
     for name, how in features(kernel).items():
         if how == "required":
             yield f"needs {name}"
+
+
+def _answer(served: Sequence[Listed]) -> str:
+    """Whether the kernels of a file run; empty where no adapter was asked."""
+    runs = [one.runs for one in served]
+    return "" if None in runs else "yes" if all(runs) else "partly" if any(runs) else "no"
 
 
 def _refused(served: Sequence[Listed]) -> str | None:

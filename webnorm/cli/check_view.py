@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.text import Text
 
 from webnorm.cli.grid import Strip, fitting, lines
@@ -18,6 +19,8 @@ from webnorm.lab.ranking import by_kernel, verdict
 from webnorm.lab.results import Result
 
 _INDENT = "  "
+# Names of cases in a line.
+_MOST_CASES = 6
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,9 @@ class CheckTable:
     """One line per op and kernel: how many cases passed and failed, and the greatest error.
 
     Below the line of a kernel that failed, and of every one if `verbose`, stands its worst case: an
-    unexpected failure if there is one, else the greatest error, of those in float32 if there are any. Errors
-    are relative to max(1, |expected|).
+    unexpected failure if there is one, else the greatest error, of those in float32 if there are any. What
+    never gave an answer is told last, but for mistakes in files (see mistakes.py). Errors are relative to
+    max(1, |expected|).
     """
 
     results: Sequence[Result]
@@ -44,8 +48,8 @@ class CheckTable:
                 previous = op
             yield row
             yield from _more(members, self.verbose)
-        told = [one for one in self.results if verdict(one) in ("FAIL", "error", "skip")]
-        yield from map(plain, tables.notes([one for one in told if place_of(one) is None]))
+        told = [one for one in self.results if one.status in ("error", "skip") and place_of(one) is None]
+        yield from map(plain, tables.notes(told))
 
 
 def _strips(kernels: Sequence[Sequence[Result]]) -> list[Strip]:
@@ -73,13 +77,30 @@ def _strips(kernels: Sequence[Sequence[Result]]) -> list[Strip]:
     ]
 
 
-def _more(members: Sequence[Result], verbose: bool) -> Iterator[Text]:
-    """The case, and the element of it that is worst: index, got, expected, error."""
+def _more(members: Sequence[Result], verbose: bool) -> Iterator[RenderableType]:
+    """The worst case: what is wrong there, or which element is nearest to its tolerance; then the names of
+    the others that fail.
+    """
     worst = _worst(members)
     if worst is None or not (verbose or verdict(worst) == "FAIL"):
         return
-    case = f"{worst.case}, {worst.problem.dtype}" if worst.case else str(worst.problem)
-    yield plain(f"{_INDENT * 2}worst: {case}" + (f": {worst.worst}" if worst.worst else ""), "dim")
+    constants = tables.constants_text(worst.constants)
+    told = worst.reason if worst.status == "fail" else worst.worst
+    case = ", ".join(filter(None, (_case(worst), worst.problem.dtype if worst.case else "", constants)))
+    yield _below(f"worst: {case}" + (f": {told}" if told else ""))
+    failed = (one for one in members if verdict(one) == "FAIL" and one is not worst)
+    if others := [*dict.fromkeys(map(_case, failed))]:
+        more = f" and {len(others) - _MOST_CASES} more" if len(others) > _MOST_CASES else ""
+        yield _below(f"wrong, too: {', '.join(others[:_MOST_CASES])}{more}")
+
+
+def _below(text: str) -> RenderableType:
+    """What belongs to the kernel above it."""
+    return Padding(plain(text, "dim"), (0, 0, 0, 2 * len(_INDENT)), expand=False)
+
+
+def _case(result: Result) -> str:
+    return result.case or str(result.problem)
 
 
 def _worst(members: Sequence[Result]) -> Result | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 Values = Callable[[], Sequence[str]]
@@ -77,9 +78,14 @@ def _cases() -> Sequence[str]:
 
 
 def _baselines() -> Sequence[str]:
-    from webnorm.lab.baselines import names
+    from webnorm.lab import baselines
 
-    return names()
+    return baselines.names()
+
+
+def _results() -> Sequence[str]:
+    """Baselines, and files beside them: a shell that is offered some names looks for no files."""
+    return [*_baselines(), *sorted(path.name for path in Path().glob("*.json"))]
 
 
 # Few enough to be named in the help: the last of them, and all.
@@ -101,6 +107,10 @@ _COMPLETED = {
     "--diff": _kernels_and_auto,
     "--from": _kernels,
     "--case": _cases,
+    "--save": _baselines,
+    "--baseline": _results,
+    "old": _results,
+    "new": _results,
 }
 
 
@@ -116,8 +126,21 @@ def unnamed(name: str, text: str) -> Sequence[str]:
 def complete(param: Any, name: str) -> None:
     """Have a parameter of typer's offer the values of the option that is called so; others offer files."""
     if name in _COMPLETED:
-        param.shell_complete = partial(_candidates, _COMPLETED[name])
+        # What a verb takes its help says: the same option is a list with one, and a name with another.
+        text = param.help or ""
+        values = _COMPLETED[name]
+        known = partial(_and_all, values) if "or all" in text else values
+        param.shell_complete = partial(_candidates, known, "a list" in text)
 
 
-def _candidates(values: Values, ctx: Any, incomplete: str) -> list[Candidate]:
-    return [Candidate(value) for value in values() if value.startswith(incomplete)]
+def _and_all(values: Values) -> Sequence[str]:
+    from webnorm.norms.selection import ALL
+
+    return [*values(), ALL]
+
+
+def _candidates(values: Values, lists: bool, ctx: Any, incomplete: str) -> list[Candidate]:
+    """The words that go on from an incomplete one; of a list its last part, with what stands before it."""
+    *before, last = incomplete.split(",") if lists else [incomplete]
+    known = (value for value in values() if value not in before)
+    return [Candidate(",".join((*before, value))) for value in known if value.startswith(last)]

@@ -10,9 +10,10 @@ from typer import Argument, Option
 from webnorm.cli import options
 from webnorm.cli.arguments import adapter_or_none, complain_of
 from webnorm.cli.streams import emit
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
+    from webnorm.gpu.device import AdapterInfo
     from webnorm.kernels.kernel import Kernel
     from webnorm.norms.problem import Problem
 
@@ -54,9 +55,11 @@ def list_kernels(
 
     ops = OPS if op is None else named(op, OPS, "op")
     kernels, broken = survey(wgsl or ())
-    kernels = _named([kernel for kernel in kernels if kernel.op.name in ops], names)
+    kernels = _named(kernels, [*ops], names)
     problems = _problems(kernels, dtype or "float32", option or ())
-    ask = _asking(adapter) if here or adapter is not None else None
+    asked = here or adapter is not None
+    info = adapter_or_none(adapter) if asked else None
+    ask = _asking(info) if asked else None
     found = [
         catalogue.Listed(kernel) if ask is None else catalogue.Listed(kernel, *ask(kernel, problem))
         for kernel in kernels
@@ -67,16 +70,20 @@ def list_kernels(
     elif verbose or (names and len({one.kernel.name for one in found}) == 1):
         catalogue.show_long(Screen(), catalogue.by_file(found))
     else:
-        catalogue.show_short(Screen(), catalogue.by_file(found))
+        about = f"{dtype or 'float32'} of {_COLS} columns, on {info or 'no adapter'}" if asked else None
+        catalogue.show_short(Screen(), catalogue.by_file(found), about)
     complain_of(one for one in broken if one.op.name in ops)
 
 
-def _named(kernels: Sequence[Kernel], patterns: Sequence[str] | None) -> list[Kernel]:
-    """The kernels whose name, or op/name, fits one of the patterns; all where there is none."""
+def _named(kernels: Sequence[Kernel], ops: Sequence[str], patterns: Sequence[str] | None) -> list[Kernel]:
+    """The kernels of some ops whose name, or op/name, fits one of the patterns; all where there is none."""
+    from webnorm.kernels.library import unknown_kernel
+
+    own = [kernel for kernel in kernels if kernel.op.name in ops]
     for pattern in patterns or ():
-        if not any(_fits(kernel, pattern) for kernel in kernels):
-            raise unknown("kernel", pattern, {kernel.name for kernel in kernels})
-    return [kernel for kernel in kernels if not patterns or any(_fits(kernel, one) for one in patterns)]
+        if not any(_fits(kernel, pattern) for kernel in own):
+            raise unknown_kernel(pattern, kernels, ops)
+    return [kernel for kernel in own if not patterns or any(_fits(kernel, one) for one in patterns)]
 
 
 def _fits(kernel: Kernel, pattern: str) -> bool:
@@ -100,11 +107,10 @@ def _problems(kernels: Iterable[Kernel], dtype: str, options: Sequence[str]) -> 
     return found
 
 
-def _asking(adapter: str | None) -> Callable[[Kernel, Problem], tuple[bool, str | None]]:
+def _asking(info: AdapterInfo | None) -> Callable[[Kernel, Problem], tuple[bool, str | None]]:
     """What tells whether an adapter runs a kernel, and why not."""
     from webnorm.choice.defaults import default_variant
 
-    info = adapter_or_none(adapter)
     traits = None if info is None else info.traits
 
     def ask(kernel: Kernel, problem: Problem) -> tuple[bool, str | None]:

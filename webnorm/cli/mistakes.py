@@ -31,9 +31,16 @@ def place_of(result: Result) -> Place | None:
 
 
 def mistakes(results: Iterable[Result]) -> list[Text]:
-    """Each mistake once, as `file:line:column: error: what`, with the line of the file and a caret below."""
-    found = {(place, result.reason or ""): result for result in results if (place := place_of(result))}
-    return [_told(place, result) for (place, _), result in found.items()]
+    """Each mistake once, as `file:line:column: error: what`, with the line of the file and a caret below.
+
+    Of several complaints about a place one is told: the compiler's numbers of expressions differ from shape
+    to shape.
+    """
+    found: dict[Place, Result] = {}
+    for result in results:
+        if place := place_of(result):
+            found.setdefault(place, result)
+    return [_told(place, result) for place, result in found.items()]
 
 
 def _told(place: Place, result: Result) -> Text:

@@ -59,12 +59,21 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
 
 
 def race_line(results: Sequence[Result]) -> str:
-    """What is known of races on workgroup memory: right results alone would show none on a CPU."""
+    """What is known of races on workgroup memory: right results alone would show none on a CPU. Empty where
+    nobody looked.
+    """
     watched = sum(result.watched is True for result in results)
     unwatched = sum(result.watched is False for result in results)
     seen = sum("a race" in (result.reason or "") for result in results if result.watched)
-    line = f"races: {seen or 'none'} seen in {watched} watched runs"
-    return f"{line}, {unwatched} could not be watched" if unwatched else line
+    if not watched:
+        return f"races on workgroup memory: {_runs(unwatched)} could not be watched" if unwatched else ""
+    found = f"in {seen} of" if seen else "none in"
+    line = f"races on workgroup memory: {found} {_runs(watched)}"
+    return f"{line}, {unwatched} more could not be watched" if unwatched else line
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def step_line(passed: bool | None, text: str) -> Text:

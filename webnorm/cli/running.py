@@ -187,8 +187,9 @@ class Measuring(Job):
         if not self.results():
             return
         self.show_results()
-        drawn = [] if self.seed is None else [f"drawn with --seed {self.seed}"]
-        self.console.print("; ".join([race_line(self.results()), *drawn]))
+        drawn = "" if self.seed is None else f"drawn with --seed {self.seed}"
+        if said := "; ".join(filter(None, (race_line(self.results()), drawn))):
+            self.console.print(said)
 
     def status(self) -> int:
         """Whether a kernel is wrong, or none was tried; a line on stderr says so of the latter."""

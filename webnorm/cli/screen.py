@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
 from rich.progress import Task as ProgressTask
@@ -52,6 +54,7 @@ _LEAST_SHARE = 0.02
 _LEAST_WIDTH = 40
 # Cells of ^C, which may be pressed twice.
 _ECHOED = 4
+_WORD = re.compile(r"\S+\s*")
 # Whoever reads a pipe breaks lines as it suits them.
 _PIPE_WIDTH = 10_000
 
@@ -72,8 +75,16 @@ class Screen(Console):
             self.width = _LEAST_WIDTH
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print as rich does; a pipe gets no blanks at the ends of lines, which fill up a table's columns."""
+        """Print as rich does; a pipe gets no blanks at the ends of lines, which fill up a table's columns.
+
+        With `soft_wrap` a pipe gets each line whole, and a terminal breaks it between words; an indented one,
+        which quotes a command or a file, stays in one piece that can be copied.
+        """
         if self.is_terminal:
+            text = objects[0] if options.get("soft_wrap") else None
+            if isinstance(text, str | Text):
+                whole = self.render_str(text) if isinstance(text, str) else text
+                objects = (_broken(whole, self.width), *objects[1:])
             super().print(*objects, **options)
             return
         with self.capture() as captured:
@@ -93,6 +104,28 @@ class Screen(Console):
     def on_broken_pipe(self) -> NoReturn:
         """Leave it to the command that nobody reads on; rich would end the process."""
         raise BrokenPipeError
+
+
+def _broken(text: Text, width: int) -> Text:
+    """The text with more line feeds: between words, so that lines fit which begin with one."""
+    lines = []
+    for line in text.split("\n", allow_blank=True):
+        whole = line.plain.startswith(" ")
+        for part in [line] if whole else line.divide(_beginnings(line.plain, width)):
+            if not whole:
+                part.rstrip()
+            lines.append(part)
+    return Text("\n").join(lines)
+
+
+def _beginnings(line: str, width: int) -> Iterator[int]:
+    """Where a line goes on as another; a word that is wider has one to itself."""
+    taken = 0
+    for word in _WORD.finditer(line):
+        if taken and taken + cell_len(word[0].rstrip()) > width:
+            yield word.start()
+            taken = 0
+        taken += cell_len(word[0])
 
 
 class _TimeLeft(ProgressColumn):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.table import Column, Table
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from webnorm.cli.grid import Strip, lines
 from webnorm.cli.screen import plain
 from webnorm.errors import one_line
 from webnorm.kernels.variants import format_constants
 
 if TYPE_CHECKING:
     from webnorm.kernels.render import Shader
+    from webnorm.kernels.variants import Variant
     from webnorm.lab.cost import Cost
 
 # The one theme of Pygments made for 16 ANSI colours: readable on dark and light terminals.
@@ -28,6 +30,10 @@ _COUNTED = {
     "barriers per row": "barriers",
     "subgroup operations per row": "subgroup_operations",
 }
+_MEMORY = "workgroup memory, bytes"
+_NOT_COUNTED = (
+    "'not counted': the kernel's own text does this without the helpers of wgsl/lib, or in several passes."
+)
 
 
 def shader_text(shader: Shader) -> str:
@@ -49,27 +55,48 @@ def highlighted(text: str, language: str) -> RenderableType:
 
 def shader_diff(old: Shader, new: Shader) -> str:
     """A unified diff of two shaders' texts."""
-    lines = difflib.unified_diff(
+    differing = difflib.unified_diff(
         shader_text(old).splitlines(),
         shader_text(new).splitlines(),
         one_line(str(old.variant)),
         one_line(str(new.variant)),
         lineterm="",
     )
-    return "\n".join(lines)
+    return "\n".join(differing)
 
 
-def cost_table(costs: Mapping[str, Cost]) -> RenderableType:
-    """Accesses, barriers and subgroup operations of one or two shaders."""
-    columns = (Column(plain(name), justify="right") for name in costs)
-    table = Table("counted by running", *columns, pad_edge=False)
-    for heading, field in _COUNTED.items():
-        counts = (getattr(cost, field) for cost in costs.values())
-        table.add_row(heading, *("not counted" if count is None else f"{count:.3g}" for count in counts))
-    table.add_row("workgroup memory, bytes", *(str(cost.workgroup_bytes) for cost in costs.values()))
-    note = Text(
-        "'not counted': the kernel's own text does this without the helpers of wgsl/lib, or in several "
-        "passes.",
-        style="dim",
-    )
-    return Group(table, note) if any(None in vars(cost).values() for cost in costs.values()) else table
+@dataclass(frozen=True)
+class CostTable:
+    """Accesses, barriers and subgroup operations of one variant or two: a line for each that says what was
+    run, and one for each count.
+    """
+
+    costs: Sequence[tuple[Variant, Cost]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for variant, _ in self.costs:
+            yield plain(f"counted by running {variant}", "bold")
+        strips = [Strip("", [Text(what) for what in (*_COUNTED, _MEMORY)], name=True)]
+        strips += [
+            Strip(name, [*map(Text, _counts(cost))], right=True)
+            for name, (_, cost) in zip(self._names(), self.costs, strict=True)
+        ]
+        yield from lines(strips, options.max_width, gap=2)
+        if any(None in vars(cost).values() for _, cost in self.costs):
+            yield Text(_NOT_COUNTED, style="dim")
+
+    def _names(self) -> Sequence[str]:
+        """What tells the variants apart; one alone needs no name."""
+        kernels = [variant.kernel for variant, _ in self.costs]
+        if len(kernels) == 1:
+            return [""]
+        names = [one_line(kernel.name) for kernel in kernels]
+        return names if len({*names}) > 1 else [one_line(kernel.label) for kernel in kernels]
+
+
+def _counts(cost: Cost) -> list[str]:
+    counts = (getattr(cost, field) for field in _COUNTED.values())
+    return [
+        *("not counted" if count is None else f"{count:.3g}" for count in counts),
+        str(cost.workgroup_bytes),
+    ]

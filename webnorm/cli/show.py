@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from webnorm.cli import arguments, options
-from webnorm.cli.arguments import size
+from webnorm.cli.arguments import size_of
 from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError, unknown
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 def show(
     kernel: Annotated[str, Argument(help="A kernel's name, op/kernel, the path of a .wgsl file, or auto.")],
     op: options.Op = None,
-    rows: Annotated[int, Option(parser=size, help="Rows of the problem, as 1024 or 4k.")] = 1024,
-    cols: Annotated[int, Option(parser=size, help="Columns of the problem.")] = 1024,
+    rows: Annotated[
+        int, Option(parser=size_of("--rows", least=0), help="Rows of the problem, as 1024 or 4k.")
+    ] = 1024,
+    cols: Annotated[int, Option(parser=size_of("--cols"), help="Columns of the problem.")] = 1024,
     dtype: options.Dtype = None,
     option: options.Option = None,
     target: Annotated[
@@ -114,5 +116,5 @@ def _show_cost(shaders: Sequence[Shader], roots: Sequence[Path], adapter: str | 
     job = CostJob(tuple((shader.problem, VariantSpec.of(shader.variant)) for shader in shaders), tuple(roots))
     with failing("counting"), Worker(adapter) as worker:
         costs = list(worker.stream(count_costs, job))
-    names = (str(shader.variant) for shader in shaders)
-    Screen().print(view.cost_table(dict(zip(names, costs, strict=True))))
+    variants = (shader.variant for shader in shaders)
+    Screen().print(view.CostTable([*zip(variants, costs, strict=True)]))

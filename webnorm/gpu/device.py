@@ -156,6 +156,7 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
     """
     if not isinstance(choice, str | None):
         raise WebnormError(f"adapter is {shown(choice)}; expected its index or part of its name, as text")
+    whose = "" if choice else f" that {ADAPTER_VARIABLE} names"
     choice = chosen_name(choice)
     found = adapters()
     if not found:
@@ -173,7 +174,7 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
             if choice.lower() in str(adapter).lower():
                 return adapter
     listing = "; ".join(f"{adapter.index}: {adapter}" for adapter in found)
-    raise WebnormError(f"no adapter {shown(choice)}; there is {listing}")
+    raise WebnormError(f"no adapter {shown(choice)}{whose}; there is {listing}")
 
 
 _devices: WeakSet[Device] = WeakSet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,8 @@ from webnorm.norms.selection import fits, is_pattern
 
 # What stands for no kernel but for the choice of one (webnorm/choice/auto.py).
 AUTO = "auto"
+# A name that is no pattern and no path.
+_PLAIN = re.compile(r"\w+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,28 @@ def select(
             raise WebnormError(reasons[label])
         if label in by_label:
             return by_label[label]
-    raise unknown("kernel", name, {*also, *(kernel.name for kernel in kernels if kernel.op.name == op)})
+    raise unknown_kernel(name, kernels, [op], also)
+
+
+def unknown_kernel(
+    name: str, kernels: Iterable[Kernel], ops: Sequence[str], also: Sequence[str] = ()
+) -> WebnormError:
+    """The error for a name, or a pattern, that no kernel of these ops has: of which others there is one, what
+    finds such a file, or what is near.
+    """
+    others = [kernel.op.name for kernel in kernels if kernel.name == name and kernel.op.name not in ops]
+    if others:
+        return WebnormError(f"kernel {shown(name)} is for {', '.join(others)}, not for {', '.join(ops)}")
+    for path in _lying(name):
+        return WebnormError(f"unknown kernel {shown(name)}; --wgsl {path.parent.parent} finds {path}")
+    return unknown("kernel", name, {*also, *(kernel.name for kernel in kernels if kernel.op.name in ops)})
+
+
+def _lying(name: str) -> list[Path]:
+    """Files in the working folder, or one below it, that would be kernels of that name."""
+    if not _PLAIN.fullmatch(name):
+        return []
+    return sorted(path for op in OPS for at in ("", "*/") for path in Path().glob(f"{at}{op}/{name}.wgsl"))
 
 
 def but_auto(names: Sequence[str] | None) -> list[str] | None:

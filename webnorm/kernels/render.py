@@ -21,6 +21,7 @@ from webnorm.kernels.templates import Binding as Binding
 from webnorm.kernels.templates import Rendering, View
 from webnorm.kernels.tracing import traced
 from webnorm.kernels.traits import Traits
+from webnorm.kernels.unfinished import unfinished
 from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import Tensor
 from webnorm.norms.problem import DTYPES, Problem
@@ -96,12 +97,16 @@ class Shader:
 
     def mistake(self, message: str) -> WebnormError:
         """A compiler's message in one line, with the template's file and line and the text quoted."""
-        line, complaint, column, length = read_report(message, self._lines)
+        report = read_report(message, self._lines)
+        line, complaint, column, length = report
         if line is None or not 1 <= line <= len(self.origins):
             return WebnormError(f"{display_path(os.path.realpath(self.variant.kernel.path))}: {complaint}")
-        file, number = self.origins[line - 1]
+        (file, number), place = self.origins[line - 1], self.place(line, column, length)
+        if lacking := unfinished(self.text, report, self.place):
+            line, complaint, place = lacking
+            file, number = place.file, place.line
         quoted = sentence(self._lines[line - 1].strip(), 200)
-        return WebnormError(f"{file}:{number}: {complaint}: {quoted}", self.place(line, column, length))
+        return WebnormError(f"{file}:{number}: {complaint}: {quoted}", place)
 
     def place(self, line: int, column: int | None = None, length: int = 0) -> Place | None:
         """Where the template has what stands in the text; line and column, in characters, are from 1.

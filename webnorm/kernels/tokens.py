@@ -48,16 +48,7 @@ class Code:
 
     def __init__(self, text: str) -> None:
         self.text = without_comments(text)
-        self.tokens: list[Token] = []
-        at, line = 0, 1
-        while at < len(self.text):
-            found = _TOKEN.match(self.text, at)
-            if found is None or found.lastgroup is None:
-                raise Unwatchable(f"line {line}: {self.text[at]!r} begins no token")
-            if found.lastgroup != "space":
-                self.tokens.append(Token(found[0], found.lastgroup, at, line))
-            line += found[0].count("\n")
-            at = found.end()
+        self.tokens = scanned(self.text)
         self.partner: dict[int, int] = {}
         self.around: list[int] = []
         opened: list[int] = []
@@ -146,6 +137,21 @@ def _parameter(code: Code, inside: range, builtin: str) -> str:
         if named and code[at + 1] == ":":
             return code[at]
     return ""
+
+
+def scanned(text: str) -> list[Token]:
+    """The tokens of a text without comments. Raises Unwatchable."""
+    tokens = []
+    at, line = 0, 1
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None or found.lastgroup is None:
+            raise Unwatchable(f"line {line}: {text[at]!r} begins no token")
+        if found.lastgroup != "space":
+            tokens.append(Token(found[0], found.lastgroup, at, line))
+        line += found[0].count("\n")
+        at = found.end()
+    return tokens
 
 
 def without_comments(text: str) -> str:

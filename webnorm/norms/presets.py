@@ -36,8 +36,9 @@ class Preset:
 
 def check_rows(rows: Sequence[int] | None) -> None:
     """Raise WebnormError for rows that there is nothing to time in; None stands for any."""
-    if 0 in (rows or ()):
-        raise WebnormError("rows is 0; expected 1 or more: no rows take no time")
+    for count in rows or ():
+        if count < 1:
+            raise WebnormError(f"rows is {count}; expected 1 or more: no rows take no time")
 
 
 def tasks(

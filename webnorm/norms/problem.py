@@ -31,6 +31,8 @@ _MOST_DIGITS = 15
 _LARGEST = 2.0**126
 # What x and the parameters may be stored as; all arithmetic is float32.
 STORAGE = ("float32", "float16", "bfloat16")
+# What others call them, where no likeness tells.
+DTYPES_ELSEWHERE = {"half": "float16", "float": "float32", "single": "float32"}
 # What y may be turned into on its way out.
 FP8 = ("float8_e4m3fn", "float8_e5m2")
 
@@ -160,7 +162,7 @@ class Problem:
         if self.cols < 1:
             raise WebnormError(f"cols is {shown(self.cols)}; expected 1 or more")
         if self.dtype not in STORAGE:
-            raise unknown("dtype", self.dtype, STORAGE)
+            raise unknown("dtype", self.dtype, STORAGE, DTYPES_ELSEWHERE.get(self.dtype))
         if not (self.eps == 0 or 1 / _LARGEST <= self.eps < _LARGEST):
             raise WebnormError(
                 f"eps is {shown(self.eps)}; expected a finite number of 0 or more that float32 holds"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, nearest, shown, unknown
 from webnorm.norms.ops import OPS
-from webnorm.norms.problem import STORAGE
+from webnorm.norms.problem import DTYPES_ELSEWHERE, STORAGE
 
 ALL = "all"
 # What is computed; the copies are what it is held against.
@@ -18,17 +18,23 @@ _SIZE = re.compile(r"(-?\d+)([km]?)", re.ASCII | re.IGNORECASE)
 _RANGE = re.compile(r"(.+?)\.\.(.+?)(?:([+*])(.+))?")
 # More problems than anybody waits for, and a slip of the finger.
 _MOST_SIZES = 10_000
+# What other libraries call a gradient.
+_GRADIENT = re.compile(r"_?(?:grad|bwd)$")
 
 
-def sizes(text: str, name: str) -> tuple[int, ...]:
+def sizes(text: str, name: str, least: int | None = None) -> tuple[int, ...]:
     """The numbers of a list like "768,4k,256..4k", without those that come again. `name` is whose they are.
 
     4k is 4096, and 1m 1024 of that. A range doubles what it begins with until its end is passed: 256..2k is
-    256, 512, 1024, 2048. 256..1k+256 adds, 1..1000*10 multiplies. Raises WebnormError for anything else.
+    256, 512, 1024, 2048. 256..1k+256 adds, 1..1000*10 multiplies. Raises WebnormError for anything else, and
+    for a number below `least`, where that is given.
     """
     found: dict[int, None] = {}
     for part in text.split(","):
         for size in _part(part.strip(), f"{name} is {text!r}"):
+            if least is not None and size < least:
+                which = "" if text.strip() == str(size) else f", which has {size}"
+                raise WebnormError(f"{name} is {text!r}{which}; expected {least} or more")
             found[size] = None
             if len(found) > _MOST_SIZES:
                 raise WebnormError(f"{name} is {text!r}; expected at most {_MOST_SIZES} numbers")
@@ -62,12 +68,17 @@ def _size(text: str, given: str) -> int:
 
 
 def named(
-    asked: str | Sequence[str], known: Collection[str], what: str, everything: Sequence[str] | None = None
+    asked: str | Sequence[str],
+    known: Collection[str],
+    what: str,
+    everything: Sequence[str] | None = None,
+    like: Callable[[str], str | None] = str,
 ) -> tuple[str, ...]:
     """The names that a list asks for, in its order: "all" of `everything` (what is known unless that is
     given), each by itself, or those that a pattern like "rms*" fits.
 
-    Raises WebnormError for a name, or a pattern, that fits none of those known; `what` says of what they are.
+    Raises WebnormError for a name, or a pattern, that fits none of those known; `what` says of what they are,
+    and `like` what would be called so here.
     """
     every = tuple(known) if everything is None else tuple(everything)
     parts = asked.split(",") if isinstance(asked, str) else asked
@@ -80,9 +91,22 @@ def named(
         else:
             fitting = [name for name in every if fits(part, name)]
             if not fitting:
-                raise unknown(what, part, {*known, ALL})
+                raise _unknown(what, part, known, every, like(part))
             found |= dict.fromkeys(fitting)
     return tuple(found)
+
+
+def _unknown(
+    what: str, name: str, known: Collection[str], every: Sequence[str], like: str | None
+) -> WebnormError:
+    """The error for a name that there is not; several that begin so are not told by one of them."""
+    beginning = [one for one in every if name and one.startswith(name)]
+    if len(beginning) > 1:
+        near = nearest(like or name, beginning, 0.0)
+        return WebnormError(
+            f"unknown {what} {shown(name)}; did you mean {near!r}, or '{name}*' for {len(beginning)} of them?"
+        )
+    return unknown(what, name, {*known, ALL}, like)
 
 
 def is_pattern(name: str) -> bool:
@@ -97,9 +121,11 @@ def fits(asked: str, name: str) -> bool:
 
 def ops_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
     """The ops of a list: see `named`. layer_norm where none is asked for; copy only by its name."""
-    return ("layer_norm",) if asked is None else named(asked, OPS, "op", NORMS)
+    if asked is None:
+        return ("layer_norm",)
+    return named(asked, OPS, "op", NORMS, like=lambda name: _GRADIENT.sub("_backward", name))
 
 
 def dtypes_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
     """The storage types of a list: see `named`; none where none is asked for."""
-    return () if asked is None else named(asked, STORAGE, "dtype")
+    return () if asked is None else named(asked, STORAGE, "dtype", like=DTYPES_ELSEWHERE.get)
