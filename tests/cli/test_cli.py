@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import pytest
 import broken
 from commands import webnorm, webnorm_process
 from webnorm.gpu.device import Device
+from webnorm.lab import baselines
 
 QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
 
@@ -140,6 +142,12 @@ def test_who_named_an_adapter_that_there_is_not(
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "Traceback" in webnorm_process(["show", "nothing", "--debug"], tmp_path).stderr
     assert webnorm_process(["bench", "--nonsense"], tmp_path).returncode == 2
+
+
+def test_ctrl_c_before_there_is_anything_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "names", Mock(side_effect=KeyboardInterrupt))
+    done = webnorm(["baselines"], tmp_path)
+    assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished by then\n")
 
 
 def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:

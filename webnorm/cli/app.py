@@ -14,7 +14,7 @@ import typer
 
 from webnorm._version import __version__
 from webnorm.cli import streams
-from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, Interrupted
+from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, Interrupted, Left
 from webnorm.cli.streams import complain, say
 from webnorm.cli.verbs import Verbs
 from webnorm.errors import WebnormError
@@ -80,6 +80,9 @@ def _answered(arguments: list[str]) -> int:
         command = context.command_path if context else "webnorm"
         said = [error.format_message().rstrip("."), *_given(error, arguments), f"see {command} --help"]
         raise WebnormError("; ".join(said)) from error
+    if status == INTERRUPTED:
+        # Typer's word for Ctrl-C that no verb has taken: the command was about to begin.
+        raise Interrupted(Left.NOTHING)
     return status if isinstance(status, int) else OK
 
 

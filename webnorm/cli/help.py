@@ -60,6 +60,7 @@ _WRONG = {
 # What 2 means beside bad usage.
 _LACKING = {
     "doctor": "what kernels need is missing, or with --browser what `webnorm verify` needs",
+    "play": "no adapter or no verdict in time",
     "verify": "a step could not be taken",
     "baselines": "no such baseline",
 }
