@@ -21,7 +21,7 @@ from commands import webnorm
 from samples import COPIES, REPORT, choice, timed, tuned
 from shown import fit
 from webnorm.choice import tuning
-from webnorm.cli import report, streams
+from webnorm.cli import streams, verify_view
 from webnorm.cli.bench_view import BenchTable, Matrix
 from webnorm.cli.check_view import CheckTable
 from webnorm.cli.compare_view import CompareTable
@@ -126,7 +126,7 @@ def test_tables_of_results(name: str, tmp_path: Path) -> None:
         CompareTable(verdicts),
         device_line(found.device),
         tuning_table(tuned(choice(kernel=name), platform=replace(tuned().platform, adapter=name))),
-        report.step_line(True, name),
+        verify_view.step_line(True, name),
     ):
         console, out = screen(300)
         console.print(shown)

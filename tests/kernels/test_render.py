@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -12,6 +14,8 @@ from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
+from webnorm.kernels import confined, templates
+from webnorm.kernels.kept import Texts
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.sources import wgsl_root
@@ -257,3 +261,30 @@ def test_long_rows_do_not_make_long_texts(kernel: Kernel, traits: Traits) -> Non
         variant = default_variant(kernel, problem, traits)
         if variant.refusal(problem, traits) is None:
             assert len(render_shader(variant, problem, "native", traits).text.splitlines()) < most
+
+
+@pytest.mark.parametrize("where", [templates, confined])
+def test_a_text_is_taken_again_where_nothing_that_a_template_looks_up_is_other(
+    where: ModuleType, tmp_path: Path
+) -> None:
+    """Looked up by the kernel, by a snippet with its context, or where a macro is called."""
+    body = """{% from "lib/macro.wgsl" import has with context %}
+{{ cols }} {{ has() }}
+{% include "lib/part.wgsl" %}
+"""
+    lib = {
+        "macro.wgsl": "{% macro has() %}{{ has_subgroups }}{% endmacro %}",
+        "part.wgsl": "{{ dtype }}",
+    }
+    first = shader_of(tmp_path, body, lib).request
+    found = where.render(first)
+    assert found.names >= {"cols", "has_subgroups", "dtype"}
+    texts = Texts()
+    texts.keep(first, found)
+
+    def known(**changed: object) -> bool:
+        return texts.find(replace(first, context={**first.context, **changed})) is not None
+
+    assert known() and known(software=1, max_invocations=7)
+    assert not any(known(**{name: 7}) for name in ("cols", "has_subgroups", "dtype", "tracing"))
+    assert texts.find(replace(first, runs=True)) is None

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from webnorm.errors import WebnormError
-from webnorm.play.playground import Conflict
+from webnorm.play.playground import Conflict, Unfit
 
 
 def digest(text: str) -> str:
@@ -21,6 +21,8 @@ class Fake:
         self.asked: list[tuple[Any, ...]] = []
         self.texts = {digest(text): text for text in (sources or {}).values()}
         self.built = dict(sources or {})
+        # Why there is a package only by force.
+        self.unfit: str | None = None
         self._state = {"revision": 1, **(state or {"file": {"text": "a", "base": digest("a")}})}
         self._news = threading.Condition()
 
@@ -88,5 +90,7 @@ class Fake:
     def here(self) -> dict[str, Any]:
         raise WebnormError("nothing to run here")
 
-    def export(self) -> bytes:
+    def export(self, force: bool) -> bytes:
+        if self.unfit is not None and not force:
+            raise Unfit(self.unfit)
         return b"\x1f\x8bpackage"

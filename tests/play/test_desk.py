@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playing import TWO_PASS, ended, judged, shared
 
+import broken
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.library import discover
 from webnorm.play.desk import Desk
 from webnorm.play.guide import guide
+from webnorm.play.packing import pack
 from webnorm.play.session import Session
 from webnorm.play.state import Attempt
 
@@ -121,3 +124,15 @@ def test_the_guide_has_the_header_the_helpers_and_every_op() -> None:
         assert word in found, word
     assert "<a " not in found and "<h2" not in found and "## " not in found
     assert "registers</code>, <code>workgroup_cache" not in found
+
+
+def test_a_wrong_or_unstable_kernel_is_packed_only_by_force(tmp_path: Path, device: Device) -> None:
+    """As `webnorm export` has it, whose texts these are."""
+    own = broken.write(tmp_path, "wrong") / "layer_norm" / "wrong.wgsl"
+    settings = {"--dtype": "float32", "--eps": None, "--scale": None, "--name": None, "--minify": False}
+    for kernel, told in ((str(own), "kernel wrong as 64-"), ("one_pass", "kernel one_pass is unstable (")):
+        words = ("layer_norm", (64,), (), kernel, (tmp_path,), settings)
+        (refused,) = pack(None, words)
+        assert isinstance(refused, str) and refused.startswith(told)
+        (packed,) = pack(None, (*words, True))
+        assert isinstance(packed, bytes)

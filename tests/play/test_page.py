@@ -259,7 +259,7 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     with page.expect_download() as download:
         page.click("#export")
     assert download.value.suggested_filename == "my.tgz"
-    assert Path(download.value.path()).read_bytes() == fake.export()
+    assert Path(download.value.path()).read_bytes() == fake.export(False)
     page.uncheck("#auto-time")
     page.click("text=Apply")
     settings = {"run": True, "dtype": "float32", "options": ["residual"], "constants": {"threads_per_row": 8}}
@@ -270,6 +270,25 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     page.fill("#x-mean", "")
     page.click("#x-form button")
     wait_asked(page, fake, "change", {"x": None})
+
+
+def test_a_wrong_kernel_is_exported_only_by_who_insists(
+    chromium: Chromium, url: str, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "unfit", "kernel my is wrong. Nothing was exported")
+    context = chromium.new_context()
+    with opened(context, url, complains=True) as page:
+        page.click("#export")
+        page.wait_for_selector("#unfit:has-text('kernel my is wrong. Nothing was exported.')")
+        page.click("text=Leave it")
+        assert page.locator("#unfit").is_hidden()
+        page.click("#export")
+        with page.expect_download() as download:
+            page.click("text=Export it all the same")
+        assert Path(download.value.path()).read_bytes() == fake.export(True)
+        assert page.locator("#unfit").is_hidden()
+        assert page.evaluate("() => document.activeElement.id") == "export"
+    context.close()
 
 
 def test_a_field_is_left_to_who_types_in_it(page: Page, fake: Fake) -> None:

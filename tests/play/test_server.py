@@ -203,7 +203,17 @@ def test_what_the_page_asks_for_reaches_the_playground(server: Server, fake: Fak
     assert told(sent(server, "GET", "/api/kernels"))[0]["kernel"] == "two_pass"
     for path in (f"/api/source/{HASH}", "/api/kernel/layer_norm/two_pass"):
         assert sent(server, "GET", path).body == TEXT.encode()  # type: ignore[attr-defined]
-    assert sent(server, "POST", "/api/export").body == fake.export()  # type: ignore[attr-defined]
+    assert sent(server, "POST", "/api/export").body == fake.export(False)  # type: ignore[attr-defined]
+
+
+def test_a_package_of_a_wrong_kernel_takes_a_second_word(
+    fake: Fake, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "unfit", "kernel my is wrong")
+    refused = sent(server, "POST", "/api/export")
+    assert (refused.status, told(refused)) == (422, {"error": "kernel my is wrong"})
+    assert sent(server, "POST", "/api/export", {"force": True}).status == 200
+    assert sent(server, "POST", "/api/export", {"force": 1}).status == 400
 
 
 @pytest.mark.parametrize(

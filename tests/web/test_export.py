@@ -365,10 +365,9 @@ def test_the_lab_carries_every_kernel(lab_folder: Path) -> None:
 TEXTS: folder.Files = {"shaders/a.wgsl": b"a", "shaders/c.wgsl": b"c", "index.js": b"1"}
 
 
-def exported(texts: folder.Files) -> folder.Files:
-    digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-    manifest = {"schema": 1, "webnorm": "0", "files": digests}
-    return {**texts, "manifest.json": json.dumps(manifest).encode()}
+def exported(texts: folder.Files, listing: str = folder.MANIFEST) -> folder.Files:
+    manifest = {"schema": 1, "webnorm": "0", "files": folder.digests(texts)}
+    return {**texts, listing: json.dumps(manifest).encode()}
 
 
 FILES = exported(TEXTS)
@@ -378,20 +377,39 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_an_export_replaces_an_older_one_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("listing", [folder.MANIFEST, folder.LAB_INDEX])
+def test_an_export_replaces_an_older_one_and_nothing_else(listing: str, tmp_path: Path) -> None:
     out = tmp_path / "new" / "dist"
-    folder.write(FILES, out)
-    assert content(out) == FILES
+    lab = listing == folder.LAB_INDEX
+    first = exported({**TEXTS, "vectors/64/x": b"x", "vectors/y": b"y"}, listing)
+    folder.write(first, out)
+    assert content(out) == first
     (out / "shaders" / "notes.txt").write_bytes(b"mine")
     (out / "shaders" / "c.wgsl").write_bytes(b"changed")
     (out / "node_modules").mkdir()
-    folder.check_folder(out)
-    newer = exported({"shaders/b.wgsl": b"b", "index.js": b"2"})
+    folder.check_folder(out, lab=lab)
+    newer = exported({"shaders/b.wgsl": b"b", "index.js": b"2"}, listing)
     folder.write(newer, out)
     # What the older export wrote is gone, what someone wrote or changed is not.
     assert content(out) == {**newer, "shaders/notes.txt": b"mine", "shaders/c.wgsl": b"changed"}
-    assert (out / "node_modules").is_dir()
+    assert (out / "node_modules").is_dir() and not (out / "vectors").exists()
     assert [path.name for path in out.parent.iterdir()] == ["dist"]
+
+
+def test_an_export_of_another_kind_is_somebody_elses(tmp_path: Path) -> None:
+    """Over a package nobody but who asks for it by --force writes a lab: what is there stays."""
+    folder.write(FILES, tmp_path)
+    lab = exported({"index.html": b"h"}, folder.LAB_INDEX)
+    folder.write(lab, tmp_path)
+    assert content(tmp_path) == {**FILES, **lab}
+
+
+def test_a_listing_that_names_what_lies_outside_costs_nothing(tmp_path: Path) -> None:
+    out, outside = tmp_path / "dist", tmp_path / "notes.txt"
+    outside.write_bytes(b"a")
+    folder.write(exported({"../notes.txt": b"a"}, folder.LAB_INDEX) | {"../notes.txt": b"a"}, out)
+    folder.write(exported({"index.html": b"h"}, folder.LAB_INDEX), out)
+    assert outside.read_bytes() == b"a"
 
 
 def test_a_folder_that_is_no_export_is_refused_unless_forced(tmp_path: Path) -> None:

@@ -705,6 +705,27 @@ def test_on_a_gpu_a_dispatch_waits_for_the_one_before(lab_folder: Path, chromium
     assert {one["status"] for one in report["results"]} == {"pass"}
 
 
+# Sets of buffers so small that a software adapter has several, and a time that is soon over.
+SMALL = {"buffers.js": ("2 * LARGEST_CACHE", "2 ** 21"), "verify.js": ("32 * 2 ** 20", "2 ** 18")}
+
+
+def test_on_a_gpu_a_package_is_timed_as_the_lab_is(folder: Path, chromium: Chromium, tmp_path: Path) -> None:
+    """What is checked is what an app gets; what is timed, the copy too, binds what orders calls."""
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    for name, (old, new) in SMALL.items():
+        script = own / "page" / name
+        assert old in script.read_text()
+        script.write_text(script.read_text().replace(old, new))
+    with opened(chromium, own, "verify.html", first=A_GPU) as page:
+        report = report_of(page)
+        bound = page.evaluate("() => window.bound")
+    first = bound.index("order")
+    assert first > 0 and set(bound[first:]) == {"order"}, bound
+    assert report["error"] is None and len(report["copy"]) == 2
+    assert all(one["verdict"] == "pass" and one["timing"]["gbps"] > 0 for one in report["shaders"])
+
+
 @pytest.mark.parametrize(
     ("first", "sentence", "linux"),
     [

@@ -626,11 +626,24 @@ def test_the_command_says_what_it_found(folder: Path, tmp_path: Path) -> None:
     assert lines[1].startswith("pass  Tint: 2 shaders")
     assert lines[2].startswith("pass  browser: 2 of 2 shaders run here, 2 of them right")
     rows = [" ".join(line.split()) for line in lines]
-    assert "first yes 1.0e-07 2.0e-07 pass pass 12.5 62" in rows
-    assert "second 1.0e-07 2.0e-07 pass pass - -" in rows
+    assert "first yes pass 1.0e-07 pass 2.0e-07 12.5 62" in rows
+    assert "second pass 1.0e-07 pass 2.0e-07 - -" in rows
     assert "8 columns: first fits" in lines
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["package", "page.png"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_table_keeps_names_and_verdicts_on_one_line(
+    width: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = webnorm(["verify", str(folder)], tmp_path).stdout.splitlines()
+    table = lines[next(at for at, line in enumerate(lines) if line.startswith("shader")) :][:3]
+    assert max(map(len, table)) <= width
+    assert [line.split()[0] for line in table] == ["shader", "first", "second"]
+    assert "browser" in table[0].split() and all("pass" in row.split() for row in table[1:])
+    assert ("GB/s" in table[0]) == (width > 40)
 
 
 @pytest.mark.parametrize(
@@ -782,6 +795,9 @@ def test_doctor_looks_for_what_verify_needs(
     assert f"No Tint: the npm package webgpu {tint.WEBGPU} is not installed." in done.stdout
     assert f"npm install --prefix {tint.folder()} " in done.stdout
     assert "`webnorm doctor --mend --browser` runs these commands." in done.stdout
+    assert "Tint: none" in done.stdout.splitlines() and f"in {tint.folder()}" not in done.stdout
+    monkeypatch.setattr(browsing, "find", lambda named=None: None)
+    assert "browser: none" in webnorm(["doctor", "--browser"], tmp_path).stdout.splitlines()
     assert webnorm(["doctor"], tmp_path).returncode == 0
     assert not tint.folder().exists()
 
@@ -795,7 +811,7 @@ def test_a_check_that_cannot_be_made_does_not_look_like_one_that_passed(
     assert done.stderr == SKIPPED.format("Tint")
     files, without_tint, browser, *_ = done.stdout.splitlines()
     assert files.startswith("pass  files: 2 shaders")
-    assert without_tint.startswith("skip  Tint: No Tint: the npm package webgpu")
+    assert without_tint.startswith("skip  Tint: the npm package webgpu")
     assert browser.startswith("pass  browser: 2 of 2 shaders run here")
 
 
@@ -809,12 +825,9 @@ def test_without_a_browser_the_files_and_the_shaders_are_checked(
         cli.run()
     assert exited.value.code == BAD_USAGE
     said = capsys.readouterr()
-    assert [line[: line.index(":")] for line in said.out.splitlines()] == [
-        "pass  files",
-        "pass  Tint",
-        "skip  browser",
-        "skip  browser",
-    ]
+    files, compiled, *others = said.out.splitlines()
+    assert files.startswith("pass  files: ") and compiled.startswith("pass  Tint: ")
+    assert others == ["skip  browser: No Playwright: x.", "skip  browser: z."]
     assert said.err == SKIPPED.format("browser")
 
 

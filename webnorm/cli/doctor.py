@@ -121,8 +121,9 @@ def _mend(
 def _show_browser(console: Console) -> None:
     from webnorm.web import browser, tint
 
-    console.print(f"browser: {browser.find()}", soft_wrap=True)
-    console.print(f"Tint: webgpu {tint.WEBGPU} in {tint.folder()}", soft_wrap=True)
+    console.print(f"browser: {browser.find() or 'none'}", soft_wrap=True)
+    there = f"webgpu {tint.WEBGPU} in {tint.folder()}" if tint.installed() else "none"
+    console.print(f"Tint: {there}", soft_wrap=True)
 
 
 def _show_found(console: Console, adapters: Adapters, browser: bool) -> None:

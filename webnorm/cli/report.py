@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from webnorm.cli.screen import STYLES, figures, plain, words
-from webnorm.errors import one_line, printable
+from webnorm.cli.screen import figures, plain
+from webnorm.errors import one_line
 from webnorm.lab import tables
 from webnorm.lab.results import Result
-
-if TYPE_CHECKING:
-    from webnorm.web.lab_folder import Lab
-    from webnorm.web.package import Package
-    from webnorm.web.tint import Verdict
-    from webnorm.web.verify import Seen
-
-# Broken where a narrow terminal needs it.
-_HEADINGS = {"% of copy": "% of\ncopy", "max abs error": "max abs\nerror"}
 
 
 def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
@@ -74,66 +64,6 @@ def race_line(results: Sequence[Result]) -> str:
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
-
-
-def step_line(passed: bool | None, text: str) -> Text:
-    """One step of `verify`: whether it passed, None if it could not be taken, and what it looked at."""
-    verdict = "skip" if passed is None else "pass" if passed else "FAIL"
-    return Text.assemble((verdict, STYLES[verdict]), "  ", plain(text))
-
-
-def refusal_lines(exported: Package | Lab, refused: Sequence[Verdict]) -> Text:
-    """What Tint says, a line for each message: the place in the shader's file as editors know it, and why."""
-    lines = []
-    for one in refused:
-        for said in one.messages:
-            place = (exported.place(one.name), *(str(n) for n in (said.line, said.column) if n))
-            lines.append(f"{one_line(':'.join(place))}: {said.severity}: {said.text}")
-    return Text(printable("\n".join(lines)))
-
-
-def verify_table(seen: Seen) -> RenderableType:
-    """A package's shaders natively and in the browser; below them the choices, and why some did not run."""
-    remarks = [*seen.choices]
-    for where, side in (("here", "browser"), ("natively", "native")):
-        reasons = ((line.name, getattr(line, side).reason) for line in seen.lines)
-        remarks += (f"{name}: not run {where}: {reason}" for name, reason in reasons if reason)
-    if seen.adapter.get("software"):
-        remarks.append("a software adapter: its times say nothing about GPUs")
-    remarks += (f"on the console: {remark}" for remark in seen.remarks)
-    table = _table(
-        words("shader"),
-        "chosen",
-        *map(figures, ("native\nerror", "browser\nerror")),
-        *(Column(heading, no_wrap=True) for heading in ("native", "browser")),
-        *map(figures, ("GB/s", _HEADINGS["% of copy"])),
-    )
-    for line in seen.lines:
-        sides = (line.native, line.browser)
-        table.add_row(
-            plain(line.name),
-            "yes" if line.chosen else "",
-            *(tables.error_text(side.max_abs_error) for side in sides),
-            *(_side_verdict(side.verdict) for side in sides),
-            tables.NOTHING if line.gbps is None else f"{line.gbps:.3g}",
-            tables.percent_text(line.percent_of_copy),
-            style="bold" if line.chosen else "dim" if line.browser.verdict == "skip" else None,
-        )
-    return _between(plain(_seen_by(seen), "bold"), table, remarks)
-
-
-def _side_verdict(verdict: str) -> Text:
-    shown = "FAIL" if verdict == "fail" else verdict
-    return Text(shown, STYLES[shown])
-
-
-def _seen_by(seen: Seen) -> str:
-    adapter = seen.adapter
-    name = adapter.get("description") or " ".join(
-        str(adapter[key]) for key in ("vendor", "architecture", "device") if adapter.get(key)
-    )
-    features = ", ".join(seen.features) or "no features"
-    return f"{seen.browser}, {name or 'an adapter without a name'}, with {features}"
 
 
 def _variant(kernel: str, constants: Mapping[str, int]) -> Text:

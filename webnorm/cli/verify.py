@@ -88,21 +88,22 @@ def _status(findings: Sequence[Finding]) -> int:
 
 
 def _show(finding: Finding) -> None:
-    from webnorm.cli import report
     from webnorm.cli.screen import Screen, plain
+    from webnorm.cli.verify_view import VerifyTable, refusal_lines, step_line
 
     console = Screen()
     # What is missing may name commands, which a broken line would break.
     console.print(
-        report.step_line(finding.passed, f"{finding.step}: {finding.text}"), soft_wrap=finding.passed is None
+        step_line(finding.passed, f"{finding.step}: {finding.text}"),
+        soft_wrap=finding.passed is None,
     )
     if finding.refused:
-        console.print(report.refusal_lines(finding.exported, finding.refused), soft_wrap=True)
+        console.print(refusal_lines(finding.exported, finding.refused), soft_wrap=True)
     for style, sentences in (("", finding.remarks), ("red", finding.complaints)):
         for sentence in sentences:
             console.print(plain(sentence, style), soft_wrap=True)
     if finding.seen is not None:
         console.print()
-        console.print(report.verify_table(finding.seen))
+        console.print(VerifyTable(finding.seen))
         for complaint in finding.seen.complaints:
             console.print(complaint, style="red", soft_wrap=True)

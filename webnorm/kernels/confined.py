@@ -73,6 +73,7 @@ def render(request: RenderRequest) -> Rendering:
         origins=tuple((files[at], line) for at, line in zip(places[::2], places[1::2], strict=True)),
         workgroup_bytes=reply["workgroup_bytes"],
         files={path: None if known is None else tuple(known) for path, known in reply["looked_at"].items()},
+        names=frozenset(reply["names"]),
         runs=tuple(
             tuple(Run(start, length, files[at], *there) for start, length, at, *there in line)
             for line in reply["runs"]
@@ -322,6 +323,7 @@ def _reply(request: RenderRequest, within: Limits) -> dict[str, Any]:
         "origins": [number for file, line in found.origins for number in (places[file], line)],
         "workgroup_bytes": found.workgroup_bytes,
         "looked_at": dict(found.files),
+        "names": list(found.names),
         "runs": [[(*run[:2], places[run.file], *run[3:]) for run in line] for line in found.runs],
     }
 

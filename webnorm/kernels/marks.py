@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from jinja2.lexer import Lexer
 
@@ -72,17 +73,10 @@ def unmarked(
     lines: list[str] = []
     origins: list[Origin] = []
     for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        # For each marker its name, line and column, and the text behind it.
-        before, *marks = _MARK.split(line)
-        pieces = marks[3::4]
-        text = "".join([before, *pieces]).rstrip()
+        text, mark = _unmarked_line(line)
         if not text and not (lines and lines[-1]):
             continue
-        # The one that the first visible character stands behind.
-        seen = (at for at, piece in enumerate(pieces) if piece.lstrip()[:1] not in ("", _OPEN))
-        name, number, *_ = marks[4 * next(seen, 0) :] or ("", "")
-        known = bool(marks) and name in templates
-        origin = (name, int(number)) if known else (origins[-1] if origins else ("", 0))
+        origin = mark if mark is not None and mark[0] in templates else origins[-1] if origins else ("", 0)
         if not text and not _is_blank(origin, templates):
             continue
         lines.append(text)
@@ -95,6 +89,21 @@ def unmarked(
     if runs is not None:
         del runs[len(lines) :]
     return lines, origins
+
+
+# Lines of the library stand in text after text.
+@lru_cache(maxsize=1 << 13)
+def _unmarked_line(line: str) -> tuple[str, Origin | None]:
+    """A line without its markers, and what the one says that its first visible character stands behind."""
+    # For each marker its name, line and column, and the text behind it.
+    before, *marks = _MARK.split(line)
+    pieces = marks[3::4]
+    text = "".join([before, *pieces]).rstrip()
+    if not marks:
+        return text, None
+    seen = (at for at, piece in enumerate(pieces) if piece.lstrip()[:1] not in ("", _OPEN))
+    name, number, *_ = marks[4 * next(seen, 0) :]
+    return text, (name, int(number))
 
 
 def _is_blank(origin: Origin, templates: Templates) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from webnorm.kernels.places import Splice
 
@@ -100,7 +101,7 @@ def _unused_lets(lines: Sequence[str], library: Sequence[bool]) -> set[int]:
     """Values of snippets that the function around them does not use."""
     unused = set[int]()
     for block in _blocks(lines):
-        words = {at: {*_words(lines[at])} for at in range(block.body, block.end)}
+        words = {at: _words(lines[at]) for at in range(block.body, block.end)}
         for at in reversed(range(block.body, block.end)):
             match = _LET.fullmatch(lines[at]) if library[at] else None
             if match and not any(match[1] in named for i, named in words.items() if i != at):
@@ -109,9 +110,11 @@ def _unused_lets(lines: Sequence[str], library: Sequence[bool]) -> set[int]:
     return unused
 
 
-def _words(line: str) -> list[str]:
+# Lines of the library stand in text after text.
+@lru_cache(maxsize=1 << 13)
+def _words(line: str) -> frozenset[str]:
     """The words of a line's code."""
-    return _WORD.findall(line.split("//")[0])
+    return frozenset(_WORD.findall(line.split("//")[0]))
 
 
 def _returned_lets(lines: list[str], library: Sequence[bool], changes: Changes) -> set[int]:
@@ -140,8 +143,9 @@ def _inlined(lines: list[str], library: Sequence[bool], changes: Changes) -> boo
         if value[1] not in parameters and called is None:
             continue
         changed = {}
+        call = f"{head[1]}("
         for at, line in enumerate(lines):
-            if f"{head[1]}(" not in line or block.body <= at < block.end or line.lstrip().startswith("//"):
+            if call not in line or block.body <= at < block.end or line.lstrip().startswith("//"):
                 continue
             if called is not None:
                 splices: list[Splice] | None = _renamed(line, head[1], called[1])

@@ -15,6 +15,7 @@ from webnorm.files import resolved
 from webnorm.kernels import confined, expression, filters, places, revisions, templates
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.header import home
+from webnorm.kernels.kept import Texts
 from webnorm.kernels.kernel import Kernel, Per, Scratch
 from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.templates import Binding as Binding
@@ -260,12 +261,14 @@ def render_shader(
     roots: Sequence[Path] = (),
     count_cost: bool = False,
     tracing: str | None = None,
+    texts: Texts | None = None,
 ) -> Shader:
     """Render a variant for one problem and target.
 
     `roots` are folders of the user's whose `lib/` snippets go before webnorm's. `count_cost` renders
     the helpers with counters (see lab.cost), `tracing` traces with what they call, filtered by its text (see
-    lab.trace). Raises WebnormError with the template's file and line.
+    lab.trace). What is among `texts` is not rendered again, and what is rendered is kept there. Raises
+    WebnormError with the template's file and line.
     """
     _check_arguments(variant, problem, target, traits, roots)
     kernel = variant.kernel
@@ -291,7 +294,7 @@ def render_shader(
         tracing=tracing is not None,
     )
     request = _request(kernel.path, roots, context, [each.entry_point for each in passes])
-    rendering = _traced(_rendered(request), tracing, bindings, passes)
+    rendering = _traced(_rendered(request, texts), tracing, bindings, passes)
     return Shader(
         variant=variant,
         problem=problem,
@@ -351,13 +354,17 @@ def _request(
     return templates.RenderRequest(real, (*folders, str(own)), str(own), context, tuple(entry_points))
 
 
-def _rendered(request: templates.RenderRequest) -> Rendering:
+def _rendered(request: templates.RenderRequest, texts: Texts | None = None) -> Rendering:
     """The text: made in this process where all of it is webnorm's own, else in the confined one."""
+    if texts is not None and (known := texts.find(request)) is not None:
+        return known
     own = (Path(request.own), *trusted_roots)
     read = map(Path, (request.kernel, *request.roots))
     is_own = all(any(path.is_relative_to(root) for root in own) for path in read)
     rendering = templates.render(request) if is_own else confined.render(request)
     revisions.note(Path(request.kernel), rendering.files)
+    if texts is not None:
+        texts.keep(request, rendering)
     return rendering
 
 

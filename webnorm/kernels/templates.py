@@ -22,6 +22,7 @@ from jinja2 import (
     UndefinedError,
 )
 from jinja2.lexer import Lexer
+from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
 from webnorm.errors import Place, WebnormError, sentence
@@ -39,6 +40,8 @@ MOST_TEXT, MOST_LINES = 4 << 20, 100_000
 # How much longer a text may be with its markers.
 _MARKED = 4
 _MOST_NAME = 255
+# What templates look up is noted under a name that none of them can have.
+_NOTED = ""
 
 
 @dataclass(frozen=True)
@@ -109,13 +112,15 @@ class Rendering:
     for, are what of it came from where.
 
     `workgroup_bytes` is the workgroup memory of its entry points; `files` are the places that were looked at
-    for it, with the stamp of what was there.
+    for it, with the stamp of what was there. `names` are those that its templates looked up: where they have
+    the same values, the text is the same.
     """
 
     text: str
     origins: tuple[tuple[str, int], ...]
     workgroup_bytes: int
     files: Mapping[str, sources.Stamp]
+    names: frozenset[str]
     runs: tuple[tuple[Run, ...], ...] = ()
 
 
@@ -130,8 +135,20 @@ class OutOfMemory(WebnormError):
     """Rendering took more memory than there is for it."""
 
 
+class _Noting(Context):
+    """What a template knows by name; notes which names it looks up."""
+
+    def resolve_or_missing(self, key: str) -> Any:
+        """The value of a name."""
+        if (noted := self.parent.get(_NOTED)) is not None:
+            noted.add(key)
+        return super().resolve_or_missing(key)
+
+
 class TemplateEnvironment(SandboxedEnvironment):
     """Jinja for kernels: what one template asks for by name stays in the folders, and text is marked."""
+
+    context_class = _Noting
 
     @cached_property
     def lexer(self) -> Lexer:
@@ -240,14 +257,17 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
         loader.forget()
         assert environment.cache is not None
         environment.cache.clear()
+    # What `trace` gives depends on that.
+    noted = {"tracing"}
     try:
-        text, origins, runs = _checked_text(request, environment, loader, most_text)
+        text, origins, runs = _checked_text(request, environment, loader, most_text, noted)
         used = workgroup_bytes(text, request.entry_points)
     except WebnormError:
         raise
     except Exception as error:
         raise _mistake(error, request, loader) from error
-    return Rendering(text, tuple(origins), used, dict(loader.looked_at), tuple(map(tuple, runs)))
+    names = frozenset(noted.intersection(request.context))
+    return Rendering(text, tuple(origins), used, dict(loader.looked_at), names, tuple(map(tuple, runs)))
 
 
 def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> WebnormError:
@@ -280,13 +300,13 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
 
 
 def _checked_text(
-    request: RenderRequest, environment: Environment, loader: _Loader, most_text: int
+    request: RenderRequest, environment: Environment, loader: _Loader, most_text: int, noted: set[str]
 ) -> tuple[str, list[Origin], list[list[Run]]]:
-    """The text, where its lines came from, and what of them if that was asked for; raises WebnormError for
-    what is too much for a compiler.
+    """The text, where its lines came from, and what of them if that was asked for; the names that were looked
+    up go to `noted`. Raises WebnormError for what is too much for a compiler.
     """
     place = display_path(request.kernel, request.own)
-    context = {**request.context, "trace": tag(request.context)}
+    context = {**request.context, "trace": tag(request.context), _NOTED: noted}
     marked = _at_most(_MARKED * most_text, environment.get_template(request.kernel).generate(context))
     text, origins, runs = ("", [], []) if marked is None else _text_of(marked, loader, request)
     if marked is None or len(text) > most_text or len(origins) > MOST_LINES:

@@ -13,6 +13,7 @@ from webnorm.norms.ops import OPS, Task
 from webnorm.play.guide import guide
 from webnorm.play.lessons import OP, lesson_named, lessons, marked
 from webnorm.play.packing import LIMIT_S, HereJob, for_here, pack
+from webnorm.play.playground import Unfit
 from webnorm.play.session import Session
 from webnorm.play.stages import timed_shape
 from webnorm.play.state import Snapshot, as_json
@@ -107,7 +108,7 @@ class Desk:
         """A built-in kernel's text."""
         return self._named(op, name).path.read_text(encoding="utf-8")
 
-    def export(self) -> bytes:
+    def export(self, force: bool) -> bytes:
         """The npm package of the file for the columns that are timed, and the type and options of now."""
         now = self._session.state.now
         if now.file.op is None:
@@ -121,9 +122,19 @@ class Desk:
         }
         _, cols = timed_shape(now.settings, now.device.get("type") == "CPU")
         path = self._session.path
-        words = (now.file.op, (cols,), now.settings.options, str(path), (self._session.root,), settings)
-        (package,) = self._session.ask(pack, words, LIMIT_S)
-        return bytes(package)
+        words = (
+            now.file.op,
+            (cols,),
+            now.settings.options,
+            str(path),
+            (self._session.root,),
+            settings,
+            force,
+        )
+        (found,) = self._session.ask(pack, words, LIMIT_S)
+        if isinstance(found, str):
+            raise Unfit(f"{found}. Nothing was exported")
+        return bytes(found)
 
     def here(self) -> dict[str, Any]:
         """The texts with which a browser computes the problem that is timed, beside a copy."""

@@ -26,13 +26,21 @@ from webnorm.web.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, as_read, read_
 LIMIT_S = 120.0
 
 
-def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes]:
-    """The package of a request, given as request_for takes it, in a .tgz; WebnormError as that raises it."""
+def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes | str]:
+    """The package of a request, given as request_for takes it, in a .tgz; or, unless that is forced, what is
+    wrong with the kernel. WebnormError as request_for raises it.
+    """
     request = request_for(*words)
+    kernel = request.kernel
+    if kernel is not None and kernel.unstable is not None and not request.forced:
+        yield f"kernel {kernel.name} is unstable ({kernel.unstable})"
+        return
     for root in request.roots:
         # What lies above it is nobody's business.
         request = replace(request, command=request.command.replace(f"{root.parent}{os.sep}", ""))
-    yield archive(npm.package(request))
+    files = npm.package(request)
+    fault = None if request.forced else npm.fault(files)
+    yield archive(files) if fault is None else fault
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,10 @@ class Conflict(WebnormError):
     """The file changed since the text that somebody saves was read."""
 
 
+class Unfit(WebnormError):
+    """The kernel is wrong or unstable: its package is for who asks for it all the same."""
+
+
 class Playground(Protocol):
     """A watched kernel. Its methods are called from threads of the server's, several at once.
 
@@ -64,5 +68,8 @@ class Playground(Protocol):
     def here(self) -> dict[str, Any]:
         """What a browser runs the kernel with: "bundle" and "copies" as the lab's, and "rows"."""
 
-    def export(self) -> bytes:
-        """The npm package of the file, as the .tgz that `npm install` takes."""
+    def export(self, force: bool) -> bytes:
+        """The npm package of the file, as the .tgz that `npm install` takes.
+
+        Raises Unfit for a kernel that is wrong or unstable, unless it is to be packed all the same.
+        """

@@ -31,7 +31,7 @@ from webnorm.files import parse_json
 from webnorm.forms import Name
 from webnorm.play.events import Events
 from webnorm.play.guard import MOST_BYTES, NONCE, Guard, new_token, too_large
-from webnorm.play.playground import Conflict, Playground
+from webnorm.play.playground import Conflict, Playground, Unfit
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
 from webnorm.web.served import TYPES
@@ -83,6 +83,12 @@ class Begin(Struct, forbid_unknown_fields=True):
     """The body of POST /api/lesson; null ends the one that is under way."""
 
     name: Word | None
+
+
+class Export(Struct, forbid_unknown_fields=True):
+    """The body of POST /api/export; `force` packs a wrong or unstable kernel, too."""
+
+    force: bool = False
 
 
 class Attempt(Struct):
@@ -186,6 +192,7 @@ def _application(routes: list[Route]) -> Starlette:
         routes=routes,
         exception_handlers={
             Conflict: partial(_told, 409),
+            Unfit: partial(_told, 422),
             WebnormError: partial(_told, 400),
             HTTPException: _refused,
             Exception: _failed,
@@ -267,8 +274,8 @@ class _Routes:
         return JSONResponse(await run_in_threadpool(self._playground.here))
 
     async def _export(self, request: Request) -> Response:
-        await _body(request, Nothing)
-        package = await run_in_threadpool(self._playground.export)
+        given = await _body(request, Export)
+        package = await run_in_threadpool(self._playground.export, given.force)
         return Response(package, media_type="application/gzip")
 
     async def _source(self, request: Request) -> Response:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from webnorm._version import __version__
 from webnorm.choice.defaults import best_variant, fitting_variant
 from webnorm.errors import WebnormError
 from webnorm.kernels import expression
+from webnorm.kernels.kept import Texts
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import MOST_BUFFERS, Binding, RenderedPass, Shader, render_shader
 from webnorm.kernels.traits import BROWSER, Traits
@@ -135,6 +137,7 @@ def carry(
     """
     refusal = ""
     seen: dict[tuple[bool, str], Carried] = {}
+    texts = Texts()
     # From the least capable class on: of two with the same text, the one that asks for less stays.
     for name, traits in reversed(list(classes.items())):
         usual = replace(problem, rows=_SOFTWARE_ROWS if traits.software else _ROWS)
@@ -142,7 +145,7 @@ def carry(
         if variant is None:
             refusal = refusal or why
             continue
-        shader = render_shader(variant, usual, "browser", traits, roots=roots)
+        shader = render_shader(variant, usual, "browser", traits, roots=roots, texts=texts)
         _refuse_unfit(shader, traits)
         # A software adapter takes the first shader for software, so that those may not be left out.
         key = traits.software, shader.text
@@ -344,7 +347,7 @@ def minified(text: str) -> str:
     """The WGSL without comments, and without white space except between lines and between two tokens that
     would become one.
     """
-    lines = (_close(line.split()) for line in _uncommented(text).splitlines())
+    lines = map(_close, _uncommented(text).splitlines())
     return "".join(f"{line}\n" for line in lines if line)
 
 
@@ -363,10 +366,12 @@ def _uncommented(text: str) -> str:
     return " ".join([*kept, text[begin:]])
 
 
-def _close(parts: Sequence[str]) -> str:
-    """The parts of a line that white space was between, with as little of it as can be."""
-    line = ""
-    for part in parts:
-        apart = any(kind.match(line[-1:]) and kind.match(part) for kind in (_WORD, _SIGN))
-        line += f" {part}" if apart else part
-    return line
+# Most of what a text of a lab says others say, too.
+@lru_cache(maxsize=1 << 13)
+def _close(line: str) -> str:
+    """A line with as little white space as can be."""
+    closed = ""
+    for part in line.split():
+        apart = any(kind.match(closed[-1:]) and kind.match(part) for kind in (_WORD, _SIGN))
+        closed += f" {part}" if apart else part
+    return closed

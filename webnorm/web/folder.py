@@ -7,7 +7,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 
 from webnorm.errors import WebnormError
@@ -67,7 +68,9 @@ def write(files: Files, folder: Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             if target.exists():
-                _replace(staging, target, [*files, *(name for name in _left(target) if name not in files)])
+                left = [name for name in _left(target, _listing(files)) if name not in files]
+                _replace(staging, target, [*files, *left])
+                _clear(target, left)
             else:
                 os.rename(staging / "new", target)
     except OSError as error:
@@ -95,10 +98,15 @@ def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
         raise
 
 
-def _left(folder: Path) -> Iterator[str]:
+def _listing(files: Files) -> str:
+    """The file of an export that lists the others."""
+    return LAB_INDEX if LAB_INDEX in files else MANIFEST
+
+
+def _left(folder: Path, listing: str) -> Iterator[str]:
     """Files of the export that is there, as far as they are as it wrote them."""
     try:
-        listed = read_json(folder / MANIFEST)["files"]
+        listed = read_json(folder / listing)["files"]
         for name, digest in listed.items():
             path = folder / name
             if (
@@ -109,6 +117,15 @@ def _left(folder: Path) -> Iterator[str]:
                 yield name
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return
+
+
+def _clear(folder: Path, gone: Sequence[str]) -> None:
+    """Take folders away that held nothing but files that are gone."""
+    for name in gone:
+        # Where one holds something else, so do those around it.
+        with suppress(OSError):
+            for around in takewhile(lambda one: one != folder, (folder / name).parents):
+                around.rmdir()
 
 
 @contextmanager

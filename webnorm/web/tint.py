@@ -111,14 +111,18 @@ def available() -> str | None:
     return missing.missing + (" `webnorm doctor --mend --browser` installs it." if missing.commands else "")
 
 
+def installed() -> bool:
+    """Whether the package is where npm puts it; node may lack all the same."""
+    # npm writes this file when all others are in place.
+    return (folder() / "node_modules" / ".package-lock.json").exists()
+
+
 def mend() -> Mend | None:
     """What is missing for asking Tint."""
-    # npm writes this file when all others are in place.
-    installed = (folder() / "node_modules" / ".package-lock.json").exists()
-    for program in ("node",) if installed else ("node", "npm"):
+    for program in ("node",) if installed() else ("node", "npm"):
         if shutil.which(program) is None:
             return Mend(f"No Tint: {program} is not installed; install Node.js 20 or later, with npm.")
-    if installed:
+    if installed():
         return None
     options = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
     command = ("npm", "install", "--prefix", str(folder()), *options, f"webgpu@{WEBGPU}")

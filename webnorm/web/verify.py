@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from webnorm.errors import WebnormError
 from webnorm.files import replacing
+from webnorm.system import Mend
 from webnorm.web import browser as browsing
 from webnorm.web import tint
 from webnorm.web.browser import PAGE, Browser, Visit
@@ -120,7 +121,7 @@ def verify(
     if isinstance(exported, Package):
         yield from _natively(exported)
     if no_tint is not None:
-        yield Finding(exported, "Tint", None, no_tint.missing, mendable=True)
+        yield _lacking(exported, "Tint", no_tint)
         refused = False
     else:
         update("compiling the shaders", 0.1)
@@ -130,11 +131,16 @@ def verify(
     if refused:
         yield Finding(exported, "browser", None, "not opened with shaders that Tint refuses")
         return
-    yield from (Finding(exported, "browser", None, one.missing, mendable=True) for one in no_browser)
+    yield from (_lacking(exported, "browser", one) for one in no_browser)
     if not no_browser:
         with Browser(browser, time_limit_s) as opened:
             update(f"running {opened.path.name}", 0.5)
             yield from _in_browser(exported, opened, wish, update)
+
+
+def _lacking(exported: Package | Lab, step: str, mend: Mend) -> Finding:
+    """A step that cannot be taken: it says itself what it is of."""
+    return Finding(exported, step, None, mend.missing.removeprefix(f"No {step}: "), mendable=True)
 
 
 def _natively(package: Package) -> Iterator[Finding]:

@@ -215,12 +215,20 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
  */
 export async function copyShader(device, buffers) {
   const module = device.createShaderModule({ label: "copy", code: COPY });
-  const made = device.createComputePipelineAsync({ layout: "auto", compute: { module } });
+  const entries = ["read-only-storage", "storage"].map((type, binding) => ({
+    binding,
+    visibility: GPUShaderStage.COMPUTE,
+    buffer: { type },
+  }));
+  // Not "auto": ordered devices add to the layouts that they are given.
+  const own = device.createBindGroupLayout({ entries });
+  const layout = device.createPipelineLayout({ bindGroupLayouts: [own] });
+  const made = device.createComputePipelineAsync({ layout, compute: { module } });
   const pipeline = await within(made, "the copy was compiled", device);
   const { size } = buffers.sets[0].x;
   const groups = buffers.sets.map((set) =>
     device.createBindGroup({
-      layout: pipeline.getBindGroupLayout(0),
+      layout: own,
       entries: [set.x, set[buffers.copyTarget]].map((buffer, binding) => ({
         binding,
         resource: { buffer, size },

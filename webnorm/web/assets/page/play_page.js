@@ -1,7 +1,8 @@
 // The playground's page: every snapshot is shown, and what a person does is asked of the server.
 
-import { button, byId, download, element } from "./dom.js";
+import { button, byId, element } from "./dom.js";
 import { Texts } from "./play_editor.js";
+import { savePackage } from "./play_export.js";
 import { offerGuide } from "./play_guide.js";
 import { runHere } from "./play_here.js";
 import { chosenCopy, offerCopies, offerLessons, showLesson } from "./play_lessons.js";
@@ -230,10 +231,7 @@ function handle() {
     post("fork", chosenCopy());
   });
   byId("export").addEventListener("click", () =>
-    doing(async () => {
-      const answer = await ask("POST", "api/export", {});
-      download(`${snapshot?.file.kernel ?? "kernel"}.tgz`, await answer.blob(), "application/gzip");
-    }),
+    doing(() => savePackage(snapshot?.file.kernel ?? "kernel", doing)),
   );
 }
 

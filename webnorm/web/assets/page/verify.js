@@ -6,6 +6,7 @@ import { BufferSets, copyShader, dataBytes, leastBytes, rowTensors, setsFor } fr
 import { breathe, byId, copyText, download } from "./dom.js";
 import { adapterFacts, Complaint, findAdapter, guarded, handheld, openDevice, within } from "./gpu.js";
 import { measure, statistics, Stopwatch } from "./measure.js";
+import { noRoomForOrder, ordered, withRoomForOrder } from "./ordered.js";
 import { answersOf, problemOf } from "./answers.js";
 import { decode, readSafetensors } from "./storage.js";
 import { View } from "./verify_view.js";
@@ -57,7 +58,8 @@ async function verify(report, opened) {
   view.showPackage(manifest);
   const adapter = await findAdapter();
   const without = query.get("without")?.split(",") ?? [];
-  const device = await openDevice(adapter, carried.deviceDescriptor(adapter), without);
+  const descriptor = withRoomForOrder(carried.deviceDescriptor(adapter), manifest.shaders, adapter);
+  const device = await openDevice(adapter, descriptor, without);
   opened.device = device;
   const traits = traitsOf(device, adapter.info);
   report.adapter = adapterFacts(adapter.info, traits.software);
@@ -70,7 +72,8 @@ async function verify(report, opened) {
   const vectors = await loadVectors(manifest);
   await checkTexts(carried);
   const norms = await checkAll(report, carried, device, adapter.info, vectors);
-  if (!query.has("quick")) await timeAll(report, manifest, device, traits, norms, vectors);
+  const machine = { device, adapterInfo: adapter.info, traits };
+  if (!query.has("quick")) await timeAll(report, carried, machine, norms, vectors);
   norms.forEach((norm) => norm.destroy());
 }
 
@@ -262,9 +265,10 @@ function typedArray(bytes, dtype) {
   return new ARRAYS[dtype](bytes.buffer, bytes.byteOffset, bytes.byteLength / itemsize(dtype));
 }
 
-async function timeAll(report, manifest, device, traits, norms, vectors) {
+async function timeAll(report, carried, machine, norms, vectors) {
+  const { device, traits } = machine;
   const stopwatch = new Stopwatch(device, traits.software);
-  const timed = manifest.cols.filter((cols) =>
+  const timed = carried.manifest.cols.filter((cols) =>
     report.shaders.some((one) => one.cols === cols && norms.has(one.name)),
   );
   const rule = traits.software ? SOFTWARE_RULE : RULE;
@@ -276,45 +280,82 @@ async function timeAll(report, manifest, device, traits, norms, vectors) {
     };
     view.say(`Warming up the shaders for ${cols} columns.`, at / timed.length);
     const vector = vectors.find((one) => one.cols === cols);
-    await timeCols(report, manifest, device, traits, norms, vector, stopwatch, own, onRound);
+    const entries = report.shaders.filter((entry) => entry.cols === cols && norms.has(entry.name));
+    try {
+      await timeCols(report, carried, machine, norms, entries, vector, stopwatch, own, onRound);
+    } catch (error) {
+      if (error instanceof Complaint) throw error;
+      view.remark(`The shaders for ${cols} columns were not timed: ${error.message}`);
+    }
     view.show(report);
   }
   stopwatch.destroy();
 }
 
 /** The right shaders of one number of columns and the copy, on the same buffers. */
-async function timeCols(report, manifest, device, traits, norms, vector, stopwatch, rule, onRound) {
+async function timeCols(report, carried, machine, norms, entries, vector, stopwatch, rule, onRound) {
+  const { manifest } = carried;
   const { cols } = vector;
-  const entries = report.shaders.filter((entry) => entry.cols === cols && norms.has(entry.name));
-  const users = entries.map((entry) => norms.get(entry.name));
-  const rows = timedRows(manifest, device, traits.software, cols);
+  const { software } = machine.traits;
+  const rows = timedRows(manifest, machine.device, software, cols);
   const bytes = leastBytes(manifest, { rows, cols });
-  const sets = setsFor(bytes, { software: traits.software, handheld: handheld() });
+  const sets = setsFor(bytes, { software, handheld: handheld() });
+  // One set is written again by every dispatch, which is reason enough to wait.
+  const ready = sets > 1 ? await inOrder(carried, machine, entries) : asChecked(machine, entries, norms);
   let buffers = null;
   try {
-    buffers = await BufferSets.create(device, manifest, users, { rows, sets }, vector.bytes);
-    const calls = buffers.sets.map((_, set) => buffers.call(manifest, rows, set));
-    const [copy, ...rest] = await guarded(device, "shaders were timed", async () => {
-      const copied = await copyShader(device, buffers);
-      const candidates = users.map((norm) => ({
-        encode: (pass, index) => norm.encode(pass, calls[index % calls.length]),
-      }));
-      const all = [copied, ...candidates];
-      const { found, settled } = await measure(stopwatch, all, rule, { sets: calls.length, onRound });
-      if (!settled) view.remark(`With ${cols} columns the copy did not come to rest: times say little.`);
-      return found.map(({ samples }, at) => timing(samples, at === 0 ? copied.bytes : bytes));
-    });
+    const users = ready.contenders.map(({ norm }) => norm);
+    buffers = await BufferSets.create(ready.device, manifest, users, { rows, sets }, vector.bytes);
+    const work = () => sampled(ready.device, manifest, users, buffers, { stopwatch, rule, onRound });
+    const { copied, found, settled } = await guarded(ready.device, "shaders were timed", work);
+    if (!settled) view.remark(`With ${cols} columns the copy did not come to rest: times say little.`);
+    const [copy, ...rest] = found.map(({ samples }, at) => timing(samples, at === 0 ? copied.bytes : bytes));
     report.copy.push({ cols, rows, gbps: copy.gbps, median_ns: copy.median_ns });
-    rest.forEach((found, at) => {
-      const percent = (100 * found.gbps) / copy.gbps;
-      entries[at].timing = { rows, cols, ...found, method: stopwatch.method, percent_of_copy: percent };
+    rest.forEach((one, at) => {
+      const percent = (100 * one.gbps) / copy.gbps;
+      const { entry } = ready.contenders[at];
+      entry.timing = { rows, cols, ...one, method: stopwatch.method, percent_of_copy: percent };
     });
-  } catch (error) {
-    if (error instanceof Complaint) throw error;
-    view.remark(`The shaders for ${cols} columns were not timed: ${error.message}`);
   } finally {
     buffers?.destroy();
+    ready.destroy();
   }
+}
+
+/** Samples of a copy and of norms, taken in turn. */
+async function sampled(device, manifest, norms, buffers, { stopwatch, rule, onRound }) {
+  const copied = await copyShader(device, buffers);
+  const calls = buffers.sets.map((_, set) => buffers.call(manifest, buffers.rows, set));
+  const candidates = norms.map((norm) => ({
+    encode: (pass, index) => norm.encode(pass, calls[index % calls.length]),
+  }));
+  const all = [copied, ...candidates];
+  return { copied, ...(await measure(stopwatch, all, rule, { sets: calls.length, onRound })) };
+}
+
+/** The norms that were checked, on their device. */
+function asChecked({ device }, entries, norms) {
+  const contenders = entries.map((entry) => ({ entry, norm: norms.get(entry.name) }));
+  return { device, contenders, destroy: () => {} };
+}
+
+/** The same shaders once more, each of whose dispatches waits for the one before. */
+async function inOrder(carried, machine, entries) {
+  const device = ordered(machine.device);
+  const contenders = [];
+  for (const entry of entries) {
+    const shader = carried.manifest.shaders.find((one) => one.name === entry.name);
+    const why = noRoomForOrder(shader, device);
+    if (why === null) {
+      const options = { cols: entry.cols, shader: entry.name, adapterInfo: machine.adapterInfo };
+      const made = carried.create(device, options);
+      contenders.push({ entry, norm: await within(made, `${entry.name} was compiled`, device) });
+    } else {
+      view.remark(`${entry.name} was not timed: it ${why}.`);
+    }
+  }
+  if (contenders.length === 0) throw new Error("none of them can be timed one call after the other");
+  return { device, contenders, destroy: () => contenders.forEach(({ norm }) => norm.destroy()) };
 }
 
 function timing(samples, bytes) {

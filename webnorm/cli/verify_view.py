@@ -1,0 +1,96 @@
+"""What `verify` shows: a line for each step, and a table of a package's shaders on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from webnorm.cli.grid import Strip, fitting, lines
+from webnorm.cli.screen import STYLES, plain
+from webnorm.errors import one_line, printable
+from webnorm.lab import tables
+
+if TYPE_CHECKING:
+    from webnorm.web.lab_folder import Lab
+    from webnorm.web.package import Package
+    from webnorm.web.tint import Verdict
+    from webnorm.web.verify import Line, Seen
+
+
+def step_line(passed: bool | None, text: str) -> Text:
+    """One step of `verify`: whether it passed, None if it could not be taken, and what it looked at."""
+    verdict = "skip" if passed is None else "pass" if passed else "FAIL"
+    return Text.assemble((verdict, STYLES[verdict]), "  ", plain(text))
+
+
+def refusal_lines(exported: Package | Lab, refused: Sequence[Verdict]) -> Text:
+    """What Tint says, a line for each message: the place in the shader's file as editors know it, and why."""
+    found = []
+    for one in refused:
+        for said in one.messages:
+            place = (exported.place(one.name), *(str(n) for n in (said.line, said.column) if n))
+            found.append(f"{one_line(':'.join(place))}: {said.severity}: {said.text}")
+    return Text(printable("\n".join(found)))
+
+
+@dataclass(frozen=True)
+class VerifyTable:
+    """A package's shaders natively and in the browser, each on one line; below them the choices, and why some
+    did not run.
+    """
+
+    seen: Seen
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield plain(_seen_by(self.seen), "bold")
+        strips = fitting(_strips(self.seen.lines), options.max_width, gap=2)
+        yield from lines(strips, options.max_width, gap=2)
+        yield from (Text(one_line(remark)) for remark in _remarks(self.seen))
+
+
+def _strips(shown: Sequence[Line]) -> list[Strip]:
+    styles = ["bold" if one.chosen else "dim" if one.browser.verdict == "skip" else "" for one in shown]
+
+    def texts(heading: str, found: Sequence[str], rank: int | None = None, right: bool = True) -> Strip:
+        cells = [plain(text, style) for text, style in zip(found, styles, strict=True)]
+        return Strip(heading, cells, right=right, rank=rank)
+
+    rates = [tables.NOTHING if one.gbps is None else f"{one.gbps:.3g}" for one in shown]
+    return [
+        Strip("shader", texts("", [one.name for one in shown]).cells, name=True),
+        texts("chosen", ["yes" if one.chosen else "" for one in shown], rank=4, right=False),
+        Strip("native", [_verdict(one.native.verdict) for one in shown], rank=3),
+        texts("error", [tables.error_text(one.native.max_abs_error) for one in shown], rank=1),
+        Strip("browser", [_verdict(one.browser.verdict) for one in shown]),
+        texts("error", [tables.error_text(one.browser.max_abs_error) for one in shown], rank=2),
+        texts("GB/s", rates, rank=0),
+        texts("% of copy", [tables.percent_text(one.percent_of_copy) for one in shown], rank=5),
+    ]
+
+
+def _verdict(verdict: str) -> Text:
+    shown = "FAIL" if verdict == "fail" else verdict
+    return Text(shown, STYLES[shown])
+
+
+def _remarks(seen: Seen) -> Iterator[str]:
+    yield from seen.choices
+    for where, side in (("here", "browser"), ("natively", "native")):
+        reasons = ((line.name, getattr(line, side).reason) for line in seen.lines)
+        yield from (f"{name}: not run {where}: {reason}" for name, reason in reasons if reason)
+    if seen.adapter.get("software"):
+        yield "a software adapter: its times say nothing about GPUs"
+    yield from (f"on the console: {remark}" for remark in seen.remarks)
+
+
+def _seen_by(seen: Seen) -> str:
+    adapter = seen.adapter
+    name = adapter.get("description") or " ".join(
+        str(adapter[key]) for key in ("vendor", "architecture", "device") if adapter.get(key)
+    )
+    features = ", ".join(seen.features) or "no features"
+    return f"{seen.browser}, {name or 'an adapter without a name'}, with {features}"
