@@ -329,6 +329,10 @@ def test_it_says_what_is_being_done(page: Page, fake: Fake) -> None:
     page.wait_for_selector("body[data-state=fail]")
     assert page.inner_text("#verdict") == "Right on 1 shape, wrong in 1 of 84 cases of the corpus"
     assert page.inner_text("#status") == "Save 8. odd: the tail"
+    limit = {"by": "run", "message": "no sign of life for 5 s: stopped"}
+    fake.change_state(attempt={**running, "stages": [], "mistakes": [limit]}, working=None)
+    page.wait_for_selector("body[data-state=error]")
+    assert page.inner_text("#verdict") == "Stopped at a limit of time"
 
 
 def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:

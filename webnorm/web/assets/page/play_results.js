@@ -63,6 +63,8 @@ export function headline(attempt, working) {
   const ran = shapes.filter(({ result }) => result.status !== "skip");
   const wrong = ran.filter(({ result }) => isWrong(result)).map(({ problem }) => problem);
   if (wrong.length) return ["fail", `Wrong: ${wrong.join(", ")}`, last];
+  // Without a verdict it is a limit that was reached.
+  if (mistakes.length && attempt.ok === null) return ["error", "Stopped at a limit of time", last];
   if (mistakes.length) return ["error", counted(mistakes.length, "mistake"), last];
   const right = rightText(ran);
   if (attempt.hints?.some(({ kind }) => kind === "race")) return ["fail", `${right}, but invocations race`, last];
@@ -167,7 +169,7 @@ function worstElement({ output, index, got, expected, error, tolerance }) {
   return element(
     "p",
     { id: "worst" },
-    "The worst element: ",
+    "Furthest beyond its tolerance: ",
     element("strong", { class: "mono" }, `${output}[${(index ?? []).join(", ")}]`),
     ` is ${numberText(got)}, expected ${numberText(expected)} `,
     element("span", { class: "muted" }, `(off by ${numberText(error)}, allowed ${numberText(tolerance)})`),
