@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -179,6 +179,13 @@ def test_in_a_pipe(file: Path, step: str, words: list[str], mark: str, known: in
     assert kept(file) == ["pass"] * known
 
 
+def heard(events: HTTPResponse, mark: bytes) -> None:
+    """Read what a page is told, which goes on for ever, until it has that."""
+    deadline = monotonic() + PATIENCE_S
+    while mark not in (line := events.readline()):
+        assert line and monotonic() < deadline, f"{mark!r} was never told"
+
+
 def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> None:
     ours, theirs = os.pipe()
     lines = Output(ours)
@@ -189,11 +196,9 @@ def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> Non
             headers = {"Authorization": f"Bearer {token}"}
             one.request("GET", "/api/events", headers=headers)
             with one.getresponse() as events:
-                while b'"ok":true' not in events.readline():
-                    pass
+                heard(events, b'"ok":true')
                 file.write_text(SLOW["verdict"])
-                while b'"working":"verdict"' not in events.readline():
-                    pass
+                heard(events, b'"working":"verdict"')
                 # It has to wait for the verdict.
                 other.request("POST", "/api/here", headers=headers)
                 sleep(0.2)
