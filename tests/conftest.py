@@ -66,6 +66,8 @@ def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["WEBNORM_TUNINGS"] = str(tmp_path_factory.mktemp("tunings"))
     os.environ["WEBNORM_BASELINES"] = str(tmp_path_factory.mktemp("baselines"))
     os.environ.pop("WEBNORM_AUTOTUNE", None)
+    # A pipe is as wide as it is asked to be, and pytest-xdist asks for its terminal's width.
+    os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session")

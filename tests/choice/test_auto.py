@@ -116,9 +116,9 @@ def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(o
         by_rules = [choose(KERNELS, Task(op, problem), traits) for traits in followers]
         ladder = [kernel for kernel in KERNELS if kernel.op == op and kernel.unstable is None]
         for kernel in ladder:
-            # All of a few, thirty of thousands.
+            # All of a few, ten of thousands.
             variants = list(runnable_variants(kernel, problem, desktop))
-            for variant in random.Random(0).sample(variants, min(30, len(variants))):
+            for variant in random.Random(0).sample(variants, min(10, len(variants))):
                 tuning = recorded(op, problem, kernel.name, dict(variant.constants))
                 for traits, otherwise in zip(followers, by_rules, strict=True):
                     chosen = choose(KERNELS, Task(op, problem), traits, tuning)

@@ -56,7 +56,6 @@ def test_a_file_goes_before_a_baseline_of_its_name(tmp_path: Path, monkeypatch: 
 
 
 def test_what_is_kept_is_listed_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
     assert "`webnorm bench --save NAME` keeps one" in webnorm(["baselines"], tmp_path).stdout
     one = replace(FULL, case=None)
     several = (COPIES[0], one, timed("naive", 1.0), replace(FULL, problem=replace(FULL.problem, cols=64)))
