@@ -24,7 +24,7 @@ from webnorm.gpu.device import Device
 from webnorm.kernels import header
 from webnorm.kernels.names import HEADER_NAMES, TEMPLATE_NAMES
 from webnorm.kernels.sources import wgsl_root
-from webnorm.norms import corpus
+from webnorm.norms import corpus, presets
 from webnorm.norms.case import Case
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.option_cases import OPTION_GRID
@@ -84,6 +84,9 @@ def run_command(words: list[str], folder: Path) -> None:
         patch.object(corpus, "whole_corpus", shorter_corpus if checks_all else WHOLE_CORPUS),
         # What several runs say of each other is another test's subject.
         patch.object(bench, "_RUNS_TO_COMPARE", 1),
+        # Nor is it a page's business how much of a problem there is.
+        patch.object(presets, "_QUICK_SOFTWARE", ((8, 256),)),
+        patch.object(presets, "_quick_rows", lambda cols: 8),
     ):
         done = webnorm(words, folder)
     if verifies and missing():
