@@ -422,18 +422,18 @@ def test_a_report_fits_a_phone(folder: Path, chromium: Chromium) -> None:
 def test_the_lab_runs_a_ladder_to_results_that_compare_reads(
     lab_folder: Path, chromium: Chromium, tmp_path: Path
 ) -> None:
-    address = "index.html?run&op=layer_norm&cols=256&dtype=float32&rows=64"
+    address = "index.html?run&op=rms_norm&cols=256&dtype=float32&rows=64"
     with opened(chromium, lab_folder, address) as page:
         report_of(page)
         with page.expect_download() as download:
             page.click("#download")
         saved = tmp_path / "lab.json"
         download.value.save_as(saved)
-        assert page.locator("#results svg.chart rect.bar").count() == len(KERNELS_OF["layer_norm"])
+        assert page.locator("#results svg.chart rect.bar").count() == len(KERNELS_OF["rms_norm"])
         assert overflow(page) <= 0
     report = result_files.read(saved)
     found = {(one.op, one.kernel): one for one in report.results}
-    assert {kernel for op, kernel in found if op == "layer_norm"} == KERNELS_OF["layer_norm"]
+    assert {kernel for op, kernel in found if op == "rms_norm"} == KERNELS_OF["rms_norm"]
     # As natively, the yardstick is the fastest of the copy's constants.
     copies = [one for one in report.results if one.op == "copy"]
     assert len({tuple(one.constants.items()) for one in copies}) == len(copies) > 1
