@@ -271,6 +271,7 @@ class _Bench(Measuring):
     def show_results(self) -> None:
         from webnorm.cli.bench_view import Matrix
         from webnorm.lab import flags
+        from webnorm.lab.ranking import leader, ranked
 
         if len(self.finished) > 1:
             self.console.print()
@@ -278,10 +279,12 @@ class _Bench(Measuring):
         if len(self.finished) <= _MOST_TABLES or self.verbose:
             for number in sorted(self.finished):
                 self._show_task(number)
+            shown = [one for results in self.finished.values() for one in ranked(results)]
         else:
             self.console.print(f"-v shows a table of each of the {len(self.finished)} problems")
+            shown = [one for results in self.finished.values() if (one := leader(results))]
         self.console.print()
-        for line in flags.meanings(self.results()):
+        for line in flags.meanings(shown):
             self.console.print(line)
 
     def _show_task(self, number: int) -> None:
