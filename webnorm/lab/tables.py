@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from webnorm.errors import one_line
-from webnorm.gpu.timing import drift
+from webnorm.gpu import timing
 from webnorm.lab.ranking import best, by_problem, leader, level, order_of, places, ranked, verdict
 from webnorm.lab.results import FLAT, Report, Result
 
@@ -53,9 +53,9 @@ def layout(results: Sequence[Result], usual: Usual | None = None) -> Layout:
         constants = {} if marked and usual is not None else told(result, usual)
         cells = _cells(result, place, f"{result.kernel}{mark}", constants, how=len(hows) > 1)
         rows.append((result, dict(zip(COLUMNS, cells, strict=True))))
-    timing = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
-    timing += drift_remarks(results)
-    remarks = ["; ".join(timing)] if timing else []
+    timed = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
+    timed += drift_remarks(results)
+    remarks = ["; ".join(timed)] if timed else []
     columns = COLUMNS if any(cells["timing"] for _, cells in rows) else _ALWAYS
     return Layout(columns, rows, remarks + auto_remarks(results, usual))
 
@@ -72,11 +72,14 @@ def named(result: Result, usual: Usual | None = None) -> str:
 
 
 def drift_remarks(results: Sequence[Result]) -> list[str]:
-    """By how much the best copy became slower while everything was timed, in the worst of its runs."""
+    """By how much the best copy became slower while everything was timed, in the worst of the runs where that
+    is more than its noise.
+    """
     copy = best([result for result in results if result.roofline])
     if copy is None or not copy.sampled:
         return []
-    drifts = [drift(own.tolist()) for own in copy.samples_by_run if len(own) > 1]
+    samples = [own.tolist() for own in copy.samples_by_run]
+    drifts = [timing.drift(own) for own in samples if timing.moved(own)]
     if not drifts:
         return []
     return [f"by the end {copy.kernel} took {more_time(1 + max(drifts, key=abs))}"]
