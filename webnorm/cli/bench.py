@@ -273,9 +273,10 @@ class _Bench(Measuring):
         from webnorm.lab import flags
         from webnorm.lab.ranking import leader, ranked
 
-        if len(self.finished) > 1:
+        matrix = Matrix(self.results())
+        if matrix.families:
             self.console.print()
-            self.console.print(Matrix(self.results()))
+            self.console.print(matrix)
         if len(self.finished) <= _MOST_TABLES or self.verbose:
             for number in sorted(self.finished):
                 self._show_task(number)

@@ -53,6 +53,8 @@ def layout(results: Sequence[Result], usual: Usual | None = None) -> Layout:
         rows.append((result, dict(zip(COLUMNS, cells, strict=True))))
     timed = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
     timed += drift_remarks(results)
+    if any(one.timed and one.roofline != mixed for one in results) and not any(c["#"] for _, c in rows):
+        timed.append("no ranks: samples too few to tell who is faster")
     remarks = ["; ".join(timed)] if timed else []
     columns = COLUMNS if any(cells["timing"] for _, cells in rows) else _ALWAYS
     return Layout(columns, rows, remarks + auto_remarks(results, usual))
