@@ -15,6 +15,7 @@ from webnorm.cli import arguments, options
 from webnorm.cli.outputs import Action, check_outputs, report_steps, take_each
 from webnorm.cli.running import Left, Measuring, Opened, run, show_presets
 from webnorm.errors import WebnormError
+from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
     from webnorm.kernels.traits import Traits
@@ -52,8 +53,8 @@ def bench(
         float | None,
         Option(
             help="Seconds of timing per shape and run, at most. Default: 20; with --quick 3.",
-            min=0.01,
-            max=options.MOST_SECONDS,
+            min=seconds.LEAST_BUDGET,
+            max=seconds.MOST,
         ),
     ] = None,
     runs: Annotated[
