@@ -15,7 +15,7 @@ FLAGS = {
     "drifting": f"by the end the copy's own time had moved by more than {100 * DRIFTING:.0f} % and its noise",
     "unsettled": "the device had not come to rest when it was timed",
     "suspicious": f"more than {SUSPICIOUS_PERCENT:.0f} % of the copy",
-    "interrupted": "Ctrl-C came before the rule said stop, or before the work was proved",
+    "interrupted": "Ctrl-C ended the timing early, or came before it was proved that the work was done",
 }
 
 
