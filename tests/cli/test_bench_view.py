@@ -143,6 +143,14 @@ def test_a_matrix_has_a_row_for_each_kernel_and_marks_the_winners() -> None:
     assert fails.split() == ["fails", "33", "FAIL"] and auto.split() == ["auto", "90*", "85"]
 
 
+def test_a_matrix_says_why_auto_has_no_figure() -> None:
+    said = "auto: - where its choice was not timed\n"
+    assert said not in text(Matrix(sweep(256, 512)))
+    unmarked = [replace(one, auto=None) if one.problem.cols == 512 else one for one in sweep(256, 512)]
+    table = text(Matrix(unmarked))
+    assert table.endswith(said) and line_of(table, "auto ").split() == ["auto", "90*", "-"]
+
+
 def test_a_matrix_is_broken_where_its_columns_end() -> None:
     table = text(Matrix(sweep(*range(256, 2304, 64))), 40)
     assert table.count("kernel") > 3 and max(map(len, table.splitlines()[1:])) <= 40
@@ -155,6 +163,7 @@ def test_types_and_ops_have_a_matrix_each() -> None:
     table = text(Matrix([*sweep(256, 512), *narrow, *alone]))
     assert table.count("percent of the copy") == 2 and "layer_norm float16, 64 rows" in table
     assert "bfloat16" not in table
+    assert Matrix(narrow).families and not Matrix(alone).families
 
 
 def test_the_outcome_of_a_problem_is_a_line() -> None:
@@ -182,13 +191,15 @@ def test_strips_go_in_the_order_of_their_ranks() -> None:
 
 
 def test_few_samples_give_no_ranks_and_one_winner() -> None:
-    """Table, matrix and outcome go by shares of the copy in the same rounds, whatever medians say."""
+    """Table, matrix and outcome go by the medians, which they show, where nothing else can be told."""
     moments = [1.0, 1.0, 3.0, 3.0, 3.0]
     copy = replace(timed("copy", 30.0, samples_ns=tuple(10 * one for one in moments)), op="copy")
     fast = timed("fast", 60.0, samples_ns=tuple(20 * one for one in moments), percent_of_copy=50.0)
     slow = timed("slow", 22.0, samples_ns=(22.0, 22.0, 66.0, 66.0, 66.0), percent_of_copy=99.0)
     table = text(BenchTable([copy, slow, fast], "title"), 120)
-    assert table.index("fast") < table.index("slow") and "1" not in line_of(table, "fast")[:3]
-    assert "title: fast" in text(outcome([copy, slow, fast], "title"), 120)
+    assert table.index("slow") < table.index("fast") and "1" not in line_of(table, "slow")[:3]
+    assert "no ranks: samples too few to tell who is faster" in " ".join(table.split())
+    assert not any("no ranks" in shown(found) for found in (MIXED, [copy, MIXED[-1]]))
+    assert "title: slow" in text(outcome([copy, slow, fast], "title"), 120)
     wide = [replace(one, problem=replace(one.problem, cols=99)) for one in (copy, slow, fast)]
-    assert line_of(text(Matrix([copy, slow, fast, *wide])), "fast ").count("*") == 2
+    assert line_of(text(Matrix([copy, slow, fast, *wide])), "slow ").count("*") == 2

@@ -38,7 +38,8 @@ def test_comparisons_show_ratio_interval_and_reasons() -> None:
     [
         (
             Drift(problems=1, ratio=1.02, old_gbps=6.45, new_gbps=6.31),
-            "copies: 6.45 -> 6.31 GB/s, 2.0 % more time; one run does not tell what moves between runs",
+            "copies: 6.45 -> 6.31 GB/s (mean of the middle half), 2.0 % more time; one run does not tell "
+            "what moves between runs",
         ),
         (
             Drift(problems=3, ratio=0.978, low=0.95, high=1.01, spread=0.031),

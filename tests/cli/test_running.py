@@ -140,6 +140,14 @@ def test_rounds_that_were_done_are_shown_and_saved(tmp_path: Path, monkeypatch: 
     assert result["flags"] == ["few samples", "interrupted"]
 
 
+def test_flags_are_explained_that_a_shown_line_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all copies the fastest has a line."""
+    slower = [timed("copy", 9.0, op="copy", flags=("noisy",)), timed("copy", 8.0, op="copy")]
+    known = [*slower, timed("naive", 100.0, flags=("throttled",))]
+    done = bench_that_is_interrupted(known, monkeypatch, tmp_path)
+    assert "\nthrottled: " in done.stdout and "noisy" not in done.stdout
+
+
 def test_where_nothing_was_finished_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = bench_that_is_interrupted([], monkeypatch, tmp_path)
     assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished by then\n")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from samples import timed
 from testbed import SOFTWARE, kernel_named
 from webnorm.gpu import timing
 from webnorm.kernels.library import Broken
@@ -90,6 +91,12 @@ def test_before_a_round_there_is_nothing_and_behind_the_proof_the_rest() -> None
             # Whoever was proved by then is no longer interrupted.
             assert any("interrupted" in one.flags for one in known)
     assert isinstance(event, list) and not any("interrupted" in one.flags for one in event)
+
+
+def test_the_fastest_copy_has_100_percent_exactly() -> None:
+    """100 times this number, divided by it, is 99.99999999999999."""
+    copies = [timed("copy", 1.0, op="copy", gbps=gbps) for gbps in (0.74939, 0.5)]
+    assert [one.percent_of_copy for one in bench.against_copy(copies)] == [100, pytest.approx(66.7, abs=0.1)]
 
 
 def test_a_run_that_is_whole_is_not_mixed_with_half_of_one() -> None:

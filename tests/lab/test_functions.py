@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import typing
 from pathlib import Path
@@ -89,6 +90,9 @@ def test_a_check_takes_an_array(tmp_path: Path, device: Device) -> None:
         ({"dtype": "half"}, "unknown dtype 'half'"),
         ({"options": "residul"}, "unknown option 'residul'; did you mean 'residual'"),
         ({"budget": "0.1"}, "budget is '0.1'; expected seconds"),
+        ({"budget": 0}, "budget is 0; expected seconds from 0.01 to 1000000"),
+        ({"budget": math.nan}, "budget is nan; expected seconds from 0.01"),
+        ({"time_limit": -5}, "time_limit is -5; expected seconds from 0.1 to 1000000"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(given: dict[str, typing.Any], message: str) -> None:

@@ -127,7 +127,7 @@ def test_lines_are_labelled_at_their_ends_in_their_colours() -> None:
     ends = {text: tuple(map(float, label.xy)) for text, label in labels.items()}
     assert ends == {
         "copy (roofline)  100 %": (1024, 200),
-        "naive  25 %": (256, 50),
+        "naive  25 % at 256": (256, 50),
         "registers  90 %": (1024, 180),
     }
     lines = [(np.asarray(line.get_xydata()).tolist(), line.get_color()) for line in ax.lines]

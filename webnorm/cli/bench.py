@@ -15,6 +15,7 @@ from webnorm.cli import arguments, options
 from webnorm.cli.outputs import Action, check_outputs, report_steps, take_each
 from webnorm.cli.running import Left, Measuring, Opened, run, show_presets
 from webnorm.errors import WebnormError
+from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
     from webnorm.kernels.traits import Traits
@@ -52,8 +53,8 @@ def bench(
         float | None,
         Option(
             help="Seconds of timing per shape and run, at most. Default: 20; with --quick 3.",
-            min=0.01,
-            max=options.MOST_SECONDS,
+            min=seconds.LEAST_BUDGET,
+            max=seconds.MOST,
         ),
     ] = None,
     runs: Annotated[
@@ -271,17 +272,21 @@ class _Bench(Measuring):
     def show_results(self) -> None:
         from webnorm.cli.bench_view import Matrix
         from webnorm.lab import flags
+        from webnorm.lab.ranking import leader, ranked
 
-        if len(self.finished) > 1:
+        matrix = Matrix(self.results())
+        if matrix.families:
             self.console.print()
-            self.console.print(Matrix(self.results()))
+            self.console.print(matrix)
         if len(self.finished) <= _MOST_TABLES or self.verbose:
             for number in sorted(self.finished):
                 self._show_task(number)
+            shown = [one for results in self.finished.values() for one in ranked(results)]
         else:
             self.console.print(f"-v shows a table of each of the {len(self.finished)} problems")
+            shown = [one for results in self.finished.values() if (one := leader(results))]
         self.console.print()
-        for line in flags.meanings(self.results()):
+        for line in flags.meanings(shown):
             self.console.print(line)
 
     def _show_task(self, number: int) -> None:

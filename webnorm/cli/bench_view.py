@@ -148,16 +148,20 @@ class Matrix:
 
     results: Sequence[Result]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    @property
+    def families(self) -> dict[tuple[str, Problem], list[list[Result]]]:
+        """What has a matrix: the results of several problems by what these have in common."""
         families: dict[tuple[str, Problem], list[list[Result]]] = {}
         for _, members in by_problem(self.results):
             first = next((one for one in members if not one.roofline), members[0])
             family = replace(first.problem, rows=1, cols=1, seed=0)
             families.setdefault((first.op, family), []).append(members)
-        for (op, family), problems in families.items():
-            # One column would say again what the line of the problem's outcome says.
-            if len(problems) > 1:
-                yield from _matrix(op, family, problems, options.max_width)
+        # One column would say again what the line of the problem's outcome says.
+        return {key: problems for key, problems in families.items() if len(problems) > 1}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for (op, family), problems in self.families.items():
+            yield from _matrix(op, family, problems, options.max_width)
 
 
 def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], width: int) -> Iterator[Text]:
@@ -174,7 +178,8 @@ def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], widt
         for one in shapes
     ]
     kernels = list(dict.fromkeys(one.kernel for members in problems for one in members if one.op == op))
-    names = [*kernels, *(["auto"] if any(one.auto for members in problems for one in members) else [])]
+    chosen = [any(one.auto for one in members) for members in problems]
+    names = [*kernels, *(["auto"] if any(chosen) else [])]
     first = Strip("kernel", [plain(name, "dim" if name == "auto" else "") for name in names], name=True)
     columns = [
         Strip(head, _column(op, kernels, names, members, copied), right=True)
@@ -182,6 +187,8 @@ def _matrix(op: str, family: Problem, problems: Sequence[Sequence[Result]], widt
     ]
     for block in _blocks(first, columns, width):
         yield from lines(block, width)
+    if any(chosen) and not all(chosen):
+        yield plain(f"auto: {tables.NOTHING} where its choice was not timed")
 
 
 def _column(

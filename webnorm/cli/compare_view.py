@@ -25,7 +25,7 @@ class CompareTable:
     verdicts: Verdicts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        found = [one for one in self.verdicts.comparisons if not _lone_copy(one)] or self.verdicts.comparisons
+        found = self.verdicts.comparisons
         yield plain(changes.drift_text(self.verdicts.drift), "bold")
         if found:
             yield from _lines(found, options.max_width)
@@ -35,11 +35,6 @@ class CompareTable:
             "with 95 % confidence all intervals hold"
         )
         yield from map(plain, (*self.verdicts.remarks, *changes.reasons(found)))
-
-
-def _lone_copy(one: Comparison) -> bool:
-    """Whether this is a copy of a problem that the other report does not have: of nine none says more."""
-    return one.result.roofline and one.verdict in ("ONLY IN OLD", "ONLY IN NEW")
 
 
 def _lines(found: Sequence[Comparison], width: int) -> Iterator[Text]:

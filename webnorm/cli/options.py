@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-# The longest time that may be waited for: the clocks of operating systems take it, and nobody means more.
-MOST_SECONDS = 1e6
+from webnorm.gpu import seconds
+
+MOST_SECONDS = seconds.MOST
 Op = Annotated[
     str | None,
     typer.Option(help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward."),
@@ -100,7 +101,7 @@ TimeLimit = Annotated[
     float,
     typer.Option(
         help="Seconds that a kernel or its compiler may be silent before it is given up.",
-        min=0.1,
+        min=seconds.LEAST_SILENCE,
         max=MOST_SECONDS,
     ),
 ]

@@ -88,7 +88,7 @@ def flags(samples: Sequence[float]) -> tuple[str, ...]:
     found = []
     if statistics(samples).spread > NOISY_SPREAD:
         found.append("noisy")
-    if _moved(samples, THROTTLED_RATIO - 1) and drift(samples) > 0:
+    if moved(samples, THROTTLED_RATIO - 1) and drift(samples) > 0:
         found.append("throttled")
     return tuple(found)
 
@@ -101,10 +101,11 @@ def drift(samples: Sequence[float]) -> float:
 
 def drifting(samples: Sequence[float]) -> bool:
     """Whether a copy's samples moved by more than noise does, and by more than a share of it should bear."""
-    return _moved(samples, DRIFTING)
+    return moved(samples, DRIFTING)
 
 
-def _moved(samples: Sequence[float], least: float) -> bool:
+def moved(samples: Sequence[float], least: float = 0.0) -> bool:
+    """Whether `drift` is more than their noise and more than `least`; False of samples too few to tell."""
     third = len(samples) // 3
     if third < _LEAST_HALF:
         return False

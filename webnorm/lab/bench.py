@@ -277,7 +277,8 @@ def against_copy(results: Sequence[Result]) -> list[Result]:
     found = []
     for result in results:
         if result.gbps:
-            percent = 100 * result.gbps / fastest
+            # In this order the fastest has 100 exactly.
+            percent = 100 * (result.gbps / fastest)
             suspicious = percent > SUSPICIOUS_PERCENT
             flags = (*result.flags, "suspicious") if suspicious else result.flags
             result = replace(result, percent_of_copy=percent, flags=flags)

@@ -60,7 +60,7 @@ def drift_text(drift: Drift | None) -> str:
         head = f"copies of {drift.problems} problems: {more_time(drift.ratio)}"
     else:
         rates = [NOTHING if rate is None else f"{rate:.4g}" for rate in (drift.old_gbps, drift.new_gbps)]
-        head = f"copies: {rates[0]} -> {rates[1]} GB/s, {more_time(drift.ratio)}"
+        head = f"copies: {rates[0]} -> {rates[1]} GB/s (mean of the middle half), {more_time(drift.ratio)}"
     if drift.low is None or drift.high is None or drift.spread is None:
         return f"{head}; one run does not tell what moves between runs"
     bounds = f"(95 %: {_change(drift.low)} to {_change(drift.high)})"

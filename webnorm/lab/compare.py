@@ -117,8 +117,9 @@ class _Open:
 def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
     """Pair the results by op, kernel, constants, problem and case, and judge each pair.
 
-    The order is the old report's, followed by what is only in the new one. Copies that were timed in both are
-    what the others are held against; they have a line of their own only where nothing else was run. Raises
+    The order is the old report's, followed by what is only in the new one. Copies are what the others are
+    held against; one that was timed in both, or is in one alone, is compared only where nothing else was run.
+    Raises
     WebnormError when the devices differ, unless `any_device`, and where no problem is in both.
     """
     if not any_device:
@@ -127,9 +128,7 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
     require_common(problems(old.results, copies), problems(new.results, copies))
     before, after = _keyed(old.results), _keyed(new.results)
     pairs = [(before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after))]
-    judged = [_judge(*pair) for pair in pairs if not _is_yardstick(*pair)] or [
-        _judge(*pair) for pair in pairs
-    ]
+    judged = [_judge(*pair) for pair in pairs if not _is_aside(*pair)] or [_judge(*pair) for pair in pairs]
     # All intervals are to hold at once: else of twenty kernels that nobody changed one would have a verdict.
     tests = sum(isinstance(one, _Open) for one in judged)
     confidence = 1 - (1 - runs.CONFIDENCE) / max(1, tests)
@@ -244,9 +243,10 @@ def _name(result: Result) -> Hashable:
     return problem, result.kernel, tuple(sorted(named))
 
 
-def _is_yardstick(old: _Side | None, new: _Side | None) -> bool:
-    """Whether this is a copy that was timed in both reports."""
-    return bool(old and new and old.result.roofline and old.result.timed and new.result.timed)
+def _is_aside(old: _Side | None, new: _Side | None) -> bool:
+    """Whether this is a copy that was timed in both reports, or is in one alone: of nine none says more."""
+    found = [side.result for side in (old, new) if side]
+    return found[0].roofline and (len(found) == 1 or all(one.timed for one in found))
 
 
 def _yardstick(old: _Side, new: _Side) -> tuple[Result, Result] | None:
@@ -319,8 +319,8 @@ def _doubt(results: tuple[Result, Result], copies: tuple[Result, Result] | None)
             return f"the {age} copy {_flagged(flags)}"
     fewest, most = sorted(len(result.samples_by_run) for result in results)
     if fewest < runs.FEWEST_RUNS:
-        many = "one run each" if most == 1 else f"{fewest} of {runs.FEWEST_RUNS} runs at least"
-        return f"{many}: what moves between runs is not known; webnorm bench --runs 5"
+        many = f"{fewest} run{'s' if fewest > 1 else ''} {'each' if fewest == most else 'on one side'}"
+        return f"{many}; at least {runs.FEWEST_RUNS} tell what moves between runs: webnorm bench --runs 5"
     return None
 
 

@@ -9,13 +9,13 @@ from webnorm.lab.proof import SUSPICIOUS_PERCENT
 from webnorm.lab.results import Result
 
 FLAGS = {
-    "few samples": f"fewer than {FEW_SAMPLES}, which do not tell whether the device is noisy",
+    "few samples": f"fewer than {FEW_SAMPLES}, which tell neither ranks nor whether the device is noisy",
     "noisy": f"p20 to p80, of samples or of runs, spans more than {100 * NOISY_SPREAD:.0f} % of the median",
     "throttled": f"the last third took over {100 * (THROTTLED_RATIO - 1):.0f} % more time than the first",
-    "drifting": f"by the end the copy's own time had moved by more than {100 * DRIFTING:.0f} %",
+    "drifting": f"by the end the copy's own time moved by over {100 * DRIFTING:.0f} %, and over its noise",
     "unsettled": "the device had not come to rest when it was timed",
     "suspicious": f"more than {SUSPICIOUS_PERCENT:.0f} % of the copy",
-    "interrupted": "Ctrl-C came before the rule said stop, or before the work was proved",
+    "interrupted": "Ctrl-C ended the timing early, or came before it was proved that the work was done",
 }
 
 

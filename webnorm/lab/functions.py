@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from webnorm.choice.tuning import Platform, Tuning, applicable
-from webnorm.errors import WebnormError, check_kind, shown
+from webnorm.errors import WebnormError, shown
 from webnorm.gpu import timing
+from webnorm.gpu.seconds import LEAST_BUDGET, LEAST_SILENCE, check_seconds
 from webnorm.kernels.traits import Traits
 from webnorm.lab import asked, baselines
 from webnorm.lab import bench as benchmark
@@ -77,12 +78,12 @@ def bench(
         constants: values of tune axes instead of the default, by name.
         all_constants: every admitted point of every kernel's tune axes.
         quick: one small shape, few samples.
-        budget: seconds of timing per problem and run, at most.
+        budget: seconds of timing per problem and run, at most; 0.01 or more.
         runs: so many runs, each in a fresh process; `compare` needs 3 or more on both sides.
         at_once: time independent problems that may overlap on the device.
         wgsl: folders of kernels of your own, DIR/<op>/<kernel>.wgsl.
         adapter: index or part of the name; None for $WEBNORM_ADAPTER, or the first.
-        time_limit: seconds that a kernel or its compiler may be silent before it is given up.
+        time_limit: seconds that a kernel or its compiler may be silent before it is given up; 0.1 or more.
         progress: is called with where the work stands.
 
     Returns:
@@ -108,7 +109,7 @@ def bench(
         seed=asked.seed_or_any(seed),
     )
     if budget is not None:
-        check_kind("budget", budget, float | int, "seconds")  # type: ignore[arg-type]
+        check_seconds("budget", budget, LEAST_BUDGET)
     request = asked.bench_request(
         _names(kernels),
         work.ops,
@@ -132,6 +133,7 @@ def _opened(
     adapter: str | int | None, time_limit_s: float
 ) -> Iterator[tuple[Worker, Mapping[str, Any], Traits, Tuning | None]]:
     """A worker whose adapter is open, what is known of that, and the tuning that holds on it."""
+    check_seconds("time_limit", time_limit_s, LEAST_SILENCE)
     with Worker(None if adapter is None else str(adapter), time_limit_s) as worker:
         with failing("opening the adapter", "; webnorm.adapters() lists them"):
             device, traits = benchmark.device_of(worker)

@@ -61,7 +61,7 @@ def room(panel: Panel, looks: Looks) -> tuple[float, float]:
     """Inches that the labels take up at the left and at the right of the axes."""
     entries = _entries(panel, looks)
     if len(panel.cols) > 1:
-        return 0.0, _widest(map(_end, entries))
+        return 0.0, _widest(_end(one, panel) for one in entries)
     numbers = [_widest(told(one.last) for one in entries) for told in (_rate, _share)]
     return _widest(one.name for one in entries), sum(numbers)
 
@@ -73,7 +73,7 @@ def draw(ax: Axes, panel: Panel, looks: Looks) -> list[Annotation]:
         _draw_rows(ax, panel, sorted(entries, key=lambda one: one.last.gbps))
         return []
     _draw_lines(ax, panel, entries)
-    return [_label_line(ax, one) for one in entries]
+    return [_label_line(ax, one, _end(one, panel)) for one in entries]
 
 
 def move_apart(ax: Axes, labels: Sequence[Annotation]) -> None:
@@ -124,11 +124,11 @@ def _draw_lines(ax: Axes, panel: Panel, entries: Sequence[_Entry]) -> None:
     ax.grid(axis="y")
 
 
-def _label_line(ax: Axes, one: _Entry) -> Annotation:
-    """The name beside the axes, led to from the line's end, wherever that is."""
+def _label_line(ax: Axes, one: _Entry, said: str) -> Annotation:
+    """What is said beside the axes, led to from the line's end, wherever that is."""
     cols, point = list(one.line.items())[-1]
     return ax.annotate(
-        _end(one),
+        said,
         (cols, point.gbps),
         (_LABELS_AT, point.gbps),
         textcoords=("axes fraction", "data"),
@@ -146,8 +146,11 @@ def _label_line(ax: Axes, one: _Entry) -> Annotation:
     )
 
 
-def _end(one: _Entry) -> str:
-    return f"{one.name}  {_share(one.last)}".rstrip()
+def _end(one: _Entry, panel: Panel) -> str:
+    """The label of a line: the share is that of its last cols, which are told where others go further."""
+    cols = max(one.line)
+    words = [_share(one.last), "" if cols == panel.cols[-1] else f"at {cols}"]
+    return f"{one.name}  {' '.join(filter(None, words))}".rstrip()
 
 
 def _draw_rows(ax: Axes, panel: Panel, entries: Sequence[_Entry]) -> None:

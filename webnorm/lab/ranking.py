@@ -47,19 +47,28 @@ def best(results: Sequence[Result]) -> Result | None:
     return min((result for result in results if result.timed), key=_median, default=None)
 
 
-def ranked(results: Sequence[Result]) -> list[Result]:
-    """The results of one problem in the order of a table: the best copy, then by time, failures last.
+def standings(results: Sequence[Result]) -> list[tuple[Result, str]]:
+    """The results of one problem in the order of a table, each with its rank: the best copy, which has none,
+    then by rank, failures last.
 
-    Time is the median of own sample over the copy's sample of the same round. On llvmpipe, of 209 runs on a
-    busy machine 7 had two kernels that are over 10 % apart in the wrong order; by medians of times it was 17.
+    Ranks go by the median of own sample over the copy's sample of the same round. On llvmpipe, of 209 runs on
+    a busy machine 7 had two kernels that are over 10 % apart in the wrong order; by medians of times it was
+    17. Those that noise does not part share a rank ("2=" and "2=") and stand by their medians, which are what
+    is shown of them. A result shares the rank before it unless it is slower than the first of that rank,
+    round by round, with 95 % confidence. Samples so few that no confidence can be had of them part nothing:
+    nobody has a rank ("").
     """
     copies = [result for result in results if result.roofline]
     others = [result for result in results if not result.roofline]
     if not others:
-        return sorted(copies, key=order_of)
-    roofline = [best(copies) or copies[0]] if copies else []
-    levels = {id(result): level(result, best(copies)) for result in others}
-    return roofline + sorted(others, key=lambda result: (order_of(result)[0], levels[id(result)]))
+        return _placed(copies, None)
+    roofline = [(best(copies) or copies[0], "")] if copies else []
+    return roofline + _placed(others, best(copies))
+
+
+def ranked(results: Sequence[Result]) -> list[Result]:
+    """The results in the order of `standings`."""
+    return [result for result, _ in standings(results)]
 
 
 def leader(results: Sequence[Result]) -> Result | None:
@@ -67,34 +76,38 @@ def leader(results: Sequence[Result]) -> Result | None:
     return next((result for result in ranked(results) if result.timed and not result.roofline), None)
 
 
-def level(result: Result, copy: Result | None) -> float:
+def _placed(results: Sequence[Result], copy: Result | None) -> list[tuple[Result, str]]:
+    timed = sorted((one for one in results if one.timed), key=lambda one: _level(one, copy))
+    ranks = _ranks(timed)
+    shared = Counter(ranks)
+    placed = sorted(zip(ranks, timed, strict=True), key=lambda pair: (pair[0], _median(pair[1])))
+    said = [(one, f"{rank}=" if shared[rank] > 1 else str(rank)) for rank, one in placed]
+    untimed = sorted((one for one in results if not one.timed), key=order_of)
+    return [*(said if all(ranks) else [(one, "") for one, _ in said]), *((one, "") for one in untimed)]
+
+
+def _level(result: Result, copy: Result | None) -> float:
     """A result's time as a multiple of a copy's, round by round where they stand in the same ones; without a
     copy its median.
     """
     if copy is None or copy.median_ns is None or not copy.timed:
         return _median(result)
-    if not (result.timed and result.beside(copy)):
+    if not result.beside(copy):
         return _median(result) / copy.median_ns
     return float(np.median(np.divide(result.samples_ns or (), copy.samples_ns or ())))
 
 
-def places(ordered: Sequence[Result]) -> list[str]:
-    """The rank of each timed result, "" for others. Those that noise does not part share one: "2=" and "2=".
-
-    A result shares the rank before it unless it is slower than the first of that rank, round by round, with
-    95 % confidence. Samples so few that no confidence can be had of them give no ranks.
-    """
-    if any(result.timed and result.sampled and not _tells(result) for result in ordered):
-        return [""] * len(ordered)
-    ranks: list[int | None] = []
-    first: Result | None = None
-    rank = 0
-    for at, result in enumerate(ordered):
-        if result.timed and (first is None or _slower(result, first)):
+def _ranks(timed: Sequence[Result]) -> list[int]:
+    """The rank of each, counted from 1; 0 where nothing can be told apart. The fastest is the first."""
+    if any(result.sampled and not _tells(result) for result in timed):
+        return [0] * len(timed)
+    ranks: list[int] = []
+    first = None
+    for at, result in enumerate(timed):
+        if first is None or _slower(result, first):
             first, rank = result, at + 1
-        ranks.append(rank if result.timed else None)
-    shared = Counter(ranks)
-    return ["" if rank is None else f"{rank}=" if shared[rank] > 1 else str(rank) for rank in ranks]
+        ranks.append(rank)
+    return ranks
 
 
 def _tells(result: Result) -> bool:

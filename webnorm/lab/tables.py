@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from webnorm.errors import one_line
-from webnorm.gpu.timing import drift
-from webnorm.lab.ranking import best, by_problem, leader, level, order_of, places, ranked, verdict
+from webnorm.gpu import timing
+from webnorm.lab.ranking import best, by_problem, leader, order_of, standings, verdict
 from webnorm.lab.results import FLAT, Report, Result
 
 _ALWAYS = ("#", "kernel", "constants", "median", "+-%", "GB/s", "% of copy", "max abs error", "verdict")
@@ -36,7 +36,7 @@ class Layout:
 
 
 def layout(results: Sequence[Result], usual: Usual | None = None) -> Layout:
-    """`ranked` as cells. How it was timed is said once, below, unless it differs from row to row.
+    """`standings` as cells. How it was timed is said once, below, unless it differs from row to row.
 
     Constants are told where they differ from the `usual` ones; of a kernel that has none there, and of all
     where that is None, every one.
@@ -44,18 +44,18 @@ def layout(results: Sequence[Result], usual: Usual | None = None) -> Layout:
     hows = {_how(result) for result in results if result.timed}
     rows = []
     mixed = any(not result.roofline for result in results)
-    ordered = ranked(results)
-    rooflines = sum(mixed and result.roofline for result in ordered)
-    for result, place in zip(ordered, [""] * rooflines + places(ordered[rooflines:]), strict=True):
+    for result, place in standings(results):
         marked = mixed and result.roofline
         mark = " (roofline)" if marked else " (auto)" if result.auto else ""
         # Which of the copies is the roofline is of no one's concern.
         constants = {} if marked and usual is not None else told(result, usual)
         cells = _cells(result, place, f"{result.kernel}{mark}", constants, how=len(hows) > 1)
         rows.append((result, dict(zip(COLUMNS, cells, strict=True))))
-    timing = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
-    timing += drift_remarks(results)
-    remarks = ["; ".join(timing)] if timing else []
+    timed = [f"timed by {hows.pop()}"] if len(hows) == 1 else []
+    timed += drift_remarks(results)
+    if any(one.timed and one.roofline != mixed for one in results) and not any(c["#"] for _, c in rows):
+        timed.append("no ranks: samples too few to tell who is faster")
+    remarks = ["; ".join(timed)] if timed else []
     columns = COLUMNS if any(cells["timing"] for _, cells in rows) else _ALWAYS
     return Layout(columns, rows, remarks + auto_remarks(results, usual))
 
@@ -72,11 +72,14 @@ def named(result: Result, usual: Usual | None = None) -> str:
 
 
 def drift_remarks(results: Sequence[Result]) -> list[str]:
-    """By how much the best copy became slower while everything was timed, in the worst of its runs."""
+    """By how much the best copy became slower while everything was timed, in the worst of the runs where that
+    is more than its noise.
+    """
     copy = best([result for result in results if result.roofline])
     if copy is None or not copy.sampled:
         return []
-    drifts = [drift(own.tolist()) for own in copy.samples_by_run if len(own) > 1]
+    samples = [own.tolist() for own in copy.samples_by_run]
+    drifts = [timing.drift(own) for own in samples if timing.moved(own)]
     if not drifts:
         return []
     return [f"by the end {copy.kernel} took {more_time(1 + max(drifts, key=abs))}"]
@@ -84,7 +87,7 @@ def drift_remarks(results: Sequence[Result]) -> list[str]:
 
 def auto_remarks(results: Sequence[Result], usual: Usual | None = None) -> list[str]:
     """What auto chose of one problem's variants, and how far it is from the best of them; none unmarked."""
-    winner, copy = leader(results), best([result for result in results if result.roofline])
+    winner = leader(results)
     lines = []
     for result in results:
         if result.auto:
@@ -94,7 +97,7 @@ def auto_remarks(results: Sequence[Result], usual: Usual | None = None) -> list[
             elif winner is result:
                 lines.append(f"{head}: the best variant measured")
             else:
-                percent = 100 * level(winner, copy) / level(result, copy)
+                percent = 100 * _of(result, winner)
                 lines.append(f"{head}: {percent:.1f} % of the best variant measured, {named(winner, usual)}")
     return lines
 
@@ -108,9 +111,12 @@ def auto_short(results: Sequence[Result]) -> list[str]:
         return ["auto: not timed"]
     if chosen is winner:
         return ["as auto chose"]
-    copy = best([result for result in results if result.roofline])
-    percent = 100 * level(winner, copy) / level(chosen, copy)
-    return [f"auto has {percent:.0f} % of that, {chosen.kernel}"]
+    return [f"auto has {100 * _of(chosen, winner):.0f} % of that, {chosen.kernel}"]
+
+
+def _of(result: Result, other: Result) -> float:
+    """The speed of a timed result as a share of another's, by the times that are shown of them."""
+    return (other.median_ns or math.nan) / (result.median_ns or math.nan)
 
 
 def notes(results: Sequence[Result], usual: Usual | None = None) -> list[str]:
