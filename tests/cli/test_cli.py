@@ -71,6 +71,10 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
             ["bench", "--option", "max_workgroups=few"],
             "option max_workgroups is 'few'; expected a whole number",
         ),
+        (
+            ["bench", "--option", "out_dtype=float8"],
+            "unknown out_dtype 'float8'; did you mean 'float8_e4m3fn' or 'float8_e5m2'?",
+        ),
         (["bench", "--option", "out_dtype=int9"], "unknown out_dtype 'int9'; did you mean 'int8'"),
         (["bench", "--option", "residual_bias"], "it needs the option residual"),
         (
@@ -84,6 +88,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["check", "--dtype", "float32,half"], "unknown dtype 'half'; did you mean 'float16'"),
         (["show", "naive", "--dtype", "half"], "unknown dtype 'half'; did you mean 'float16'"),
         (["check", "--op", "rms_norm_grad"], "unknown op 'rms_norm_grad'; did you mean 'rms_norm_backward'"),
+        (["check", "--dtype", "bf"], "unknown dtype 'bf'; did you mean 'bfloat16'?"),
         (["check", "--case", "ALL"], "unknown case 'ALL'; did you mean 'all'"),
         (["check", "--case", "rows"], "unknown case 'rows'; did you mean 'rows-1', or 'rows*' for "),
         (["bench", "--distribution", "norml"], "did you mean 'normal'"),
