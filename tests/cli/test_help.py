@@ -125,6 +125,13 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
     script = 'source "$HOME/.bashrc"'
     assert completed(script, ["be"], tmp_path) == ["bench"]
     assert completed(script, ["bench", "--op", "rms"], tmp_path) == ["rms_norm", "rms_norm_backward"]
+    # Bash breaks words at "=", too, and completes the one behind it.
+    behind = ["float8_e4m3fn", "float8_e5m2"]
+    assert completed(script, ["bench", "-o", "out_dtype", "=", "float8"], tmp_path) == behind
+    assert completed(script, ["bench", "-o", "out_dtype", "="], tmp_path)[-3:] == [*behind, "int8"]
+    assert completed(script, ["bench", "--op", "=", "rms_norm", "-k", "work"], tmp_path) == [
+        *("workgroup", "workgroup_cache")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,7 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
         (["bench", "--preset", "triton"], ["triton-forward", "triton-backward"]),
         (["check", "--case", "rows-0"], ["rows-0"]),
         (["bench", "--option", "res"], ["residual", "residual_bias"]),
-        (["bench", "-o", "out_dtype=float8"], ["out_dtype=float8_e4m3fn", "out_dtype=float8_e5m2"]),
+        (["bench", "-o", "weight_d"], [f"weight_dtype={one}" for one in ("float32", "float16", "bfloat16")]),
         (["bench", "-o", "max"], ["max_workgroups="]),
         (["bench", "--op", "rms_norm", "--kernel", "w"], ["workgroup", "workgroup_cache"]),
         (["check", "--op", "layer_norm_backward,rms_norm", "-k", "ti"], ["tiles"]),

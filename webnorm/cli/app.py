@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from webnorm._version import __version__
-from webnorm.cli import streams
+from webnorm.cli import completion, streams
 from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, Interrupted, Left
 from webnorm.cli.streams import complain, say
 from webnorm.cli.verbs import Verbs
@@ -77,6 +77,7 @@ def _answered(arguments: list[str]) -> int:
         if not word or (name.startswith("--") and equals and not value):
             # It would count as not given, or as the working folder.
             raise WebnormError(f"{name} is ''; expected a value")
+    completion.join_words()
     try:
         status = app(arguments, prog_name="webnorm", standalone_mode=False)
     except _UsageError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -183,6 +184,25 @@ def complete(param: Any, name: str) -> None:
         param.shell_complete = partial(_candidates, _NARROWED[name], "a list" in text)
 
 
+def join_words() -> None:
+    """Join what bash has broken at "=", for which typer has no care: NAME=VALUE comes as three words."""
+    if not _in_bash():
+        return
+    words, at = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
+    joined: list[str] = []
+    for word in words[: at + 1]:
+        if joined and (word == "=" or (word and joined[-1].endswith("="))):
+            joined[-1] += word
+            at -= 1
+        else:
+            joined.append(word)
+    os.environ.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(at))
+
+
+def _in_bash() -> bool:
+    return os.environ.get("_WEBNORM_COMPLETE") == "complete_bash"
+
+
 def _and_all(values: Values) -> Sequence[str]:
     from webnorm.norms.selection import ALL
 
@@ -195,4 +215,7 @@ def _candidates(
     """The words that go on from an incomplete one; of a list its last part, with what stands before it."""
     *before, last = incomplete.split(",") if lists else [incomplete]
     known = (value for value in values(ctx.params) if value not in before)
-    return [Candidate(",".join((*before, value))) for value in known if value.startswith(last)]
+    found = (",".join((*before, value)) for value in known if value.startswith(last))
+    # Bash puts a candidate behind the "=", where its word begins.
+    told = incomplete.rfind("=") + 1 if _in_bash() else 0
+    return [Candidate(value[told:]) for value in found]
