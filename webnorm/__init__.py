@@ -8,6 +8,7 @@ for scripts: a `Problem` is computed by a `Variant` of a `Kernel`, rendered into
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from webnorm._version import __version__
@@ -93,3 +94,8 @@ def __getattr__(name: str) -> Any:
         globals()[name] = found
         return found
     raise AttributeError(f"module 'webnorm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What there is for callers, imported yet or not, and the rooms that have been."""
+    return sorted({*__all__, *(name for name in globals() if f"webnorm.{name}" in sys.modules)})

@@ -25,6 +25,8 @@ MOST = 2000
 # A longer name than that is no slip of the pen; a longer list of those that there are helps nobody.
 _LONGEST = 100
 _MOST_LISTED = 600
+# Of more names that begin alike, the nearest is as good a guess.
+_MOST_BEGUN = 3
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _LONGEST
 _SHORT.maxtuple = _SHORT.maxlist = 8
@@ -79,15 +81,18 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
 
 
 def unknown(kind: str, name: str, known: Iterable[str], like: str | None = None) -> WebnormError:
-    """The error for a name that does not exist, with the nearest one that does: to `like`, where that
-    is known to be meant.
+    """The error for a name that does not exist, with those that go on from it, where they are few, or the
+    nearest one that does exist: to `like`, where that is known to be meant.
     """
     names = sorted(known)
-    near = nearest(like or name, names)
+    meant = [one for one in names if name and one.startswith(name)]
+    if like not in (None, name) or not 0 < len(meant) <= _MOST_BEGUN:
+        near = nearest(like or name, names)
+        meant = [] if near is None else [near]
     listed = ", ".join(names)
     if len(listed) > _MOST_LISTED:
         listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
-    hint = f"did you mean {near!r}?" if near else f"there is: {listed}"
+    hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"there is: {listed}"
     return WebnormError(f"unknown {kind} {shown(name)}; {hint}")
 
 

@@ -475,3 +475,10 @@ def test_public_names() -> None:
         assert getattr(webnorm, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'layernorm'"):
         webnorm.layernorm  # noqa: B018
+
+
+def test_dir_lists_what_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if nobody had asked for it yet.
+    monkeypatch.delitem(vars(webnorm), "tolerance", raising=False)
+    listed = {*dir(webnorm)}
+    assert listed >= {*webnorm.__all__, "errors"} and not listed & {"TYPE_CHECKING", "importlib", "_HOME"}

@@ -28,7 +28,7 @@ def test_check_counts_and_names_the_worst_case() -> None:
         result("naive", case="triton", status="error", max_rel_error=None, reason="does not compile"),
     ]
     shown = text(CheckTable(results), 120)
-    assert line_of(shown, "kernel").endswith("pass  FAIL  expected failure  skip  max rel error")
+    assert line_of(shown, "kernel").endswith("pass  FAIL  unstable  skip  max rel error")
     assert line_of(shown, "  registers").split()[1:] == ["2", "-", "-", "1", "1.5e-06"]
     # An unstable kernel shows how wrong it is, which is what it is kept for.
     assert line_of(shown, "  one_pass").split()[1:] == ["1", "-", "1", "-", "inf"]
@@ -45,6 +45,18 @@ def test_check_counts_and_names_the_worst_case() -> None:
     assert "(case empty" in shown and "skip: no columns" in shown
     verbose = text(CheckTable(results, verbose=True))
     assert "worst: outlier, float32" in verbose and verbose.count("worst:") == 3
+
+
+def test_what_fails_as_expected_is_told_on_a_narrow_terminal() -> None:
+    results = [
+        result("one_pass", status="fail", expected=True, max_rel_error=320.0),
+        result("welford_subgroup", max_rel_error=1e-7),
+        result("welford_subgroup", status="skip", max_rel_error=None, reason="no columns"),
+    ]
+    shown = text(CheckTable(results), 40)
+    assert line_of(shown, "kernel").split() == ["kernel", "pass", "FAIL", "unstable"]
+    assert line_of(shown, "  one_pass").split() == ["one_pass", "-", "-", "1"]
+    assert line_of(shown, "  welford_subgroup").split()[1:] == ["1", "-", "-"]
 
 
 def test_many_failures_are_a_line() -> None:

@@ -49,7 +49,13 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         ),
         (["export", "--lab", "--out", "p", "--eps", "0"], "--lab carries every op and kernel"),
         (["verify", ""], "an argument is ''; expected a value"),
-        (["compare", "a", "b", "--fail-slower", "inf"], "'--fail-slower': Input should be less"),
+        (
+            ["compare", "a", "b", "--fail-slower", "inf"],
+            "--fail-slower is 'inf'; expected 1000000000 or less; ",
+        ),
+        (["bench", "--budget", "x"], "--budget is 'x'; expected a number; see webnorm bench --help"),
+        (["bench", "--budget=0"], "--budget is '0'; expected 0.01 or more; "),
+        (["play", "--port", "1.5"], "--port is '1.5'; expected a whole number; "),
         (["bench", "--rows", "many"], "--rows is 'many'; expected integers separated by commas"),
         (["bench", "--rows", "8,0", "--profile"], "--rows is '8,0', which has 0; expected 1 or more"),
         (["bench", "--rows", "-5"], "--rows is '-5'; expected 1 or more"),
@@ -71,6 +77,10 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
             ["bench", "--option", "max_workgroups=few"],
             "option max_workgroups is 'few'; expected a whole number",
         ),
+        (
+            ["bench", "--option", "out_dtype=float8"],
+            "unknown out_dtype 'float8'; did you mean 'float8_e4m3fn' or 'float8_e5m2'?",
+        ),
         (["bench", "--option", "out_dtype=int9"], "unknown out_dtype 'int9'; did you mean 'int8'"),
         (["bench", "--option", "residual_bias"], "it needs the option residual"),
         (
@@ -84,6 +94,7 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["check", "--dtype", "float32,half"], "unknown dtype 'half'; did you mean 'float16'"),
         (["show", "naive", "--dtype", "half"], "unknown dtype 'half'; did you mean 'float16'"),
         (["check", "--op", "rms_norm_grad"], "unknown op 'rms_norm_grad'; did you mean 'rms_norm_backward'"),
+        (["check", "--dtype", "bf"], "unknown dtype 'bf'; did you mean 'bfloat16'?"),
         (["check", "--case", "ALL"], "unknown case 'ALL'; did you mean 'all'"),
         (["check", "--case", "rows"], "unknown case 'rows'; did you mean 'rows-1', or 'rows*' for "),
         (["bench", "--distribution", "norml"], "did you mean 'normal'"),
@@ -413,7 +424,9 @@ def test_show(tmp_path: Path, device: Device) -> None:
     shown = webnorm(["show", "registers", "--cols", "768", "--target", "browser"], tmp_path).stdout
     assert "enable subgroups;" in shown and "const COLS = 768u;" in shown and "layer_norm/registers" in shown
     difference = webnorm(["show", "registers", "--diff", "two_pass"], tmp_path).stdout
-    assert difference.startswith("--- ") and "\n+" in difference
+    # What the kernel that is named first has, and the other has not, is what was added.
+    assert re.findall(r"^(?:---|\+\+\+) \w+/(\w+)", difference, re.M) == ["two_pass", "registers"]
+    assert "\n+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;" in difference
     chosen = ["show", "registers", "--cols", "512", "-c", "threads_per_row=16", "--no-bias"]
     assert "const THREADS = 16u;" in webnorm(chosen, tmp_path).stdout
 

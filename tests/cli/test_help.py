@@ -18,6 +18,7 @@ from commands import webnorm
 from pages import blocks
 from webnorm.cli import completion, help
 from webnorm.cli.verbs import VERBS, _loaded
+from webnorm.kernels.sources import wgsl_root
 
 
 def shown(verb: str, monkeypatch: pytest.MonkeyPatch, columns: int = 80, **environment: str) -> str:
@@ -124,6 +125,13 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
     script = 'source "$HOME/.bashrc"'
     assert completed(script, ["be"], tmp_path) == ["bench"]
     assert completed(script, ["bench", "--op", "rms"], tmp_path) == ["rms_norm", "rms_norm_backward"]
+    # Bash breaks words at "=", too, and completes the one behind it.
+    behind = ["float8_e4m3fn", "float8_e5m2"]
+    assert completed(script, ["bench", "-o", "out_dtype", "=", "float8"], tmp_path) == behind
+    assert completed(script, ["bench", "-o", "out_dtype", "="], tmp_path)[-3:] == [*behind, "int8"]
+    assert completed(script, ["bench", "--op", "=", "rms_norm", "-k", "work"], tmp_path) == [
+        *("workgroup", "workgroup_cache")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -145,6 +153,16 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
         (["bench", "--preset", "triton"], ["triton-forward", "triton-backward"]),
         (["check", "--case", "rows-0"], ["rows-0"]),
         (["bench", "--option", "res"], ["residual", "residual_bias"]),
+        (["bench", "-o", "weight_d"], [f"weight_dtype={one}" for one in ("float32", "float16", "bfloat16")]),
+        (["bench", "-o", "max"], ["max_workgroups="]),
+        (["bench", "--op", "rms_norm", "--kernel", "w"], ["workgroup", "workgroup_cache"]),
+        (["check", "--op", "layer_norm_backward,rms_norm", "-k", "ti"], ["tiles"]),
+        (["new", "x", "--op", "rms_norm", "--from", "w"], ["workgroup", "workgroup_cache"]),
+        (["new", "x", "--from", "c"], []),
+        (["check", "--wgsl", "own", "-k", "q"], ["quads"]),
+        (["check", "--wgsl", "none", "-k", "q"], []),
+        (["bench", "-k", "registers,two_pass", "-c", "h"], ["hi_lo_mean="]),
+        (["bench", "-k", "two_pass", "-c", "v"], []),
         (["show", "--target", ""], ["native", "browser"]),
         (["bench", "--adapter", ""], []),
         (["compare", ""], ["main", "main~", "new.json"]),
@@ -161,6 +179,8 @@ def test_what_is_completed(
     (tmp_path / "kept").mkdir()
     for path in ("kept/main.json", "kept/main~.json", "new.json"):
         (tmp_path / path).touch()
+    shutil.copytree(wgsl_root() / "layer_norm", tmp_path / "own" / "layer_norm")
+    (tmp_path / "own" / "layer_norm" / "naive.wgsl").rename(tmp_path / "own" / "layer_norm" / "quads.wgsl")
     monkeypatch.setenv("_WEBNORM_COMPLETE", f"complete_{shell}")
     monkeypatch.setenv("COMP_WORDS", " ".join(["webnorm", *words]))
     monkeypatch.setenv("COMP_CWORD", str(len(words)))

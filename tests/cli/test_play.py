@@ -16,13 +16,14 @@ import pytest
 from rich.console import Console
 
 from commands import webnorm
+from samples import result
 from webnorm.cli import play_view
 from webnorm.errors import Place
 from webnorm.gpu.device import Device
 from webnorm.kernels.sources import wgsl_root
 from webnorm.lab.where import HeatMap
 from webnorm.lab.why import Hint
-from webnorm.play.state import Attempt, File, Mistake, Settings, Snapshot, Stage, StageName
+from webnorm.play.state import Attempt, File, Mistake, Settings, Snapshot, Stage, StageName, Timed
 from webnorm.play.store import FOLDER_VARIABLE
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="utf-8")
@@ -193,9 +194,37 @@ def test_a_race_says_its_place_once() -> None:
 def test_the_map_shows_a_stripe() -> None:
     cells = tuple(tuple(2.0 if col == 3 else 0.5 for col in range(4)) for _ in range(3))
     *_, first, second, third = (
-        shown(play_view.heat_map(HeatMap("y", 3, 4, 1, 1, cells))).rstrip("\n").split("\n")
+        shown(*play_view.heat_map(HeatMap("y", 3, 4, 1, 1, cells))).rstrip("\n").split("\n")
     )
     assert [line.split()[1] for line in (first, second, third)] == ["···░"] * 3
+
+
+def test_a_narrow_map_has_fewer_cells_and_no_error_less() -> None:
+    cells = (tuple(2.0 if col == 61 else 0.5 for col in range(64)),) * 2
+    told = shown(*play_view.heat_map(HeatMap("y", 2, 64, 1, 1, cells)), width=40).splitlines()
+    assert max(map(len, told)) <= 40
+    assert told[-2:] == ["     0 " + "·" * 30 + "░·", "     1 " + "·" * 30 + "░·"]
+
+
+def test_narrow_times_keep_their_names() -> None:
+    times = (
+        Timed("copy", result("copy", median_ns=1500.0), True),
+        Timed("best", result("registers", median_ns=1800.0, flags=("noisy",)), False),
+        Timed("attempt", result("two_pass", median_ns=3000.0), True),
+        Timed("previous", result("two_pass", status="skip", reason="too wide"), True),
+    )
+    wide, narrow = (
+        shown(*play_view.findings(attempt(times=times)), width=width).splitlines() for width in (100, 40)
+    )
+    assert re.split(" {2,}", wide[0]) == ["time", "kernel", "median", "GB/s", "% of copy", "x attempt"]
+    assert [line.split()[:2] for line in narrow[:4]] == [
+        ["time", "kernel"],
+        ["attempt", "two_pass"],
+        ["best", "registers"],
+        ["copy", "copy"],
+    ]
+    assert "median" in narrow[0] and "GB/s" not in narrow[0] and max(map(len, narrow)) <= 40
+    assert wide[4] == "previous, two_pass: too wide"
 
 
 def test_the_last_good_attempt_stays_while_the_text_is_broken() -> None:

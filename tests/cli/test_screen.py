@@ -254,3 +254,19 @@ def test_lines_break_between_words_on_a_terminal_alone(monkeypatch: pytest.Monke
             console, out = screen(40)
             console.print(text, soft_wrap=True)
             assert out.getvalue().splitlines() == expected
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_mistake_breaks_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "No such option: --opp (Possible options: --op, --option); see webnorm bench --help"
+    monkeypatch.setenv("COLUMNS", "40")
+    for stream, lines in ((io.StringIO(), 1), (_Terminal(), 3)):
+        monkeypatch.setattr("sys.stderr", stream)
+        streams.complain(said)
+        told = stream.getvalue().splitlines()
+        assert " ".join(told) == f"webnorm: {said}" and len(told) == lines
+    assert max(map(len, told)) <= 40

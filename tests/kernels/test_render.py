@@ -157,6 +157,18 @@ def test_a_macro_that_does_not_see_the_names_of_the_header(tmp_path: Path) -> No
         shader_of(tmp_path, body.replace("CONTEXT", ""), lib)
 
 
+def test_a_misspelt_import_is_told_where_it_stands(tmp_path: Path) -> None:
+    lib = {"rows.wgsl": "{% macro each_row() %}{% endmacro %}\n"}
+    body = '\n{% from "lib/rows.wgsl" import eachrow as each %}\n\n{{ each() }}\n'
+    with pytest.raises(WebnormError) as caught:
+        shader_of(tmp_path, body, lib)
+    told = str(caught.value)
+    assert told.endswith(":10: imports 'eachrow', which is not in lib/rows.wgsl; did you mean 'each_row'?")
+    place = caught.value.place
+    assert place is not None
+    assert (place.line, place.column, place.length) == (10, body.index("eachrow"), len("eachrow"))
+
+
 VALID = """
 struct Params { rows: u32, start: u32, eps: f32 }
 @group(0) @binding(0) var<uniform> params: Params;

@@ -5,6 +5,7 @@ Verbs are loaded when they are asked for, and heavy imports stand inside them: `
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from webnorm._version import __version__
-from webnorm.cli import streams
+from webnorm.cli import completion, streams
 from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, Interrupted, Left
 from webnorm.cli.streams import complain, say
 from webnorm.cli.verbs import Verbs
@@ -33,6 +34,13 @@ app = typer.Typer(
 
 # What typer raises for arguments that it does not understand; it exports a kind of it alone.
 _UsageError: Any = typer.BadParameter.__base__
+# What pydantic, which typer asks, says that a number should be, and what is said here.
+_EXPECTED = {
+    "a valid number.*": "a number",
+    "a valid integer.*": "a whole number",
+    r"greater than or equal to (\S+)": r"\1 or more",
+    r"less than or equal to (\S+)": r"\1 or less",
+}
 
 
 def run() -> NoReturn:
@@ -69,6 +77,7 @@ def _answered(arguments: list[str]) -> int:
         if not word or (name.startswith("--") and equals and not value):
             # It would count as not given, or as the working folder.
             raise WebnormError(f"{name} is ''; expected a value")
+    completion.join_words()
     try:
         status = app(arguments, prog_name="webnorm", standalone_mode=False)
     except _UsageError as error:
@@ -78,20 +87,25 @@ def _answered(arguments: list[str]) -> int:
             return BAD_USAGE
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "webnorm"
-        said = [error.format_message().rstrip("."), *_given(error, arguments), f"see {command} --help"]
-        raise WebnormError("; ".join(said)) from error
+        raise WebnormError(f"{_told(error, arguments)}; see {command} --help") from error
     if status == INTERRUPTED:
         # Typer's word for Ctrl-C that no verb has taken: the command was about to begin.
         raise Interrupted(Left.NOTHING)
     return status if isinstance(status, int) else OK
 
 
-def _given(error: Any, arguments: Sequence[str]) -> list[str]:
-    """What was given for the option that an error of typer's is about; typer does not say."""
+def _told(error: Any, arguments: Sequence[str]) -> str:
+    """What typer says; of a number what it is, which typer does not say, and what was expected."""
+    said: str = error.format_message().rstrip(".")
     names = getattr(getattr(error, "param", None), "opts", ())
     given = [value for word, value in pairwise((*arguments, "")) if word in names]
     given += [word.partition("=")[2] for word in arguments if word.partition("=")[0] in names and "=" in word]
-    return [f"it is {given[-1]!r}"] if given else []
+    if not given:
+        return said
+    for rule, expected in _EXPECTED.items():
+        if found := re.fullmatch(f".*: Input should be {rule}", said):
+            return f"{max(names, key=len)} is {given[-1]!r}; expected {found.expand(expected)}"
+    return f"{said}; it is {given[-1]!r}"
 
 
 def _reason(error: Exception) -> str:

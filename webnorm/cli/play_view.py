@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from webnorm.cli.grid import Strip, fitting, lines
 from webnorm.cli.screen import figures, plain, words
 from webnorm.errors import one_line
-from webnorm.lab.tables import percent_text, time_text
+from webnorm.lab.results import Result
+from webnorm.lab.tables import NOTHING, percent_text, time_text
 from webnorm.lab.trace import Trace
 from webnorm.lab.where import HeatMap
-from webnorm.play.state import Attempt, Mistake, Snapshot, Stage
+from webnorm.play.state import Attempt, Mistake, Snapshot, Stage, Timed
 
 _KEYS = ("r run", "t time", "c corpus", "x trace", "u undo", "q quit")
 _MARKS = {"waiting": "·", "running": "…", "done": "✓", "failed": "✗", "skipped": "-"}
@@ -66,7 +69,7 @@ def findings(attempt: Attempt) -> Iterator[RenderableType]:
     if attempt.trace is not None:
         yield trace_table(attempt.trace)
     if attempt.times:
-        yield _times(attempt)
+        yield from _times(attempt)
     if attempt.cost is not None:
         yield _counts(attempt)
     if attempt.corpus is not None:
@@ -90,7 +93,7 @@ def news(attempt: Attempt, known: int = 0, mistakes: int = 0) -> Iterator[Render
             case "race":
                 yield from _why(attempt)
             case "time" if attempt.times:
-                yield _times(attempt)
+                yield from _times(attempt)
             case "trace" if attempt.trace is not None:
                 yield trace_table(attempt.trace)
             case "cost" if attempt.cost is not None:
@@ -104,7 +107,7 @@ def news(attempt: Attempt, known: int = 0, mistakes: int = 0) -> Iterator[Render
 def _where(attempt: Attempt) -> Iterator[RenderableType]:
     yield from _why(attempt)
     if attempt.map is not None:
-        yield heat_map(attempt.map)
+        yield from heat_map(attempt.map)
 
 
 def _why(attempt: Attempt) -> Iterator[RenderableType]:
@@ -189,7 +192,7 @@ def _stages(stages: Sequence[Stage]) -> RenderableType:
 
 
 def _verdicts(attempt: Attempt) -> RenderableType:
-    lines = []
+    told = []
     for one in attempt.shapes:
         result = one.result
         status = "expected failure" if result.expected else result.status
@@ -197,23 +200,37 @@ def _verdicts(attempt: Attempt) -> RenderableType:
         nearest = f"nearest to its tolerance: {result.worst}" if result.worst else None
         detail = "".join(f": {said}" for said in [result.reason or nearest] if said)
         # No other number stands here: the largest error may be another element's, which is allowed more.
-        lines.append(Text.assemble((status, style), " ", plain(f"{one.problem}{detail}")))
-    return Group(*lines)
+        told.append(Text.assemble((status, style), " ", plain(f"{one.problem}{detail}")))
+    return Group(*told)
 
 
-def heat_map(map: HeatMap) -> Text:
-    """The error by row and column: a wrong tail is a stripe, a row that leaks a line."""
+def heat_map(map: HeatMap) -> Iterator[RenderableType]:
+    """The error by row and column below what its marks mean: a wrong tail is a stripe, a row that leaks a
+    line.
+    """
     text = Text(
         f"{one_line(map.output)}, {map.rows} rows down, {map.cols} columns across; error in tolerances: "
     )
     for least, mark, style in _SHADES[1:]:
         text.append(f"{mark} > {least:.0e}  " if least > 1 else f"{mark} > 1  ", style)
-    text.append("× no number", _NOT_A_NUMBER[1])
-    for number, row in enumerate(map.cells):
-        text.append(f"\n{number * map.row_step:6} ", "dim")
-        for cell in row:
-            text.append(*_shade(cell))
-    return text
+    yield text.append("× no number", _NOT_A_NUMBER[1])
+    yield _Cells(map)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """A line for each row of cells; where they are wider than the console, neighbours share one, and the
+    largest error of them is shown.
+    """
+
+    map: HeatMap
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        starts = [f"{number * self.map.row_step:6} " for number in range(len(self.map.cells))]
+        for start, row in zip(starts, self.map.cells, strict=True):
+            share = -(-len(row) // max(1, options.max_width - len(start))) or 1
+            joined = (max(row[at : at + share]) for at in range(0, len(row), share))
+            yield Text.assemble((start, "dim"), *map(_shade, joined))
 
 
 def _shade(cell: float) -> tuple[str, str]:
@@ -251,36 +268,62 @@ def _numbers(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.9g}" for value in values)
 
 
-def _times(attempt: Attempt) -> RenderableType:
+def _times(attempt: Attempt) -> Iterator[RenderableType]:
     order = ("attempt", "previous", "best", "copy")
-    columns = (
-        words("time"),
-        words("kernel"),
-        figures("median"),
-        figures("GB/s"),
-        figures("% of copy"),
-        figures("x attempt"),
-    )
-    table = Table(*columns, box=None, pad_edge=False)
     own = attempt.time
-    for one in sorted(attempt.times, key=lambda one: order.index(one.name)):
+    shown = sorted(attempt.times, key=lambda one: order.index(one.name))
+    timed = [one for one in shown if one.result.timed]
+    yield _Times(timed, own)
+    for one in shown:
         result = one.result
-        if not result.timed or own is None or not own.median_ns:
-            table.add_row(one.name, plain(result.kernel), plain(result.reason or result.status, "red"))
-            continue
-        ratio = (result.median_ns or 0.0) / own.median_ns
-        sure = "" if one.proved else "~"
-        flags = f" ({', '.join(result.flags)})" if result.flags and one.proved else ""
-        table.add_row(
-            one.name,
-            plain(f"{result.kernel}{flags}"),
-            f"{sure}{time_text(result.median_ns)}",
-            f"{result.gbps:.4g}" if result.gbps else "-",
-            percent_text(result.percent_of_copy),
-            f"{ratio:.2f}",
-            style="bold" if one.name == "attempt" else None,
-        )
-    return Group(table, plain(f"timed on {own.problem}", "dim")) if own is not None else table
+        if not result.timed:
+            yield plain(f"{one.name}, {result.kernel}: {result.reason or result.status}", "red")
+    if own is not None:
+        yield plain(f"timed on {own.problem}", "dim")
+
+
+@dataclass(frozen=True)
+class _Times:
+    """A line for each time; a narrow console shows fewer numbers, but whose they are, and the medians."""
+
+    timed: Sequence[Timed]
+    own: Result | None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.timed:
+            yield from lines(fitting(self._strips(), options.max_width, gap=2), options.max_width, gap=2)
+
+    def _strips(self) -> list[Strip]:
+        def cells(told: Callable[[Timed], str]) -> list[Text]:
+            return [plain(told(one), "bold" if one.name == "attempt" else "") for one in self.timed]
+
+        return [
+            Strip("time", cells(lambda one: one.name)),
+            Strip("kernel", cells(_flagged), name=True),
+            Strip("median", cells(_median), right=True),
+            Strip("GB/s", cells(_rate), right=True, rank=1),
+            Strip(
+                "% of copy", cells(lambda one: percent_text(one.result.percent_of_copy)), right=True, rank=3
+            ),
+            Strip("x attempt", cells(self._ratio), right=True, rank=2),
+        ]
+
+    def _ratio(self, one: Timed) -> str:
+        own = self.own.median_ns if self.own is not None and self.own.timed else None
+        return f"{(one.result.median_ns or 0.0) / own:.2f}" if own else NOTHING
+
+
+def _flagged(one: Timed) -> str:
+    result = one.result
+    return result.kernel + (f" ({', '.join(result.flags)})" if result.flags and one.proved else "")
+
+
+def _median(one: Timed) -> str:
+    return f"{'' if one.proved else '~'}{time_text(one.result.median_ns)}"
+
+
+def _rate(one: Timed) -> str:
+    return f"{one.result.gbps:.4g}" if one.result.gbps else NOTHING
 
 
 def _counts(attempt: Attempt) -> Text:

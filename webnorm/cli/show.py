@@ -34,7 +34,10 @@ def show(
     constant: options.Constant = None,
     no_weight: options.NoWeight = False,
     no_bias: options.NoBias = False,
-    diff: Annotated[str | None, Option(help="Show what differs from this other kernel.")] = None,
+    diff: Annotated[
+        str | None,
+        Option(help="Another kernel: + what this one has and that has not, - what that one has alone."),
+    ] = None,
     cost: Annotated[
         bool, Option("--cost", help="Count accesses, barriers and subgroup operations by running it.")
     ] = False,
@@ -93,12 +96,12 @@ def _surveyed(names: Sequence[str], roots: Sequence[Path]) -> tuple[list[Kernel]
 
 
 def _show_text(shaders: Sequence[Shader]) -> None:
-    """A shader, or what differs between two; pipes get it without colours and broken lines."""
+    """A shader, or what it has beyond another; pipes get it without colours and broken lines."""
     from webnorm.cli import shaders as view
     from webnorm.cli.screen import Screen
 
     two = len(shaders) == 2
-    text = view.shader_diff(*shaders) if two else view.shader_text(shaders[0])
+    text = view.shader_diff(*reversed(shaders)) if two else view.shader_text(shaders[0])
     console = Screen()
     if console.is_terminal:
         console.print(view.highlighted(text, "diff" if two else "wgsl"))

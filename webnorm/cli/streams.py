@@ -21,8 +21,15 @@ def emit(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print one line of bounded length to standard error."""
-    print(f"webnorm: {shortened(one_line(text), MOST)}", file=sys.stderr)
+    """Print one line of bounded length to standard error; a terminal breaks it between words."""
+    line = f"webnorm: {shortened(one_line(text), MOST)}"
+    if sys.stderr.isatty():
+        # Rich takes longer to import than all else that a mistake needs.
+        from webnorm.cli.screen import Screen
+
+        Screen(stderr=True).print(line, soft_wrap=True)
+    else:
+        print(line, file=sys.stderr)
 
 
 def prepare() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple
@@ -11,13 +11,19 @@ from typing import NamedTuple
 from jinja2 import Environment, TemplateSyntaxError
 from jinja2.lexer import Lexer
 
+from webnorm.errors import nearest, sentence
 from webnorm.kernels.marks import located
 
 # The messages that quote what is meant. Others quote types, too, which may be names of filters.
 _MEANT = re.compile(
     r"(?:got|unexpected(?: char)?|unknown tag|(?:filter|test) named|has no attribute|access to attribute"
-    r"|^macro) '(.+?)'|^(?:includes|cannot include) '(?P<file>.+?)'|^'(?P<name>\w+)' is undefined"
+    r"|^macro|^imports) '(.+?)'|^(?:includes|cannot include) '(?P<file>.+?)'|^'(?P<name>\w+)' is undefined"
 )
+# What Jinja says where a name is used that was imported and is not there.
+_NOT_EXPORTED = re.compile(
+    r"the template (.+) \(imported on line (\d+) in (.+)\) does not export the requested name '(\w+)'"
+)
+_EXPORT = re.compile(r"\{%[-+]?\s*(?:macro|set)\s+(\w+)")
 # As what the parser describes a token that is not quoted.
 _KINDS = {
     "begin of print statement": "variable_begin",
@@ -78,6 +84,19 @@ def find(lines: Sequence[str], line: int, message: str) -> tuple[int, int]:
     if token is None:
         return len(text) - len(text.lstrip()) + 1, 0
     return token.at - sum(len(before) + 1 for before in lines[: line - 1]) + 1, len(token.text.rstrip())
+
+
+def not_exported(message: str, lines: Mapping[str, Sequence[str]]) -> tuple[str, int, str] | None:
+    """The template and the line that import what a message says is not there, and what is told of it; None
+    for another message. `lines` has the text of templates by their names.
+    """
+    found = _NOT_EXPORTED.fullmatch(message)
+    if found is None:
+        return None
+    imported, importing = ({repr(name): name for name in lines}.get(told, "") for told in found.group(1, 3))
+    near = nearest(found[4], _EXPORT.findall("\n".join(lines.get(imported, ()))))
+    advice = f"; did you mean {near!r}?" if near else ""
+    return importing, int(found[2]), f"imports {found[4]!r}, which is not in {sentence(imported)}{advice}"
 
 
 def _meant(source: str, line: int, meant: re.Match[str]) -> _Token | None:

@@ -284,6 +284,8 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
             message = str(error.msg)
         case MemoryError():
             kind, message = OutOfMemory, "rendering takes too much memory"
+        case UndefinedError() if found := tags.not_exported(str(error), loader.lines):
+            file, line, message = found
         case UndefinedError():
             name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
             why = "; its macro was imported without `with context`" if name in request.context else ""
