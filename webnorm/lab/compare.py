@@ -119,8 +119,7 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
 
     The order is the old report's, followed by what is only in the new one. Copies are what the others are
     held against; one that was timed in both, or is in one alone, is compared only where nothing else was run.
-    Raises
-    WebnormError when the devices differ, unless `any_device`, and where no problem is in both.
+    Raises WebnormError when the devices differ, unless `any_device`, and where no problem is in both.
     """
     if not any_device:
         require_same_device(old.device, new.device)
