@@ -86,6 +86,7 @@ def run_command(words: list[str], folder: Path) -> None:
         patch.object(bench, "_RUNS_TO_COMPARE", 1),
         # Nor is it a page's business how much of a problem there is.
         patch.object(presets, "_QUICK_SOFTWARE", ((8, 256),)),
+        patch.object(presets, "_QUICK_GPU", ((8, 256),)),
         patch.object(presets, "_quick_rows", lambda cols: 8),
     ):
         done = webnorm(words, folder)

@@ -170,8 +170,9 @@ def test_a_shader_that_never_ends_is_stopped(
 ) -> None:
     monkeypatch.setitem(stages.LIMITS_S, "verdict", 1.0)
     attempt = judged(played, changed(("let pivot = ", f"{loop}\n    let pivot = ")))
-    # A driver may take an endless loop away, or end it: then the attempt is judged.
-    assert attempt.ok is not None or "no sign of life for 1 s" in attempt.mistakes[-1].message
+    # A driver may take an endless loop away, or end it: then the attempt is judged. NVIDIA's does not come to
+    # an end with compiling it, for which there are 10 s.
+    assert attempt.ok is not None or "no sign of life for 1" in attempt.mistakes[-1].message
     if not tint.available() and loop == "loop { }":
         assert "loop does not exit" in next(one.message for one in attempt.mistakes if one.by == "tint")
     assert judged(played, TWO_PASS).ok
