@@ -22,6 +22,7 @@ from samples import BARE, FULL, ORIGIN, PROBLEM, REPORT, timed
 from webnorm.cli.outputs import command_line
 from webnorm.errors import WebnormError
 from webnorm.lab import ranking, result_files, tables
+from webnorm.lab.findings import Findings
 from webnorm.lab.results import Origin, Report, Result, commit_of, origin_of
 from webnorm.norms.problem import Options, Problem
 
@@ -315,6 +316,7 @@ def test_a_table_is_ordered_by_shares_of_the_copy_in_the_same_rounds() -> None:
     slow = timed("slow", 22.0, samples_ns=(22.0,) * 11 + (66.0,) * 10)
     assert [one.kernel for one in ranking.ranked([copy, slow, fast])] == ["copy", "fast", "slow"]
     assert tables.auto_remarks([copy, slow, fast])[0].endswith("the best variant measured")
+    assert Findings(replace(REPORT, results=(copy, slow, fast))).best() == [fast]
     assert [one.kernel for one in ranking.ranked([slow, fast])] == ["slow", "fast"]
 
 

@@ -14,7 +14,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.traits import Traits
 from webnorm.lab import changes, plot, result_files, tables
 from webnorm.lab.compare import Verdicts
-from webnorm.lab.ranking import best, by_problem, verdict
+from webnorm.lab.ranking import by_problem, leader, verdict
 from webnorm.lab.results import Cell, Report, Result
 from webnorm.norms.ops import OPS, Task
 
@@ -51,11 +51,8 @@ class Findings:
         return self.report.rows()
 
     def best(self) -> list[Result]:
-        """The fastest right result of each problem, where one was timed."""
-        winners = (
-            best([result for result in members if not result.roofline])
-            for _, members in by_problem(self.results)
-        )
+        """The fastest right result of each problem, where one was timed: the first of its table."""
+        winners = (leader(members) for _, members in by_problem(self.results))
         return [winner for winner in winners if winner is not None]
 
     def save(self, path: str | Path) -> None:
