@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from webnorm.kernels.render import render_shader
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import runnable_variants
 from webnorm.norms.ops import OPS, Op, Task
-from webnorm.norms.problem import Problem
+from webnorm.norms.problem import STORAGE, Problem
 
 BOTH = frozenset({"subgroups", "shader-f16"})
 ADAPTERS = {
@@ -45,11 +46,12 @@ PLATFORM = Platform(adapter="a", backend="Vulkan", driver="1", wgpu="1", webnorm
 
 
 def problems(op: Op) -> Iterator[Problem]:
-    for cols in COLS:
-        for dtype in ("float32", "float16", "bfloat16"):
-            for rows in (1, 1000, 1 << 18):
-                for pairs in OPTIONS[op.backward]:
-                    yield Problem(rows=rows, cols=cols, dtype=dtype, options=op.defaults.changed(pairs))
+    """Every shape in every type; the options take turns over them."""
+    turns = OPTIONS[op.backward]
+    for at, (cols, rows, dtype) in enumerate(itertools.product(COLS, (1, 1000, 1 << 18), STORAGE)):
+        # Each meets every type, and every number of rows.
+        options = op.defaults.changed(turns[(at + at // 3 + at // 9) % len(turns)])
+        yield Problem(rows=rows, cols=cols, dtype=dtype, options=options)
 
 
 def recorded(op: Op, problem: Problem, kernel: str, constants: dict[str, int]) -> Tuning:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -394,7 +395,11 @@ COMPILED = Compiled()
 
 @pytest.fixture(autouse=True)
 def shared_snippets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    environment = partial(templates.TemplateEnvironment, bytecode_cache=COMPILED)
+    made = templates.TemplateEnvironment
+
+    def environment(**named: Any) -> templates.TemplateEnvironment:
+        return made(**{**named, "bytecode_cache": COMPILED})
+
     monkeypatch.setattr(templates, "TemplateEnvironment", environment)
     monkeypatch.setattr(render, "trusted_roots", [tmp_path.resolve()])
 
