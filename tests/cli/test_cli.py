@@ -161,6 +161,17 @@ def test_ctrl_c_before_there_is_anything_to_keep(tmp_path: Path, monkeypatch: py
     assert (done.returncode, done.stderr) == (130, "webnorm: interrupted; nothing was finished by then\n")
 
 
+def test_ctrl_c_while_a_shell_completes_says_nothing_to_the_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baselines, "names", Mock(side_effect=KeyboardInterrupt))
+    words = {"COMP_WORDS": "webnorm\nbaselines\n", "COMP_CWORD": "2", "_WEBNORM_COMPLETE": "complete_bash"}
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    done = webnorm([], tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
     """It takes 0.2 s to import."""
     probe = "from webnorm.lab import bench, check, tune; import sys; print(*sys.modules)"

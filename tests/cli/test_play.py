@@ -18,9 +18,11 @@ from rich.console import Console
 from commands import webnorm
 from samples import result
 from webnorm.cli import play_view
+from webnorm.cli.screen import Screen
 from webnorm.errors import Place
 from webnorm.gpu.device import Device
 from webnorm.kernels.sources import wgsl_root
+from webnorm.lab.judging import Judged
 from webnorm.lab.where import HeatMap
 from webnorm.lab.why import Hint
 from webnorm.play.state import Attempt, File, Mistake, Settings, Snapshot, Stage, StageName, Timed
@@ -238,3 +240,17 @@ def test_the_last_good_attempt_stays_while_the_text_is_broken() -> None:
 def test_a_step_that_failed_says_why() -> None:
     ended = attempt(stages=(Stage("time", "failed", 3.0, "too large"),), ok=True)
     assert "time: too large" in shown(*play_view.news(ended))
+
+
+def test_the_numbers_of_a_verdict_are_not_torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TTY_COMPATIBLE": "1", "COLUMNS": "40", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    reason = "y[2, 484] is -1.10589778, expected -1.10661816: off by 0.00072, allowed 3.32e-06"
+    judged = Judged("8x768 float32", result("mine", status="fail", reason=reason))
+    ended = attempt(stages=(Stage("verdict", "failed", 3.0),), shapes=(judged,), ok=False)
+    console = Screen()
+    with console.capture() as captured:
+        for part in play_view.news(ended):
+            console.print(part, soft_wrap=True)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", captured.get()).splitlines()
+    assert max(map(len, lines)) <= 40 and reason in " ".join(lines)

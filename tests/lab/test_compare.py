@@ -10,7 +10,7 @@ import pytest
 
 from bench import verdicts as proof
 from webnorm.errors import WebnormError
-from webnorm.lab.changes import drift_text
+from webnorm.lab.changes import drift_text, naming
 from webnorm.lab.compare import BAND, Comparison, Verdicts, compare, objections
 from webnorm.lab.findings import Changes
 from webnorm.lab.results import Report, Result
@@ -479,3 +479,22 @@ def test_numbers_drawn_from_another_seed_are_the_same_problem() -> None:
     old = report(copy(times(1, 0.01, 1)), result(times(2, 0.01, 2)))
     drawn = (replace(one, problem=replace(one.problem, seed=7)) for one in old.results)
     assert {one.verdict for one in compare(old, report(*drawn)).comparisons} == {"SAME"}
+
+
+def test_a_problem_has_its_lines_together_and_constants_where_they_tell_lines_apart() -> None:
+    def of(cols: int, kernel: str, threads: int) -> Result:
+        problem = Problem(rows=8, cols=cols)
+        return result(
+            times(1.0, 0.01, 0), kernel=kernel, problem=problem, constants={"threads_per_row": threads}
+        )
+
+    old = report(of(48, "a", 4), of(64, "a", 8))
+    new = report(of(48, "a", 4), of(48, "b", 4), of(64, "a", 8), of(64, "a", 16))
+    found = compare(old, new).comparisons
+    name = naming(found)
+    assert [(each.result.problem.cols, name(each)) for each in found] == [
+        (48, "a"),
+        (48, "b"),
+        (64, "a threads_per_row=8"),
+        (64, "a threads_per_row=16"),
+    ]

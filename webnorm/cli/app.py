@@ -56,6 +56,9 @@ def run() -> NoReturn:
         if debug:
             raise
         complaints.append(_reason(error))
+    except KeyboardInterrupt:
+        # Typer passes on that of a completion, which has nothing to say to a prompt.
+        status = INTERRUPTED
     except Interrupted as interrupted:
         complaints.append(str(interrupted))
         status = INTERRUPTED

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from webnorm.cli.grid import Strip, fitting, lines
 from webnorm.cli.screen import STYLES, plain
-from webnorm.lab import changes, tables
+from webnorm.lab import changes
 from webnorm.lab.compare import Comparison, Verdicts
 
 _INDENT = "  "
@@ -39,9 +39,9 @@ class CompareTable:
 
 def _lines(found: Sequence[Comparison], width: int) -> Iterator[Text]:
     """One grid, so that all problems' columns stand below one another; their titles go between."""
-    usual = changes.usual_of(found)
+    name = changes.naming(found)
     strips = [
-        Strip("kernel", [plain(_INDENT + tables.named(one.result, usual)) for one in found], name=True),
+        Strip("kernel", [plain(_INDENT + name(one)) for one in found], name=True),
         Strip("ratio", [Text(changes.ratio_text(one.ratio)) for one in found], right=True),
         Strip("interval", [Text(changes.interval_text(one)) for one in found], right=True, rank=1),
         Strip("", [Text(one.verdict, STYLES.get(one.verdict, "dim")) for one in found]),

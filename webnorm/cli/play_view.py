@@ -64,7 +64,7 @@ def findings(attempt: Attempt) -> Iterator[RenderableType]:
     if len(attempt.mistakes) > _MISTAKES:
         yield Text(f"and {len(attempt.mistakes) - _MISTAKES} more", "dim")
     if attempt.shapes:
-        yield _verdicts(attempt)
+        yield from _verdicts(attempt)
     yield from _where(attempt)
     if attempt.trace is not None:
         yield trace_table(attempt.trace)
@@ -87,7 +87,7 @@ def news(attempt: Attempt, known: int = 0, mistakes: int = 0) -> Iterator[Render
             yield plain(f"{stage.name}: {stage.note}", "red")
         match stage.name:
             case "verdict" if attempt.shapes:
-                yield _verdicts(attempt)
+                yield from _verdicts(attempt)
             case "where":
                 yield from _where(attempt)
             case "race":
@@ -191,8 +191,7 @@ def _stages(stages: Sequence[Stage]) -> RenderableType:
     return _Flow(parts)
 
 
-def _verdicts(attempt: Attempt) -> RenderableType:
-    told = []
+def _verdicts(attempt: Attempt) -> Iterator[RenderableType]:
     for one in attempt.shapes:
         result = one.result
         status = "expected failure" if result.expected else result.status
@@ -200,8 +199,7 @@ def _verdicts(attempt: Attempt) -> RenderableType:
         nearest = f"nearest to its tolerance: {result.worst}" if result.worst else None
         detail = "".join(f": {said}" for said in [result.reason or nearest] if said)
         # No other number stands here: the largest error may be another element's, which is allowed more.
-        told.append(Text.assemble((status, style), " ", plain(f"{one.problem}{detail}")))
-    return Group(*told)
+        yield Text.assemble((status, style), " ", plain(f"{one.problem}{detail}"))
 
 
 def heat_map(map: HeatMap) -> Iterator[RenderableType]:

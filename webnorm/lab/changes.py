@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from webnorm.lab.compare import Comparison, Drift, Verdicts
-from webnorm.lab.tables import NOTHING, Usual, escaped, more_time, named
+from webnorm.lab.tables import NOTHING, escaped, more_time, named
 
 SCHEMA = 1
 # What nobody has to look at.
@@ -27,11 +27,15 @@ def problem_text(one: Comparison) -> str:
     return f"{of.op} {of.problem}" + (f", {of.case}" if of.case else "")
 
 
-def usual_of(found: Sequence[Comparison]) -> Usual:
-    """Constants that no line has to tell: those of a kernel that has no other line for a problem."""
+def naming(found: Sequence[Comparison]) -> Callable[[Comparison], str]:
+    """What each of them is called: its kernel, with constants where that has other lines for the problem."""
     count = Counter((problem_text(one), one.result.kernel) for one in found)
-    alone = [one for one in found if count[problem_text(one), one.result.kernel] == 1]
-    return {(one.result.op, one.result.kernel): one.result.constants for one in alone}
+
+    def name(one: Comparison) -> str:
+        alone = count[problem_text(one), one.result.kernel] == 1
+        return one.result.kernel if alone else named(one.result)
+
+    return name
 
 
 def ratio_text(ratio: float | None) -> str:
@@ -85,12 +89,12 @@ def to_markdown(verdicts: Verdicts, old: str, new: str) -> str:
     quiet = [one for one in found if one.verdict in _QUIET]
     parts = [f"**webnorm: {escaped(new)} against {escaped(old)}: {counts_text(found)}**"]
     parts += [escaped(drift_text(verdicts.drift))]
-    usual = usual_of(found)
+    name = naming(found)
     if loud:
-        parts.append(_table(loud, usual))
+        parts.append(_table(loud, name))
     if quiet:
         summary = f"<details><summary>{len(quiet)} unchanged or not timed</summary>"
-        parts += [summary, _table(quiet, usual), "</details>"]
+        parts += [summary, _table(quiet, name), "</details>"]
     said = [*(f"{age} is of a run that was interrupted" for age in verdicts.incomplete), *verdicts.remarks]
     said += reasons(found)
     if said:
@@ -102,11 +106,11 @@ def to_markdown(verdicts: Verdicts, old: str, new: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(found: Sequence[Comparison], usual: Usual) -> str:
+def _table(found: Sequence[Comparison], name: Callable[[Comparison], str]) -> str:
     lines = [f"| {' | '.join(COLUMNS)} |", "| --- | --- | ---: | ---: | --- |"]
     for one in found:
         verdict = one.verdict if one.verdict in _QUIET else f"**{one.verdict}**"
-        cells = map(escaped, (problem_text(one), named(one.result, usual)))
+        cells = map(escaped, (problem_text(one), name(one)))
         lines.append(f"| {' | '.join((*cells, ratio_text(one.ratio), interval_text(one), verdict))} |")
     return "\n".join(lines)
 

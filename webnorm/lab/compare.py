@@ -117,9 +117,10 @@ class _Open:
 def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
     """Pair the results by op, kernel, constants, problem and case, and judge each pair.
 
-    The order is the old report's, followed by what is only in the new one. Copies are what the others are
-    held against; one that was timed in both, or is in one alone, is compared only where nothing else was run.
-    Raises WebnormError when the devices differ, unless `any_device`, and where no problem is in both.
+    Problem by problem, the order is the old report's, followed by what is only in the new one. Copies are
+    what the others are held against; one that was timed in both, or is in one alone, is compared only where
+    nothing else was run. Raises WebnormError when the devices differ, unless `any_device`, and where no
+    problem is in both.
     """
     if not any_device:
         require_same_device(old.device, new.device)
@@ -133,12 +134,20 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
     confidence = 1 - (1 - runs.CONFIDENCE) / max(1, tests)
     bare = sum(isinstance(one, _Open) and not one.shares for one in judged)
     remark = f"{bare} beside no copy that is in both: times are compared, and what the machine did is in them"
+    found = [_concluded(one, confidence) if isinstance(one, _Open) else one for one in judged]
+    places: dict[Hashable, int] = {}
+    for one in found:
+        places.setdefault(_problem(one), len(places))
     return Verdicts(
-        tuple(_concluded(one, confidence) if isinstance(one, _Open) else one for one in judged),
+        tuple(sorted(found, key=lambda one: places[_problem(one)])),
         _drift(pairs),
         tuple(age for age, report in (("OLD", old), ("NEW", new)) if report.complete is False),
         (remark,) if bare else (),
     )
+
+
+def _problem(one: Comparison) -> Hashable:
+    return problem_key(one.result.op, one.result.problem, one.result.case)[0]
 
 
 def objections(

@@ -103,11 +103,11 @@ class Changes:
         return f"<Changes: {changes.counts_text(self.verdicts.comparisons)}>"
 
     def _repr_html_(self) -> str:
-        usual = changes.usual_of(self.verdicts.comparisons)
+        name = changes.naming(self.verdicts.comparisons)
         rows = [
             [
                 changes.problem_text(one),
-                tables.named(one.result, usual),
+                name(one),
                 changes.ratio_text(one.ratio),
                 changes.interval_text(one),
                 one.verdict,
