@@ -9,7 +9,6 @@ import typer
 
 from webnorm.gpu import seconds
 
-MOST_SECONDS = seconds.MOST
 Op = Annotated[
     str | None,
     typer.Option(help="layer_norm (the default), layer_norm_backward, rms_norm or rms_norm_backward."),
@@ -102,6 +101,6 @@ TimeLimit = Annotated[
     typer.Option(
         help="Seconds that a kernel or its compiler may be silent before it is given up.",
         min=seconds.LEAST_SILENCE,
-        max=MOST_SECONDS,
+        max=seconds.MOST,
     ),
 ]

@@ -14,6 +14,7 @@ from webnorm.cli.arguments import integers
 from webnorm.cli.running import BAD_USAGE, OK, WRONG, Interrupted, Left
 from webnorm.cli.streams import complain, emit, say
 from webnorm.errors import WebnormError, nearest
+from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
     from webnorm.cli.screen import Screen
@@ -63,8 +64,8 @@ def play(
         Option(
             help="Seconds that a kernel or its compiler may be silent before it is given up. Default: 5 for "
             "the verdict, 10 for other steps; with --once 60.",
-            min=0.1,
-            max=options.MOST_SECONDS,
+            min=seconds.LEAST_SILENCE,
+            max=seconds.MOST,
         ),
     ] = None,
 ) -> None:

@@ -15,6 +15,7 @@ from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
 from webnorm.cli.running import Job, Left, Opened, run, show_presets
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError
+from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +62,7 @@ def tune(
         Option(
             help="Seconds for each problem, beside what checking takes. Default: 20; with --quick 6.",
             min=0.1,
-            max=options.MOST_SECONDS,
+            max=seconds.MOST,
         ),
     ] = None,
     again: Annotated[bool, Option("--again", help="Tune what is recorded already, too.")] = False,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from webnorm.cli import options
 from webnorm.cli.outputs import check_outputs
 from webnorm.cli.running import BAD_USAGE, OK, WRONG, Interrupted
 from webnorm.cli.streams import complain
 from webnorm.errors import WebnormError
+from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
     from webnorm.web.verify import Finding
@@ -35,9 +35,7 @@ def verify(
     screenshot: Annotated[Path | None, Option(help="Save a picture of the page as a .png file.")] = None,
     time_limit: Annotated[
         float,
-        Option(
-            help="Seconds the browser has for starting, and for the page.", min=0.1, max=options.MOST_SECONDS
-        ),
+        Option(help="Seconds the browser has for starting, and for the page.", min=0.1, max=seconds.MOST),
     ] = 120.0,
 ) -> None:
     """A step that lacks something is skipped, and named in the end.
