@@ -26,8 +26,8 @@ Size = Annotated[int, Meta(ge=0, le=1 << 53)]
 def read(data: Any, form: type[Form], place: str = "") -> Form:
     """Data as `files.read_json` gives it, in a form: a class with annotated fields, a list or dict of such.
 
-    Keys that the form does not have are passed over, and what is an object of a form's class already stays
-    as it is. WebnormError names what does not fit; `place` leads up to the data.
+    Keys that the form does not have are passed over, unless it forbids them, and what is an object of a
+    form's class already stays as it is. WebnormError names what does not fit; `place` leads up to the data.
     """
     try:
         return msgspec.convert(data, form, from_attributes=True)
@@ -61,6 +61,9 @@ def _complaint(data: Any, form: Any, place: str) -> str:
     misfit = _misfit(data, form)
     if missing := re.search("missing required field `(.*?)`", str(misfit)):
         return f"{place}.{missing[1]}".removeprefix(".") + " is missing"
+    if unknown := re.search("unknown field `(.*?)`", str(misfit), re.DOTALL):
+        known = ", ".join(get_type_hints(_without_none(form)))
+        return f"{place}.{shown(unknown[1])[1:-1]}".removeprefix(".") + f" is not known; expected {known}"
     expected = re.sub(r"^Expected |`| \| null|, got .*| - at .*", "", str(misfit))
     if get_origin(_without_none(form)) is Literal:
         expected = ", ".join(map(str, get_args(_without_none(form))))

@@ -34,10 +34,11 @@ _PANELS = {
     ),
     "What fails": "--allow-skipped --fail-slower=PERCENT --fail-unclear --allow-missing",
     "Output": (
-        "--target=NAME --diff=NAME --cost --verbose --web --port=N --json=FILE --csv=FILE --markdown=FILE "
-        "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --force --screenshot=FILE "
-        "--list --forget"
+        "--target=NAME --diff=NAME --cost --verbose --web --json=FILE --csv=FILE --markdown=FILE "
+        "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --submit=URL --force "
+        "--screenshot=FILE --store=FILE --export=DIR --list --forget"
     ),
+    "The server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
     "Machine": "--adapter=ADAPTER --browser=PATH --mend",
     "Other": "--version --debug --install-completion --show-completion --help",
 }
@@ -62,6 +63,7 @@ _LACKING = {
     "doctor": "what kernels need is missing, or with --browser what `webnorm verify` needs",
     "play": "no adapter or no verdict in time",
     "verify": "a step could not be taken",
+    "collect": "a port that is in use",
     "baselines": "no such baseline",
 }
 # Each is a command of a page of the docs, where a test runs it.
@@ -86,6 +88,10 @@ EXAMPLES = {
     "tune": ("webnorm tune --quick --op rms_norm --budget 2", "webnorm tune --list"),
     "export": ("webnorm export layer_norm --cols 768 --out dist/ln",),
     "verify": ("webnorm verify dist/ln",),
+    "collect": (
+        "webnorm collect --store visits.sqlite",
+        "webnorm collect --store visits.sqlite --export visits",
+    ),
     "compare": ("webnorm compare out.json out.json",),
     "baselines": ("webnorm baselines", "webnorm baselines 'before*' --forget"),
 }

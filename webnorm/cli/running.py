@@ -38,10 +38,10 @@ class Left(StrEnum):
 
 class Interrupted(Exception):
     """Ctrl-C, after what was finished has been shown and written, if anything was. Typer would swallow a
-    KeyboardInterrupt.
+    KeyboardInterrupt. `left` says what there is of it.
     """
 
-    def __init__(self, left: Left = Left.SHOWN) -> None:
+    def __init__(self, left: str = Left.SHOWN) -> None:
         super().__init__(f"interrupted; {left}")
 
 

@@ -59,6 +59,10 @@ VERBS = {
         "verify:verify",
         "Prove an export: its files, its shaders in Chrome's compiler, its answers and times in a browser.",
     ),
+    "collect": (
+        "collect:collect",
+        "Receive what visitors of a lab's page send, and keep it: validated, and without their addresses.",
+    ),
     "compare": (
         "compare:compare",
         "SAME, FASTER, SLOWER, UNCLEAR or BROKEN for each kernel and problem, "

@@ -42,16 +42,21 @@ def read(path: Path) -> Report:
     except ValueError as error:
         raise WebnormError(f"{path} is not JSON: {error}") from error
     with forms.at(f"{path}"):
-        head = forms.read(data, _Head)
-        _refuse_null(data)
-        forms.read(head.device, _Shown, "device")
-        return Report(
-            device=head.device,
-            results=tuple(_result(entry, f"results[{at}]") for at, entry in enumerate(head.results)),
-            webnorm=head.webnorm,
-            complete=head.complete,
-            origin=forms.read(data, Origin) if "run" in data else None,
-        )
+        return understood(data)
+
+
+def understood(data: Any) -> Report:
+    """The report that JSON's data are; WebnormError for what does not fit."""
+    head = forms.read(data, _Head)
+    _refuse_null(data)
+    forms.read(head.device, _Shown, "device")
+    return Report(
+        device=head.device,
+        results=tuple(_result(entry, f"results[{at}]") for at, entry in enumerate(head.results)),
+        webnorm=head.webnorm,
+        complete=head.complete,
+        origin=forms.read(data, Origin) if "run" in data else None,
+    )
 
 
 class _Head(Struct):

@@ -7,16 +7,12 @@ page's files are read once, so that no path of a request reaches the file system
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Annotated, Any, TypeVar
 
-import uvicorn
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -35,6 +31,7 @@ from webnorm.play.playground import Conflict, Playground, Unfit
 from webnorm.web.folder import Files
 from webnorm.web.pages import page_files
 from webnorm.web.served import TYPES
+from webnorm.web.serving import body, bound, server
 
 HOST = "127.0.0.1"
 _INDEX = "index.html"
@@ -109,7 +106,7 @@ class Server:
 
     def __init__(self, playground: Playground, port: int = 0) -> None:
         self._playground, self._files = playground, page_files("play", _INDEX)
-        self._socket = _bound(port)
+        self._socket = bound(HOST, port)
         self.port: int = self._socket.getsockname()[1]
         self.token = new_token()
         self.url = f"http://{HOST}:{self.port}/#{self.token}"
@@ -147,44 +144,9 @@ class Server:
         page = _page(self._files)
         app = _application([*_Routes(self._playground, self._events).all(), *page])
         guard = Guard(app, self.port, self.token, free={route.path for route in page})
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                guard,
-                http="h11",
-                ws="none",
-                lifespan="off",
-                # Nothing is written to the terminal, which shows the same playground.
-                log_config=None,
-                log_level="critical",
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        self._server = server(guard)
         self._ready.set()
         await self._server.serve([self._socket])
-
-
-def _bound(port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # Elsewhere this lets a port be used that was just given up; on Windows, one that is in use.
-    if sys.platform != "win32":
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOST, port))
-        listener.listen()
-    except OverflowError:
-        listener.close()
-        raise WebnormError(f"the port is {port}; expected 0 to 65535") from None
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise WebnormError(
-                f"port {port} of {HOST} is in use; name another one, or 0 for a free one"
-            ) from error
-        raise WebnormError(f"cannot listen on port {port} of {HOST}: {error.strerror}") from error
-    return listener
 
 
 def _application(routes: list[Route]) -> Starlette:
@@ -309,13 +271,9 @@ def _doing(form: type[_Form], method: Callable[..., None]) -> _Handler:
 
 async def _body(request: Request, form: type[_Form]) -> _Form:
     """The body in a form; HTTPException for one that is too large, WebnormError for one that does not fit."""
-    content = bytearray()
-    async for piece in request.stream():
-        content += piece
-        if len(content) > MOST_BYTES:
-            raise HTTPException(413, too_large())
+    content = await body(request, MOST_BYTES, too_large())
     try:
-        data: Any = parse_json(bytes(content)) if content else {}
+        data: Any = parse_json(content) if content else {}
     except ValueError as error:
         raise WebnormError(f"the body is not JSON: {error}") from None
     if isinstance(data, Mapping):
