@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bench import record_lab
 from bench.record_plot import plot
 from bench.record_tables import to_markdown
 from bench.record_times import RECORDED, together
@@ -98,9 +99,12 @@ def beside(out: Path, suffix: str) -> Path:
 
 
 def write_tables(out: Path, report: Report) -> None:
-    """NAME.md, NAME.csv and, where matplotlib is installed and there is enough to draw, NAME.svg."""
+    """NAME.md, NAME.csv and, where matplotlib is installed and there is enough to draw, NAME.svg; what the
+    lab's page shows of a record that is published.
+    """
     picture = beside(out, ".svg")
     if find_spec("matplotlib"):
         plot(report, picture)
     write_text(beside(out, ".md"), to_markdown(report, picture.name if picture.exists() else None))
     write_text(beside(out, ".csv"), to_csv(report))
+    record_lab.renew(out, report)

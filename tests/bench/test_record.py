@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arguments, own, record, record_files, record_page, record_times, side_by_side
+from bench import arguments, own, record, record_files, record_lab, record_page, record_times, side_by_side
 from bench.contenders import COPIES, NAMES, Contender, found_wrong
 from bench.contenders.installed import Library, libraries
 from bench.contenders.samplers import CudaGraph, WallClock
@@ -35,6 +36,7 @@ from webnorm.lab.results import Report, Result
 from webnorm.norms.ops import OPS, Task, make_inputs, plain
 from webnorm.norms.presets import tasks
 from webnorm.norms.problem import Array
+from webnorm.web.site import offers
 
 DEVICE = {"adapter": "Made-up GPU", "type": "DiscreteGPU", RECORDED: {"forward": "today"}}
 
@@ -546,6 +548,27 @@ def test_the_tables_that_are_kept_are_those_of_the_record(kept: tuple[str, Repor
     # One of columns that were drawn alone has no curves.
     picture = f"{name}.svg" if (RESULTS / f"{name}.svg").exists() else None
     assert to_markdown(report, picture) == (RESULTS / f"{name}.md").read_text(), stale
+
+
+def test_the_lab_shows_what_the_record_says(
+    kept: tuple[str, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, report = kept
+    file = tmp_path / "recorded.json"
+    file.write_text(record_lab.FILE.read_text())
+    monkeypatch.setattr(record_lab, "FILE", file)
+    # Of a record that is not published it says nothing.
+    record_lab.renew(tmp_path / name, replace(report, results=()))
+    record_lab.renew(RESULTS / name, report)
+    monkeypatch.undo()
+    stale = f"stale: python -m bench.record --out bench/results/{name} --tables"
+    assert file.read_text() == record_lab.FILE.read_text(), stale
+    problems = json.loads(file.read_text())[name]["problems"]
+    auto = {one.gbps for one in report.results if one.auto}
+    assert problems and all(
+        one["gbps"] in {float(f"{gbps or 0:.4g}") for gbps in auto} for one in problems.values()
+    )
+    assert {*problems} <= {offer.name for offer in offers()}
 
 
 def test_the_readme_has_the_record(kept: tuple[str, Report]) -> None:

@@ -483,7 +483,17 @@ MISTAKES = {
     "layer_norm --cols 64 --out out --option dh": "layer_norm has no option dh: it has weight, bias, "
     "zero_centered_weight, weight_dtype, residual, residual_bias, return_stats, out_dtype, max_workgroups",
     "--lab layer_norm --out out": "--lab carries every op and kernel; expected no more than --out, "
-    "--wgsl and --force",
+    "--submit, --wgsl and --force",
+    "layer_norm --cols 8 --out out --submit https://a.example": "--submit goes with --lab: a package's page "
+    "sends nothing",
+    **{
+        f"--lab --out out --submit {url}": f"--submit is {url!r}; expected where `webnorm collect` receives: "
+        "an https:// URL, or http:// of this machine"
+        for url in (
+            *("a.example", "http://a.example/", "ftp://127.0.0.1", "https://", "https://me:it@a.example"),
+            *("javascript:alert(1)", "https://a.example/#top", "https://a.example:x"),
+        )
+    },
 }
 
 

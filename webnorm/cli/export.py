@@ -54,13 +54,20 @@ def export(
     lab: Annotated[
         bool, Option("--lab", help="In place of OP: a static site that checks and times every kernel.")
     ] = False,
+    submit: Annotated[
+        str | None,
+        Option(
+            help="With --lab: where `webnorm collect` receives. The page then has a button that shows what "
+            "would be sent there, and sends it when that is confirmed."
+        ),
+    ] = None,
     wgsl: options.Wgsl = None,
 ) -> None:
     """Example: webnorm export layer_norm --cols 768 --out dist/ln, then webnorm verify dist/ln."""
     from webnorm.cli.screen import progress
     from webnorm.web import npm, site
     from webnorm.web.folder import check_folder
-    from webnorm.web.lab_folder import listed
+    from webnorm.web.lab_folder import check_submit, listed
     from webnorm.web.request import request_for
 
     if out is None:
@@ -78,11 +85,15 @@ def export(
     given = [value is not None and value is not False for value in settings.values()]
     if lab and (op or cols or asked or no_weight or no_bias or kernel != "auto" or any(given)):
         raise WebnormError(
-            "--lab carries every op and kernel; expected no more than --out, --wgsl and --force"
+            "--lab carries every op and kernel; expected no more than --out, --submit, --wgsl and --force"
         )
+    if submit is not None:
+        if not lab:
+            raise WebnormError("--submit goes with --lab: a package's page sends nothing")
+        check_submit(submit)
     with progress("reading kernels") as update:
         if lab:
-            files = listed(site.lab(tuple(wgsl or ()), update))
+            files = listed(site.lab(tuple(wgsl or ()), update), submit)
         else:
             request = request_for(
                 op,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, shown
 from webnorm.files import read_json
 from webnorm.forms import Form
 from webnorm.web import tint
@@ -26,11 +27,37 @@ _ROWS = 64
 _COPY = "copy"
 
 
-def listed(files: Files) -> Files:
-    """A lab's files, with the SHA-256 of every other file in the index."""
-    index = json.loads(files[LAB_INDEX])
-    others = {name: content for name, content in files.items() if name != LAB_INDEX}
+# What a page sends results with, where its exporter asked for that.
+_SUBMITTING = "page/lab_submit.js"
+
+
+def listed(files: Files, submit: str | None = None) -> Files:
+    """A lab's files, with the SHA-256 of every other file in the index, and where results may be sent.
+
+    Where that is nowhere, a page has no code that could.
+    """
+    left_out = (LAB_INDEX,) if submit else (LAB_INDEX, _SUBMITTING)
+    others = {name: content for name, content in files.items() if name not in left_out}
+    index = {**json.loads(files[LAB_INDEX]), **({"submit": submit} if submit else {})}
     return others | {LAB_INDEX: as_json({**index, "files": digests(others)})}
+
+
+def check_submit(url: str) -> None:
+    """Raise WebnormError for what is no URL that a page may send results to."""
+    wanted = (
+        f"--submit is {shown(url)}; expected where `webnorm collect` receives: an https:// URL, or http:// of "
+        "this machine"
+    )
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise WebnormError(wanted) from None
+    # Browsers take a loopback address for as safe as HTTPS.
+    safe = parts.scheme == "https" or (parts.scheme == "http" and host in ("127.0.0.1", "localhost", "::1"))
+    plain = re.fullmatch(r"[!-~]{1,2000}", url) and not parts.fragment and parts.username is None
+    if not (safe and host and plain):
+        raise WebnormError(wanted)
 
 
 @dataclass(frozen=True)

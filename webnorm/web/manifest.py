@@ -105,10 +105,11 @@ class _LabEntry(TypedDict):
 
 
 class LabIndex(TypedDict):
-    """What a lab's folder holds."""
+    """What a lab's folder holds; `submit` is the URL that its page offers to send results to."""
 
     schema: Literal[1]
     files: dict[str, str]
+    submit: NotRequired[str]
     bundles: list[_LabEntry]
 
 

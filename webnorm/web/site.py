@@ -45,7 +45,7 @@ LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS = 1 << 24, 1 << 17
 
 
 @dataclass(frozen=True)
-class _Offer:
+class Offer:
     """What can be chosen on the page: an op, options in the words of --option, columns, a storage type."""
 
     op: Op
@@ -58,6 +58,12 @@ class _Offer:
         """What its file is called."""
         words = [word.replace("=", "-") for word in self.options]
         return "-".join([self.op.name, str(self.cols), self.dtype, *words])
+
+    @property
+    def task(self) -> Task:
+        """The op, and a problem of one row."""
+        options = self.op.defaults.changed(self.options)
+        return Task(self.op, self.op.problem(1, self.cols, self.dtype, options=options))
 
     @property
     def rows(self) -> Mapping[str, int]:
@@ -77,13 +83,14 @@ def _suggested(known: Mapping[int, int], cols: int) -> int:
     return known.get(cols) or max(rows * own for own, rows in known.items()) // cols
 
 
-def _offers() -> Iterator[_Offer]:
+def offers() -> Iterator[Offer]:
+    """All that there is to choose."""
     for op in OPS.values():
         others = () if op.exact else _BACKWARD_OPTIONS if op.backward else _FORWARD_OPTIONS
         for options in ((), *others):
             columns = [cols for cols in _LAB_COLS if cols == _OPTION_COLS or not options]
             for cols, dtype in itertools.product(columns, _LAB_DTYPES):
-                yield _Offer(op, options, cols, dtype)
+                yield Offer(op, options, cols, dtype)
 
 
 class _Lines:
@@ -108,9 +115,9 @@ def lab(roots: tuple[Path, ...] = (), update: Update = silent) -> Files:
     files = page_files("lab", "index.html")
     entries: list[dict[str, Any]] = []
     lines = {name: _Lines() for name in OPS}
-    offers = list(_offers())
-    for done, offer in enumerate(offers):
-        update(str(offer), done / len(offers))
+    every = list(offers())
+    for done, offer in enumerate(every):
+        update(str(offer), done / len(every))
         op = offer.op.name
         bundle = _lab_bundle(offer, [kernel for kernel in kernels if kernel.op is offer.op], roots)
         read = as_read(bundle)
@@ -145,12 +152,11 @@ def as_read(bundle: Bundle) -> dict[str, Any]:
     return {"manifest": {**bundle.manifest(), "vectors": []}, "texts": texts}
 
 
-def _lab_bundle(offer: _Offer, kernels: Sequence[Kernel], roots: tuple[Path, ...]) -> Bundle:
+def _lab_bundle(offer: Offer, kernels: Sequence[Kernel], roots: tuple[Path, ...]) -> Bundle:
     """Every kernel of an op that can run the problem on some class of adapters; of a copy all constants."""
     command = shlex.join(["webnorm", "export", "--lab", *TO_A_FOLDER])
-    op = offer.op
-    task = Task(op, op.problem(1, offer.cols, offer.dtype, options=op.defaults.changed(offer.options)))
-    if op.exact:
+    task = offer.task
+    if task.op.exact:
         return _bundle(task, _copies(task, kernels), roots, command)
     return read_bundle(task, kernels, roots, command)
 

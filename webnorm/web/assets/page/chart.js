@@ -9,9 +9,9 @@ const TOP = 22;
 const FULL = 98;
 
 /**
- * @typedef {{ label: string, gbps: number, low: number, high: number, percent: number | null,
+ * @typedef {{ label: string, gbps: number, low?: number, high?: number, percent: number | null,
  *   strong: boolean }} Bar
- * `low` and `high` are GB/s at p80 and p20 of the time; a strong bar is the one to look at.
+ * `low` and `high` are GB/s at p80 and p20 of the time, where they are known; a strong bar is the one to look at.
  */
 
 /**
@@ -22,31 +22,57 @@ const FULL = 98;
  * @returns {SVGElement}
  */
 export function barChart(title, bars, reference) {
-  const largest = Math.max(...bars.map((bar) => Math.max(bar.gbps, bar.high)), reference?.gbps ?? 0);
-  const share = (gbps) => `${((FULL * gbps) / largest).toFixed(2)}%`;
+  const drawn = bars.map((bar) => ({
+    ...bar,
+    value: bar.gbps,
+    text: `${gbpsText(bar.gbps)}${bar.percent === null ? "" : ` · ${percentText(bar.percent)}`}`,
+    told: `${bar.label} ${gbpsText(bar.gbps)} GB/s${rangeText(bar)}`,
+  }));
+  const line = reference && {
+    text: `${reference.label} ${gbpsText(reference.gbps)} GB/s`,
+    value: reference.gbps,
+  };
+  return chart(title, drawn, line);
+}
+
+/**
+ * The same of shares of a copy, which is a line at 100 %.
+ * @param {string} title
+ * @param {{ label: string, percent: number | null, strong: boolean }[]} bars  null: there was no copy
+ * @returns {SVGElement}
+ */
+export function shareChart(title, bars) {
+  const drawn = bars.map((bar) => ({
+    ...bar,
+    value: bar.percent ?? 0,
+    text: percentText(bar.percent),
+    told: `${bar.label} ${percentText(bar.percent)}`,
+  }));
+  return chart(title, drawn, { text: "copy 100 %", value: 100 });
+}
+
+function chart(title, bars, reference) {
+  const largest = Math.max(...bars.map((bar) => Math.max(bar.value, bar.high ?? 0)), reference?.value ?? 0);
+  const share = (value) => `${((FULL * value) / largest).toFixed(2)}%`;
   const height = TOP + BAR * bars.length + 4;
-  const summary = bars.map((bar) => `${bar.label} ${gbpsText(bar.gbps)} GB/s${rangeText(bar)}`).join(", ");
-  const told = reference ? `${summary}; ${reference.label} ${gbpsText(reference.gbps)} GB/s` : summary;
+  const summary = bars.map(({ told }) => told).join(", ");
+  const told = reference ? `${summary}; ${reference.text}` : summary;
   return svg(
     "svg",
     { class: "chart", width: "100%", height, role: "img", "aria-label": `${title}: ${told}` },
-    reference && referenceLabel(reference, share(reference.gbps)),
+    reference && referenceLabel(reference.text, share(reference.value)),
     ...bars.map((bar, at) => oneBar(bar, TOP + BAR * at, share, reference)),
   );
 }
 
 function rangeText({ low, high }) {
-  return ` (${gbpsText(low)} to ${gbpsText(high)})`;
+  return low === undefined ? "" : ` (${gbpsText(low)} to ${gbpsText(high)})`;
 }
 
-function referenceLabel({ label, gbps }, x) {
+function referenceLabel(text, x) {
   // Near the right edge the words end at the line, else they begin there.
   const anchor = parseFloat(x) > 50 ? "end" : "start";
-  return svg(
-    "text",
-    { class: "reference-label", x, y: TOP - 8, "text-anchor": anchor },
-    `${label} ${gbpsText(gbps)} GB/s`,
-  );
+  return svg("text", { class: "reference-label", x, y: TOP - 8, "text-anchor": anchor }, text);
 }
 
 /** From p80 to p20 of the time, with an end at either side that shows on any bar. */
@@ -57,28 +83,23 @@ function whisker(low, high, middle) {
 }
 
 function oneBar(bar, y, share, reference) {
-  const across = reference && share(reference.gbps);
-  const percent = bar.percent === null ? "" : ` · ${percentText(bar.percent)}`;
+  const across = reference && share(reference.value);
   const middle = y + 25;
   return svg(
     "g",
     {},
     svg("text", { class: bar.strong ? "bar-label strong" : "bar-label", x: 0, y: y + 14 }, bar.label),
-    svg(
-      "text",
-      { class: "bar-value", x: "100%", y: y + 14, "text-anchor": "end" },
-      `${gbpsText(bar.gbps)}${percent}`,
-    ),
+    svg("text", { class: "bar-value", x: "100%", y: y + 14, "text-anchor": "end" }, bar.text),
     svg("rect", { class: "track", x: 0, y: y + 20, width: "100%", height: 10, rx: 2 }),
     svg("rect", {
       class: bar.strong ? "bar strong" : "bar",
       x: 0,
       y: y + 20,
-      width: share(bar.gbps),
+      width: share(bar.value),
       height: 10,
       rx: 2,
     }),
-    ...whisker(share(bar.low), share(bar.high), middle),
+    ...(bar.low === undefined ? [] : whisker(share(bar.low), share(bar.high), middle)),
     // Only as high as the bar: above it are words.
     reference && svg("line", { class: "reference", x1: across, x2: across, y1: y + 18, y2: y + 32 }),
   );

@@ -13,7 +13,9 @@ import {
 } from "./gpu.js";
 import { addressOf, readAddress } from "./lab_address.js";
 import { Controls } from "./lab_controls.js";
+import { overviewCard, standingCard, standingOf } from "./lab_recorded.js";
 import { asJson, deviceDescription } from "./lab_results.js";
+import { share, summaryText, tell } from "./lab_share.js";
 import { checkedText, kernelCard, resultCard, showResult, summary } from "./lab_view.js";
 import { withRoomForOrder } from "./ordered.js";
 import { Bench, ladder } from "./trials.js";
@@ -28,6 +30,10 @@ class Lab {
   #controls;
   #bundles = new Map();
   #lines = new Map();
+  #recorded;
+  // Where the results of the last run stand, and the link to what was chosen for it.
+  #standings = [];
+  #link = "";
   #adapter = null;
   #refusal = null;
   #running = null;
@@ -36,7 +42,9 @@ class Lab {
 
   /** Load the index and find an adapter; without one the kernels can still be read. */
   async start() {
-    this.#index = await load("bundles/index.json");
+    [this.#index, this.#recorded] = await Promise.all(
+      ["bundles/index.json", "page/lab_recorded.json"].map(load),
+    );
     try {
       this.#adapter = await findAdapter();
     } catch (error) {
@@ -47,6 +55,7 @@ class Lab {
     this.#controls.set({ cols: this.#index.first_cols[machine] });
     this.#listen();
     await this.#showKernels();
+    if (this.#index.submit) await this.#offerSubmission(this.#index.submit);
     this.#updateButtons();
     byId("footer").textContent =
       `webnorm ${this.#index.webnorm}. Two runs can be compared: webnorm compare OLD.json NEW.json.`;
@@ -69,11 +78,24 @@ class Lab {
     const actions = {
       all: () => this.run({ ...this.#controls.choice, all: true }).catch(complain),
       stop: () => this.#running.abort(),
+      share: () => share(this.#summary(), byId("share")),
       download: () => download("webnorm-lab.json", `${JSON.stringify(window.webnormReport)}\n`),
     };
     for (const [id, act] of Object.entries(actions)) {
       byId(id).addEventListener("click", () => allowed(id) && act());
     }
+  }
+
+  async #offerSubmission(url) {
+    const { offer } = await import("./lab_submit.js");
+    offer(url, () => window.webnormReport);
+    byId("privacy").append(
+      " “Submit…” shows what could be sent to who set up this page, and sends it only when you press “Send this”.",
+    );
+  }
+
+  #summary() {
+    return summaryText(this.#standings, summary(window.webnormReport.results), this.#link);
   }
 
   /** What is chosen goes into the address, so that it can be sent, kept and opened again. */
@@ -107,8 +129,7 @@ class Lab {
     this.#running = new AbortController();
     document.body.dataset.state = "running";
     window.webnormReport = undefined;
-    byId("results").replaceChildren();
-    this.#updateButtons();
+    this.#clear(choice);
     const report = { webnorm: this.#index.webnorm, device: {}, results: [] };
     try {
       await this.#showKernels();
@@ -125,6 +146,16 @@ class Lab {
     return window.webnormReport;
   }
 
+  #clear(choice) {
+    this.#standings = [];
+    this.#link = new URL(addressOf(choice), location.href).href;
+    for (const id of ["beside", "results"]) byId(id).replaceChildren();
+    byId("beside-section").hidden = true;
+    byId("summary").hidden = true;
+    tell("");
+    this.#updateButtons();
+  }
+
   async #runTasks(choice, all, report) {
     const { signal } = this.#running;
     const alike = ({ options, cols, dtype }) => [options, cols, dtype].join();
@@ -138,7 +169,16 @@ class Lab {
       const kernels = task.op === choice.op ? choice.kernels : null;
       await this.#runTask(task, { ...choice, kernels }, report, { say: step, signal });
     }
+    this.#showStandings();
     say(`${signal.aborted ? "Stopped. " : ""}${summary(report.results)}`);
+  }
+
+  /** One problem in full, several at a glance. */
+  #showStandings() {
+    const found = this.#standings;
+    if (found.length === 0) return;
+    byId("beside").replaceChildren(found.length === 1 ? standingCard(found[0]) : overviewCard(found));
+    byId("beside-section").hidden = false;
   }
 
   async #runTask(task, choice, report, watcher) {
@@ -164,6 +204,9 @@ class Lab {
       byId("results").append(resultCard(results, checkedText(bench), traits.software));
       byId("results-section").hidden = false;
       results.forEach(showResult);
+      const mine = { name: report.device.adapter, software: traits.software, browser: browserName() };
+      const standing = standingOf(results, task.file.replace(/\.json$/, ""), mine, this.#recorded);
+      if (standing) this.#standings.push(standing);
     }
   }
 
@@ -228,7 +271,8 @@ class Lab {
     const busy = this.#running !== null;
     for (const id of ["run", "all"]) allow(id, !busy && this.#refusal === null);
     allow("stop", busy);
-    allow("download", !busy && window.webnormReport?.results?.length > 0);
+    const found = !busy && window.webnormReport?.results?.length > 0;
+    for (const id of ["share", "download", "submit"].filter(byId)) allow(id, found);
   }
 }
 

@@ -1,0 +1,210 @@
+"""The lab's page for a friend: beside recorded devices, copied, and sent where its exporter wants that."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_export_browser import MISSING, TIME_LIMIT_MS, chromium, overflow, playwright, report_of
+
+import axe
+from webnorm.web.folder import LAB_INDEX
+from webnorm.web.lab_folder import LAB_PAGE, listed, read_lab
+from webnorm.web.pages import page_files
+from webnorm.web.served import served
+from webnorm.web.store import visits
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser as Chromium
+    from playwright.sync_api import Page, Request
+
+pytestmark = [
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+    pytest.mark.xdist_group("browser"),
+]
+__all__ = ["chromium", "playwright"]
+SMALL = {"op": "layer_norm", "cols": 1024, "dtype": "float32", "rows": 8, "kernels": ["naive", "registers"]}
+REFUSED = "navigator.clipboard.writeText = () => Promise.reject(new Error('no'));"
+
+
+@contextmanager
+def lab_at(
+    chromium: Chromium, folder: Path, *, first: str = "", elsewhere: bool = False
+) -> Iterator[tuple[Page, list[Request]]]:
+    """The page, and what it asks for; `elsewhere` allows it to ask other servers, as its site has to."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 800}, bypass_csp=elsewhere)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    asked: list[Request] = []
+    errors: list[str] = []
+    try:
+        with served(folder) as server:
+            page = context.new_page()
+            page.set_default_timeout(TIME_LIMIT_MS)
+            page.on("request", lambda request: asked.append(request))
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            if first:
+                page.add_init_script(first)
+            page.goto(f"{server.url}/{LAB_PAGE}")
+            page.wait_for_selector("#kernels article")
+            yield page, asked
+            assert errors == [] and server.missing == []
+    finally:
+        context.close()
+
+
+def run(page: Page, **choice: Any) -> None:
+    page.evaluate("(choice) => webnormLab.run(choice)", {**SMALL, **choice})
+
+
+# --- beside others ----------------------------------------------------------------------------------
+
+
+def test_results_stand_beside_recorded_devices_and_can_be_copied(
+    lab_folder: Path, chromium: Chromium
+) -> None:
+    recorded = json.loads((lab_folder / "page" / "lab_recorded.json").read_text())
+    key = "layer_norm-1024-float32"
+    with lab_at(chromium, lab_folder) as (page, asked):
+        run(page)
+        results = [one for one in report_of(page)["results"] if one["op"] == "layer_norm"]
+        best = min(results, key=lambda one: float(one["median_ns"]))
+        lines = page.locator("#beside tbody tr").all_inner_texts()
+        assert len(lines) == 1 + sum(key in device["problems"] for device in recorded.values())
+        assert lines[0].startswith("This device: ") and "software" in lines[0] and best["kernel"] in lines[0]
+        for name, line in zip(("h200", "h100", "cpu"), lines[1:], strict=True):
+            device, problem = recorded[name], recorded[name]["problems"][key]
+            assert device["name"] in line and device["date"] in line and f"\t{problem['rows']}\t" in line
+            assert f"{problem['percent_of_copy']:.0f} %" in line and ("software" in line) == (name == "cpu")
+        for chart in page.locator("#beside svg.chart").all():
+            told = str(chart.get_attribute("aria-label"))
+            assert chart.get_attribute("role") == "img" and "NVIDIA H200 " in told and "(software) " in told
+        told = page.inner_text("#beside article > p")
+        assert (
+            "Rows differ: here are 8, NVIDIA H200 had 65536, " in told and "say nothing about any GPU" in told
+        )
+        page.click("#share")
+        page.wait_for_function("() => document.querySelector('#share').textContent === 'Copied ✓'")
+        copied = page.evaluate("() => navigator.clipboard.readText()")
+        assert f"fastest here is {best['kernel']}, " in copied and "NVIDIA H200: 4" in copied
+        link = (
+            "?op=layer_norm&cols=1024&dtype=float32&distribution=normal&rows=8&seed=0&kernels=naive,registers"
+        )
+        assert copied.splitlines()[-1] == page.evaluate("() => location.href.split('?')[0]") + link
+        assert "Checked against float64: 2 right." in copied and "say nothing about a GPU" in copied
+        # Nobody has a record of this one.
+        run(page, options=["return_stats"])
+        assert page.locator("#beside tbody tr").count() == 1
+        assert "No record of this problem: NVIDIA H200, " in page.inner_text("#beside article > p")
+        origin = page.evaluate("() => location.origin")
+        assert {one.url.startswith((origin, f"blob:{origin}")) for one in asked} == {True}
+
+
+def test_all_ops_have_an_overview_and_everybody_can_read_it(lab_folder: Path, chromium: Chromium) -> None:
+    recorded = lab_folder / "page" / "lab_recorded.json"
+    with lab_at(chromium, lab_folder, first=REFUSED) as (page, _):
+        run(page, all=True, kernels=None, rows=4)
+        ops = page.locator("#beside tbody tr td:first-child").all_inner_texts()
+        assert ops == ["layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward"]
+        assert page.locator("#beside article").count() == 1
+        # One for each device and op that it has a record of, and one in the legend.
+        problems = [device["problems"] for device in json.loads(recorded.read_text()).values()]
+        marks = sum(f"{op}-1024-float32" in own for own in problems for op in ops) + len(ops)
+        assert page.locator("#beside .dot").count() == marks + 1 + len(problems)
+        page.click("#share")
+        page.wait_for_selector("#summary:focus")
+        shown = page.input_value("#summary")
+        assert shown.count("fastest here is ") == 4
+        assert page.inner_text("#shared").startswith("The browser does not let this page copy. ")
+        page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        page.evaluate(axe.rules())
+        assert axe.violations(page) == []
+        page.set_viewport_size({"width": 375, "height": 740})
+        page.emulate_media(color_scheme="dark")
+        assert overflow(page) <= 0
+        assert axe.violations(page, "color-contrast") == []
+
+
+# --- sent to whom -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def collecting(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A collector in a process of its own, and its URL."""
+    command = [sys.executable, "-m", "webnorm", "collect", "--store", store.name, "--port", "0"]
+    with subprocess.Popen(command, cwd=store.parent, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[3], process
+        finally:
+            process.kill()
+
+
+def with_submit(lab: Path, url: str, folder: Path) -> Path:
+    """A lab as it is exported with --submit."""
+    files = {name: (lab / name).read_bytes() for name in (LAB_INDEX, *read_lab(lab).index["files"])}
+    for name, content in listed({**files, **page_files("lab", LAB_PAGE)}, url).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+def test_without_submit_there_is_nothing_that_sends(lab_folder: Path) -> None:
+    lab = read_lab(lab_folder)
+    assert "submit" not in lab.index and "page/lab_submit.js" not in lab.index["files"]
+    scripts = [path.read_text() for path in (lab_folder / "page").glob("*.js")]
+    assert scripts and not any('"POST"' in text or "sendBeacon" in text for text in scripts)
+
+
+def test_what_is_shown_is_what_is_sent_and_kept_and_nothing_before(
+    lab_folder: Path, chromium: Chromium, tmp_path: Path
+) -> None:
+    store = tmp_path / "visits.sqlite"
+    with collecting(store) as (url, process):
+        folder = with_submit(lab_folder, url, tmp_path / "lab")
+        assert read_lab(folder).index["submit"] == url
+        with lab_at(chromium, folder, elsewhere=True) as (page, asked):
+
+            def sent() -> list[Request]:
+                return [one for one in asked if one.url.startswith(url)]
+
+            assert page.get_attribute("#submit", "aria-disabled") == "true"
+            run(page)
+            page.click("#submit")
+            assert page.inner_text("#submission-url") == url
+            assert page.inner_text("#submission-status") == "Nothing has been sent yet."
+            text = page.evaluate("() => document.querySelector('#submission-text').textContent")
+            page.evaluate(axe.rules())
+            assert axe.violations(page) == []
+            page.click("#send-not")
+            page.click("#submit")
+            assert sent() == [] and list(visits(store)) == []
+            page.click("#send")
+            page.wait_for_function(
+                "() => document.querySelector('#submission-status').textContent.match('answer')"
+            )
+            assert page.inner_text("#submission-status") == "Sent; the answer is 201: kept, with thanks."
+            (request,) = sent()
+            assert request.method == "POST" and request.post_data == text
+            assert not {"cookie", "referer"} & request.all_headers().keys()
+            (kept,) = visits(store)
+            assert json.loads(kept.content) == json.loads(text) and kept.origin == "visitor"
+            device = json.loads(text)["device"]
+            assert device.keys() <= {"adapter", "vendor", "driver", "backend", "type", "subgroup_size"}
+            assert page.evaluate("() => navigator.userAgent") not in text
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+            page.click("#send-not")
+            page.click("#submit")
+            page.click("#send")
+            page.wait_for_function(
+                "() => document.querySelector('#shared').textContent.startsWith('Not sent')"
+            )
+            assert page.get_attribute("#send", "aria-disabled") == "false"
