@@ -12,13 +12,14 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+import typer
 
 from bench.numerics import kernels_table
 from commands import webnorm
 from pages import ROOT, blocks, edit, steps
 from testbed import KERNELS, tracked
 from webnorm.calls import functional, modules, onnx_ops
-from webnorm.cli import bench
+from webnorm.cli import bench, collect
 from webnorm.cli.verbs import VERBS
 from webnorm.gpu.device import Device
 from webnorm.kernels import header
@@ -88,6 +89,8 @@ def run_command(words: list[str], folder: Path) -> None:
         patch.object(presets, "_QUICK_SOFTWARE", ((8, 256),)),
         patch.object(presets, "_QUICK_GPU", ((8, 256),)),
         patch.object(presets, "_quick_rows", lambda cols: 8),
+        # Nobody sends anything, nor ends it.
+        patch.object(collect, "serve", side_effect=typer.Exit),
     ):
         done = webnorm(words, folder)
     if verifies and missing():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import commands
 from fuzzing import examples
 from shown import fit
+from webnorm.cli import collect
 from webnorm.cli.verbs import VERBS
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
@@ -128,6 +129,9 @@ OPTIONS = {
     ),
     "verify": ("--browser", "--screenshot", "--time-limit"),
     "export": ("--cols", "--dtype", "--kernel", "--name", "--eps", "--scale", "--option", "--wgsl"),
+    "collect": (
+        *("--store", "--host", "--port", "--origin", "--behind-proxy", "--rate", "--capacity", "--export"),
+    ),
     "doctor": ("--adapter", "--json"),
     "nonsense": (),
 }
@@ -175,9 +179,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(arguments=["compare", "pipe.json", "results.json"])
 @example(arguments=["compare", "/dev/zero", "results.json"])
 @example(arguments=["check", "--input", "/dev/zero"])
+@example(
+    arguments=["collect", "--store", "new", "--host", "x" * 300, "--behind-proxy", "--origin", "http://a"]
+)
+@example(arguments=["collect", "--store", "nul\0in a name", "--port", "0"])
+@example(arguments=["collect", "--store", "pipe.json", "--export", "out"])
 @example(arguments=["compare", "results.json", "results.json", "--fail-slower", "nan"])
 def test_any_arguments(arguments: list[str], folder: Path, device: Device) -> None:
-    with patch.object(commands, "_SharedWorker", NoWorker):
+    with patch.object(commands, "_SharedWorker", NoWorker), patch.object(collect, "serve", NoWorker):
         done = commands.webnorm(arguments, folder)
     assert done.returncode in (0, 1, 2), done
     assert done.stderr.count("\n") <= 1 and fit(done.stderr.replace("\n", "")), done

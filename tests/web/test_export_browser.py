@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 from packages import COVERING, Export, block
 
+import axe
 from commands import webnorm
 from pages import ROOT
 from webnorm import system
@@ -56,6 +57,7 @@ KERNELS_OF = {
     op.name: {kernel.name for kernel in discover() if kernel.op is op and kernel.takes_slices} for op in NORMS
 }
 PHONE = 360
+NO_CLIPBOARD = "navigator.clipboard.writeText = () => Promise.reject(new Error('no'));"
 
 
 @pytest.fixture(scope="module")
@@ -459,12 +461,36 @@ def test_the_unstable_kernel_fails_as_its_header_says(lab_folder: Path, chromium
     assert {one["status"] for one in found.values()} == {"pass"}
 
 
+def assert_overview(page: Page, lab: Path) -> None:
+    """All ops beside the recorded devices; and words to copy where the browser does not let a page do it."""
+    recorded = json.loads((lab / "page" / "lab_recorded.json").read_text(encoding="utf-8"))
+    problems = [device["problems"] for device in recorded.values()]
+    rows = page.locator("#beside tbody tr")
+    ops = rows.locator("td:first-child").all_inner_texts()
+    assert sorted(ops) == sorted(op.name for op in NORMS)
+    # A mark for each device that has a record of an op, and one in the legend.
+    known = [own for own in problems if any(f"{op}-1024-float16" in own for op in ops)]
+    marks = sum(f"{op}-1024-float16" in own for own in known for op in ops)
+    assert known and page.locator("#beside .dot").count() == marks + len(ops) + len(known) + 1
+    share = problems[0]["rms_norm-1024-float16"]["percent_of_copy"]
+    assert f"{share:.0f} %" in rows.nth(ops.index("rms_norm")).inner_text()
+    page.click("#share")
+    page.wait_for_selector("#summary:focus")
+    assert page.input_value("#summary").count(": fastest here is ") == len(ops)
+    assert page.inner_text("#shared").startswith("The browser does not let this page copy. ")
+
+
 def test_the_lab_runs_every_op_on_a_phone_without_subgroups(lab_folder: Path, chromium: Chromium) -> None:
     address = "index.html?run&all&subgroups=0&cols=1024&dtype=float16&rows=5"
-    with opened(chromium, lab_folder, address, width=PHONE) as page:
+    with opened(chromium, lab_folder, address, width=PHONE, first=NO_CLIPBOARD) as page:
         report = report_of(page)
         assert page.locator("#results article").count() == len(NORMS)
-        assert overflow(page) <= 0
+        assert_overview(page, lab_folder)
+        page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        page.evaluate(axe.rules())
+        assert overflow(page) <= 0 and axe.violations(page) == []
+        page.emulate_media(color_scheme="dark")
+        assert axe.violations(page, "color-contrast") == []
     assert "subgroups" not in report["device"]["features"]
     assert {one["op"] for one in report["results"]} == set(OPS)
     skipped = {one["kernel"] for one in report["results"] if one["status"] == "skip"}

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_export_browser import MISSING, TIME_LIMIT_MS, chromium, overflow, playwright, report_of
+from test_export_browser import MISSING, TIME_LIMIT_MS, chromium, playwright, report_of
 
 import axe
 from webnorm.web.folder import LAB_INDEX
-from webnorm.web.lab_folder import LAB_PAGE, listed, read_lab
+from webnorm.web.lab_folder import LAB_PAGE, listed
 from webnorm.web.pages import page_files
 from webnorm.web.served import served
 from webnorm.web.store import visits
@@ -31,12 +31,11 @@ pytestmark = [
 ]
 __all__ = ["chromium", "playwright"]
 SMALL = {"op": "layer_norm", "cols": 1024, "dtype": "float32", "rows": 8, "kernels": ["naive", "registers"]}
-REFUSED = "navigator.clipboard.writeText = () => Promise.reject(new Error('no'));"
 
 
 @contextmanager
 def lab_at(
-    chromium: Chromium, folder: Path, *, first: str = "", elsewhere: bool = False
+    chromium: Chromium, folder: Path, *, elsewhere: bool = False
 ) -> Iterator[tuple[Page, list[Request]]]:
     """The page, and what it asks for; `elsewhere` allows it to ask other servers, as its site has to."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800}, bypass_csp=elsewhere)
@@ -49,8 +48,6 @@ def lab_at(
             page.set_default_timeout(TIME_LIMIT_MS)
             page.on("request", lambda request: asked.append(request))
             page.on("pageerror", lambda error: errors.append(str(error)))
-            if first:
-                page.add_init_script(first)
             page.goto(f"{server.url}/{LAB_PAGE}")
             page.wait_for_selector("#kernels article")
             yield page, asked
@@ -106,31 +103,6 @@ def test_results_stand_beside_recorded_devices_and_can_be_copied(
         assert {one.url.startswith((origin, f"blob:{origin}")) for one in asked} == {True}
 
 
-def test_all_ops_have_an_overview_and_everybody_can_read_it(lab_folder: Path, chromium: Chromium) -> None:
-    recorded = lab_folder / "page" / "lab_recorded.json"
-    with lab_at(chromium, lab_folder, first=REFUSED) as (page, _):
-        run(page, all=True, kernels=None, rows=4)
-        ops = page.locator("#beside tbody tr td:first-child").all_inner_texts()
-        assert ops == ["layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward"]
-        assert page.locator("#beside article").count() == 1
-        # One for each device and op that it has a record of, and one in the legend.
-        problems = [device["problems"] for device in json.loads(recorded.read_text()).values()]
-        marks = sum(f"{op}-1024-float32" in own for own in problems for op in ops) + len(ops)
-        assert page.locator("#beside .dot").count() == marks + 1 + len(problems)
-        page.click("#share")
-        page.wait_for_selector("#summary:focus")
-        shown = page.input_value("#summary")
-        assert shown.count("fastest here is ") == 4
-        assert page.inner_text("#shared").startswith("The browser does not let this page copy. ")
-        page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
-        page.evaluate(axe.rules())
-        assert axe.violations(page) == []
-        page.set_viewport_size({"width": 375, "height": 740})
-        page.emulate_media(color_scheme="dark")
-        assert overflow(page) <= 0
-        assert axe.violations(page, "color-contrast") == []
-
-
 # --- sent to whom -----------------------------------------------------------------------------------
 
 
@@ -146,9 +118,14 @@ def collecting(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.kill()
 
 
+def index_of(lab: Path) -> dict[str, Any]:
+    index: dict[str, Any] = json.loads((lab / LAB_INDEX).read_text())
+    return index
+
+
 def with_submit(lab: Path, url: str, folder: Path) -> Path:
     """A lab as it is exported with --submit."""
-    files = {name: (lab / name).read_bytes() for name in (LAB_INDEX, *read_lab(lab).index["files"])}
+    files = {name: (lab / name).read_bytes() for name in (LAB_INDEX, *index_of(lab)["files"])}
     for name, content in listed({**files, **page_files("lab", LAB_PAGE)}, url).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,8 +134,8 @@ def with_submit(lab: Path, url: str, folder: Path) -> Path:
 
 
 def test_without_submit_there_is_nothing_that_sends(lab_folder: Path) -> None:
-    lab = read_lab(lab_folder)
-    assert "submit" not in lab.index and "page/lab_submit.js" not in lab.index["files"]
+    index = index_of(lab_folder)
+    assert "submit" not in index and "page/lab_submit.js" not in index["files"]
     scripts = [path.read_text() for path in (lab_folder / "page").glob("*.js")]
     assert scripts and not any('"POST"' in text or "sendBeacon" in text for text in scripts)
 
@@ -169,7 +146,7 @@ def test_what_is_shown_is_what_is_sent_and_kept_and_nothing_before(
     store = tmp_path / "visits.sqlite"
     with collecting(store) as (url, process):
         folder = with_submit(lab_folder, url, tmp_path / "lab")
-        assert read_lab(folder).index["submit"] == url
+        assert index_of(folder)["submit"] == url
         with lab_at(chromium, folder, elsewhere=True) as (page, asked):
 
             def sent() -> list[Request]:

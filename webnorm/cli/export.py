@@ -87,10 +87,7 @@ def export(
         raise WebnormError(
             "--lab carries every op and kernel; expected no more than --out, --submit, --wgsl and --force"
         )
-    if submit is not None:
-        if not lab:
-            raise WebnormError("--submit goes with --lab: a package's page sends nothing")
-        check_submit(submit)
+    check_submit(submit, lab)
     with progress("reading kernels") as update:
         if lab:
             files = listed(site.lab(tuple(wgsl or ()), update), submit)

@@ -42,11 +42,15 @@ def listed(files: Files, submit: str | None = None) -> Files:
     return others | {LAB_INDEX: as_json({**index, "files": digests(others)})}
 
 
-def check_submit(url: str) -> None:
-    """Raise WebnormError for what is no URL that a page may send results to."""
+def check_submit(url: str | None, lab: bool) -> None:
+    """Raise WebnormError for what is no URL that a page may send results to, or a page that is no lab's."""
+    if url is None:
+        return
+    if not lab:
+        raise WebnormError("--submit goes with --lab: a package's page sends nothing")
     wanted = (
-        f"--submit is {shown(url)}; expected where `webnorm collect` receives: an https:// URL, or http:// of "
-        "this machine"
+        f"--submit is {shown(url)}; expected where `webnorm collect` receives: an https:// URL, or http:// "
+        "of this machine"
     )
     try:
         parts = urlsplit(url)

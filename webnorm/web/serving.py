@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, shown
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -27,6 +27,10 @@ def bound(host: str, port: int) -> socket.socket:
     except OverflowError:
         listener.close()
         raise WebnormError(f"the port is {port}; expected 0 to 65535") from None
+    except (TypeError, ValueError):
+        # No name of a host has a NUL, or a part of more than 63 characters.
+        listener.close()
+        raise WebnormError(f"the host is {shown(host)}; expected an address of this machine") from None
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
