@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 import pytest
+from msgspec import Struct
 
 from webnorm import forms
 from webnorm.errors import WebnormError
@@ -31,6 +32,16 @@ def test_data_of_a_form() -> None:
     whole = Whole(name="x", parts=({"kind": "a"},), numbers={"n": 1 << 100}, ratio=1.0)
     assert forms.read(data, Whole) == whole
     assert forms.read({"one": whole}, dict[str, Whole])["one"] is whole
+
+
+class Strict(Struct, forbid_unknown_fields=True):
+    name: Name
+    more: list[Strict] = []
+
+
+def test_a_key_that_a_form_forbids_is_named() -> None:
+    with pytest.raises(WebnormError, match=r"^more\[1\]\.na\\nme is not known; expected name, more$"):
+        forms.read({"name": "", "more": [{"name": ""}, {"name": "", "na\nme": 1}]}, Strict)
 
 
 @pytest.mark.parametrize(
