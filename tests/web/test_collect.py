@@ -194,6 +194,9 @@ def test_what_is_exported_is_read_by_compare_and_by_nothing_that_chooses(
         with pytest.raises(WebnormError):
             tuning.read(path)
     assert "visits.sqlite" in mistake(["compare", store.path.name, store.path.name])
+    assert "--export visits.sqlite: cannot be made: File exists" in mistake(
+        ["collect", "--store", store.path.name, "--export", store.path.name]
+    )
     assert "there is no such store" in mistake(["collect", "--store", "none", "--export", "more"])
     assert not (tmp_path / "more").exists()
 

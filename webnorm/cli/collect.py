@@ -101,7 +101,8 @@ def _export(store: Path, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        raise WebnormError(f"--export {folder}: cannot be made: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise WebnormError(f"--export {folder}: cannot be made: {why}") from error
     for one in found:
         write_text(folder / f"visit-{one.number:06}.json", one.results())
     say(f"{folder}: {len(found)} visit{'' if len(found) == 1 else 's'}, a file each")

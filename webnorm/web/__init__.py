@@ -1,1 +1,1 @@
-"""Shaders for web apps: the packages, their pages, and the proof that they work."""
+"""Shaders for web apps: packages, their pages, the proof that they work, and what visitors of a page send."""

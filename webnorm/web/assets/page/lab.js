@@ -138,6 +138,7 @@ class Lab {
       report.error = error.message;
       complain(error);
     } finally {
+      this.#showStandings();
       this.#running = null;
       document.body.dataset.state = report.error ? "error" : "idle";
       window.webnormReport = asJson(report);
@@ -169,7 +170,6 @@ class Lab {
       const kernels = task.op === choice.op ? choice.kernels : null;
       await this.#runTask(task, { ...choice, kernels }, report, { say: step, signal });
     }
-    this.#showStandings();
     say(`${signal.aborted ? "Stopped. " : ""}${summary(report.results)}`);
   }
 
