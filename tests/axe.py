@@ -35,7 +35,7 @@ def rules() -> str:
 
 
 def violations(page: Page, *only: str) -> list[tuple[str, list[str]]]:
-    """What the page breaks, all rules or `only` some, each with the elements that do; it has the `rules`."""
+    """Which rules, of all or `only` some, a page that was given them breaks, and with which elements."""
     which = {"runOnly": [*only]} if only else {}
     found = page.evaluate("async (which) => (await axe.run(which)).violations", which)
     return [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]
