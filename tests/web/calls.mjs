@@ -65,6 +65,30 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
   const right = (norm, arrays, outputs, rows, options) =>
     assert.equal(verdictOn(norm, manifest, arrays, outputs, rows, options).reason, null);
 
+  await holds(`${kind}: a command encoder gets a labelled pass for each call, the results are a pass's`, async () => {
+    const norm = await normOf(bundle, { label: "mine" });
+    const arrays = drawn(norm, 9);
+    const own = guarded(plain, norm, arrays, 9);
+    const labels = [];
+    const encoder = plain.createCommandEncoder();
+    const watching = altered(encoder, {
+      beginComputePass(descriptor) {
+        labels.push(descriptor.label);
+        return encoder.beginComputePass(descriptor);
+      },
+    });
+    norm.encode(watching, { ...own, rows: 9 });
+    norm.encode(watching, { ...own, rows: 9 });
+    plain.queue.submit([encoder.finish()]);
+    assert.deepEqual(labels, ["mine", "mine"]);
+    const { outputs, hit } = await written(plain, norm, own, 9);
+    assert.deepEqual(hit, []);
+    assert.ok(sameBytes(outputs, (await computed(plain, norm, arrays, 9)).outputs));
+    right(norm, arrays, outputs, 9);
+    release(own);
+    norm.destroy();
+  });
+
   await holds(`${kind}: calls of 5, 500 and 5 rows in one pass, on other buffers`, async () => {
     const norm = await normOf(bundle);
     const calls = [5, 500, 5, 1, 0, 500].map((rows, at) => {

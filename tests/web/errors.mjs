@@ -134,9 +134,12 @@ const pass = encoder.beginComputePass();
 const encode = (changes) => norm.encode(pass, { ...buffers, rows, ...changes });
 
 if ((await messageOf(() => encode())) !== null) throw new Error("a plain call was refused");
-await refuses("layer_norm: pass is null; expected a GPUComputePassEncoder", () => norm.encode(null, buffers));
-await refuses(/^layer_norm: pass is \[object GPUCommandEncoder\]; expected a GPUComputePassEncoder$/, () =>
-  norm.encode(encoder, buffers),
+const encoders = "expected a GPUCommandEncoder or a GPUComputePassEncoder";
+await refuses(`layer_norm: encoder is null; ${encoders}`, () => norm.encode(null, buffers));
+await refuses(`layer_norm: encoder is [object Object]; ${encoders}`, () => norm.encode(buffers));
+await refuses(`layer_norm: encoder is [object GPUDevice]; ${encoders}`, () => norm.encode(device, buffers));
+await refuses("layer_norm: rows is undefined; expected an integer of 0 or more", () =>
+  norm.encode(device.createCommandEncoder()),
 );
 await refuses("layer_norm: rows is undefined; expected an integer of 0 or more", () => norm.encode(pass));
 for (const [given, told] of [

@@ -127,15 +127,16 @@ class Norm {
   }
 
   /**
-   * Put the dispatches into a compute pass of the caller's.
+   * Put the dispatches into a command encoder, as a compute pass of their own, or into a compute pass of the caller's.
    *
    * `tensors` holds `rows` and a buffer for each tensor: a GPUBuffer, or { buffer, offset, size } as in a
    * GPUBufferBinding. Bind groups are kept for the buffers seen last.
    */
-  encode(pass, tensors = {}) {
+  encode(encoder, tensors = {}) {
     this.#check();
-    if (typeof pass?.dispatchWorkgroups !== "function") {
-      this.#fail(`pass is ${pass}; expected a GPUComputePassEncoder`);
+    const inPass = typeof encoder?.dispatchWorkgroups === "function";
+    if (!inPass && typeof encoder?.beginComputePass !== "function") {
+      this.#fail(`encoder is ${told(encoder)}; expected a GPUCommandEncoder or a GPUComputePassEncoder`);
     }
     const { rows, ...given } = tensors;
     this.#checkRows(rows);
@@ -145,7 +146,8 @@ class Norm {
     this.#calls.delete(key);
     this.#calls.set(key, call);
     if (this.#calls.size > CACHED_CALLS) this.#calls.delete(this.#calls.keys().next().value);
-    dispatchAll(pass, call);
+    if (inPass) dispatchAll(encoder, call);
+    else this.#passOf(encoder, call);
   }
 
   /**
@@ -236,6 +238,12 @@ class Norm {
     }
   }
 
+  #passOf(encoder, call) {
+    const pass = encoder.beginComputePass({ label: this.#label });
+    dispatchAll(pass, call);
+    pass.end();
+  }
+
   #upload(buffer, array) {
     // Writes are of whole words.
     const words = new Uint8Array(roundUp(array.byteLength, 4));
@@ -257,10 +265,8 @@ class Norm {
       if (arrays[name]) this.#upload(buffers[name], arrays[name]);
     }
     const encoder = this.#device.createCommandEncoder({ label: this.#label });
-    const pass = encoder.beginComputePass({ label: this.#label });
     // Not through `encode`: these buffers are never seen again.
-    dispatchAll(pass, this.#plan.dispatches(this.#bound(buffers, rows), rows));
-    pass.end();
+    this.#passOf(encoder, this.#plan.dispatches(this.#bound(buffers, rows), rows));
     const copies = this.tensors
       .filter((tensor) => tensor.access === "write")
       .map((tensor) => {

@@ -82,9 +82,7 @@ async function rmsOnBuffers(device: GPUDevice, norm: rms.Norm, inputs: rms.Input
   device.queue.writeBuffer(residual, 0, new Float32Array(inputs.residual));
   device.queue.writeBuffer(weight, 0, new Float32Array(inputs.weight));
   const encoder = device.createCommandEncoder();
-  const pass = encoder.beginComputePass();
-  norm.encode(pass, { x, residual: { buffer: residual, offset: 0 }, weight, y, h, rows: ROWS });
-  pass.end();
+  norm.encode(encoder, { x, residual: { buffer: residual, offset: 0 }, weight, y, h, rows: ROWS });
   const staging = [y, h].map((source) => {
     const target = device.createBuffer({ size: source.size, usage: COPY_DST | MAP_READ });
     encoder.copyBufferToBuffer(source, 0, target, 0, source.size);
