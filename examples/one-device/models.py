@@ -1,4 +1,4 @@
-"""Writes two models as transformers.js finds them in a folder: a table of embeddings, and a head that doubles."""
+"""Writes two models as transformers.js finds them: a table of embeddings, and a head that doubles."""
 
 import json
 from pathlib import Path

@@ -12,20 +12,17 @@ const onGpu = { executionProviders: ["webgpu"], preferredOutputLocation: "gpu-bu
 const open = (name) => ort.InferenceSession.create(here(`models/${name}.onnx`), onGpu);
 
 async function main() {
-  // One after another: it opens one session on WebGPU at a time.
-  const before = await open("before");
-  const behind = await open("behind");
-  const whole = await open("whole");
+  // One after another: it refuses to begin with several.
+  const [before, behind, whole] = [await open("before"), await open("behind"), await open("whole")];
 
-  // It has a device since its first session.
+  // Since its first session it has a device.
   const device = await ort.env.webgpu.device;
   const norm = await createLayerNorm(device, { eps: EPS });
   document.querySelector("output").textContent = norm.reason;
 
-  const buffer = (name, data) => {
-    const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
-    const size = norm.byteLength(name, ROWS);
-    const made = device.createBuffer({ label: name, size, usage: STORAGE | COPY_SRC | COPY_DST });
+  const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+  const buffer = (label, data) => {
+    const made = device.createBuffer({ label, size: norm.byteLength(label, ROWS), usage });
     if (data) device.queue.writeBuffer(made, 0, data);
     return made;
   };

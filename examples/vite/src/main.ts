@@ -2,6 +2,7 @@ import { createLayerNorm, requestDevice, type Buffers, type TensorName } from "w
 import "../../style.css";
 import { errorOf, layerNorm } from "../../shared.js";
 import { Picture } from "./picture.js";
+import { drawRings } from "./rings.js";
 
 const ROWS = 256;
 const EPS = 1e-5;
@@ -15,7 +16,7 @@ async function main(): Promise<void> {
   const bias = new Float32Array(norm.cols);
 
   // `run` takes typed arrays and gives some: once, to see that all is right.
-  draw(x, norm.cols, 0);
+  drawRings(x, norm.cols, 0);
   const { y } = await norm.run({ x, weight, bias });
   const { text } = errorOf(y, layerNorm(x, weight, bias, EPS));
   output.textContent = `${norm.reason}; largest error ${text}`;
@@ -40,22 +41,12 @@ async function main(): Promise<void> {
   // One command encoder for all that a frame does. What goes wrong here ends main, too.
   for (;;) {
     const milliseconds = await new Promise<number>(requestAnimationFrame);
-    draw(x, norm.cols, milliseconds / 1000);
+    drawRings(x, norm.cols, milliseconds / 1000);
     device.queue.writeBuffer(buffers.x, 0, x);
     const encoder = device.createCommandEncoder();
     norm.encode(encoder, buffers);
     for (const picture of pictures) picture.draw(encoder);
     device.queue.submit([encoder.finish()]);
-  }
-}
-
-/** Rings that spread, each row of them with a mean of up to 1000 and a contrast from 1 to 10. */
-function draw(x: Float32Array, cols: number, seconds: number): void {
-  for (let i = 0; i < x.length; i++) {
-    const row = Math.floor(i / cols);
-    const distance = Math.hypot((i % cols) - cols / 2, row - ROWS / 2);
-    const contrast = 1 + 9 * Math.sin(row * 5) ** 2;
-    x[i] = 1000 * Math.sin(row * row) + contrast * Math.sin(distance / 9 - 4 * seconds);
   }
 }
 
