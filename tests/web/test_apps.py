@@ -184,6 +184,8 @@ def differing(browser: Browser, url: str, apps: Path) -> dict[str, Any]:
 def test_where_devices_differ_the_page_has_what_is_said(differing: dict[str, Any]) -> None:
     text = PAGE.read_text()
     theirs, tensorflow = differing["onnxruntime"], differing["tensorflow"]
+    ours = theirs["encoded"]
+    assert ours["first"] == ours["later"] and f'"{ours["first"]}"' in text
     foreign = theirs["foreign"].splitlines()[0]
     assert f'"{foreign}"' in text
     assert tensorflow["foreign"]["read"] == 4 * 768
