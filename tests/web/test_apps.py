@@ -33,6 +33,9 @@ GPUBuffer.prototype.mapAsync = function (mode, ...rest) {
   return mapAsync.call(this, mode, ...rest);
 };
 """
+SOME_FRAMES = """async () => {
+  for (let i = 0; i < 10; i++) await new Promise(requestAnimationFrame);
+}"""
 
 
 def test_the_page_shows_the_code_that_is_run() -> None:
@@ -76,9 +79,8 @@ def opened(browser: Browser, address: str) -> Iterator[Page]:
 def rows(page: Page, count: int) -> list[list[str]]:
     """The table's cells, as soon as there are so many rows or the page says what is wrong."""
     page.wait_for_function(
-        "(count) => document.querySelectorAll('tbody tr').length === count || /: /.test(output())".replace(
-            "output()", "document.querySelector('output').textContent"
-        ),
+        """(count) => document.querySelectorAll("tbody tr").length === count
+          || /: /.test(document.querySelector("output").textContent)""",
         arg=count,
         timeout=TIME_LIMIT_MS,
     )
@@ -127,7 +129,7 @@ def test_vite_and_typescript(browser: Browser, url: str) -> None:
     pytest.importorskip("matplotlib")
     with opened(browser, f"{url}/vite/dist/") as page:
         assert last_error(page) < MOST
-        page.wait_for_timeout(500)
+        page.evaluate(SOME_FRAMES)
         before, after = picture(page, "#before"), picture(page, "#after")
         assert page.evaluate("reads") == 1
     inside = slice(8, -8)
