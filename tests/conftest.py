@@ -89,6 +89,14 @@ def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def apps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The examples as docs/apps.md has its reader make them; what uses them is of xdist's group npm."""
+    from npm_tools import made_apps
+
+    return made_apps(tmp_path_factory.mktemp("apps"))
+
+
 @pytest.fixture
 def mistake(tmp_path: Path) -> Callable[[list[str]], str]:
     """Give the command arguments that it must refuse, in tmp_path; returns the line that it says."""

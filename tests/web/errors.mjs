@@ -4,7 +4,7 @@
 // FOLDER/gradient.json  its gradient of 61 columns
 // found                 [{ expected, got }]; `expected` in slashes is a pattern
 
-import { finish, json, limited, messageOf, altered, open, runtime } from "./engine.mjs";
+import { altered, finish, gpu, json, limited, messageOf, open, runtime } from "./engine.mjs";
 
 const { manifest, texts } = json("bundle.json");
 const gradient = json("gradient.json");
@@ -134,9 +134,12 @@ const pass = encoder.beginComputePass();
 const encode = (changes) => norm.encode(pass, { ...buffers, rows, ...changes });
 
 if ((await messageOf(() => encode())) !== null) throw new Error("a plain call was refused");
-await refuses("layer_norm: pass is null; expected a GPUComputePassEncoder", () => norm.encode(null, buffers));
-await refuses(/^layer_norm: pass is \[object GPUCommandEncoder\]; expected a GPUComputePassEncoder$/, () =>
-  norm.encode(encoder, buffers),
+const encoders = "expected a GPUCommandEncoder or a GPUComputePassEncoder";
+await refuses(`layer_norm: encoder is null; ${encoders}`, () => norm.encode(null, buffers));
+await refuses(`layer_norm: encoder is [object Object]; ${encoders}`, () => norm.encode(buffers));
+await refuses(`layer_norm: encoder is [object GPUDevice]; ${encoders}`, () => norm.encode(device, buffers));
+await refuses("layer_norm: rows is undefined; expected an integer of 0 or more", () =>
+  norm.encode(device.createCommandEncoder()),
 );
 await refuses("layer_norm: rows is undefined; expected an integer of 0 or more", () => norm.encode(pass));
 for (const [given, told] of [
@@ -150,6 +153,12 @@ for (const [given, told] of [
     encode({ rows: given }),
   );
 }
+await refuses("layer_norm: rows is undefined; expected an integer of 0 or more", () =>
+  norm.encode(pass, null),
+);
+await refuses("layer_norm: rows is [object GPUBuffer]; expected an integer of 0 or more", () =>
+  encode({ rows: bufferOf(4) }),
+);
 await refuses("layer_norm: h is none of its tensors; expected x, weight, bias, y", () =>
   encode({ h: buffers.x }),
 );
@@ -191,6 +200,9 @@ for (const offset of [-256, NaN, "256"]) {
 await refuses("layer_norm: y was created without GPUBufferUsage.STORAGE", () =>
   encode({ y: bufferOf(1024, COPY_SRC) }),
 );
+await refuses("layer_norm: x is mapped; expected unmap() before it is bound", () =>
+  encode({ x: device.createBuffer({ size: 1024, usage: STORAGE, mappedAtCreation: true }) }),
+);
 const one = "lie in one GPUBuffer; what is written needs a buffer of its own";
 await refuses(`layer_norm: x and y ${one}`, () => encode({ y: buffers.x }));
 await refuses(`layer_norm: bias and y ${one}`, () => {
@@ -199,6 +211,59 @@ await refuses(`layer_norm: bias and y ${one}`, () => {
 });
 pass.end();
 encoder.finish();
+
+// --- what only the device knows ----------------------------------------------------------------------------
+
+const watched = await (await gpu.requestAdapter()).requestDevice();
+const lines = [];
+watched.addEventListener("uncapturederror", (event) => {
+  // Node's Dawn prints those that are not cancelled.
+  event.preventDefault();
+  lines.push(event.error.message.split("\n", 1)[0]);
+});
+const watching = await make(watched);
+const on = (device, name) => device.createBuffer({ size: 1024, usage: STORAGE, label: `the app's ${name}` });
+const its = Object.fromEntries(watching.tensors.map(({ name }) => [name, on(watched, name)]));
+/** What the device tells of a call on its own buffers but for those given, submitted after `between`. */
+async function heard(changes, between = () => {}) {
+  lines.length = 0;
+  const encoder = watched.createCommandEncoder();
+  watching.encode(encoder, { ...its, ...changes, rows });
+  between();
+  watched.queue.submit([encoder.finish()]);
+  await watched.queue.onSubmittedWorkDone();
+  await new Promise((done) => setTimeout(done, 20));
+  return [...lines];
+}
+const whose = (name) =>
+  `layer_norm: ${name} belongs to another GPUDevice, or is invalid; ` +
+  "create the norm on the device that made it";
+
+found.push({ expected: "", got: (await heard({})).join() });
+for (const name of ["weight", "y"]) {
+  const strange = on(device, name);
+  const told = await heard({ [name]: strange });
+  found.push({ expected: whose(name), got: told.at(-1) });
+  found.push({ expected: "1", got: String(told.filter((line) => line.startsWith("layer_norm")).length) });
+  await refuses(whose(name), () =>
+    watching.encode(watched.createCommandEncoder(), { ...its, [name]: strange, rows }),
+  );
+  // Whichever tensor it is given as, with other rows, too.
+  await refuses(whose("x"), () =>
+    watching.encode(watched.createCommandEncoder(), { ...its, x: strange, rows: 1 }),
+  );
+}
+found.push({ expected: "", got: (await heard({})).join() });
+// The app's own scopes hear of their own errors only.
+watched.pushErrorScope("validation");
+watching.encode(watched.createCommandEncoder(), { ...its, bias: on(device, "bias"), rows });
+found.push({ expected: "null", got: String(await watched.popErrorScope()) });
+const stale = on(watched, "y");
+found.push({
+  expected: '/^\\[Buffer "the app\'s y"\\] used in submit while destroyed/',
+  got: (await heard({ y: stale }, () => stale.destroy())).join(),
+});
+found.push({ expected: "", got: (await heard({ y: on(watched, "y") })).join() });
 
 // --- limits ------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,30 +13,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from npm_tools import install, needs_npm, run, succeed
 from packages import COVERING, Export, block
+from visits import chromium, needs_browser
 
 from pages import ROOT
-from webnorm import system
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array
-from webnorm.web import browser as browsing
 from webnorm.web import npm, tint
 from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.package import Package
 from webnorm.web.served import served
 
 APP = Path(__file__).parent / "vite"
-# npm fetches 20 MB at first.
-TIME_LIMIT_SECONDS = 300
-UNREACHED = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b")
 # An app should not notice what it carries.
 MOST_BYTES = 14_000
 
-needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed: Node.js brings it")
 needs_tint = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
 # One process: packages are installed once.
 pytestmark = pytest.mark.xdist_group("npm")
-NO_BROWSER = next((mend.missing for mend in browsing.mends()), None)
 
 EXPORTS = (
     Export("layer_norm", (768,), "float16"),
@@ -45,24 +39,6 @@ EXPORTS = (
     Export("layer_norm_backward", (1024,), options=("bias=false",)),
     Export("rms_norm_backward", (61, 64), "bfloat16", name="@example/rms-gradient"),
 )
-
-
-def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=TIME_LIMIT_SECONDS,
-        check=False,
-    )
-
-
-def succeed(*command: str | Path, cwd: Path) -> str:
-    done = run(*command, cwd=cwd)
-    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +63,17 @@ def packed(folder: Path, where: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def project(folders: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The app with its tools and the packed packages installed."""
-    root = tmp_path_factory.mktemp("project")
-    shutil.copytree(APP, root, dirs_exist_ok=True)
+def project(folders: Mapping[str, Path], apps: Path) -> Path:
+    """The app with the packed packages installed; it finds its tools among those of the examples."""
+    root = apps / "every-op"
+    shutil.copytree(APP, root)
     archives = [f"./{packed(folder, root)['filename']}" for folder in folders.values()]
-    quiet = ("--no-audit", "--no-fund", "--loglevel=error", "--prefer-offline", "--fetch-retries=1")
-    done = run("npm", "install", *quiet, *archives, cwd=root)
-    unreached = UNREACHED.search(done.stderr)
-    if done.returncode != 0 and unreached:
-        pytest.skip(f"npm cannot fetch Vite and TypeScript: {unreached[1]}")
-    assert done.returncode == 0, done.stderr
+    install("npm", "install", *archives, cwd=root)
     return root
+
+
+def tool(project: Path, name: str) -> Path:
+    return project.parent / "node_modules" / ".bin" / name
 
 
 @needs_npm
@@ -153,7 +128,7 @@ def snippets(folder: Path, install: Path) -> Iterator[tuple[str, str]]:
 def test_strict_typescript_takes_every_snippet_that_users_see(
     folders: Mapping[str, Path], project: Path
 ) -> None:
-    compiler, shown = project / "node_modules" / ".bin" / "tsc", project / "shown"
+    compiler, shown = tool(project, "tsc"), project / "shown"
     for op, folder in folders.items():
         (shown / op).mkdir(parents=True)
         for name in ("index.js", "index.d.ts"):
@@ -174,7 +149,7 @@ def test_strict_typescript_takes_every_snippet_that_users_see(
 
 @needs_npm
 def test_strict_typescript_takes_the_types_and_finds_mistakes(project: Path) -> None:
-    compiler = project / "node_modules" / ".bin" / "tsc"
+    compiler = tool(project, "tsc")
     assert succeed(compiler, cwd=project) == ""
     mistakes = project / "src" / "mistakes.ts"
     text = mistakes.read_text(encoding="utf-8")
@@ -192,7 +167,7 @@ def test_strict_typescript_takes_the_types_and_finds_mistakes(project: Path) -> 
 
 @pytest.fixture(scope="module")
 def site(project: Path) -> Path:
-    succeed(project / "node_modules" / ".bin" / "vite", "build", "--logLevel", "warn", cwd=project)
+    succeed(tool(project, "vite"), "build", "--logLevel", "warn", cwd=project)
     return project / "dist"
 
 
@@ -224,22 +199,13 @@ def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, A
 
 
 @needs_npm
-@pytest.mark.skipif(NO_BROWSER is not None, reason=str(NO_BROWSER))
+@needs_browser
 def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
-    with served(site) as server, sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=browsing.find(),
-            args=browsing._ARGUMENTS,
-            chromium_sandbox=not system.is_root(),
-            env=browsing._environment(),
-        )
-        page = chromium.new_page()
+    with served(site) as server, chromium() as browser:
+        page = browser.new_page()
         page.goto(server.url)
         page.wait_for_function("() => window.found !== undefined", timeout=90_000)
         found = page.evaluate("() => window.found")
-        chromium.close()
         assert server.missing == []
     assert "error" not in found, found["error"]
     assert sorted(found) == sorted(export.op for export in EXPORTS)

@@ -1,8 +1,10 @@
 // The host's side of an export: compiles the shader that fits a device, and runs it on an app's data.
 
+import { keptFor } from "./runtime/calls.js";
 import { choose, named, traitsOf } from "./runtime/choice.js";
 import { checkedOptions } from "./runtime/options.js";
 import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/passes.js";
+import { strangerAmong } from "./runtime/strangers.js";
 
 export { choose, descriptorFor, refusal, traitsOf } from "./runtime/choice.js";
 export { deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
@@ -13,8 +15,6 @@ const told = (value) =>
   typeof value?.length === "number" && typeof value === "object"
     ? `${value.constructor.name} of ${value.length}`
     : String(value).slice(0, 40);
-// Bind groups are kept for so many combinations of buffers and rows, the latest used ones.
-const CACHED_CALLS = 16;
 
 /**
  * Compile the shader that fits the device.
@@ -55,6 +55,10 @@ export async function createNorm(device, manifest, texts, options) {
 
 function lossText({ message, reason }) {
   return `the device was lost (${message || reason}); create it again on a new device`;
+}
+
+function strangerText(name) {
+  return `${name} belongs to another GPUDevice, or is invalid; create the norm on the device that made it`;
 }
 
 async function compile(device, shader, code, label) {
@@ -101,9 +105,8 @@ class Norm {
   #label;
   #lost = null;
   #destroyed = false;
-  #bufferIds = new WeakMap();
-  #lastId = 0;
-  #calls = new Map();
+  #calls = new WeakMap();
+  #strangers = new WeakSet();
 
   constructor(facts, device, plan, label) {
     Object.assign(this, facts);
@@ -127,25 +130,29 @@ class Norm {
   }
 
   /**
-   * Put the dispatches into a compute pass of the caller's.
+   * Put the dispatches into a command encoder, as a compute pass of their own, or into a compute pass of the caller's.
    *
    * `tensors` holds `rows` and a buffer for each tensor: a GPUBuffer, or { buffer, offset, size } as in a
-   * GPUBufferBinding. Bind groups are kept for the buffers seen last.
+   * GPUBufferBinding. What a call takes is made and checked once for its buffers, places and rows.
    */
-  encode(pass, tensors = {}) {
+  encode(encoder, tensors) {
     this.#check();
-    if (typeof pass?.dispatchWorkgroups !== "function") {
-      this.#fail(`pass is ${pass}; expected a GPUComputePassEncoder`);
+    const inPass = typeof encoder?.dispatchWorkgroups === "function";
+    if (!inPass && typeof encoder?.beginComputePass !== "function") {
+      this.#fail(`encoder is ${told(encoder)}; expected a GPUCommandEncoder or a GPUComputePassEncoder`);
     }
-    const { rows, ...given } = tensors;
+    const { rows, ...given } = tensors ?? {};
     this.#checkRows(rows);
-    const bound = this.#bound(given, rows);
-    const key = [rows, ...Object.values(bound).flatMap((one) => [this.#id(one.buffer), one.offset])].join();
-    const call = this.#calls.get(key) ?? this.#plan.dispatches(bound, rows);
-    this.#calls.delete(key);
-    this.#calls.set(key, call);
-    if (this.#calls.size > CACHED_CALLS) this.#calls.delete(this.#calls.keys().next().value);
-    dispatchAll(pass, call);
+    this.#onlyThese(given, this.tensors);
+    const places = this.tensors.map(({ name }) => this.#placeOf(name, given[name]));
+    const kept = keptFor(
+      this.#calls,
+      places.map(({ buffer }) => buffer),
+    );
+    const key = [rows, ...places.flatMap(({ offset, size }) => [offset, size])].join();
+    const call = kept.get(key) ?? this.#first(places, rows, kept, key);
+    if (inPass) dispatchAll(encoder, call);
+    else this.#passOf(encoder, call);
   }
 
   /**
@@ -185,7 +192,7 @@ class Norm {
   /** Free the scratch buffers. Work that was submitted is finished; nothing more can be encoded. */
   destroy() {
     this.#destroyed = true;
-    this.#calls.clear();
+    this.#calls = new WeakMap();
     this.#plan.destroy();
   }
 
@@ -236,6 +243,91 @@ class Norm {
     }
   }
 
+  #placeOf(name, given) {
+    const { buffer = given, offset = 0, size = buffer.size - offset } = given;
+    if (typeof buffer?.size !== "number" || typeof buffer.usage !== "number") {
+      this.#fail(`${name} is ${told(given)}; expected a GPUBuffer or { buffer, offset, size }`);
+    }
+    return { buffer, offset, size };
+  }
+
+  /** Every tensor's place by name, each checked. */
+  #bound(places, rows) {
+    const bound = {};
+    this.tensors.forEach((tensor, at) => {
+      const { name, access } = tensor;
+      const place = this.#checked(tensor, places[at], rows);
+      const written = (one) => access === "write" || bound[one].access === "write";
+      const other = Object.keys(bound).find((one) => bound[one].buffer === place.buffer && written(one));
+      if (other) {
+        const both = `${other} and ${name} lie in one GPUBuffer`;
+        this.#fail(`${both}; what is written needs a buffer of its own`);
+      }
+      bound[name] = { ...place, access };
+    });
+    return bound;
+  }
+
+  #checked({ name, shape, dtype }, { buffer, offset, size }, rows) {
+    const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
+    if (!Number.isInteger(offset) || offset < 0 || offset % alignment) {
+      this.#fail(`${name} has the offset ${offset}; expected a multiple of ${alignment}`);
+    }
+    const needed = rows === 0 && shape[0] === "rows" ? 0 : this.byteLength(name, rows);
+    const what = `${shape.join(" x ")} ${dtype} with rows ${rows}`;
+    if (!(size >= needed)) this.#fail(`${name} has ${size} bytes; expected ${needed} (${what})`);
+    if (offset + size > buffer.size) {
+      this.#fail(`${name} has ${size} bytes from ${offset} on; its buffer ends at ${buffer.size}`);
+    }
+    if (!(buffer.usage & GPUBufferUsage.STORAGE)) {
+      this.#fail(`${name} was created without GPUBufferUsage.STORAGE`);
+    }
+    if (buffer.mapState === "mapped") this.#fail(`${name} is mapped; expected unmap() before it is bound`);
+    if (this.#strangers.has(buffer)) this.#fail(strangerText(name));
+    // A vector's own bytes: a buffer that holds many tensors may be larger than a binding.
+    return { buffer, offset, size: shape[0] === "rows" ? size : Math.min(size, roundUp(needed, 4)) };
+  }
+
+  /** A call that is not kept. Whether the buffers are the device's own it tells later: see `#refused`. */
+  #first(places, rows, kept, key) {
+    const bound = this.#bound(places, rows);
+    this.#device.pushErrorScope("validation");
+    try {
+      const call = this.#plan.dispatches(bound, rows);
+      kept.set(key, call);
+      return call;
+    } finally {
+      const asked = this.#device
+        .popErrorScope()
+        .then((error) => error && this.#refused(error, bound, kept, key));
+      // Of a lost device every call tells.
+      asked.catch(() => {});
+    }
+  }
+
+  /** The device did not take a call that is encoded: it is told as the device's own errors are, and not kept. */
+  async #refused({ message }, bound, kept, key) {
+    kept.delete(key);
+    const name = await strangerAmong(this.#device, bound);
+    if (!name) return this.#report(message.split("\n", 1));
+    const { buffer } = bound[name];
+    if (!this.#strangers.has(buffer)) this.#report(strangerText(name));
+    this.#strangers.add(buffer);
+  }
+
+  #report(what) {
+    const message = `${this.op}: ${what}`;
+    const event = new Event("uncapturederror", { cancelable: true });
+    event.error = new GPUValidationError(message);
+    if (this.#device.dispatchEvent(event)) console.error(message);
+  }
+
+  #passOf(encoder, call) {
+    const pass = encoder.beginComputePass({ label: this.#label });
+    dispatchAll(pass, call);
+    pass.end();
+  }
+
   #upload(buffer, array) {
     // Writes are of whole words.
     const words = new Uint8Array(roundUp(array.byteLength, 4));
@@ -251,22 +343,22 @@ class Norm {
       temporary.push(buffer);
       return buffer;
     };
-    const buffers = {};
+    const bound = {};
     for (const { name } of this.tensors) {
-      buffers[name] = create(name, roundUp(this.byteLength(name, rows), 4), STORAGE | COPY_DST | COPY_SRC);
-      if (arrays[name]) this.#upload(buffers[name], arrays[name]);
+      const size = roundUp(this.byteLength(name, rows), 4);
+      const buffer = create(name, size, STORAGE | COPY_DST | COPY_SRC);
+      if (arrays[name]) this.#upload(buffer, arrays[name]);
+      bound[name] = { buffer, offset: 0, size };
     }
     const encoder = this.#device.createCommandEncoder({ label: this.#label });
-    const pass = encoder.beginComputePass({ label: this.#label });
     // Not through `encode`: these buffers are never seen again.
-    dispatchAll(pass, this.#plan.dispatches(this.#bound(buffers, rows), rows));
-    pass.end();
+    this.#passOf(encoder, this.#plan.dispatches(bound, rows));
     const copies = this.tensors
       .filter((tensor) => tensor.access === "write")
       .map((tensor) => {
-        const { size } = buffers[tensor.name];
+        const { buffer, size } = bound[tensor.name];
         const staging = create(`${tensor.name} staging`, size, COPY_DST | MAP_READ);
-        encoder.copyBufferToBuffer(buffers[tensor.name], 0, staging, 0, size);
+        encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
         return { tensor, staging };
       });
     this.#device.queue.submit([encoder.finish()]);
@@ -276,52 +368,5 @@ class Norm {
       return [tensor.name, new ARRAYS[tensor.dtype](bytes)];
     };
     return Promise.all(copies.map(read)).then(Object.fromEntries);
-  }
-
-  #id(buffer) {
-    if (!this.#bufferIds.has(buffer)) this.#bufferIds.set(buffer, ++this.#lastId);
-    return this.#bufferIds.get(buffer);
-  }
-
-  /** Every tensor's buffer with offset and size, each checked. */
-  #bound(given, rows) {
-    this.#onlyThese(given, this.tensors);
-    const bound = {};
-    for (const tensor of this.tensors) {
-      const own = this.#checkBuffer(tensor, given[tensor.name], rows);
-      const written = (name) => tensor.access === "write" || bound[name].access === "write";
-      const other = Object.keys(bound).find((name) => bound[name].buffer === own.buffer && written(name));
-      if (other) {
-        const both = `${other} and ${tensor.name} lie in one GPUBuffer`;
-        this.#fail(`${both}; what is written needs a buffer of its own`);
-      }
-      bound[tensor.name] = own;
-    }
-    return bound;
-  }
-
-  #checkBuffer(tensor, given, rows) {
-    const { name, access } = tensor;
-    const { buffer = given, offset = 0 } = given;
-    if (typeof buffer?.size !== "number" || typeof buffer.usage !== "number") {
-      this.#fail(`${name} is ${told(given)}; expected a GPUBuffer or { buffer, offset, size }`);
-    }
-    const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
-    if (!Number.isInteger(offset) || offset < 0 || offset % alignment) {
-      this.#fail(`${name} has the offset ${offset}; expected a multiple of ${alignment}`);
-    }
-    const { size = buffer.size - offset } = given === buffer ? {} : given;
-    const needed = rows === 0 && tensor.shape[0] === "rows" ? 0 : this.byteLength(name, rows);
-    const what = `${tensor.shape.join(" x ")} ${tensor.dtype} with rows ${rows}`;
-    if (!(size >= needed)) this.#fail(`${name} has ${size} bytes; expected ${needed} (${what})`);
-    if (offset + size > buffer.size) {
-      this.#fail(`${name} has ${size} bytes from ${offset} on; its buffer ends at ${buffer.size}`);
-    }
-    if (!(buffer.usage & GPUBufferUsage.STORAGE)) {
-      this.#fail(`${name} was created without GPUBufferUsage.STORAGE`);
-    }
-    // A vector's own bytes: a buffer that holds many tensors may be larger than a binding.
-    const bytes = tensor.shape[0] === "rows" ? size : Math.min(size, roundUp(needed, 4));
-    return { buffer, offset, size: bytes, access };
   }
 }

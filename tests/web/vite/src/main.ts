@@ -36,7 +36,7 @@ async function run(): Promise<Found> {
     requiredLimits: { maxComputeWorkgroupStorageSize: 16384 },
   });
 
-  const layerNorm = await createLayerNorm(device, { eps: 1e-3 });
+  const layerNorm = await createLayerNorm(device, { eps: 1e-3, label: undefined });
   const { cols } = layerNorm;
   const y = await layerNorm.run({
     x: new Float16Array(ramp(ROWS * cols, 7)),
@@ -82,8 +82,10 @@ async function rmsOnBuffers(device: GPUDevice, norm: rms.Norm, inputs: rms.Input
   device.queue.writeBuffer(residual, 0, new Float32Array(inputs.residual));
   device.queue.writeBuffer(weight, 0, new Float32Array(inputs.weight));
   const encoder = device.createCommandEncoder();
+  norm.encode(encoder, { x, residual: { buffer: residual, offset: 0 }, weight, y, h, rows: ROWS });
+  const binding: GPUBufferBinding = { buffer: residual };
   const pass = encoder.beginComputePass();
-  norm.encode(pass, { x, residual: { buffer: residual, offset: 0 }, weight, y, h, rows: ROWS });
+  norm.encode(pass, { x, residual: binding, weight, y: { buffer: y, size: undefined }, h, rows: ROWS });
   pass.end();
   const staging = [y, h].map((source) => {
     const target = device.createBuffer({ size: source.size, usage: COPY_DST | MAP_READ });

@@ -3,7 +3,12 @@
 import { createLayerNorm, manifest, requestDevice } from "webnorm-layer-norm";
 import { create, type Buffers } from "@example/rms-gradient";
 
-export async function mistakes(device: GPUDevice, pass: GPUComputePassEncoder, buffer: GPUBuffer) {
+export async function mistakes(
+  device: GPUDevice,
+  pass: GPUComputePassEncoder,
+  render: GPURenderPassEncoder,
+  buffer: GPUBuffer,
+) {
   const half = new Uint16Array(768);
   // @ts-expect-error there is a shader for 768 columns only
   const norm = await createLayerNorm(device, { cols: 1024 });
@@ -36,5 +41,16 @@ export async function mistakes(device: GPUDevice, pass: GPUComputePassEncoder, b
   const buffers: Buffers["dbias"] = buffer;
   // @ts-expect-error the manifest is for reading
   manifest.op = "rms_norm";
+  const tensors = { x: buffer, weight: buffer, bias: buffer, y: buffer };
+  // @ts-expect-error a device is no encoder
+  norm.encode(device, { ...tensors, rows: 1 });
+  // @ts-expect-error nor is a render pass
+  norm.encode(render, { ...tensors, rows: 1 });
+  // @ts-expect-error rows is a number
+  norm.encode(pass, { ...tensors, rows: buffer });
+  // @ts-expect-error an offset in bytes
+  norm.encode(pass, { ...tensors, y: { buffer, offset: "256" }, rows: 1 });
+  // @ts-expect-error encode gives nothing to wait for
+  norm.encode(pass, { ...tensors, rows: 1 }).then();
   return [numbers, buffers];
 }

@@ -1,6 +1,8 @@
 // What a call dispatches: rows cut so that a device takes them, and what is bound where. The twin of
 // webnorm/gpu/plan.py; what depends on the op, the kernel or the problem is data in the manifest.
 
+import { Latest } from "./calls.js";
+
 const OPERATORS = {
   "+": (a, b) => a + b,
   "-": (a, b) => a - b,
@@ -54,6 +56,7 @@ const ROWS_TOGETHER = 4;
 export class Plan {
   #scratch = new Map();
   #owned = new Set();
+  #byRows = new Latest();
 
   /**
    * `setup` names the op, its cols, eps and scale, the shader with its pipelines, the device, a label, and
@@ -65,10 +68,8 @@ export class Plan {
 
   /** The dispatches of a call: pipelines, bind groups and workgroup counts. */
   dispatches(bound, rows) {
-    const slices = this.#slices(rows);
-    const most = Math.max(0, ...slices.map((slice) => slice.rows));
+    const { slices, most, words } = this.#cut(rows);
     const buffers = { ...bound, ...this.#scratchFor(rows, most) };
-    const words = this.#uniforms([...slices, { first: 0, rows }], most);
     const dispatch = ({ pass, layout, pipeline }, slice, at) => {
       const resource = (binding) =>
         binding === 0 ? words[at] : this.#window(this.shader.bindings[binding], buffers, slice);
@@ -103,6 +104,17 @@ export class Plan {
   #grid(count) {
     const y = Math.ceil(count / this.device.limits.maxComputeWorkgroupsPerDimension);
     return [Math.ceil(count / Math.max(y, 1)), y];
+  }
+
+  /** What follows from the rows alone. A uniform is never written again: calls before it may not be done. */
+  #cut(rows) {
+    const known = this.#byRows.get(rows);
+    if (known) return known;
+    const slices = this.#slices(rows);
+    const most = Math.max(0, ...slices.map((slice) => slice.rows));
+    const cut = { slices, most, words: this.#uniforms([...slices, { first: 0, rows }], most) };
+    this.#byRows.set(rows, cut);
+    return cut;
   }
 
   /** Rows cut so that each slice fits the bindings and a dispatch. */
@@ -151,7 +163,10 @@ export class Plan {
     return { buffer, offset: offset + aligned, size: Math.min(size - (size % 4), end) - aligned };
   }
 
-  /** The scratch buffers, large enough; sizes double, so that a growing number of rows leaves few behind. */
+  /**
+   * The scratch buffers, large enough; sizes double, so that a growing number of rows leaves few behind. Calls share
+   * them, as dispatches are done in order; those that were outgrown stay, since kept calls have them bound.
+   */
   #scratchFor(rows, most) {
     const found = {};
     for (const binding of this.shader.bindings.filter((one) => one.scratch)) {

@@ -1,0 +1,10 @@
+import { requestDevice } from "../layer-norm/index.js";
+
+/** A device with all that the libraries would have asked for themselves, as far as the adapter has it. */
+export async function sharedDevice() {
+  const adapter = await navigator.gpu?.requestAdapter();
+  const wanted = ["shader-f16", "subgroups", "timestamp-query"];
+  const requiredLimits = {};
+  for (const limit in adapter?.limits) requiredLimits[limit] = adapter.limits[limit];
+  return requestDevice({ requiredFeatures: wanted.filter((one) => adapter?.features.has(one)), requiredLimits });
+}

@@ -1,0 +1,85 @@
+"""npm, as tests run it, and the examples with all that they need, which other apps find there, too."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import webnorm
+from pages import ROOT, blocks
+
+PAGE = ROOT / "docs" / "apps.md"
+# npm fetches 60 MB at first.
+TIME_LIMIT_SECONDS = 300
+UNREACHED = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b")
+# What npm asks and says besides, and the network where its cache will do.
+QUIET = {
+    "npm_config_audit": "false",
+    "npm_config_fund": "false",
+    "npm_config_loglevel": "error",
+    "npm_config_prefer_offline": "true",
+    "npm_config_fetch_retries": "1",
+    "npm_config_update_notifier": "false",
+}
+
+needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed: Node.js brings it")
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**os.environ, **QUIET},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=TIME_LIMIT_SECONDS,
+        check=False,
+    )
+
+
+def succeed(*command: str | Path, cwd: Path) -> str:
+    done = run(*command, cwd=cwd)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def install(*command: str | Path, cwd: Path) -> None:
+    """Have npm install something; skips the test where the network is missing."""
+    done = run(*command, cwd=cwd)
+    unreached = UNREACHED.search(done.stderr)
+    if done.returncode != 0 and unreached:
+        pytest.skip(f"npm cannot fetch the packages of apps: {unreached[1]}")
+    assert done.returncode == 0, done.stderr
+
+
+def made_apps(root: Path) -> Path:
+    """The examples, copied and made as their page says; skips the test where it cannot be."""
+    pytest.importorskip("onnx")
+    made = shutil.ignore_patterns("node_modules", "layer-norm", "models", "dist", "package-lock.json")
+    shutil.copytree(ROOT / "examples", root / "examples", ignore=made)
+    for line in "".join(blocks(PAGE, "console", "sh")).splitlines():
+        follow(line, root)
+    return root / "examples"
+
+
+def follow(line: str, folder: Path) -> None:
+    """Run a command of the page, unless it installs for Python what the tests have, or serves."""
+    program, *words = shlex.split(line)
+    if program == "webnorm":
+        done = webnorm(words, folder)
+        assert done.returncode == 0, done.stderr
+    elif program == "npm" and words[0] == "install":
+        install(program, *words, cwd=folder)
+    elif program == "npm":
+        succeed(program, *words, cwd=folder)
+    elif words[:2] not in (["-m", "pip"], ["-m", "http.server"]):
+        assert program == "python", line
+        succeed(sys.executable, *words, cwd=folder)

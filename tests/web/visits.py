@@ -1,0 +1,61 @@
+"""Chromium for pages that are no export's."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from webnorm import system
+from webnorm.web import browser as browsing
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+_MISSING = next((mend.missing for mend in browsing.mends()), None)
+needs_browser = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
+# A canvas that WebGPU draws to is shown by SwiftShader if the page's compositor runs on it, too.
+CANVAS = ("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan")
+
+
+@contextmanager
+def chromium(*arguments: str) -> Iterator[Browser]:
+    """Chromium with WebGPU, as long as the context lasts."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=browsing.find(),
+            args=[*browsing._ARGUMENTS, *arguments],
+            chromium_sandbox=not system.is_root(),
+            env=browsing._environment(),
+        )
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def plainly_served(folder: Path) -> Iterator[str]:
+    """The URL of a folder as `python -m http.server` serves it, as long as the context lasts."""
+    handler = functools.partial(_Handler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
