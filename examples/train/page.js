@@ -60,8 +60,8 @@ function drawLosses(losses) {
   const place = (loss, at) =>
     `${((400 * at) / Math.max(1, steps - 1)).toFixed(1)},${(200 - (190 * loss) / most).toFixed(1)}`;
   document.querySelector("#losses polyline").setAttribute("points", Array.from(losses, place).join(" "));
-  const last = losses.at(-1).toFixed(3);
-  told.textContent = `step ${losses.length} of ${steps}: loss ${last}, at first ${losses[0].toFixed(3)}`;
+  const last = losses.at(-1).toPrecision(2);
+  told.textContent = `step ${losses.length} of ${steps}: loss ${last}, at first ${losses[0].toPrecision(2)}`;
 }
 
 async function run() {

@@ -17,7 +17,7 @@ export function spiral(classes, each, random) {
   labels.forEach((_, at) => {
     const label = at % classes;
     const radius = 0.08 + (0.87 * Math.floor(at / classes)) / each;
-    const angle = 2 * Math.PI * (label / classes + 0.55 * radius) + 0.3 * (random() - 0.5);
+    const angle = 2 * Math.PI * (label / classes + 0.8 * radius) + 0.3 * (random() - 0.5);
     points.set([radius * Math.cos(angle), radius * Math.sin(angle)], 2 * at);
     labels[at] = label;
   });
