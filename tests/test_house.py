@@ -30,8 +30,9 @@ FILES = sorted(
 )
 # A function, a method or an arrow with a body of its own.
 BEGINS = re.compile(r"\s*(?!(if|for|while|switch|catch)\b)(.*\bfunction\b.*|.*=> |(\w+ )*[\w#]+\(.*\) )\{$")
-# Page modules are read by people, too.
-READ = (*FILES, *(path.relative_to(ROOT) for path in sorted((ROOT / "webnorm").rglob("*.js"))))
+# Modules of pages and examples are read by people, too.
+SCRIPTS = (*(ROOT / "webnorm").rglob("*.js"), *(ROOT / "examples" / "train").glob("*.js"))
+READ = (*FILES, *(path.relative_to(ROOT) for path in sorted(SCRIPTS)))
 
 
 @cache
