@@ -20,8 +20,7 @@ from pages import ROOT
 from webnorm import system
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array
-from webnorm.web import browser as browsing
-from webnorm.web import npm, tint
+from webnorm.web import npm, opening, tint
 from webnorm.web.bundle import CLASSES, bundle_of
 from webnorm.web.package import Package
 from webnorm.web.served import served
@@ -37,7 +36,7 @@ needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not i
 needs_tint = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
 # One process: packages are installed once.
 pytestmark = pytest.mark.xdist_group("npm")
-NO_BROWSER = next((mend.missing for mend in browsing.mends()), None)
+NO_BROWSER = next((mend.missing for mend in opening.mends()), None)
 
 EXPORTS = (
     Export("layer_norm", (768,), "float16"),
@@ -230,10 +229,10 @@ def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
 
     with served(site) as server, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
-            executable_path=browsing.find(),
-            args=browsing._ARGUMENTS,
+            executable_path=opening.find(),
+            args=opening.ARGUMENTS,
             chromium_sandbox=not system.is_root(),
-            env=browsing._environment(),
+            env=opening.environment(),
         )
         page = chromium.new_page()
         page.goto(server.url)

@@ -38,7 +38,7 @@ _PANELS = {
         "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --force --screenshot=FILE "
         "--list --forget"
     ),
-    "Machine": "--adapter=ADAPTER --browser=PATH --mend",
+    "Machine": "--adapter=ADAPTER --browser=PATH|ADDRESS --mend",
     "Other": "--version --debug --install-completion --show-completion --help",
 }
 # By name: its panel, and what stands for a value.
