@@ -92,7 +92,7 @@ def find(named: str | Path | None = None) -> Path | None:
             raise WebnormError(
                 f"{wanted}: no such browser; expected the path of Chromium, Chrome or Edge, or ws://HOST:PORT/..."
             )
-        return Path(absolute(Path(path)))
+        return absolute(Path(path))
     return next((Path(path) for name in (*_NAMES, *_PLACES) if (path := shutil.which(name))), None)
 
 
