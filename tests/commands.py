@@ -82,17 +82,17 @@ class _SharedWorker(Worker):
 
 
 class _SharedBrowser(Browser):
-    """A browser that is left to the next one of the same path and environment."""
+    """A browser that is left to the next one of the same name and environment."""
 
     _left: _SharedBrowser | None = None
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._key = (self.path, _surroundings()[1])
+        self._key = (str(self.opener), _surroundings()[1])
         left, _SharedBrowser._left = _SharedBrowser._left, None
         if left is not None and left._key == self._key:
             self._thread, self._loop, self._playwright = left._thread, left._loop, left._playwright
-            self._browser, self._pid = left._browser, left._pid
+            self._opened = left._opened
         elif left is not None:
             Browser.__exit__(left)
 

@@ -20,7 +20,7 @@ from pages import ROOT, blocks, edit, steps
 from testbed import KERNELS, tracked
 from webnorm.calls import functional, modules, onnx_ops
 from webnorm.cli import bench, collect
-from webnorm.cli.verbs import VERBS
+from webnorm.cli.verbs import VERBS, _loaded
 from webnorm.gpu.device import Device
 from webnorm.kernels import header
 from webnorm.kernels.names import HEADER_NAMES, TEMPLATE_NAMES
@@ -31,7 +31,7 @@ from webnorm.norms.ops import OPS, Op
 from webnorm.norms.option_cases import OPTION_GRID
 from webnorm.norms.presets import PRESETS
 from webnorm.norms.problem import Options
-from webnorm.web import browser, tint
+from webnorm.web import opening, tint
 
 KERNEL_PAGE = ROOT / "docs" / "add-a-kernel.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
@@ -40,7 +40,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONT
 
 def missing() -> str | None:
     """What `webnorm verify` lacks here."""
-    lacking = browser.mends()
+    lacking = opening.mends()
     return tint.available() or (lacking[0].missing if lacking else None)
 
 
@@ -111,6 +111,15 @@ def test_python(page: Path, tmp_path: Path, device: Device) -> None:
     command = [sys.executable, "-W", "error", "-c", "\n".join(runs)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_workflow_for_macos_has_commands_that_exist() -> None:
+    """It runs elsewhere, and seldom."""
+    text = (ROOT / ".github" / "workflows" / "macos.yml").read_text()
+    lines = re.findall(r"^ *(?:run: )?webnorm ([^|>\n]+)", text, re.M)
+    assert {line.split()[0] for line in lines} == {"doctor", "check", "export", "verify"}
+    for verb, *words in map(shlex.split, lines):
+        _loaded(verb).make_context(verb, words)
 
 
 def test_every_command_is_documented() -> None:

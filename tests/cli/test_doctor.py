@@ -17,7 +17,7 @@ from webnorm.cli.app import run as run_command
 from webnorm.cli.running import BAD_USAGE, OK
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, open_device
 from webnorm.system import Mend
-from webnorm.web import browser, tint
+from webnorm.web import opening, tint
 
 pytestmark = pytest.mark.opengl
 
@@ -43,7 +43,7 @@ def doctor(
     def run(*arguments: str, driver: Mend | None = None, others: tuple[Mend, ...] = ()) -> Said:
         monkeypatch.setattr(system, "adapter_mend", lambda preferred: driver)
         monkeypatch.setattr(tint, "mend", lambda: None)
-        monkeypatch.setattr(browser, "mends", lambda: list(others))
+        monkeypatch.setattr(opening, "mends", lambda: list(others))
         monkeypatch.setattr(sys, "argv", ["webnorm", "doctor", *arguments])
         with pytest.raises(SystemExit) as exited:
             run_command()

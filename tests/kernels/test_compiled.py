@@ -52,11 +52,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def rendered(own: Path, user: Path | None = None, **context: Any) -> str:
-    """As a process renders that has rendered nothing yet."""
+def rendered(own: Path, user: Path | None = None, home: Path | None = None, **context: Any) -> str:
+    """As a process renders that has rendered nothing yet: the kernel of webnorm's or of another folder."""
     templates._environment.cache_clear()
     roots = (str(own),) if user is None else (str(user), str(own))
-    kernel = own / "layer_norm" / "mine.wgsl"
+    kernel = (home or own) / "layer_norm" / "mine.wgsl"
     request = RenderRequest(str(kernel), roots, str(own), {"cols": 8, "tracing": False} | context, ())
     return templates.render(request).text
 
@@ -123,9 +123,41 @@ def test_of_a_users_templates_nothing_is_kept(
     (user / "lib" / "part.wgsl").write_text("a user's\n")
     assert rendered(own, user) == "first\na user's\n"
     assert not folder.exists() and len(counted) == 2
-    # Nor is anything taken from there.
+    # Nor is anything taken from there, though a snippet of webnorm's has the same name.
     assert rendered(own) == "first\npart 8\n"
-    assert rendered(own, user) == "first\na user's\n" and len(counted) == 6
+    forge(folder)
+    before = sorted((path.name, path.read_bytes()) for path in folder.iterdir())
+    assert rendered(own, user) == "first\na user's\n" and counted[4:] == ["part.wgsl"]
+    (user / "lib" / "part.wgsl").write_text("another of a user's\n")
+    assert rendered(own, user) == "first\nanother of a user's\n" and counted[5:] == ["part.wgsl"]
+    assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == before
+
+
+def test_beside_a_users_templates_webnorms_are_read_and_not_kept(
+    own: Path, folder: Path, tmp_path: Path, counted: list[str]
+) -> None:
+    user = tmp_path / "user"
+    (user / "layer_norm").mkdir(parents=True)
+    shutil.copy(own / "layer_norm" / "mine.wgsl", user / "layer_norm")
+    assert rendered(own, user, user) == "first\npart 8\n"
+    assert not folder.exists() and sorted(counted) == ["mine.wgsl", "part.wgsl"]
+    rendered(own)
+    del counted[:]
+    assert rendered(own, user, user) == "first\npart 8\n" and counted == ["mine.wgsl"]
+    # What others may write is not read here either.
+    forge(folder)
+    assert rendered(own, user, user) == "first\nfake 8\n"
+    folder.chmod(0o702)
+    assert rendered(own, user, user) == "first\npart 8\n"
+
+
+def test_what_another_webnorm_kept_is_a_users_here(own: Path, folder: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    shutil.copytree(own, theirs)
+    rendered(theirs)
+    forge(folder)
+    assert rendered(theirs) == "first\nfake 8\n"
+    assert rendered(own, theirs, theirs) == "first\npart 8\n"
 
 
 def forge(folder: Path) -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from webnorm import system
-from webnorm.web import browser
+from webnorm.web import opening
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
     from playwright.sync_api import BrowserContext, Page
 
-MISSING = next((mend.missing for mend in browser.mends()), None)
+MISSING = next((mend.missing for mend in opening.mends()), None)
 TIME_LIMIT_MS = 20_000
 EDITOR = "#editor .cm-content"
 # All of a short text is drawn.
@@ -28,10 +28,10 @@ def chromium() -> Iterator[Chromium]:
 
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=browser.find(),
-            args=browser._ARGUMENTS,
+            executable_path=opening.find(),
+            args=opening.ARGUMENTS,
             chromium_sandbox=not system.is_root(),
-            env=browser._environment(),
+            env=opening.environment(),
         )
         yield started
         started.close()

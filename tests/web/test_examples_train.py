@@ -14,10 +14,10 @@ from commands import webnorm
 from pages import ROOT, blocks
 from webnorm import system
 from webnorm.norms.problem import Array
-from webnorm.web import browser as browsing
+from webnorm.web import opening
 from webnorm.web.served import served
 
-NO_BROWSER = next((mend.missing for mend in browsing.mends()), None)
+NO_BROWSER = next((mend.missing for mend in opening.mends()), None)
 pytestmark = pytest.mark.skipif(NO_BROWSER is not None, reason=str(NO_BROWSER))
 
 TRAINED = "while (!window.trained) await new Promise((done) => setTimeout(done, 20));"
@@ -88,10 +88,10 @@ def evaluated(folder: Path, query: str, script: str) -> Any:
     errors: list[str] = []
     with served(folder) as server, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
-            executable_path=browsing.find(),
-            args=browsing._ARGUMENTS,
+            executable_path=opening.find(),
+            args=opening.ARGUMENTS,
             chromium_sandbox=not system.is_root(),
-            env=browsing._environment(),
+            env=opening.environment(),
         )
         page = chromium.new_page()
         page.on(

@@ -32,8 +32,7 @@ from webnorm.lab import result_files
 from webnorm.norms import presets
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem, finfo
-from webnorm.web import browser as browsing
-from webnorm.web import tint, verify
+from webnorm.web import opening, tint, verify
 from webnorm.web.browser import Browser
 from webnorm.web.bundle import CLASSES
 from webnorm.web.package import read_package
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
     from playwright.sync_api import ConsoleMessage, Page, Playwright
 
-MISSING = tint.available() or next((mend.missing for mend in browsing.mends()), None)
+MISSING = tint.available() or next((mend.missing for mend in opening.mends()), None)
 # One process: a browser, the lab and the packages are made once.
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
@@ -77,10 +76,10 @@ def playwright() -> Iterator[Playwright]:
 @contextmanager
 def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chromium]:
     started = playwright.chromium.launch(
-        executable_path=browsing.find(),
+        executable_path=opening.find(),
         args=arguments,
         chromium_sandbox=not system.is_root(),
-        env=browsing._environment(),
+        env=opening.environment(),
     )
     yield started
     started.close()
@@ -89,7 +88,7 @@ def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chrom
 @pytest.fixture(scope="module")
 def chromium(playwright: Playwright) -> Iterator[Chromium]:
     """A browser for pages that a test handles itself."""
-    with launched(playwright, browsing._ARGUMENTS) as started:
+    with launched(playwright, opening.ARGUMENTS) as started:
         yield started
 
 
@@ -370,7 +369,7 @@ def test_a_page_that_cannot_check_says_why(
 
 def test_a_browser_whose_webgpu_is_off(folder: Path, lab_folder: Path, playwright: Playwright) -> None:
     """As Chromium on Linux without its flag."""
-    arguments = [argument for argument in browsing._ARGUMENTS if "webgpu" not in argument]
+    arguments = [argument for argument in opening.ARGUMENTS if "webgpu" not in argument]
     arguments.append("--disable-features=WebGPU,Vulkan")
     with launched(playwright, arguments) as chromium:
         for where, address in ((folder, "verify.html"), (lab_folder, "index.html")):
@@ -880,7 +879,7 @@ def test_request_device_in_a_page(
     (tmp_path / "page.html").write_text(SHOWN_DEVICE, encoding="utf-8")
     with shown(chromium, tmp_path, "page.html") as page:
         assert "subgroups" in titled(page).split()
-    off = [argument for argument in browsing._ARGUMENTS if "webgpu" not in argument]
+    off = [argument for argument in opening.ARGUMENTS if "webgpu" not in argument]
     with launched(playwright, off) as without, shown(without, tmp_path, "page.html") as page:
         said = titled(page)
     assert said.startswith("layer_norm: WebGPU gives no adapter: ")

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -31,12 +32,12 @@ from webnorm.cli.running import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.web import browser as browsing
-from webnorm.web import tint, verify
+from webnorm.web import opening, tint, verify
 from webnorm.web.browser import Browser, Visit
 from webnorm.web.package import read_package
 from webnorm.web.served import served
 
-MISSING = tint.available() or next((mend.missing for mend in browsing.mends()), None)
+MISSING = tint.available() or next((mend.missing for mend in opening.mends()), None)
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 SHADER = """@group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -408,7 +409,7 @@ def test_limits_and_features_of_the_manifest_are_granted(tmp_path: Path) -> None
 
 def test_a_package_that_tint_refuses_is_not_opened(tmp_path: Path, browser: Browser) -> None:
     folder = write(tmp_path / "package", shader="fn main(")
-    files, shaders, skipped = verify.verify(folder, browser.path, update=lambda *_: None)
+    files, shaders, skipped = verify.verify(folder, str(browser.opener), update=lambda *_: None)
     assert files.passed and not shaders.passed
     assert skipped.passed is None and skipped.text == "not opened with shaders that Tint refuses"
     assert [refused.name for refused in shaders.refused] == ["first"]
@@ -546,7 +547,7 @@ def test_a_page_that_does_not_report(
     script: str, message: str, tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
-    process = browser._pid
+    process = process_of(browser)
     waits = re.search(r"within (\d) s", message)
     limit = float(waits[1]) if waits else 60.0
     monkeypatch.setattr(browser, "time_limit_s", limit)
@@ -563,9 +564,9 @@ def test_a_page_that_does_not_report(
 
 def test_a_browser_that_ends_by_itself(tmp_path: Path, browser: Browser) -> None:
     browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
-    end = threading.Timer(1.0, lambda: os.kill(browser._pid, signal.SIGKILL))
+    end = threading.Timer(1.0, lambda: os.kill(process_of(browser), signal.SIGKILL))
     end.start()
-    with pytest.raises(WebnormError, match=rf"^{browser.path} ended while it ran verify.html$"):
+    with pytest.raises(WebnormError, match=rf"^{browser.opener} ended while it ran verify.html$"):
         browser.visit(write(tmp_path / "silent"))
     end.join()
     assert browser.visit(tmp_path / "right").report == 1
@@ -576,9 +577,9 @@ def test_a_browser_may_end_at_any_moment(tmp_path: Path, browser: Browser) -> No
     right, silent = write(tmp_path / "right", "window.webnormReport = 1;"), write(tmp_path / "silent")
     for seconds in (0.0, 0.04, 0.07, 0.1, 0.15):
         browser.visit(right)
-        end = threading.Timer(seconds, os.kill, (browser._pid, signal.SIGKILL))
+        end = threading.Timer(seconds, os.kill, (process_of(browser), signal.SIGKILL))
         end.start()
-        with pytest.raises(WebnormError, match=rf"^{browser.path} ended while it ran verify.html$"):
+        with pytest.raises(WebnormError, match=rf"^{browser.opener} ended while it ran verify.html$"):
             browser.visit(silent)
         end.join()
 
@@ -589,7 +590,7 @@ def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(browsing, "_GRACE_S", 1.0)
     with Browser() as own:
         own.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
-        process = own._pid
+        process = process_of(own)
         # It hangs before the visit, then at its end.
         os.killpg(process, signal.SIGSTOP)
         own.time_limit_s = 1.0
@@ -598,9 +599,16 @@ def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
         assert is_gone(process)
         own.time_limit_s = 60.0
         own.visit(tmp_path / "right")
-        process = own._pid
+        process = process_of(own)
         os.killpg(process, signal.SIGSTOP)
     assert is_gone(process)
+
+
+def process_of(browser: Browser) -> int:
+    """That of an installed one."""
+    assert browser._opened is not None and isinstance(browser._opened.end, partial)
+    process: int = browser._opened.end.args[0]
+    return process
 
 
 def is_gone(process: int) -> bool:
@@ -788,7 +796,7 @@ def test_doctor_looks_for_what_verify_needs(
 ) -> None:
     done = webnorm(["doctor", "--browser"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"browser: {browsing.find()}" in done.stdout and f"Tint: webgpu {tint.WEBGPU} in" in done.stdout
+    assert f"browser: {opening.find()}" in done.stdout and f"Tint: webgpu {tint.WEBGPU} in" in done.stdout
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     done = webnorm(["doctor", "--browser"], tmp_path)
     assert done.returncode == 2
@@ -796,7 +804,7 @@ def test_doctor_looks_for_what_verify_needs(
     assert f"npm install --prefix {tint.folder()} " in done.stdout
     assert "`webnorm doctor --mend --browser` runs these commands." in done.stdout
     assert "Tint: none" in done.stdout.splitlines() and f"in {tint.folder()}" not in done.stdout
-    monkeypatch.setattr(browsing, "find", lambda named=None: None)
+    monkeypatch.setattr(opening, "find", lambda named=None: None)
     assert "browser: none" in webnorm(["doctor", "--browser"], tmp_path).stdout.splitlines()
     assert webnorm(["doctor"], tmp_path).returncode == 0
     assert not tint.folder().exists()
@@ -819,7 +827,7 @@ def test_without_a_browser_the_files_and_the_shaders_are_checked(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = [system.Mend("No Playwright: x.", (("y",),)), system.Mend("No browser: z.")]
-    monkeypatch.setattr(browsing, "mends", lambda named: missing)
+    monkeypatch.setattr(opening, "mends", lambda named: missing)
     monkeypatch.setattr(sys, "argv", ["webnorm", "verify", str(folder)])
     with pytest.raises(SystemExit) as exited:
         cli.run()
@@ -835,7 +843,7 @@ def test_what_was_wrong_where_it_was_exported_fails_without_a_browser(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change("manifest.json", NATIVE, NATIVE.replace("pass", "fail"))(folder)
-    monkeypatch.setattr(browsing, "mends", lambda named: [system.Mend("No browser: z.")])
+    monkeypatch.setattr(opening, "mends", lambda named: [system.Mend("No browser: z.")])
     done = webnorm(["verify", str(folder)], tmp_path)
     assert done.returncode == 1 and done.stderr == SKIPPED.format("browser")
     wrong = "FAIL  natively: 1 of 2 shaders were wrong where this was exported"
@@ -856,18 +864,18 @@ def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.Monkey
         Browser()
     monkeypatch.delenv("WEBNORM_BROWSER")
     monkeypatch.setenv("PATH", "")
-    if browsing.find() is None:
+    if opening.find() is None:
         with pytest.raises(WebnormError, match="Debian's package is chromium; `webnorm doctor --mend --br"):
             Browser()
 
 
 def test_a_missing_playwright(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browsing, "find_spec", lambda name: None)
+    monkeypatch.setattr(opening, "find_spec", lambda name: None)
     with pytest.raises(
         WebnormError, match=r"^Playwright is not installed: \S*python\S* -m pip install playwright$"
     ):
         Browser()
-    assert browsing.mends()[0].commands == ((sys.executable, "-m", "pip", "install", "playwright"),)
+    assert opening.mends()[0].commands == ((sys.executable, "-m", "pip", "install", "playwright"),)
 
 
 def test_a_browser_without_a_sandbox_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

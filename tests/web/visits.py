@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from webnorm import system
-from webnorm.web import browser as browsing
+from webnorm.web import opening
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-_MISSING = next((mend.missing for mend in browsing.mends()), None)
+_MISSING = next((mend.missing for mend in opening.mends()), None)
 needs_browser = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 # A canvas that WebGPU draws to is shown by SwiftShader if the page's compositor runs on it, too.
 CANVAS = ("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan")
@@ -31,10 +31,10 @@ def chromium(*arguments: str) -> Iterator[Browser]:
 
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=browsing.find(),
-            args=[*browsing._ARGUMENTS, *arguments],
+            executable_path=opening.find(),
+            args=[*opening.ARGUMENTS, *arguments],
             chromium_sandbox=not system.is_root(),
-            env=browsing._environment(),
+            env=opening.environment(),
         )
         try:
             yield started

@@ -67,9 +67,9 @@ def doctor(
 
 
 def _browser_mends() -> list[Mend]:
-    from webnorm.web import browser, tint
+    from webnorm.web import opening, tint
 
-    return [one for one in (tint.mend(), *browser.mends()) if one is not None]
+    return [one for one in (tint.mend(), *opening.mends()) if one is not None]
 
 
 def _show_missing(console: Console, missing: Sequence[Mend], command: str) -> None:
@@ -119,9 +119,9 @@ def _mend(
 
 
 def _show_browser(console: Console) -> None:
-    from webnorm.web import browser, tint
+    from webnorm.web import opening, tint
 
-    console.print(f"browser: {browser.find() or 'none'}", soft_wrap=True)
+    console.print(f"browser: {opening.opener() or 'none'}", soft_wrap=True)
     there = f"webgpu {tint.WEBGPU} in {tint.folder()}" if tint.installed() else "none"
     console.print(f"Tint: {there}", soft_wrap=True)
 

@@ -39,7 +39,7 @@ _PANELS = {
         "--screenshot=FILE --store=FILE --export=DIR --list --forget"
     ),
     "The server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
-    "Machine": "--adapter=ADAPTER --browser=PATH --mend",
+    "Machine": "--adapter=ADAPTER --browser=PATH|ADDRESS --mend",
     "Other": "--version --debug --install-completion --show-completion --help",
 }
 # By name: its panel, and what stands for a value.

@@ -25,8 +25,11 @@ def verify(
         Argument(metavar="DIR", help="A folder that `webnorm export OP` or `webnorm export --lab` wrote."),
     ],
     browser: Annotated[
-        Path | None,
-        Option(help="Chromium, Chrome or Edge. Default: $WEBNORM_BROWSER, or the first installed."),
+        str | None,
+        Option(
+            help="The path of Chromium, Chrome or Edge, or ws://HOST:PORT/... of a Playwright server on "
+            "another machine. Default: $WEBNORM_BROWSER, or the first installed."
+        ),
     ] = None,
     without_subgroups: Annotated[
         bool, Option("--without-subgroups", help="As in a browser that has no subgroups.")

@@ -15,6 +15,7 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import jinja2
+from jinja2 import Environment
 from jinja2.bccache import Bucket, BytecodeCache
 
 from webnorm import files
@@ -60,6 +61,26 @@ class Compiled(BytecodeCache):
                 beside.chmod(0o600)
                 beside.write_bytes(_digest(data) + data)
             _forget_oldest(path.parent)
+
+
+class CompiledOwn(Compiled):
+    """Beside a user's templates: what is kept of webnorm's is read, of others nothing, and nothing is kept.
+
+    A template is webnorm's by the file that was read, not by its name, which a user's snippet may have, too.
+    A process that rendered something of a user's is not trusted to leave code for others.
+    """
+
+    def __init__(self, own: str) -> None:
+        self.own = Path(own)
+
+    def get_bucket(self, environment: Environment, name: str, filename: str | None, source: str) -> Bucket:
+        """The bucket of a template, with what is kept of it where it is webnorm's."""
+        if filename is not None and Path(filename).is_relative_to(self.own):
+            return super().get_bucket(environment, name, filename, source)
+        return Bucket(environment, self.get_cache_key(name, filename), self.get_source_checksum(source))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep nothing."""
 
 
 def _file_of(bucket: Bucket) -> Path:

@@ -28,7 +28,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from webnorm.errors import Place, WebnormError, sentence
 from webnorm.kernels import places, sources, tags
 from webnorm.kernels.bounds import too_deep, workgroup_bytes
-from webnorm.kernels.compiled import Compiled
+from webnorm.kernels.compiled import Compiled, CompiledOwn
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.marks import MarkingLexer, Origin, unmarked
 from webnorm.kernels.places import Run, spliced
@@ -244,8 +244,7 @@ def _environment(roots: tuple[str, ...], own: str) -> tuple[Environment, _Loader
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         auto_reload=True,
-        # Of a user's templates nothing is kept: they are rendered in a process that is not trusted.
-        bytecode_cache=Compiled() if roots == (own,) else None,
+        bytecode_cache=Compiled() if roots == (own,) else CompiledOwn(own),
     )
     return environment, loader
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from webnorm.errors import WebnormError
 from webnorm.files import replacing
 from webnorm.system import Mend
-from webnorm.web import browser as browsing
-from webnorm.web import tint
-from webnorm.web.browser import PAGE, Browser, Visit
+from webnorm.web import opening, tint
+from webnorm.web.browser import PAGE, TIME_LIMIT_S, Browser, Visit
 from webnorm.web.exported import read_exported
 from webnorm.web.lab_folder import LAB_PAGE, Lab
 from webnorm.web.lab_folder import judged as judged_lab
@@ -101,19 +100,19 @@ PLAIN = Wish()
 
 def verify(
     folder: Path,
-    browser: Path | None = None,
+    browser: str | Path | None = None,
     *,
     update: Update,
-    time_limit_s: float = browsing.TIME_LIMIT_S,
+    time_limit_s: float = TIME_LIMIT_S,
     wish: Wish = PLAIN,
 ) -> Iterator[Finding]:
     """Yield each step before the next begins: the files, which are read, the shaders, the answers.
 
-    An export that Tint refuses is not opened in the browser, the first installed unless one is named.
-    `update` hears what is done, and which share of it is. Raises WebnormError for a folder that is no export
-    or is damaged, and where a step ends in the middle.
+    An export that Tint refuses is not opened in the browser, the first installed unless one is named, by its
+    path or by a Playwright server's address. `update` hears what is done, and which share of it is. Raises
+    WebnormError for a folder that is no export or is damaged, and where a step ends in the middle.
     """
-    no_tint, no_browser = tint.mend(), browsing.mends(browser)
+    no_tint, no_browser = tint.mend(), opening.mends(browser)
     exported = read_exported(folder)
     if isinstance(exported, Lab) and wish.quick:
         raise WebnormError(f"--quick: {folder} is a lab, whose page times whatever it checks; leave it out")
@@ -134,7 +133,7 @@ def verify(
     yield from (_lacking(exported, "browser", one) for one in no_browser)
     if not no_browser:
         with Browser(browser, time_limit_s) as opened:
-            update(f"running {opened.path.name}", 0.5)
+            update(f"running {opened.opener.name}", 0.5)
             yield from _in_browser(exported, opened, wish, update)
 
 

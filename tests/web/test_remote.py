@@ -1,0 +1,211 @@
+"""`webnorm verify --browser ws://...`: a browser behind a Playwright server, here another process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from test_verify import report, reporting, write
+
+from commands import webnorm
+from webnorm.errors import WebnormError
+from webnorm.web import browser as browsing
+from webnorm.web import opening
+from webnorm.web.browser import Browser
+
+MISSING = next((mend.missing for mend in opening.mends()), None)
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+RIGHT, SILENT = "window.webnormReport = 1;", ""
+# On Linux there is none unless it is asked for.
+ADAPTER = "window.webnormReport = (await navigator.gpu?.requestAdapter()) != null;"
+
+
+# A server's machine has a network of its own: what is forwarded to it, as by `ssh -L`, is the only way in,
+# and its browsers have none out but Playwright's.
+ALONE = shutil.which("unshare") is not None and subprocess.run(["unshare", "-rn", "true"]).returncode == 0
+FORWARDED = """
+import fcntl, socket, struct, subprocess, sys, threading
+
+with socket.socket() as one:
+    fcntl.ioctl(one, 0x8914, struct.pack("16sh", b"lo", 1))
+command = [sys.executable, "-m", "playwright", "run-server", "--port", "0", "--host", "127.0.0.1", "--unsafe"]
+server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+line = server.stdout.readline()
+print(line, flush=True)
+
+def pump(source, sink):
+    try:
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+listener = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    client = listener.accept()[0]
+    inner = socket.create_connection(("127.0.0.1", int(line.split(":")[2].strip("/\\n"))))
+    for ends in ((client, inner), (inner, client)):
+        threading.Thread(target=pump, args=ends, daemon=True).start()
+"""
+
+
+class Server:
+    """A Playwright server on another machine, as far as that can be had here."""
+
+    def __init__(self, browsers: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port, descriptor = listener.getsockname()[1], listener.fileno()
+            self.process = subprocess.Popen(
+                [*(("unshare", "-rn") if ALONE else ()), sys.executable, "-c", FORWARDED, str(descriptor)],
+                env={**os.environ, "PLAYWRIGHT_BROWSERS_PATH": str(browsers)},
+                pass_fds=[descriptor],
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        self.name = f"ws://127.0.0.1:{port}"
+        self.address = f"{self.name}/"
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().startswith("Listening on ws://")
+
+    def signal(self, which: signal.Signals) -> None:
+        os.killpg(self.process.pid, which)
+
+    def end(self) -> None:
+        """Its browsers, which are in groups of their own, end with it."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+        self.process.communicate(timeout=30)
+
+
+@contextmanager
+def serving(browsers: Path) -> Iterator[Server]:
+    server = Server(browsers)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture(scope="module")
+def browsers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("browsers")
+
+
+@pytest.fixture(scope="module")
+def server(browsers: Path) -> Iterator[Server]:
+    """A server that finds the installed browser where Playwright installs its own."""
+    with serving(browsers) as started:
+        with Browser(started.address) as browser, pytest.raises(WebnormError) as raised:
+            browser.visit(browsers)
+        missing = re.fullmatch(
+            rf"{started.name}: Executable doesn't exist at (.*/chrome); "
+            "expected Playwright's Chromium there: python -m playwright install chromium",
+            str(raised.value),
+        )
+        assert missing is not None and missing[1].startswith(str(browsers))
+        own = Path(missing[1])
+        own.parent.mkdir(parents=True)
+        own.write_text(f'#!/bin/sh\nexec {opening.find()} "$@"\n')
+        own.chmod(0o755)
+        yield started
+
+
+def test_a_package_is_proved_there(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "package", reporting(report()))
+    monkeypatch.setenv("WEBNORM_BROWSER", server.address)
+    done = webnorm(["verify", str(folder), "--screenshot", "page.png"], tmp_path)
+    assert "pass  browser: 2 of 2 shaders run here, 2 of them right" in done.stdout.splitlines(), done.stderr
+    assert f" at {server.name}, An adapter" in done.stdout
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+    assert f"browser: {server.name}\n" in webnorm(["doctor", "--browser"], tmp_path).stdout
+
+
+def test_a_server_that_dies_or_hangs_is_told_in_time(
+    server: Server, browsers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browsing, "_GRACE_S", 1.0)
+    right, silent = write(tmp_path / "right", RIGHT), write(tmp_path / "silent", SILENT)
+    with serving(browsers) as server, Browser(server.address, time_limit_s=60) as browser:
+        assert browser.visit(write(tmp_path / "asks", ADAPTER)).report is True
+        server.signal(signal.SIGSTOP)
+        browser.time_limit_s = 1.0
+        with pytest.raises(WebnormError, match=r"^verify.html did not report within 1 s: stopped$"):
+            browser.visit(right)
+        with pytest.raises(WebnormError, match=rf"^{server.name} did not answer within 1 s: stopped$"):
+            browser.visit(right)
+        server.signal(signal.SIGCONT)
+        browser.time_limit_s = 60.0
+        assert browser.visit(right).report == 1
+        threading.Timer(0.5, server.signal, (signal.SIGKILL,)).start()
+        with pytest.raises(WebnormError, match=rf"^{server.name} was disconnected while it ran verify.html$"):
+            browser.visit(silent)
+        with pytest.raises(WebnormError, match=rf"^{server.name}: no connection: connect ECONNREFUSED 127"):
+            browser.visit(right)
+
+
+def answering(reply: str) -> str:
+    """The address of what answers one client with a text, and waits for it to go."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with listener, listener.accept()[0] as client:
+            client.recv(1 << 16)
+            client.sendall(reply.encode())
+            client.shutdown(socket.SHUT_WR)
+            client.recv(1)
+
+    threading.Thread(target=answer, daemon=True).start()
+    return f"ws://somebody@127.0.0.1:{listener.getsockname()[1]}/secret"
+
+
+NOT_ONE = "no connection: {}; expected the address of a running Playwright server, its path included"
+# As a Playwright server of another version says it.
+OTHER_VERSION = """HTTP/1.1 428 Precondition Required\r
+\r
+╔════════════════════════════════╗
+║ Playwright version mismatch:   ║
+║   - server version: v1.40      ║
+║   - client version: v1.65      ║
+╚════════════════════════════════╝"""
+
+
+INSTALL = f"{sys.executable} -m pip install 'playwright==1.40.*'"
+
+
+def test_who_does_not_let_it_in(tmp_path: Path) -> None:
+    folder = write(tmp_path / "package")
+    with Browser("ws://unused") as browser:
+        for reply, said in (
+            (OTHER_VERSION, f"Playwright 1.40 there, 1.65 here; expected the same: {INSTALL}"),
+            ("HTTP/1.1 404 Not Found\r\n\r\n", NOT_ONE.format("404 Not Found")),
+            ("no server", NOT_ONE.format("Parse Error: Expected HTTP/, RTSP/ or ICE/")),
+        ):
+            address = answering(reply)
+            browser.opener = opening.Remote(address)
+            with pytest.raises(WebnormError) as raised:
+                browser.visit(folder)
+            assert str(raised.value) == f"ws://{address.partition('@')[2].rpartition('/')[0]}: {said}"
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:1/", "ws://", "ws://[::1/", "ws://a:99999/", "ws://a:0/"]
+)
+def test_what_is_no_address(
+    address: str, tmp_path: Path, mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "package")
+    said = f"webnorm: {address}: no such browser; expected ws://HOST:PORT/... or wss://HOST/...\n"
+    assert mistake(["verify", str(folder), "--browser", address]) == said
