@@ -42,7 +42,7 @@ def read(path: Path) -> Report:
     except ValueError as error:
         raise WebnormError(f"{path} is not JSON: {error}") from error
     with forms.at(f"{path}"):
-        head = forms.read(data, _Head)
+        head = forms.read(data, Head)
         _refuse_null(data)
         forms.read(head.device, _Shown, "device")
         return Report(
@@ -54,12 +54,18 @@ def read(path: Path) -> Report:
         )
 
 
-class _Head(Struct):
+class Head(Struct):
+    """What stands before the results."""
+
     schema: Literal[1]
     webnorm: Name
     device: dict[str, Any]
     results: list[dict[str, Any]]
     complete: bool | None = None
+
+
+# Of what a file is made: its own keys are those of the first two.
+FORMS = (Head, Origin, Result)
 
 
 class _Shown(Struct):
