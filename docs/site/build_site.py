@@ -1,4 +1,4 @@
-"""Build the documentation as a folder that any static host can serve: python docs/site/build_site.py FOLDER."""
+"""Build the documentation as a folder for any static host: python docs/site/build_site.py FOLDER."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import staging
 from sphinx.cmd.build import build_main
 
-from webnorm.cli.app import app
+import staging
+from webnorm.web import folder, site
+from webnorm.web.lab_folder import listed
 
 HERE = Path(__file__).parent
 
@@ -20,11 +21,13 @@ def main() -> int:
     """Build it, and say where it begins."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the folder to write")
-    parser.add_argument("--lab", type=Path, help="a lab that `webnorm export --lab` wrote, in place of a new one")
+    parser.add_argument(
+        "--lab", type=Path, help="a lab that `webnorm export --lab` wrote, in place of a new one"
+    )
     given = parser.parse_args()
-    with TemporaryDirectory() as folder:
-        staging.fill(Path(folder))
-        words = ["-q", "-W", "--keep-going", "-c", str(HERE), "-d", f"{folder}/.doctrees", folder]
+    with TemporaryDirectory() as sources:
+        staging.fill(Path(sources))
+        words = ["-q", "-W", "--keep-going", "-c", str(HERE), "-d", f"{sources}/.doctrees", sources]
         status = build_main([*words, str(given.folder)])
     if status:
         return status
@@ -32,8 +35,8 @@ def main() -> int:
     if given.lab:
         shutil.copytree(given.lab, lab)
     else:
-        app(["export", "--lab", "--out", str(lab)], standalone_mode=False)
-    print(f"{given.folder / 'index.html'}: open it, or serve the folder: python -m http.server -d {given.folder}")
+        folder.write(listed(site.lab()), lab)
+    print(f"{given.folder}/index.html: open it, or serve it all: python -m http.server -d {given.folder}")
     return 0
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from wording import paragraphs, plain
 from typer.main import get_command
 
 from webnorm.cli import help
 from webnorm.cli.app import app
 from webnorm.cli.verbs import VERBS
+from wording import paragraphs, plain
 
 
 def page() -> str:
@@ -34,8 +34,8 @@ def _command(context: Any, verb: str) -> Iterator[str]:
     for title, entries in help.panels(context).items():
         yield f"### {title}"
         yield "\n\n".join(f"`{name}`\n: {plain(meaning)}" for name, meaning in entries)
-    yield f"### Exit status"
+    yield "### Exit status"
     yield "\n\n".join(f"`{status}`\n: {plain(meaning)}" for status, meaning in help.exit_statuses(verb))
     if verb in help.EXAMPLES:
-        yield f"### Examples"
+        yield "### Examples"
         yield "```console\n" + "\n".join(help.EXAMPLES[verb]) + "\n```"

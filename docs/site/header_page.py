@@ -1,4 +1,4 @@
-"""The reference of a kernel's header: its keys and names, from the code and from what docs/add-a-kernel.md says."""
+"""The reference of a kernel's header, from the code and from what docs/add-a-kernel.md says of it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from wording import code, table
-
 from webnorm.kernels.layouts import layouts
 from webnorm.kernels.names import header_names
 from webnorm.kernels.traits import BROWSER
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import Problem
+from wording import code, table
 
 _GUIDE = "add-a-kernel.md"
 _SHOWN = (OPS["layer_norm"], Problem(rows=4096, cols=768))
@@ -43,7 +42,9 @@ def page() -> str:
 def _layout(name: str, purpose: str) -> tuple[str, ...]:
     """A row of the table of layouts, whose text is a page, too."""
     whole = layouts()[name.strip("`")]
-    axes = "; ".join(f"`{axis}`: {', '.join(map(str, values))}" for axis, values in whole.get("tune", {}).items())
+    axes = "; ".join(
+        f"`{axis}`: {', '.join(map(str, values))}" for axis, values in whole.get("tune", {}).items()
+    )
     derived = ", ".join(code(one) for one in whole.get("derive", {}))
     return f"[{name}](../wgsl/layouts/{name.strip('`')}.toml.md)", purpose, axes, derived
 

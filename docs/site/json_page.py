@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
-from wording import code, paragraphs, plain, table
 
 from webnorm.lab import result_files
 from webnorm.web.manifest import LabIndex, Manifest
+from wording import code, paragraphs, plain, table
 
 # name: (title, what it is, its forms).
 _FILES = {
@@ -50,9 +50,9 @@ def _form(definition: Mapping[str, Any]) -> Iterator[str]:
         yield paragraphs(definition["description"])
     needed = definition.get("required", ())
     yield table(
-        ("key", "type", ""),
+        ("key", "type", "presence"),
         (
-            (code(name), _type(one), "" if name in needed else "may be absent")
+            (code(name), _type(one), "always" if name in needed else "may be absent")
             for name, one in definition["properties"].items()
         ),
     )

@@ -1,4 +1,4 @@
-"""The site's sources in one folder, laid out as the repository is: links among its pages lead where they led."""
+"""The site's sources in a folder laid out as the repository is: links among them lead where they led."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STARS = ("web", "h200")
 
 
 def fill(folder: Path) -> None:
-    """Write everything that Sphinx reads into an empty folder, picture by picture and page by page."""
+    """Write everything that Sphinx reads into an empty folder."""
     sources = set(_found(*_SOURCES))
     for page in _found(*_PAGES):
         _write(folder / page, _linked(page, sources))
@@ -81,7 +81,9 @@ def _source(path: Path) -> str:
     """The page of a file's text."""
     text = (ROOT / path).read_text(encoding="utf-8")
     language = _LANGUAGES.get(path.suffix, "text")
-    return f"---\norphan: true\n---\n\n# {path.parent.name}/{path.name}\n\n`````{{code-block}} {language}\n:linenos:\n\n{text}\n`````\n"
+    code = f"`````{{code-block}} {language}\n:linenos:\n\n{text}\n`````"
+    # None of the tables of contents has it; the list of sources does.
+    return f"---\norphan: true\n---\n\n# {path.parent.name}/{path.name}\n\n{code}\n"
 
 
 def _sources(paths: set[Path]) -> str:
@@ -93,4 +95,5 @@ def _sources(paths: set[Path]) -> str:
         f"## {folder}\n\n" + "\n".join(f"- [{one.name}]({one}.md)" for one in inside)
         for folder, inside in folders.items()
     )
-    return "\n\n".join(("# Sources", "Kernels, what they share, and the code that pages speak of.", *lists)) + "\n"
+    what = "Kernels, what they share, and the code that pages speak of."
+    return "\n\n".join(("# Sources", what, *lists)) + "\n"
