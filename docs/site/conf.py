@@ -48,8 +48,8 @@ html_js_files = [("site.js", {"defer": "defer"})]
 html_copy_source = html_show_sourcelink = html_show_copyright = False
 html_domain_indices = False
 html_use_index = False
-pygments_style = "a11y-high-contrast-light"
-pygments_dark_style = "a11y-high-contrast-dark"
+pygments_style = "github-light-high-contrast"
+pygments_dark_style = "github-dark-high-contrast"
 
 
 class Template(DelegatingLexer):  # type: ignore[misc]
