@@ -4,7 +4,7 @@ SHELL := /bin/sh
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help bench test fuzz lint editor clean
+.PHONY: help bench test fuzz lint docs editor clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -23,6 +23,7 @@ help:
 	@echo "make test    set up .venv and run every check and test   (ARGS='-k tint')"
 	@echo "make fuzz    set up .venv and draw hostile input for an hour   (SECONDS=600)"
 	@echo "make lint    only ruff and mypy"
+	@echo "make docs    build the documentation as a site, in build/docs"
 	@echo "make editor  bundle the page's editor anew, after a change in webnorm/web/editor/   (needs node and npm)"
 	@echo "make clean   remove .venv, caches and builds: the way out of a broken .venv"
 	@echo "PYTHON=python3.12 chooses the interpreter for a new .venv."
@@ -47,6 +48,11 @@ lint: .venv/.installed-test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# What was built before goes: pages that are no more would stay.
+docs: .venv/.installed-docs
+	@rm -rf build/docs
+	@$(BIN)/python docs/site/build_site.py build/docs
+
 # In a copy, so that no node_modules lies where the package is made from. No package's own script runs.
 editor:
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cp webnorm/web/editor/* "$$folder" && cd "$$folder" && \
@@ -65,9 +71,15 @@ clean:
 
 .venv/.installed-test: pyproject.toml .venv/bin/python
 	$(CHECK_PIP)
-	$(PIP) -e '.[test]'
+	$(PIP) -e '.[test,docs]'
 	$(BIN)/webnorm doctor --mend
-	@touch .venv/.installed $@
+	@touch .venv/.installed .venv/.installed-docs $@
+
+# Nothing of the site needs an adapter, or the network.
+.venv/.installed-docs: pyproject.toml .venv/bin/python
+	$(CHECK_PIP)
+	$(PIP) -e '.[docs]'
+	@touch $@
 
 # Chromium for the pages, and Tint in the user's cache, which `make clean` leaves alone. Without them (no root, no
 # network, no node) the other tests still run, and pytest names the skipped ones with the reason.

@@ -6,35 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import pytest
-
-from webnorm import system
-from webnorm.web import opening
-
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser as Chromium
     from playwright.sync_api import BrowserContext, Page
 
-MISSING = next((mend.missing for mend in opening.mends()), None)
 TIME_LIMIT_MS = 20_000
 EDITOR = "#editor .cm-content"
 # All of a short text is drawn.
 TEXT_OF = "[...document.querySelectorAll('#editor .cm-line')].map((one) => one.textContent).join('\\n')"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Chromium]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=opening.find(),
-            args=opening.ARGUMENTS,
-            chromium_sandbox=not system.is_root(),
-            env=opening.environment(),
-        )
-        yield started
-        started.close()
 
 
 @contextmanager

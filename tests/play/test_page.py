@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browsing import EDITOR, MISSING, TEXT_OF, chromium, opened, text_of
+from browsing import EDITOR, TEXT_OF, opened, text_of
 from canned import BUILT, EARLIER, TEXT, broken_attempt, canned, wrong_attempt
 from fake import Fake, digest
 
-from webnorm.files import cache_folder
+import axe
+from headless import MISSING, chromium
 from webnorm.play.server import Server
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ pytestmark = [
     pytest.mark.xdist_group("play page"),
 ]
 __all__ = ["chromium"]
-AXE = "axe-core@4.14.1"
-NPM_LIMIT_S = 120
 PHONE = 360
 RENDERED = "#rendered .cm-content"
 
@@ -372,35 +369,17 @@ def test_a_lost_connection_is_told_and_comes_back(chromium: Chromium) -> None:
     context.close()
 
 
-def axe() -> str:
-    """The text of axe-core, which the tests alone take."""
-    folder = cache_folder(AXE.replace("@", "-"))
-    script = folder / "node_modules" / "axe-core" / "axe.min.js"
-    if not script.exists():
-        if shutil.which("npm") is None:
-            pytest.skip("npm, which brings axe-core, is not installed")
-        quiet = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error", "--ignore-scripts")
-        command = ["npm", "install", "--prefix", str(folder), *quiet, AXE]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=NPM_LIMIT_S, check=False)
-        if done.returncode:
-            pytest.skip(f"npm cannot fetch axe-core: {done.stderr.strip().splitlines()[0]}")
-    return script.read_text(encoding="utf-8")
-
-
 def test_it_fits_a_phone_and_everybody_can_use_it(page: Page) -> None:
-    rules = axe()
     page.set_viewport_size({"width": PHONE, "height": 740})
     page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
     page.wait_for_selector("#guide-text code")
     page.click("#compare")
     page.wait_for_selector("#merge .cm-editor")
-    page.evaluate(rules)
+    page.evaluate(axe.rules())
     for scheme, ground in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 29, 38)")):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         assert page.evaluate("() => document.documentElement.scrollWidth") == PHONE
         shown = "() => getComputedStyle(document.querySelector('#editor .cm-editor')).backgroundColor"
         assert page.evaluate(shown) == ground
         # In the other colours only they are another.
-        which = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
-        found = page.evaluate("async (which) => (await axe.run(which)).violations", which)
-        assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
+        assert axe.violations(page, *([] if scheme == "light" else ["color-contrast"])) == []

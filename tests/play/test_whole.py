@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browsing import EDITOR, MISSING, chromium, opened, text_of
+from browsing import EDITOR, opened, text_of
 from playing import PATIENCE_S, ended, session
 from rich.console import Console, Group
 
 from commands import webnorm
+from headless import MISSING, chromium
 from webnorm.cli.play_view import screen
 from webnorm.gpu.device import Device
 from webnorm.kernels.drafts import draft

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from npm_tools import PAGE, needs_npm
-from visits import CANVAS, chromium, needs_browser, plainly_served
+from visits import CANVAS, plainly_served
 
+from headless import needs_browser, started
 from pages import ROOT
 from webnorm.norms.problem import Array
 
@@ -51,8 +52,8 @@ def test_the_page_shows_the_code_that_is_run() -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium(*CANVAS) as started:
-        yield started
+    with started(*CANVAS) as chromium:
+        yield chromium
 
 
 @pytest.fixture(scope="module")

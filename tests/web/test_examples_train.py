@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from commands import webnorm
+from headless import needs_browser, started
 from pages import ROOT, blocks
-from webnorm import system
 from webnorm.norms.problem import Array
-from webnorm.web import opening
 from webnorm.web.served import served
 
-NO_BROWSER = next((mend.missing for mend in opening.mends()), None)
-pytestmark = pytest.mark.skipif(NO_BROWSER is not None, reason=str(NO_BROWSER))
+pytestmark = needs_browser
 
 TRAINED = "while (!window.trained) await new Promise((done) => setTimeout(done, 20));"
 # The first step's gradients, with the parameters from before it.
@@ -83,16 +81,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def evaluated(folder: Path, query: str, script: str) -> Any:
     """What a script gives in the example's page, on whose console no error shows."""
-    from playwright.sync_api import sync_playwright
-
     errors: list[str] = []
-    with served(folder) as server, sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=opening.find(),
-            args=opening.ARGUMENTS,
-            chromium_sandbox=not system.is_root(),
-            env=opening.environment(),
-        )
+    with served(folder) as server, started() as chromium:
         page = chromium.new_page()
         page.on(
             "console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None
@@ -100,7 +90,6 @@ def evaluated(folder: Path, query: str, script: str) -> Any:
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(f"{server.url}/index.html{query}")
         found = page.evaluate(script)
-        chromium.close()
     assert errors == []
     return found
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from npm_tools import install, needs_npm, run, succeed
 from packages import COVERING, Export, block
-from visits import chromium, needs_browser
 
+from headless import needs_browser, started
 from pages import ROOT
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array
@@ -201,7 +201,7 @@ def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, A
 @needs_npm
 @needs_browser
 def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
-    with served(site) as server, chromium() as browser:
+    with served(site) as server, started() as browser:
         page = browser.new_page()
         page.goto(server.url)
         page.wait_for_function("() => window.found !== undefined", timeout=90_000)

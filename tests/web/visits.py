@@ -1,4 +1,4 @@
-"""Chromium for pages that are no export's."""
+"""What the examples' pages are served and shown by."""
 
 from __future__ import annotations
 
@@ -8,38 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import pytest
-
-from webnorm import system
-from webnorm.web import opening
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
-_MISSING = next((mend.missing for mend in opening.mends()), None)
-needs_browser = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 # A canvas that WebGPU draws to is shown by SwiftShader if the page's compositor runs on it, too.
 CANVAS = ("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan")
-
-
-@contextmanager
-def chromium(*arguments: str) -> Iterator[Browser]:
-    """Chromium with WebGPU, as long as the context lasts."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=opening.find(),
-            args=[*opening.ARGUMENTS, *arguments],
-            chromium_sandbox=not system.is_root(),
-            env=opening.environment(),
-        )
-        try:
-            yield started
-        finally:
-            started.close()
 
 
 class _Handler(SimpleHTTPRequestHandler):

@@ -134,6 +134,15 @@ def exit_statuses(verb: str = "") -> Iterator[tuple[int, str]]:
     yield INTERRUPTED, "interrupted by Ctrl-C"
 
 
+def panels(ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """A command's options and arguments by panel: what each is called, and what it means."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one in ctx.command.get_params(ctx):
+        if not getattr(one, "hidden", False):
+            found.setdefault(one.rich_help_panel, []).append((_heading(one), _meaning(one)))
+    return found
+
+
 def show(ctx: Any, verbs: Sequence[Any] = ()) -> None:
     """Print a command's help: usage, what it does, the `verbs` below it, panels, exit statuses, examples."""
     from rich.padding import Padding
@@ -148,11 +157,7 @@ def show(ctx: Any, verbs: Sequence[Any] = ()) -> None:
         console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 0, _INDENT)))
     if verbs:
         _panel(console, "Verbs", [(verb.name, verb.help or "") for verb in verbs])
-    panels: dict[str, list[tuple[str, str]]] = {}
-    for one in ctx.command.get_params(ctx):
-        if not getattr(one, "hidden", False):
-            panels.setdefault(one.rich_help_panel, []).append((_heading(one), _meaning(one)))
-    for title, rows in panels.items():
+    for title, rows in panels(ctx).items():
         _panel(console, title, rows)
     verb = "" if verbs else str(ctx.command.name)
     _panel(console, "Exit status", [(str(status), meaning) for status, meaning in exit_statuses(verb)])

@@ -174,7 +174,9 @@ def check(
 ) -> Findings:
     """Hold every kernel against float64 on the inputs that broke other implementations.
 
-    Args, results and errors are those of `bench`, except for:
+    Arguments, results and errors are those of `bench`, except for these.
+
+    Args:
         cases: names or patterns of the corpus, such as "cols-*"; None for all of it.
         input: your own array in place of the corpus, or the .npy file that it is in: (..., cols), float32,
             float16 or bfloat16.

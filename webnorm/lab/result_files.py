@@ -47,7 +47,7 @@ def read(path: Path) -> Report:
 
 def understood(data: Any) -> Report:
     """The report that JSON's data are; WebnormError for what does not fit."""
-    head = forms.read(data, _Head)
+    head = forms.read(data, Head)
     _refuse_null(data)
     forms.read(head.device, _Shown, "device")
     return Report(
@@ -59,12 +59,18 @@ def understood(data: Any) -> Report:
     )
 
 
-class _Head(Struct):
+class Head(Struct):
+    """What stands before the results."""
+
     schema: Literal[1]
     webnorm: Name
     device: dict[str, Any]
     results: list[dict[str, Any]]
     complete: bool | None = None
+
+
+# Of what a file is made: its own keys are those of the first two.
+FORMS = (Head, Origin, Result)
 
 
 class _Shown(Struct):

@@ -22,6 +22,7 @@ from webnorm.web.pages import as_json, page_files, rendered
 from webnorm.web.request import ExportRequest, Update, silent
 from webnorm.web.vectors import TestVector, vectors_of
 
+_TYPES = "index.d.ts"
 # In the README, what an app writes that has the package installed.
 _SNIPPET = re.compile(r"^```js\n(.*?)\n```", re.MULTILINE | re.DOTALL)
 # Where every browser has a type of its own; of others the bits travel.
@@ -58,13 +59,21 @@ def package(request: ExportRequest, update: Update = silent) -> Files:
     encoded = {vector.file: vector.encoded() for vector in vectors}
     manifest["vectors"] = [_vector_entry(vector, encoded[vector.file]) for vector in vectors]
     context = _context(bundle, manifest)
-    files = {name: rendered(f"{name}.jinja", context) for name in ("index.js", "index.d.ts", "README.md")}
+    files = {name: rendered(f"{name}.jinja", context) for name in ("index.js", _TYPES)}
+    told = {"faults": _faults(manifest), "not_run": _not_run(manifest)}
+    files["README.md"] = rendered("README.md.jinja", {**context, **told})
     files["package.json"] = _package_json(manifest)
     files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.carried}
     files |= encoded | page_files("verify")
     manifest["files"] = digests(files)
     files[MANIFEST] = as_json(manifest)
     return files
+
+
+def types(request: ExportRequest) -> bytes:
+    """The package's index.d.ts, for which nothing is run."""
+    bundle = bundle_of(request)
+    return rendered(f"{_TYPES}.jinja", _context(bundle, bundle.manifest()))
 
 
 def _vector_entry(vector: TestVector, encoded: bytes) -> dict[str, Any]:
@@ -100,8 +109,6 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "takes": arrays | {"float16": "Uint16Array | Float16ArrayLike"},
         "dtypes": {tensor["dtype"] for tensor in tensors},
         "contents": _contents(bundle),
-        "faults": _faults(manifest),
-        "not_run": _not_run(manifest),
         "ones": {dtype: _one(dtype) for dtype in DTYPES},
         "has_scale": bundle.task.problem.out_dtype in FP8,
         "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",

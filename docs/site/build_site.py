@@ -1,0 +1,44 @@
+"""Build the documentation as a folder for any static host: python docs/site/build_site.py FOLDER."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sphinx.cmd.build import build_main
+
+import staging
+from webnorm.web import folder, site
+from webnorm.web.lab_folder import listed
+
+HERE = Path(__file__).parent
+
+
+def main() -> int:
+    """Build it, and say where it begins."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="the folder to write")
+    parser.add_argument(
+        "--lab", type=Path, help="a lab that `webnorm export --lab` wrote, in place of a new one"
+    )
+    given = parser.parse_args()
+    with TemporaryDirectory() as sources:
+        staging.fill(Path(sources))
+        words = ["-q", "-W", "--keep-going", "-c", str(HERE), "-d", f"{sources}/.doctrees", sources]
+        status = build_main([*words, str(given.folder)])
+    if status:
+        return status
+    lab = given.folder / "lab"
+    if given.lab:
+        shutil.copytree(given.lab, lab)
+    else:
+        folder.write(listed(site.lab()), lab)
+    print(f"{given.folder}/index.html: open it, or serve it all: python -m http.server -d {given.folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""The reference of the command, from what `webnorm VERB --help` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from webnorm.cli import help
+from webnorm.cli.app import app
+from webnorm.cli.verbs import VERBS
+from wording import paragraphs, plain
+
+
+def page() -> str:
+    """The command, and each verb with its options, exit statuses and examples."""
+    group: Any = get_command(app)
+    context = group.make_context("webnorm", [], resilient_parsing=True)
+    verbs = (f"[`{verb}`](#webnorm-{verb})\n: {plain(summary)}" for verb, (_, summary) in VERBS.items())
+    parts = ["# The command", "## webnorm", *_command(context, ""), "### Verbs", "\n\n".join(verbs)]
+    for verb in VERBS:
+        _, command, _ = group.resolve_command(context, [verb])
+        parts.append(f"## webnorm {verb}")
+        parts += _command(command.make_context(verb, [], context, resilient_parsing=True), verb)
+    return "\n\n".join(parts) + "\n"
+
+
+def _command(context: Any, verb: str) -> Iterator[str]:
+    """What there is to say of a verb, or of the command itself."""
+    usage = context.command.get_usage(context).removeprefix("Usage:").strip()
+    yield f"```text\n{usage}\n```"
+    yield paragraphs(context.command.help)
+    for title, entries in help.panels(context).items():
+        yield f"### {title}"
+        yield "\n\n".join(f"`{name}`\n: {plain(meaning)}" for name, meaning in entries)
+    yield "### Exit status"
+    yield "\n\n".join(f"`{status}`\n: {plain(meaning)}" for status, meaning in help.exit_statuses(verb))
+    if verb in help.EXAMPLES:
+        yield "### Examples"
+        yield "```console\n" + "\n".join(help.EXAMPLES[verb]) + "\n```"

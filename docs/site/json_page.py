@@ -1,0 +1,76 @@
+"""The reference of the JSON that webnorm writes, and its schemas, from the forms that it is read with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from webnorm.lab import result_files
+from webnorm.web.manifest import LabIndex, Manifest
+from wording import code, paragraphs, plain, table
+
+# name: (title, what it is, its forms).
+_FILES = {
+    "results": (
+        "Results",
+        "What `webnorm check` and `webnorm bench` write with `--json`: one object, whose keys are those of "
+        "`Head` and `Origin`, with a list of `Result`. What is not known has no key. A number that is not "
+        'finite is a text: "inf", "-inf" or "nan".',
+        result_files.FORMS,
+    ),
+    "manifest": (
+        "An export's manifest.json",
+        "What is relied on when a package is read back; the package's own page tells the rest.",
+        (Manifest,),
+    ),
+    "lab": ("A lab's index.json", "What is relied on when a lab is read back.", (LabIndex,)),
+}
+
+
+def files() -> dict[str, str]:
+    """The page, and a schema for each kind of file."""
+    parts, found = ["# What is in the JSON"], {}
+    for name, (title, what, forms) in _FILES.items():
+        file = f"{name}.schema.json"
+        _, definitions = msgspec.json.schema_components(forms)
+        found[file] = json.dumps({"$defs": definitions}, indent=1) + "\n"
+        parts += [f"## {title}", what, f"As JSON Schema: [{file}]({file})."]
+        for form, definition in definitions.items():
+            parts.append(f"### {form.strip('_')}")
+            parts += _form(definition)
+    return {"json.md": "\n\n".join(parts) + "\n", **found}
+
+
+def _form(definition: Mapping[str, Any]) -> Iterator[str]:
+    """What a form says of itself, and its keys."""
+    if "description" in definition:
+        yield paragraphs(definition["description"])
+    needed = definition.get("required", ())
+    yield table(
+        ("key", "type", "presence"),
+        (
+            (code(name), _type(one), "always" if name in needed else "may be absent")
+            for name, one in definition["properties"].items()
+        ),
+    )
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """A type in words, as a cell of a table."""
+    if "$ref" in schema:
+        return code(schema["$ref"].rpartition("/")[2].strip("_"))
+    if "enum" in schema:
+        return " or ".join(code(json.dumps(value)) for value in schema["enum"])
+    if "const" in schema:
+        return code(json.dumps(schema["const"]))
+    if "anyOf" in schema:
+        # Absent, never null.
+        return " or ".join(_type(one) for one in schema["anyOf"] if one != {"type": "null"})
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    if schema.get("type") == "object":
+        return f"object of {_type(schema.get('additionalProperties', {}))}"
+    return plain(schema.get("type", "anything"))

@@ -1,0 +1,38 @@
+"""The reference of the package, from the names that `import webnorm` gives and their docstrings."""
+
+from __future__ import annotations
+
+import inspect
+
+import webnorm
+
+
+def page() -> str:
+    """Every public name with its signature and its docstring, by the room that it comes from."""
+    rooms: dict[str, list[str]] = {}
+    for name in webnorm.__all__:
+        value = getattr(webnorm, name)
+        if inspect.isroutine(value) or inspect.isclass(value):
+            module: str = value.__module__
+            rooms.setdefault(".".join(module.split(".")[:2]), []).append(name)
+    parts = ["# The names of webnorm", _docstring("webnorm")]
+    for room, names in rooms.items():
+        parts.append(f"## {room}\n\n{_docstring(room)}")
+        parts += [_entry(name) for name in names]
+    return "\n\n".join(parts) + "\n"
+
+
+def _docstring(module: str) -> str:
+    return _directive(f".. automodule:: {module}\n   :no-index:")
+
+
+def _entry(name: str) -> str:
+    value = getattr(webnorm, name)
+    if not inspect.isclass(value):
+        return _directive(f".. autofunction:: webnorm.{name}")
+    # An exception's inherited methods are Python's.
+    return _directive(f".. autoclass:: webnorm.{name}\n   :members:")
+
+
+def _directive(text: str) -> str:
+    return f"```{{eval-rst}}\n{text}\n```"

@@ -1,0 +1,99 @@
+"""The site's sources in a folder laid out as the repository is: links among them lead where they led."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import command_page
+import header_page
+import json_page
+import package_page
+import python_page
+
+ROOT = Path(__file__).parents[2]
+_OWN = ROOT / "docs" / "site" / "pages"
+_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "bench/results/*.md")
+_PICTURES = ("docs/pictures/*", "bench/results/*.svg")
+# Each is a page of its own, and so is every other file that a page links to.
+_SOURCES = ("wgsl/*/*.wgsl", "wgsl/layouts/*.toml")
+_LANGUAGES = {".wgsl": "wgsl", ".toml": "toml", ".py": "python"}
+# The start page says what the README says.
+_INSTEAD = {"README.md": "index.md"}
+_LINK = re.compile(r"(?<=\]\()[^()#\s:]+(?=[)#])")
+# The start page has the picture of the first of these records that there is.
+_STARS = ("web", "h200")
+
+
+def fill(folder: Path) -> None:
+    """Write everything that Sphinx reads into an empty folder."""
+    sources = set(_found(*_SOURCES))
+    for page in _found(*_PAGES):
+        _write(folder / page, _linked(page, sources))
+    for page in sorted(_OWN.glob("*.md")):
+        shutil.copy(page, folder)
+    for picture in _found(*_PICTURES):
+        (folder / picture).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / picture, folder / picture)
+    star = next(name for name in _STARS if (ROOT / "bench" / "results" / f"{name}.svg").exists())
+    shutil.copy(_OWN / "stars" / f"{star}.md", folder / "star.md")
+    for source in sources:
+        _write(folder / f"{source}.md", _source(source))
+    _write(folder / "sources.md", _sources(sources))
+    _write(folder / "reference" / "command.md", command_page.page())
+    _write(folder / "reference" / "python.md", python_page.page())
+    _write(folder / "reference" / "header.md", header_page.page())
+    _write(folder / "reference" / "package.md", package_page.page())
+    for name, text in json_page.files().items():
+        _write(folder / "reference" / name, text)
+
+
+def _found(*patterns: str) -> Iterator[Path]:
+    """The files below the root that patterns name, from there."""
+    for pattern in patterns:
+        yield from (path.relative_to(ROOT) for path in sorted(ROOT.glob(pattern)))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _linked(page: Path, sources: set[Path]) -> str:
+    """A page's text; the files that it links to and that are no pages join the sources."""
+
+    def target(match: re.Match[str]) -> str:
+        path = Path(os.path.normpath(page.parent / match[0]))
+        if str(path) in _INSTEAD:
+            return os.path.relpath(_INSTEAD[str(path)], page.parent)
+        if not (ROOT / path).is_file() or path.suffix in (".md", ".svg", ".png"):
+            return match[0]
+        sources.add(path)
+        return f"{match[0]}.md"
+
+    return _LINK.sub(target, (ROOT / page).read_text(encoding="utf-8"))
+
+
+def _source(path: Path) -> str:
+    """The page of a file's text."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    language = _LANGUAGES.get(path.suffix, "text")
+    code = f"`````{{code-block}} {language}\n:linenos:\n\n{text}\n`````"
+    # None of the tables of contents has it; the list of sources does.
+    return f"---\norphan: true\n---\n\n# {path.parent.name}/{path.name}\n\n{code}\n"
+
+
+def _sources(paths: set[Path]) -> str:
+    """The list of those pages, folder by folder."""
+    folders: dict[Path, list[Path]] = {}
+    for path in sorted(paths):
+        folders.setdefault(path.parent, []).append(path)
+    lists = (
+        f"## {folder}\n\n" + "\n".join(f"- [{one.name}]({one}.md)" for one in inside)
+        for folder, inside in folders.items()
+    )
+    what = "Kernels, what they share, and the code that pages speak of."
+    return "\n\n".join(("# Sources", what, *lists)) + "\n"

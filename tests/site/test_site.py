@@ -1,0 +1,234 @@
+"""The documentation's site: built once, its links followed, its pages opened in headless Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import axe
+import webnorm
+from headless import chromium, needs_browser
+from pages import ROOT, blocks
+from webnorm.cli import help
+from webnorm.cli.verbs import VERBS
+from webnorm.kernels import header
+from webnorm.kernels.names import HEADER_NAMES
+from webnorm.lab.results import FLAT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser as Chromium
+    from playwright.sync_api import Page
+
+LACKING = next(
+    (f"{name} is not installed" for name in ("sphinx", "myst_parser", "furo") if not find_spec(name)), None
+)
+# One process: the site is built once.
+pytestmark = [
+    pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
+    pytest.mark.xdist_group("site"),
+]
+__all__ = ["chromium"]
+BUILD_LIMIT_S = 300
+TIME_LIMIT_MS = 60_000
+PHONE = 375
+# How far right a page's text reaches, which the theme would cut off unseen.
+REACHES = """() => {
+  const article = document.querySelector("article");
+  const { left, right } = article.getBoundingClientRect();
+  return Math.floor(Math.max(right, left + article.scrollWidth));
+}"""
+# The start page, a guide, a reference, a kernel, a record, the search.
+SHOWN = (
+    "index.html",
+    "docs/export.html",
+    "reference/command.html",
+    "wgsl/layer_norm/two_pass.wgsl.html",
+    "bench/results/cpu.html",
+    "search.html",
+)
+# Of so many words the contrast is not asked, which would take axe half a minute each.
+LONG = ("docs/ladder.html", "reference/python.html", "bench/results/h200.html")
+STRUCTURE = ("cat.structure", "cat.semantics", "cat.aria", "cat.keyboard", "cat.text-alternatives")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, lab_folder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "built"
+    command = [sys.executable, "docs/site/build_site.py", str(folder), "--lab", str(lab_folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False
+    )
+    # A warning, such as a page that no table of contents names, ends the build with another status.
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{folder}/index.html: ")
+    return folder
+
+
+@dataclass
+class Parsed(HTMLParser):
+    """A page's anchors, what it links to, and what it loads."""
+
+    text: str
+    anchors: set[str] = field(default_factory=set)
+    links: list[str] = field(default_factory=list)
+    loads: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.feed(self.text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attributes}
+        self.anchors.update(given[name] for name in ("id", "name") if name in given)
+        if "href" in given:
+            (self.links if tag == "a" else self.loads).append(given["href"])
+        self.loads += [given[name] for name in ("src", "srcset", "poster", "data") if name in given]
+
+
+@cache
+def parsed(path: Path) -> Parsed:
+    return Parsed(path.read_text(encoding="utf-8"))
+
+
+def broken(site: Path, page: Path, link: str) -> str | None:
+    """What is wrong with a link inside the site."""
+    parts = urlsplit(link)
+    target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+    if not target.is_relative_to(site):
+        return "leads out of the site"
+    if not target.is_file():
+        return "no such file"
+    if parts.fragment and target.suffix == ".html" and unquote(parts.fragment) not in parsed(target).anchors:
+        return "no such anchor"
+    return None
+
+
+def test_every_link_leads_somewhere_and_nothing_is_asked_of_others(site: Path) -> None:
+    faults = []
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 80 and {site / name for name in SHOWN + LONG} <= {*pages}
+    for page in pages:
+        for link in parsed(page).links + parsed(page).loads:
+            parts = urlsplit(link)
+            if parts.scheme == "data" or (parts.scheme == "https" and link not in parsed(page).loads):
+                continue
+            fault = f"{link} is asked of others" if parts.netloc else broken(site, page, link)
+            if fault:
+                faults.append(f"{page.relative_to(site)}: {link}: {fault}")
+    assert faults == []
+    styles = "".join(style.read_text(encoding="utf-8") for style in site.rglob("*.css"))
+    assert not re.search(r"@import|url\([\"']?(\w+:)?//", styles)
+
+
+def test_the_lab_is_in_it(site: Path) -> None:
+    assert "lab/index.html" in parsed(site / "index.html").links
+    assert (site / "lab" / "bundles" / "index.json").is_file()
+
+
+def test_the_reference_is_what_the_code_is(site: Path) -> None:
+    folder = site / "reference"
+    text = (folder / "command.html").read_text(encoding="utf-8")
+    assert all(f'id="webnorm-{verb}"' in text for verb in VERBS)
+    for name in help._PLACES:
+        assert not name.startswith("--") or re.search(rf">[^<]*{name}\b", text), name
+    assert {f"webnorm.{name}" for name in webnorm.__all__[1:]} <= parsed(folder / "python.html").anchors
+    told = (folder / "header.html").read_text(encoding="utf-8")
+    assert [name for name in (*header._KEYS, *HEADER_NAMES) if not re.search(rf">\[*{name}\b", told)] == []
+    schema = json.loads(next((site / "_downloads").rglob("results.schema.json")).read_text(encoding="utf-8"))
+    known = {*schema["$defs"]["Result"]["properties"], *schema["$defs"]["Problem"]["properties"]}
+    assert {*FLAT} <= known
+    types = (folder / "package.html").read_text(encoding="utf-8")
+    assert "createLayerNorm<" in types and "createLayerNormBackward<" in types
+
+
+def test_the_start_page_shows_commands_that_the_docs_have() -> None:
+    told = "".join(
+        page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    )
+    shown = blocks(ROOT / "docs" / "site" / "pages" / "index.md", "console", "python")
+    assert len(shown) == 4 and [line for line in shown if line.strip() not in told] == []
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a folder, as any static host serves it."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def opened(chromium: Chromium, address: str, **settings: Any) -> Iterator[Page]:
+    """A page that asks nobody but its own site for anything, and on whose console no error may show."""
+    said, asked = [], []
+    context = chromium.new_context(**settings)
+    try:
+        page = context.new_page()
+        page.set_default_timeout(TIME_LIMIT_MS)
+        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        yield page
+        assert said == []
+        assert asked and [one for one in asked if not one.startswith((address, "data:"))] == []
+    finally:
+        context.close()
+
+
+@needs_browser
+def test_the_search_works_without_a_server(site: Path, chromium: Chromium) -> None:
+    with served(site) as url:
+        for address in (url, site.as_uri()):
+            with opened(chromium, address) as page:
+                page.goto(f"{address}/index.html")
+                page.fill("input[name=q]", "two_pass")
+                page.press("input[name=q]", "Enter")
+                page.wait_for_selector("#search-results li a[href*='two_pass.wgsl.html']")
+                assert page.locator("#search-results li").count() > 5
+
+
+@needs_browser
+def test_everybody_can_use_it_on_any_screen(site: Path, chromium: Chromium) -> None:
+    rules, found = axe.rules(), list[tuple[object, ...]]()
+    with served(site) as url, opened(chromium, url, viewport={"width": 1280, "height": 800}) as page:
+        for name in SHOWN + LONG:
+            page.goto(f"{url}/{name}")
+            page.evaluate(rules)
+            tags = [] if name in SHOWN else STRUCTURE
+            found += [(name, *one) for one in axe.violations(page, *tags)]
+            if name in SHOWN:
+                page.emulate_media(color_scheme="dark")
+                # In the other colours only they are another.
+                found += [(name, "dark", *one) for one in axe.violations(page, "color-contrast")]
+                page.emulate_media(color_scheme="light")
+            page.set_viewport_size({"width": PHONE, "height": 740})
+            width = page.evaluate(REACHES)
+            found += [(name, f"is {width} wide")] if width > PHONE else []
+            page.set_viewport_size({"width": 1280, "height": 800})
+    assert found == []
