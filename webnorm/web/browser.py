@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from webnorm import system
 from webnorm.errors import WebnormError
 from webnorm.files import absolute
-from webnorm.web.served import Server, served
+from webnorm.web.served import POLICY, Server, served
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -124,26 +124,35 @@ class Browser:
             self._thread.submit(self._loop.run, self._stop()).result()
             self._thread.submit(self._loop.close).result()
 
-    def visit(self, folder: Path, query: str = "", *, page: str = PAGE, screenshot: bool = False) -> Visit:
-        """Open a folder's page, and wait for the report that it leaves in `window.webnormReport`.
+    def visit(
+        self,
+        folder: Path,
+        query: str = "",
+        *,
+        page: str = PAGE,
+        screenshot: bool = False,
+        policy: str = POLICY,
+    ) -> Visit:
+        """Open a folder's page under a content security policy, and wait for the report that it leaves in
+        `window.webnormReport`.
 
         Raises WebnormError when there is none: the browser does not start, the page fails or takes too long.
         """
-        visiting = self._thread.submit(self._loop.run, self._visit(folder, page, query, screenshot))
+        visiting = self._thread.submit(self._loop.run, self._visit(folder, page, query, screenshot, policy))
         try:
             return visiting.result()
         except KeyboardInterrupt:
             self._kill()
             raise
 
-    async def _visit(self, folder: Path, page: str, query: str, screenshot: bool) -> Visit:
+    async def _visit(self, folder: Path, page: str, query: str, screenshot: bool, policy: str) -> Visit:
         from playwright.async_api import Error
 
         browser = self._browser or await self._start()
         deadline = time.monotonic() + self.time_limit_s
         try:
             # The rest of the time limit is kept by Playwright. A browser that hangs does not answer to that.
-            with served(folder) as server, self._killed_after(self.time_limit_s + _GRACE_S):
+            with served(folder, policy) as server, self._killed_after(self.time_limit_s + _GRACE_S):
                 said = _Listener(page, server)
                 looking = self._look(browser, f"{server.url}/{page}{query}", said, deadline, screenshot)
                 return await _while_connected(browser, looking)
