@@ -2,11 +2,11 @@
 
     python -m bench.web --out bench/results/web
 
-writes web.json, web.md, web.csv and, where matplotlib is installed, web.svg. The libraries are npm packages of
-pinned versions (bench/web/npm), which npm fetches once into the user's cache folder, each held against its digest;
-from then on no network is needed. The page is served from 127.0.0.1 to a headless Chromium, which may ask for
-nothing else. tinygrad (a package of Python) renders its WGSL with no device; onnx makes the models. What is not
-installed is left out, with the reason.
+writes web.json, web.md, web.csv and, where matplotlib is installed, web.svg. The libraries are npm packages
+of pinned versions (bench/web/npm), which npm fetches once into the user's cache folder, each held against its
+digest; from then on no network is needed. The page is served from 127.0.0.1 to a headless Chromium, which may
+ask for nothing else. tinygrad (a package of Python) renders its WGSL with no device; onnx makes the
+models. What is not installed is left out, with the reason.
 
     python -m bench.web --accuracy                 the accuracy table alone, to the terminal
     python -m bench.web --dawn --out NAME          in node on Dawn, Chrome's WebGPU, where there is no browser
@@ -21,15 +21,14 @@ import datetime
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import webnorm
 from bench.arguments import command, run
 from bench.web import hosts, packages, plan, tables, tinygrad_wgsl
 from bench.web.plot import plot
-from webnorm._version import __version__
 from webnorm.errors import WebnormError
 from webnorm.files import check_writable, read_json, write_text
 from webnorm.web import tint
@@ -56,7 +55,7 @@ def arguments() -> argparse.Namespace:
         nargs="?",
         const=tint.webgpu(),
         metavar="FOLDER",
-        help="in node; FOLDER is the npm package webgpu, by default what `webnorm doctor --mend --browser` got",
+        help="in node; FOLDER: the npm package webgpu, else where `webnorm doctor --mend --browser` put it",
     )
     add("--tables", action="store_true", help="measure nothing")
     add("--readme", action="store_true", help="write README.md's block of that name, too")
@@ -65,17 +64,17 @@ def arguments() -> argparse.Namespace:
 
 def versions() -> dict[str, str]:
     """Of every library."""
-    found = {"webnorm": __version__, **packages.versions()}
+    found = {"webnorm": webnorm.__version__, **packages.versions()}
     if not tinygrad_wgsl.available():
         found["tinygrad"] = tinygrad_wgsl.version()
     return found
 
 
-def record(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Measure; the record as far as it is known after each part."""
+def record(asked: argparse.Namespace) -> dict[str, Any]:
+    """Measure everything that is asked for."""
     parts = plan.accuracy_parts() + ([] if asked.accuracy else plan.other_parts())
     node_modules = asked.packages or packages.install()
-    found = plan.folder(parts, tuple(asked.library), node_modules, _say)
+    found = plan.folder(parts, asked.library, node_modules, _say, in_node=bool(asked.dawn))
     host: AbstractContextManager[hosts.Host]
     host = hosts.in_node(asked.dawn) if asked.dawn else hosts.in_a_browser(asked.browser)
     told: dict[str, Any] = {
@@ -92,7 +91,7 @@ def record(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
             report = visit(Path(folder, "site"), at - 1)
             told[part["kind"]] += report.pop("found")
             told |= {key: report[key] for key in ("host", "adapter", "software", "features", "libraries")}
-            yield told
+    return told
 
 
 def _say(text: str) -> None:
@@ -122,10 +121,7 @@ def main() -> None:
     if asked.out is None and (asked.tables or asked.readme):
         raise WebnormError("--tables and --readme need --out NAME")
     if asked.out is None:
-        told = {}
-        for told in record(asked):
-            pass
-        print(tables.to_markdown(told, None))
+        print(tables.to_markdown(record(asked), None))
         return
     for suffix in _SUFFIXES:
         check_writable(asked.out.with_name(asked.out.name + suffix))
@@ -135,9 +131,8 @@ def main() -> None:
         told = _read(asked.out.with_name(f"{asked.out.name}.json"))
         write_files(asked.out, told)
     else:
-        # A record that was cut short is none: its tables would lack what others have.
-        for told in record(asked):
-            pass
+        # Written once it is whole: a record that was cut short lacks what its tables promise.
+        told = record(asked)
         write_files(asked.out, told)
     if asked.readme:
         tables.write_readme(asked.out, told)

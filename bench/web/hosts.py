@@ -22,7 +22,7 @@ class Host(Protocol):
     """Runs a part of the plan in a folder, and gives what the page reports."""
 
     def __call__(self, folder: Path, part: int) -> dict[str, Any]:
-        """The report of a part; WebnormError where there is none, or it asked for more than its own server."""
+        """The report of a part; WebnormError without one, or where it asked for more than its own server."""
 
 
 @contextmanager
@@ -54,5 +54,7 @@ def _checked(report: dict[str, Any]) -> dict[str, Any]:
         raise WebnormError(f"the page fails: {report['error'].splitlines()[0]}")
     outside: Sequence[str] = report["outside"]
     if outside:
-        raise WebnormError(f"the page asked for {outside[0]}, which is not on this machine: nothing is recorded")
+        raise WebnormError(
+            f"the page asked for {outside[0]}, which is not on this machine: nothing is recorded"
+        )
     return report

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 from webnorm.web.folder import Files
 
@@ -51,10 +53,12 @@ def _skip(eps: float) -> bytes:
     return _encoded([node], kinds, TensorProto.FLOAT, [("", 17), (domain, 1)])
 
 
-def _encoded(nodes: list[object], inputs: dict[str, int], out: int, opsets: list[tuple[str, int]]) -> bytes:
+def _encoded(
+    nodes: Sequence[Any], inputs: Mapping[str, int], out: int, opsets: Sequence[tuple[str, int]]
+) -> bytes:
     from onnx import helper
 
-    def tensor(name: str, kind: int) -> object:
+    def tensor(name: str, kind: int) -> Any:
         return helper.make_tensor_value_info(name, kind, ["c"] if name in ("weight", "bias") else ["r", "c"])
 
     graph = helper.make_graph(nodes, "norm", [tensor(*one) for one in inputs.items()], [tensor("y", out)])

@@ -76,7 +76,9 @@ def _npm_ci(folder: Path) -> None:
     except subprocess.TimeoutExpired:
         raise WebnormError(f"npm was not done within {_TIME_LIMIT_S:g} s: stopped") from None
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.startswith("npm error")] or ["it says nothing"]
+        said = [line for line in done.stderr.splitlines() if line.startswith("npm error")] or [
+            "it says nothing"
+        ]
         raise WebnormError(f"npm cannot fetch the packages, which wants a network the first time: {said[-1]}")
 
 

@@ -18,7 +18,7 @@ _LOWEST = 1e-8
 
 
 def plot(told: Mapping[str, Any], path: Path) -> bool:
-    """Draw an .svg with a panel for each op in float32; False where matplotlib is missing or nothing was found."""
+    """Draw an .svg with a panel for each op in float32; False without matplotlib, or without errors."""
     panels = {op: _lines(told, op) for op in ("layer_norm", "rms_norm")}
     panels = {op: lines for op, lines in panels.items() if lines}
     if not find_spec("matplotlib") or not panels:
@@ -50,9 +50,7 @@ def _lines(told: Mapping[str, Any], op: str) -> list[Mapping[str, Any]]:
     ]
 
 
-def _draw(
-    ax: Any, op: str, lines: Sequence[Mapping[str, Any]], looks: Mapping[str, tuple[str, str]]
-) -> None:
+def _draw(ax: Any, op: str, lines: Sequence[Mapping[str, Any]], looks: Mapping[str, tuple[str, str]]) -> None:
     rows, cols = SHAPES[0]
     for line in lines:
         name = line["library"]
@@ -73,7 +71,9 @@ def _draw(
         for mean, error in line["errors"].items():
             if isinstance(error, str):
                 where = (max(int(mean), _ZERO), _LOST)
-                ax.annotate(error, where, (-6, 0), textcoords="offset points", ha="right", va="center", color=colour)
+                ax.annotate(
+                    error, where, (-6, 0), textcoords="offset points", ha="right", va="center", color=colour
+                )
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylim(_LOWEST, 3 * _LOST)

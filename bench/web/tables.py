@@ -18,8 +18,8 @@ Line = Mapping[str, Any]
 _NOTHING = "-"
 _LINE = 130
 _SOFTWARE = (
-    "**The adapter is software, a rasteriser that runs GPU programs on the processor: its times rank nothing, and "
-    "say nothing of a GPU's.** Errors are what they are."
+    "**The adapter is software, a rasteriser that runs GPU programs on the processor: its times rank "
+    "nothing, and say nothing of a GPU's.** Errors are what they are."
 )
 
 
@@ -55,8 +55,9 @@ def _accuracy(told: Line) -> Iterator[str]:
     if groups:
         yield "## Errors"
         yield (
-            "Largest absolute error of y against float64, from the x, weight and bias that were stored, by mean "
-            "over standard deviation of x. float16 has no digit left for a standard deviation of 1 beyond 2048."
+            "Largest absolute error of y against float64, from the x, weight and bias that were stored, by "
+            "mean over standard deviation of x. float16 has no digit left for a standard deviation of 1 "
+            "beyond 2048."
         )
     for (op, dtype, rows, cols), lines in groups.items():
         yield f"### `{op}`, {dtype}, {rows} x {cols}\n\n{accuracy_table(lines)}"
@@ -94,11 +95,11 @@ def _times(told: Line) -> Iterator[str]:
         return
     yield "## Times" + (" of a software adapter" if told["software"] else "")
     yield (
-        "GPU: the dispatches of one call of each library, written down and dispatched again through one stopwatch, "
-        "in turn with a copy of x and with the others, medians; what a library writes or copies in between is not "
-        "in it. Right after, what was dispatched gave the same answer, bit for bit, over NaN. Call: a call as an "
-        "app makes it, its data on the device, until the queue is empty, in turn, medians. ~ marks samples that "
-        "scatter."
+        "GPU: the dispatches of one call of each library, written down and dispatched again through one "
+        "stopwatch, in turn with a copy of x and with the others, medians; what a library writes or copies "
+        "in between is not in it. Right after, what was dispatched gave the same answer, bit for bit, over "
+        "NaN. Call: a call as an app makes it, its data on the device, until the queue is empty, in turn, "
+        "medians. ~ marks samples that scatter."
     )
     for (op, dtype, rows, cols), lines in groups.items():
         methods = sorted({line["method"] for line in lines if "method" in line})
@@ -111,8 +112,14 @@ def times_table(lines: Sequence[Line]) -> str:
     columns: list[tuple[str, Callable[[Line], str]]] = [
         ("library", lambda line: line["library"]),
         ("dispatches", lambda line: str(line.get("dispatches", _NOTHING))),
-        ("GPU, us", lambda line: _micro(line.get("gpu_ns")) + ("~" if "noisy" in line.get("flags", ()) else "")),
-        ("% of copy", lambda line: f"{line['percent_of_copy']:.1f}" if "percent_of_copy" in line else _NOTHING),
+        (
+            "GPU, us",
+            lambda line: _micro(line.get("gpu_ns")) + ("~" if "noisy" in line.get("flags", ()) else ""),
+        ),
+        (
+            "% of copy",
+            lambda line: f"{line['percent_of_copy']:.1f}" if "percent_of_copy" in line else _NOTHING,
+        ),
         ("call, us", lambda line: _micro(line.get("wall_ns"))),
         ("largest error", lambda line: _error(line.get("error"))),
     ]
@@ -132,27 +139,33 @@ def _abilities(told: Line) -> Iterator[str]:
         return
     yield "## What each can do"
     yield (
-        "Tried on this device: dispatches of a call that was made, or no, for the reason below the table. float16 "
-        "and bfloat16 are storage types of x, LayerNorm; the last rows are float32."
+        "Tried on this device: dispatches of a call that was made, or no, for the reason below the table. "
+        "float16 and bfloat16 are storage types of x, LayerNorm; the last rows are float32."
     )
     yield abilities_table(lines, told)
 
 
 def abilities_table(lines: Sequence[Line], told: Line) -> str:
     """Abilities by library, with the reasons of those that lack one."""
-    libraries = [library.name for library in LIBRARIES if any(one["library"] == library.name for one in lines)]
+    libraries = [
+        library.name for library in LIBRARIES if any(one["library"] == library.name for one in lines)
+    ]
     found = {(one["ability"], one["library"]): one for one in lines}
     rows = [["", *libraries], ["---"] * (len(libraries) + 1)]
     for ability in dict.fromkeys(one["ability"] for one in lines):
         own = (found.get((ability, library)) for library in libraries)
-        rows.append([ability, *(_NOTHING if one is None else one["said"] if one["can"] else "no" for one in own)])
+        rows.append(
+            [ability, *(_NOTHING if one is None else one["said"] if one["can"] else "no" for one in own)]
+        )
     finite = {
         (line["library"], str(line["errors"].get(str(MEANS[-1]), _NOTHING)))
         for line in told["accuracy"]
         if (line["op"], line["dtype"], (line["rows"], line["cols"])) == ("layer_norm", "float32", SHAPES[0])
     }
     ends = dict(finite)
-    rows.append(["LayerNorm at a mean of 1e6 sd", *(_at_the_end(ends.get(one, _NOTHING)) for one in libraries)])
+    rows.append(
+        ["LayerNorm at a mean of 1e6 sd", *(_at_the_end(ends.get(one, _NOTHING)) for one in libraries)]
+    )
     whys = {f"{one['library']}, {one['ability']}": one["said"] for one in lines if not one["can"]}
     return _table(rows) + _reasons(whys)
 
@@ -171,13 +184,28 @@ def _reasons(whys: Mapping[str, str]) -> str:
 
 def to_csv(told: Line) -> str:
     """A line for each error and each time."""
-    head = ["what", "library", "op", "dtype", "rows", "cols", "mean", "error", "gpu_ns", "wall_ns", "dispatches", "why"]
+    head = [
+        "what",
+        "library",
+        "op",
+        "dtype",
+        "rows",
+        "cols",
+        "mean",
+        "error",
+        "gpu_ns",
+        "wall_ns",
+        "dispatches",
+        "why",
+    ]
     to = io.StringIO()
     writer = csv.DictWriter(to, head, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for line in told["accuracy"]:
         errors = line["errors"] or {"": ""}
-        writer.writerows({**line, "what": "accuracy", "mean": mean, "error": error} for mean, error in errors.items())
+        writer.writerows(
+            {**line, "what": "accuracy", "mean": mean, "error": error} for mean, error in errors.items()
+        )
     for line in told["times"]:
         writer.writerow({"why": line.get("why_no_time", ""), **line, "what": "time"})
     return to.getvalue()
@@ -203,9 +231,9 @@ def block(name: str, told: Line) -> str:
     ]
     picture = f"![Largest error by mean over standard deviation](bench/results/{name}.svg)"
     words = (
-        f"LayerNorm, float32, {rows} x {cols}, in {told['host']}: the largest error against float64 by mean over "
-        f"standard deviation of x, each library on the same device ([the record](bench/results/{name}.md); "
-        f"{told['recorded']}, `{told['command']}`):"
+        f"LayerNorm, float32, {rows} x {cols}, in {told['host']}: the largest error against float64 by mean "
+        f"over standard deviation of x, each library on the same device ([the "
+        f"record](bench/results/{name}.md); {told['recorded']}, `{told['command']}`):"
     )
     wrapped = textwrap.fill(words, _LINE, break_long_words=False, break_on_hyphens=False)
     return "\n\n".join([picture, wrapped, accuracy_table(lines)])

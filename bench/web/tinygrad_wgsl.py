@@ -1,7 +1,7 @@
 """WGSL that tinygrad renders for norms, as JSON: python -m bench.web.tinygrad_wgsl EPS OP-DTYPE-ROWSxCOLS ...
 
-It needs no device: DEV=NULL gives tinygrad one that holds nothing, and its renderer for WebGPU is asked for the
-texts. A process of its own, since tinygrad reads its settings when it is imported.
+It needs no device: DEV=NULL gives tinygrad one that holds nothing, and its renderer for WebGPU is asked for
+the texts. A process of its own, since tinygrad reads its settings when it is imported.
 """
 
 from __future__ import annotations

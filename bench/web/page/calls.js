@@ -3,7 +3,7 @@
 /** What an error says, in one line. */
 export function reasonOf(error) {
   const text = String(error?.message ?? error);
-  return text.replace(/\s+/g, " ").trim().slice(0, 240) || "it failed without a word";
+  return text.replace(/\s+/g, " ").trim().slice(0, 400) || "it failed without a word";
 }
 
 /**

@@ -21,6 +21,8 @@ export async function openMachine(gpu) {
   const requiredFeatures = WANTED.filter((name) => adapter.features.has(name));
   const device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
   Object.getPrototypeOf(adapter).requestDevice = async () => device;
+  // onnxruntime-web destroys it with the last of its sessions; it is everybody's.
+  Object.getPrototypeOf(device).destroy = () => {};
   const adapterInfo = adapter.info;
   return { device, adapterInfo, features: requiredFeatures, traits: traitsOf(device, adapterInfo) };
 }

@@ -17,6 +17,13 @@ export function normOf(tf, op, eps) {
   };
 }
 
+/** Put on the queue what it holds back until somebody reads. */
+export function submit(tf) {
+  const backend = tf.backend();
+  backend.endComputePassEncoder();
+  backend.submitQueue();
+}
+
 export async function open(host, { device }) {
   for (const file of FILES) await host.script(`node_modules/@tensorflow/${file}`);
   const { tf } = globalThis;
@@ -26,6 +33,8 @@ export async function open(host, { device }) {
   return {
     tf,
     prepare: async ({ op, dtype, rows, cols, eps }, stored) => {
+      // What it says of a type that it lacks.
+      tf.tensor([1], [1], dtype).dispose();
       const norm = normOf(tf, op, eps);
       const shapes = { x: [rows, cols], weight: [cols], bias: [cols] };
       const inputs = {};
@@ -35,8 +44,7 @@ export async function open(host, { device }) {
         run: async () => {
           y?.dispose();
           y = tf.tidy(() => norm(inputs));
-          // It holds commands back until somebody reads.
-          tf.backend().submitQueue();
+          submit(tf);
         },
         read: async () => new Uint8Array((await y.data()).slice().buffer),
         close: () => {
