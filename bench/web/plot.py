@@ -77,6 +77,8 @@ def _draw(ax: Any, op: str, lines: Sequence[Mapping[str, Any]], looks: Mapping[s
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylim(_LOWEST, 3 * _LOST)
+    # Text is taken as it is: no formulas.
+    ax.yaxis.set_major_formatter(lambda error, _: f"{error:.0e}")
     ax.set_xticks([max(mean, _ZERO) for mean in MEANS], [mean_text(mean) for mean in MEANS])
     ax.set_xticks([], minor=True)
     ax.set_xlabel("mean of x / its standard deviation")
