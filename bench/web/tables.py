@@ -98,9 +98,8 @@ def _times(told: Line) -> Iterator[str]:
         "GPU: the dispatches of one call of each library, written down and dispatched again through one "
         "stopwatch, in turn with a copy of x and with the others, medians; what a library writes or copies "
         "in between is not in it. Right after, what was dispatched gave the same answer, bit for bit, in "
-        "256 rows at either end. Call: a call as an app makes it, its data on the device, until the queue is empty, in "
-        "turn, "
-        "medians. ~ marks samples that scatter."
+        "256 rows at either end. Call: a call as an app makes it, its data on the device, until the "
+        "queue is empty, in turn, medians. ~ marks samples that scatter."
     )
     for (op, dtype, rows, cols), lines in groups.items():
         methods = sorted({line["method"] for line in lines if "method" in line})
