@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from webnorm import system
 from webnorm.errors import WebnormError
 from webnorm.web.opening import Gone, Opened, first_line, has_playwright, opener, while_connected
-from webnorm.web.served import Server, served
+from webnorm.web.served import POLICY, Server, served
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Page, Playwright
@@ -72,26 +72,35 @@ class Browser:
             self._thread.submit(self._loop.run, self._stop()).result()
             self._thread.submit(self._loop.close).result()
 
-    def visit(self, folder: Path, query: str = "", *, page: str = PAGE, screenshot: bool = False) -> Visit:
-        """Open a folder's page, and wait for the report that it leaves in `window.webnormReport`.
+    def visit(
+        self,
+        folder: Path,
+        query: str = "",
+        *,
+        page: str = PAGE,
+        screenshot: bool = False,
+        policy: str = POLICY,
+    ) -> Visit:
+        """Open a folder's page under a content security policy, and wait for the report that it leaves in
+        `window.webnormReport`.
 
         Raises WebnormError when there is none: the browser does not open, the page fails or takes too long.
         """
-        visiting = self._thread.submit(self._loop.run, self._visit(folder, page, query, screenshot))
+        visiting = self._thread.submit(self._loop.run, self._visit(folder, page, query, screenshot, policy))
         try:
             return visiting.result()
         except KeyboardInterrupt:
             self._give_up()
             raise
 
-    async def _visit(self, folder: Path, page: str, query: str, screenshot: bool) -> Visit:
+    async def _visit(self, folder: Path, page: str, query: str, screenshot: bool, policy: str) -> Visit:
         from playwright.async_api import Error
 
         opened = self._opened or await self._open()
         deadline = time.monotonic() + self.time_limit_s
         try:
             # The rest of the time limit is kept by Playwright. A browser that hangs does not answer to that.
-            with served(folder) as server, self._given_up_after(self.time_limit_s + _GRACE_S):
+            with served(folder, policy) as server, self._given_up_after(self.time_limit_s + _GRACE_S):
                 said = _Listener(page, server)
                 looking = self._look(opened, f"{server.url}/{page}{query}", said, deadline, screenshot)
                 return await while_connected(opened.browser, looking)

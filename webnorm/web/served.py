@@ -29,13 +29,16 @@ TYPES = {
 }
 
 
+# An exported page has to work on sites that allow nothing foreign and nothing inline.
+POLICY = "default-src 'self'"
+
+
 class _Handler(SimpleHTTPRequestHandler):
     def guess_type(self, path: str | os.PathLike[str]) -> str:
         return TYPES.get(Path(path).suffix) or super().guess_type(path)
 
     def end_headers(self) -> None:
-        # An exported page has to work on sites that allow nothing foreign and nothing inline.
-        self.send_header("Content-Security-Policy", "default-src 'self'")
+        self.send_header("Content-Security-Policy", cast(Server, self.server).policy)
         self.send_header("Cache-Control", "no-store")
         super().end_headers()
 
@@ -68,8 +71,9 @@ class _Handler(SimpleHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     """Serves a folder at `url`, to this machine alone; `missing` are paths that were asked for in vain."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: str = POLICY) -> None:
         super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
+        self.policy = policy
         self.missing: list[str] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -78,9 +82,9 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Server]:
-    """Serve a folder as long as the context lasts."""
-    with Server(folder) as server:
+def served(folder: Path, policy: str = POLICY) -> Iterator[Server]:
+    """Serve a folder as long as the context lasts, its pages under a content security policy."""
+    with Server(folder, policy) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:

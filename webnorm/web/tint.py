@@ -282,7 +282,7 @@ def _verdicts(sources: Sequence[Source], said: Any) -> list[Verdict]:
     ]
 
 
-def run_node(script: str | Path, *arguments: Path, text: str = "") -> Any:
+def run_node(script: str | Path, *arguments: Path, text: str = "", limit_s: float = TIME_LIMIT_S) -> Any:
     """The result that a script writes, of assets/ or at a path; a WebnormError with node's own words if it
     fails.
     """
@@ -293,13 +293,13 @@ def run_node(script: str | Path, *arguments: Path, text: str = "") -> Any:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=TIME_LIMIT_S,
+            timeout=limit_s,
             check=False,
         )
     except FileNotFoundError:
         raise WebnormError(available() or "node cannot be started") from None
     except subprocess.TimeoutExpired:
-        raise _late(script, TIME_LIMIT_S) from None
+        raise _late(script, limit_s) from None
     if run.returncode != 0:
         raise _failure(run.stderr, run.returncode)
     try:

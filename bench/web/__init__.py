@@ -1,0 +1,1 @@
+"""Webnorm's exports beside other libraries that run in a browser."""

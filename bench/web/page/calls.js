@@ -1,0 +1,31 @@
+// A library's call on one problem, and what became of it.
+
+/** What an error says, in one line. */
+export function reasonOf(error) {
+  const text = String(error?.message ?? error);
+  return text.replace(/\s+/g, " ").trim().slice(0, 400) || "it failed without a word";
+}
+
+/**
+ * A library's call, with its inputs on the device; the device's complaints are thrown.
+ * @returns {Promise<{ run: () => Promise<void>, read: () => Promise<Uint8Array>, close: () => void }>}
+ */
+export async function openCall(machine, library, problem, stored) {
+  if (library.why) throw new Error(library.why);
+  const { device } = machine;
+  const call = await library.prepare(problem, stored);
+  return {
+    ...call,
+    run: async () => {
+      // A refused command is told to nobody else: a library would give the zeros of a new buffer.
+      device.pushErrorScope("validation");
+      try {
+        await call.run();
+      } finally {
+        const refused = await device.popErrorScope();
+        if (refused) throw new Error(refused.message);
+      }
+    },
+    bare: call.run,
+  };
+}

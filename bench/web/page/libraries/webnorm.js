@@ -1,0 +1,49 @@
+// webnorm's exports: npm packages as `webnorm export` writes them.
+
+import { bufferWith, readBuffer } from "../machine.js";
+
+const PARAMETERS = { layer_norm: ["x", "weight", "bias"], rms_norm: ["x", "weight"] };
+
+/** The package of an op and storage type, on the machine's device. */
+export async function normOf(host, { device, adapterInfo }, name, cols, eps) {
+  const module = await host.module(`exports/${name}/index.js`);
+  const [create] = Object.keys(module).filter((one) => one.startsWith("create"));
+  return module[create](device, { cols, eps, adapterInfo });
+}
+
+/** Buffers for every tensor of a package, the inputs filled from `stored`. */
+export function buffersFor(device, norm, stored, rows) {
+  const entries = norm.tensors.map(({ name, access }) => {
+    const data = access === "read" ? stored[name] : new Uint8Array(norm.byteLength(name, rows));
+    return [name, bufferWith(device, data)];
+  });
+  return Object.fromEntries(entries);
+}
+
+/** Put one call on the queue. */
+export function dispatch(device, norm, buffers, rows) {
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  norm.encode(pass, { ...buffers, rows });
+  pass.end();
+  device.queue.submit([encoder.finish()]);
+}
+
+export async function open(host, machine) {
+  const { device } = machine;
+  return {
+    prepare: async ({ op, dtype, rows, cols, eps }, stored) => {
+      const norm = await normOf(host, machine, `${op}-${dtype}`, cols, eps);
+      const inputs = Object.fromEntries(PARAMETERS[op].map((name) => [name, stored[name]]));
+      const buffers = buffersFor(device, norm, inputs, rows);
+      return {
+        run: async () => dispatch(device, norm, buffers, rows),
+        read: () => readBuffer(device, buffers.y, 0, norm.byteLength("y", rows)),
+        close: () => {
+          for (const buffer of Object.values(buffers)) buffer.destroy();
+          norm.destroy();
+        },
+      };
+    },
+  };
+}

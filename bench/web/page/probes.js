@@ -1,0 +1,138 @@
+// Abilities that are asked of each library in its own way.
+
+import { dispatches } from "./abilities.js";
+import { drawn } from "./problems.js";
+import { recorded } from "./recorder.js";
+import { normOf as exportOf, buffersFor, dispatch } from "./libraries/webnorm.js";
+import { normOf as tfNorm, submit } from "./libraries/tfjs.js";
+import { arrayOf, normOf as jaxNorm } from "./libraries/jax.js";
+
+const GRADIENTS = "gradients";
+const RESIDUAL = "residual added in the same dispatch";
+const FLOAT8 = "float8 output";
+
+/** What a probe is given: the inputs of a LayerNorm in float32, and a residual that is x again. */
+function inputs({ rows, cols, eps }) {
+  return drawn({ op: "layer_norm", dtype: "float32", rows, cols, eps, mean: 0 });
+}
+
+function one(count, what) {
+  if (count !== 1) throw new Error(`${what}: ${dispatches(count)}`);
+  return dispatches(count);
+}
+
+// --- webnorm's exports
+
+/** Run an export of these options, and count its dispatches; every output has to be finite. */
+const exported = (name, more = () => ({})) =>
+  async function probe({ host, machine }, _, { rows, cols, eps }) {
+    const norm = await exportOf(host, machine, name, cols, eps);
+    const { stored } = inputs({ rows, cols, eps });
+    const { device } = machine;
+    const buffers = buffersFor(device, norm, { ...stored, ...more(stored) }, rows);
+    const { calls } = await recorded(async () => dispatch(device, norm, buffers, rows));
+    return dispatches(calls.length);
+  };
+
+const webnorm = {
+  [FLOAT8]: exported("float8"),
+  [RESIDUAL]: exported("residual", ({ x }) => ({ residual: x })),
+  [GRADIENTS]: exported("layer_norm_backward", ({ x }) => ({ dy: x })),
+};
+
+// --- onnxruntime-web
+
+/** Run a model of one node; what runs on the processor dispatches nothing. */
+const modelled = (name, more = () => ({})) =>
+  async function probe(_, { ort, session }, part) {
+    const { stored } = inputs(part);
+    const model = await session(name);
+    const given = { ...stored, ...more(stored) };
+    const shape = (data) => (data.length === part.cols ? [part.cols] : [part.rows, part.cols]);
+    const feeds = Object.fromEntries(
+      model.inputNames.map((key) => [key, new ort.Tensor("float32", given[key], shape(given[key]))]),
+    );
+    const call = async () => Object.values(await model.run(feeds)).forEach((tensor) => tensor.dispose());
+    await call();
+    const { calls } = await recorded(call);
+    if (calls.length === 0) throw new Error("it does not run on the GPU: a call dispatches nothing");
+    return dispatches(calls.length);
+  };
+
+const ort = {
+  [FLOAT8]: modelled("float8"),
+  [RESIDUAL]: modelled("skip", ({ x }) => ({ skip: x.slice() })),
+  [GRADIENTS]: async (_, library) => {
+    if (!("TrainingSession" in library.ort)) throw new Error("the package has no training");
+    return "TrainingSession";
+  },
+};
+
+// --- tfjs
+
+/** Count what a function of tensors dispatches beside what it dispatches once its shaders are there. */
+async function tfCount(tf, work) {
+  const call = async () => {
+    tf.tidy(work);
+    submit(tf);
+  };
+  await call();
+  return (await recorded(call)).calls.length;
+}
+
+async function tfTensors(tf, part) {
+  const { x, weight, bias } = inputs(part).stored;
+  return { x: tf.tensor(x, [part.rows, part.cols]), weight: tf.tensor(weight), bias: tf.tensor(bias) };
+}
+
+const tfjs = {
+  [FLOAT8]: async (_, { tf }) => tf.tensor([1], [1], "float8_e4m3fn").dtype,
+  [RESIDUAL]: async (_, { tf }, part) => {
+    const given = await tfTensors(tf, part);
+    const norm = tfNorm(tf, "layer_norm", part.eps);
+    return one(await tfCount(tf, () => norm({ ...given, x: tf.add(given.x, given.x) })), "addition and norm");
+  },
+};
+
+// --- jax-js
+
+async function jaxCount(given, work) {
+  const call = async () => {
+    for (const array of [work(...given.map((array) => array.ref))].flat()) {
+      await array.blockUntilReady();
+      array.dispose();
+    }
+  };
+  await call();
+  return (await recorded(call)).calls.length;
+}
+
+function jaxArrays({ jax }, part) {
+  const { x, weight, bias } = inputs(part).stored;
+  return [arrayOf(jax, x, [part.rows, part.cols], "float32"), ...[weight, bias].map((data) => jax.numpy.array(data))];
+}
+
+const jax = {
+  [FLOAT8]: async (_, library) => {
+    if (!Object.values(library.jax.DType).some((name) => /float8/.test(name))) throw new Error(dtypes(library));
+    return "float8";
+  },
+  [RESIDUAL]: async (_, library, part) => {
+    const norm = jaxNorm(library.jax, "layer_norm", part.eps);
+    const both = library.jax.jit((x, weight, bias) => norm(x.ref.add(x), weight, bias));
+    return one(await jaxCount(jaxArrays(library, part), both), "addition and norm");
+  },
+  [GRADIENTS]: async (_, library, part) => {
+    const norm = jaxNorm(library.jax, "layer_norm", part.eps);
+    const loss = (x, weight, bias) => norm(x, weight, bias).sum();
+    const gradient = library.jax.jit(library.jax.grad(loss, { argnums: [0, 1, 2] }));
+    return dispatches(await jaxCount(jaxArrays(library, part), gradient));
+  },
+};
+
+function dtypes({ jax: { DType } }) {
+  return `its types are ${Object.values(DType).join(", ")}`;
+}
+
+/** By module, ability and what tries it. */
+export const PROBES = { webnorm, ort, tfjs, jax };

@@ -1,0 +1,145 @@
+"""What a record measures, and the folder that its page is served from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.web import models, packages, tinygrad_wgsl
+from webnorm.web.folder import Files
+from webnorm.web.npm import package
+from webnorm.web.pages import page_files
+from webnorm.web.request import request_for
+
+EPS = 1e-5
+MEANS = (0, 100, 1_000, 10_000, 1_000_000)
+SHAPES = ((256, 768), (64, 1023))
+OPS_SHOWN = ("layer_norm", "rms_norm")
+DTYPES = ("float32", "float16")
+# Rows on a software adapter and on a GPU, then columns: what its cache holds, and five times a large one.
+_TIMED = (("layer_norm", "float32", 256, 256, 768), ("layer_norm", "float32", 512, 65536, 1024))
+_TIMED_TOO = (("rms_norm", "float32", 512, 65536, 1024), ("layer_norm", "float16", 512, 65536, 1024))
+# Exports whose abilities are tried, each by name: op, storage type, options.
+_TRIED = {
+    "layer_norm-bfloat16": ("layer_norm", "bfloat16", ()),
+    "float8": ("layer_norm", "float32", ("out_dtype=float8_e4m3fn",)),
+    "residual": ("layer_norm", "float32", ("residual",)),
+    "layer_norm_backward": ("layer_norm_backward", "float32", ()),
+}
+# Its createComputePipelineAsync is never answered there, seen on SwiftShader with webgpu 0.6.2.
+_ORT_IN_NODE = "in node, on Dawn, its first call never returns"
+_PAGE = Path(__file__).with_name("page")
+
+
+@dataclass(frozen=True)
+class Library:
+    """A contender: its module of the page, and the package that its version is told of."""
+
+    name: str
+    module: str
+    package: str | None = None
+    settings: tuple[str, ...] = ()
+
+
+LIBRARIES = (
+    Library("webnorm", "webnorm"),
+    Library("onnxruntime-web", "ort", "onnxruntime-web"),
+    Library("tfjs moments", "tfjs", "@tensorflow/tfjs-backend-webgpu"),
+    Library("jax-js composed", "jax", "@jax-js/jax"),
+    Library("jax-js nn.standardize", "jax", "@jax-js/jax", ("standardize",)),
+    Library("tinygrad", "tinygrad", "tinygrad"),
+)
+
+
+def accuracy_parts() -> list[dict[str, Any]]:
+    """Every op, storage type and shape, at every mean."""
+    return [
+        {"kind": "accuracy", "op": op, "dtype": dtype, "rows": rows, "cols": cols, "means": list(MEANS)}
+        for op in OPS_SHOWN
+        for dtype in DTYPES
+        for rows, cols in SHAPES
+    ]
+
+
+def other_parts() -> list[dict[str, Any]]:
+    """Times, then what each library can do."""
+    timed = [
+        {"kind": "times", "op": op, "dtype": dtype, "rows": rows, "gpu_rows": gpu_rows, "cols": cols}
+        for op, dtype, rows, gpu_rows, cols in (*_TIMED, *_TIMED_TOO)
+    ]
+    rows, cols = SHAPES[0]
+    return [*timed, {"kind": "abilities", "rows": rows, "cols": cols}]
+
+
+def text(part: dict[str, Any]) -> str:
+    """A part as progress names it."""
+    words = [part["kind"], part.get("op"), part.get("dtype")]
+    rows = f"{part['rows']} x {part['cols']}" if "rows" in part else None
+    return " ".join(word for word in (*words, rows) if word)
+
+
+def folder(
+    parts: list[dict[str, Any]],
+    names: Sequence[str],
+    node_modules: Path,
+    say: Callable[[str], None],
+    *,
+    in_node: bool = False,
+) -> Files:
+    """What the page loads for these parts and libraries, by path."""
+    libraries = [one for one in LIBRARIES if one.name in names]
+    missing = {"ort": models.available(), "tinygrad": tinygrad_wgsl.available()}
+    without = missing | ({"ort": _ORT_IN_NODE} if in_node else {})
+    described = [_described(one, without.get(one.module)) for one in libraries]
+    files = page_files("lab") | {"package.json": b'{"type": "module"}'}
+    for path in sorted(_PAGE.rglob("*.*")):
+        name = path.relative_to(_PAGE).as_posix()
+        files[name if name == "index.html" else f"bench/{name}"] = path.read_bytes()
+    files |= packages.files(node_modules)
+    if not missing["ort"]:
+        files |= models.models(EPS)
+    if not missing["tinygrad"] and any(one.module == "tinygrad" for one in libraries):
+        say("rendering tinygrad's WGSL")
+        files["tinygrad.json"] = json.dumps(tinygrad_wgsl.rendered(_programs(parts), EPS)).encode()
+    files |= _exports(parts, say)
+    plan = {"eps": EPS, "libraries": described, "parts": parts}
+    return files | {"plan.json": json.dumps(plan).encode()}
+
+
+def _described(library: Library, why: str | None) -> dict[str, Any]:
+    settings: dict[str, Any] = dict.fromkeys(library.settings, True)
+    if why:
+        settings["why"] = why
+    return {"name": library.name, "module": library.module, "settings": settings}
+
+
+def _programs(parts: list[dict[str, Any]]) -> list[str]:
+    """What tinygrad is to render: each of its texts is for one shape."""
+    found = []
+    for part in parts:
+        ops = [part["op"]] if "op" in part else OPS_SHOWN
+        dtypes = [part["dtype"]] if "dtype" in part else ["float32", "float16", "bfloat16"]
+        for rows in {part["rows"], part.get("gpu_rows", part["rows"])}:
+            found += [f"{op}-{dtype}-{rows}x{part['cols']}" for op in ops for dtype in dtypes]
+    return list(dict.fromkeys(found))
+
+
+def _exports(parts: list[dict[str, Any]], say: Callable[[str], None]) -> Files:
+    """Webnorm's packages, as `webnorm export` writes them."""
+    norms = {(part["op"], part["dtype"]) for part in parts if "op" in part}
+    wanted: dict[str, tuple[str, str, tuple[str, ...]]] = {
+        f"{op}-{dtype}": (op, dtype, ()) for op, dtype in sorted(norms)
+    }
+    cols = sorted({part["cols"] for part in parts})
+    if any(part["kind"] == "abilities" for part in parts):
+        wanted |= {f"{op}-{dtype}": (op, dtype, ()) for op in OPS_SHOWN for dtype in DTYPES} | _TRIED
+    files: Files = {}
+    for name, (op, dtype, options) in wanted.items():
+        say(f"exporting {name}")
+        settings = {"--dtype": dtype, "--eps": EPS, "--scale": None, "--name": None, "--minify": None}
+        request = request_for(op, cols, options, "auto", (), settings)
+        files |= {f"exports/{name}/{path}": content for path, content in package(request).items()}
+    return files

@@ -1,0 +1,90 @@
+"""The record in the browser as a picture: the largest error over the mean, by library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bench.web.plan import LIBRARIES, MEANS, SHAPES
+from bench.web.tables import mean_text
+from webnorm.files import replacing
+from webnorm.lab.plot_style import SETTINGS, styles
+
+# Where 0 stands on a logarithmic axis, and where an error that is no number stands.
+_ZERO, _LOST = 10.0, 1e5
+_LOWEST = 1e-8
+
+
+def plot(told: Mapping[str, Any], path: Path) -> bool:
+    """Draw an .svg with a panel for each op in float32; False without matplotlib, or without errors."""
+    panels = {op: _lines(told, op) for op in ("layer_norm", "rms_norm")}
+    panels = {op: lines for op, lines in panels.items() if lines}
+    if not find_spec("matplotlib") or not panels:
+        return False
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    looks = styles(library.name for library in LIBRARIES)
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(4.6 * len(panels) + 0.4, 4.6), layout="constrained")
+        axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        for ax, (op, lines) in zip(axes, panels.items(), strict=True):
+            _draw(ax, op, lines, looks)
+        axes[0].set_ylabel("largest error against float64")
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        with replacing(path) as beside:
+            figure.savefig(beside, format="svg", metadata={"Date": None}, transparent=True)
+    return True
+
+
+def _lines(told: Mapping[str, Any], op: str) -> list[Mapping[str, Any]]:
+    rows, cols = SHAPES[0]
+    wanted = (op, "float32", rows, cols)
+    return [
+        line
+        for line in told["accuracy"]
+        if (line["op"], line["dtype"], line["rows"], line["cols"]) == wanted and line["errors"]
+    ]
+
+
+def _draw(ax: Any, op: str, lines: Sequence[Mapping[str, Any]], looks: Mapping[str, tuple[str, str]]) -> None:
+    rows, cols = SHAPES[0]
+    for line in lines:
+        name = line["library"]
+        colour, marker = looks[name]
+        found = {int(mean): _height(error) for mean, error in line["errors"].items()}
+        at = [max(mean, _ZERO) for mean in found]
+        own = name == "webnorm"
+        ax.plot(
+            at,
+            list(found.values()),
+            color=colour,
+            marker=marker,
+            ms=5,
+            lw=2.6 if own else 1.3,
+            zorder=3 if own else 2,
+            label=name,
+        )
+        for mean, error in line["errors"].items():
+            if isinstance(error, str):
+                where = (max(int(mean), _ZERO), _LOST)
+                ax.annotate(
+                    error, where, (-6, 0), textcoords="offset points", ha="right", va="center", color=colour
+                )
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_ylim(_LOWEST, 3 * _LOST)
+    # Text is taken as it is: no formulas.
+    ax.yaxis.set_major_formatter(lambda error, _: f"{error:.0e}")
+    ax.set_xticks([max(mean, _ZERO) for mean in MEANS], [mean_text(mean) for mean in MEANS])
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel("mean of x / its standard deviation")
+    ax.set_title(f"{op}, float32, {rows} x {cols}")
+    ax.grid(axis="y")
+
+
+def _height(error: float | str) -> float:
+    return _LOST if isinstance(error, str) else max(error, _LOWEST)

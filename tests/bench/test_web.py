@@ -1,0 +1,125 @@
+"""The record in the browser: tables that follow from what was found, packages, and one run of a page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.web import __main__ as web
+from bench.web import hosts, models, packages, plan, tables
+from bench.web.plot import plot
+from pages import ROOT
+from webnorm.errors import WebnormError
+from webnorm.web import browser
+from webnorm.web.folder import write
+
+RESULTS = ROOT / "bench" / "results"
+NO_BROWSER = next((mend.missing for mend in browser.mends()), None)
+
+
+def line(library: str, errors: dict[str, Any], **more: Any) -> dict[str, Any]:
+    (rows, cols), *_ = plan.SHAPES
+    about = {"library": library, "op": "layer_norm", "dtype": "float32", "rows": rows, "cols": cols}
+    return {**about, "errors": errors, **more}
+
+
+def kept() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / "web.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_table_has_an_error_a_nan_and_why_there_is_none() -> None:
+    lines = [
+        line("webnorm", {"0": 7e-7, "1000000": 2.1e-6}),
+        line("onnxruntime-web", {"0": 7e-7, "1000000": "NaN"}),
+        line("tinygrad", {}, why="needs shader-f16"),
+    ]
+    assert tables.accuracy_table(lines).splitlines() == [
+        "| mean / sd | 0 | 1e6 |",
+        "| --- | ---: | ---: |",
+        "| webnorm | 7.0e-07 | 2.1e-06 |",
+        "| onnxruntime-web | 7.0e-07 | **NaN** |",
+        "| tinygrad | - | - |",
+        "",
+        "- tinygrad: needs shader-f16",
+    ]
+
+
+def test_a_time_that_was_not_proved_is_told_and_not_shown() -> None:
+    text = tables.times_table([line("tfjs", {}, dispatches=8, wall_ns=2000.0, why_no_time="another answer")])
+    assert "| tfjs | 8 | - | - | 2.0 | - |" in text and "- tfjs: another answer" in text
+
+
+def test_the_tables_that_are_kept_are_those_of_the_record() -> None:
+    assert (RESULTS / "web.md").read_text(encoding="utf-8") == tables.to_markdown(kept(), "web.svg")
+    assert (RESULTS / "web.csv").read_text(encoding="utf-8") == tables.to_csv(kept())
+
+
+def test_the_readme_has_the_record() -> None:
+    assert tables.block("web", kept()) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_picture_marks_what_is_no_number(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib draws it")
+    told = {"accuracy": [line("webnorm", {"0": 1e-7}), line("onnxruntime-web", {"1000000": "NaN"})]}
+    assert plot(told, tmp_path / "web.svg")
+    assert "NaN" in (tmp_path / "web.svg").read_text(encoding="utf-8")
+
+
+def test_a_page_that_asks_for_more_than_its_server_is_no_record() -> None:
+    with pytest.raises(WebnormError, match=r"asked for http://example\.com/, which is not on this machine"):
+        hosts._checked({"outside": ["http://example.com/"], "found": []})
+
+
+def test_without_npm_a_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(WebnormError, match=r"^npm is not installed: .*--packages FOLDER$"):
+        packages.install()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_packages_are_pinned_by_digest_and_name_no_registry() -> None:
+    lock = (Path(packages.__file__).parent / "npm" / "package-lock.json").read_text(encoding="utf-8")
+    assert '"resolved"' not in lock
+    own = [entry for name, entry in json.loads(lock)["packages"].items() if name]
+    assert own and all(entry["integrity"].startswith("sha512-") for entry in own)
+
+
+@pytest.mark.xdist_group("npm")
+@pytest.mark.skipif(NO_BROWSER is not None, reason=str(NO_BROWSER))
+def test_a_page_finds_webnorm_exact_where_onnxruntime_web_is_not(tmp_path: Path) -> None:
+    if why := models.available():
+        pytest.skip(why)
+    try:
+        node_modules = packages.install()
+    except WebnormError as error:
+        pytest.skip(str(error))
+    part = {
+        "kind": "accuracy",
+        "op": "layer_norm",
+        "dtype": "float32",
+        "rows": 4,
+        "cols": 256,
+        "means": [0, 1000],
+    }
+    files = plan.folder([part], ("webnorm", "onnxruntime-web"), node_modules, lambda _: None)
+    write(files, tmp_path / "site")
+    with hosts.in_a_browser(None) as visit:
+        own, ort = visit(tmp_path / "site", 0)["found"]
+    assert own["errors"]["0"] < 5e-6 and own["errors"]["1000"] < 5e-6
+    assert ort["errors"]["0"] < 5e-6 and ort["errors"]["1000"] > 0.01
+
+
+def test_help_names_what_there_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.web", "--help"])
+    with pytest.raises(SystemExit):
+        web.arguments()
+    said = capsys.readouterr().out
+    assert all(flag in said for flag in ("--accuracy", "--dawn", "--packages", "--readme"))
