@@ -74,7 +74,7 @@ def record(asked: argparse.Namespace) -> dict[str, Any]:
     """Measure everything that is asked for."""
     parts = plan.accuracy_parts() + ([] if asked.accuracy else plan.other_parts())
     node_modules = asked.packages or packages.install()
-    found = plan.folder(parts, asked.library, node_modules, _say, in_node=bool(asked.dawn))
+    found = plan.folder(parts, asked.library, node_modules, _say)
     host: AbstractContextManager[hosts.Host]
     host = hosts.in_node(asked.dawn) if asked.dawn else hosts.in_a_browser(asked.browser)
     told: dict[str, Any] = {

@@ -29,8 +29,6 @@ _TRIED = {
     "residual": ("layer_norm", "float32", ("residual",)),
     "layer_norm_backward": ("layer_norm_backward", "float32", ()),
 }
-# Its createComputePipelineAsync is never answered there, seen on SwiftShader with webgpu 0.6.2.
-_ORT_IN_NODE = "in node, on Dawn, its first call never returns"
 _PAGE = Path(__file__).with_name("page")
 
 
@@ -86,14 +84,11 @@ def folder(
     names: Sequence[str],
     node_modules: Path,
     say: Callable[[str], None],
-    *,
-    in_node: bool = False,
 ) -> Files:
     """What the page loads for these parts and libraries, by path."""
     libraries = [one for one in LIBRARIES if one.name in names]
     missing = {"ort": models.available(), "tinygrad": tinygrad_wgsl.available()}
-    without = missing | ({"ort": _ORT_IN_NODE} if in_node else {})
-    described = [_described(one, without.get(one.module)) for one in libraries]
+    described = [_described(one, missing.get(one.module)) for one in libraries]
     files = page_files("lab") | {"package.json": b'{"type": "module"}'}
     for path in sorted(_PAGE.rglob("*.*")):
         name = path.relative_to(_PAGE).as_posix()

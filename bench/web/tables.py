@@ -38,14 +38,20 @@ def to_markdown(told: Line, picture: str | None) -> str:
 
 
 def _about(told: Line) -> str:
-    adapter = told["adapter"]
-    name = adapter["description"] or " ".join((adapter["vendor"], adapter["architecture"])).strip()
     packages = ", ".join(f"{package} {version}" for package, version in told["versions"].items())
     features = ", ".join(told["features"]) or "none"
     return (
-        f"{name}; features of the device: {features}. {packages}. Recorded {told['recorded']} with "
+        f"{adapter_name(told)}; features of the device: {features}. {packages}. Recorded {told['recorded']} with "
         f"`{told['command']}`. All libraries run on one device: each asks for one and gets it."
     )
+
+
+def adapter_name(told: Line) -> str:
+    """What the host tells of the card, with its driver where that is told, too."""
+    adapter = told["adapter"]
+    name = adapter["device"] or " ".join((adapter["vendor"], adapter["architecture"])).strip()
+    description = adapter["description"]
+    return f"{name} ({description})" if name and description else name or description
 
 
 def _accuracy(told: Line) -> Iterator[str]:
@@ -222,7 +228,25 @@ def write_readme(out: Path, told: Line) -> None:
 
 
 def block(name: str, told: Line) -> str:
-    """The picture, and LayerNorm's errors in float32 at the first shape."""
+    """LayerNorm in float32: of a GPU its times in the last problem; of a software adapter, whose times say
+    nothing, the picture, and errors at the first shape.
+    """
+    return _errors_block(name, told) if told["software"] else _times_block(name, told)
+
+
+def _times_block(name: str, told: Line) -> str:
+    timed = [line for line in told["times"] if (line["op"], line["dtype"]) == ("layer_norm", "float32")]
+    shape = timed[-1]["rows"], timed[-1]["cols"]
+    lines = [line for line in timed if (line["rows"], line["cols"]) == shape]
+    words = (
+        f"LayerNorm, float32, {shape[0]} x {shape[1]}, on {adapter_name(told)}, in {told['host']}: each "
+        f"library's own dispatches, in turn with the others and a copy, and whole calls ([the "
+        f"record](bench/results/{name}.md); {told['recorded']}, `{told['command']}`):"
+    )
+    return f"{_wrapped(words)}\n\n{times_table(lines)}"
+
+
+def _errors_block(name: str, told: Line) -> str:
     rows, cols = SHAPES[0]
     lines = [
         line
@@ -235,5 +259,8 @@ def block(name: str, told: Line) -> str:
         f"over standard deviation of x, each library on the same device ([the "
         f"record](bench/results/{name}.md); {told['recorded']}, `{told['command']}`):"
     )
-    wrapped = textwrap.fill(words, _LINE, break_long_words=False, break_on_hyphens=False)
-    return "\n\n".join([picture, wrapped, accuracy_table(lines)])
+    return "\n\n".join([picture, _wrapped(words), accuracy_table(lines)])
+
+
+def _wrapped(words: str) -> str:
+    return textwrap.fill(words, _LINE, break_long_words=False, break_on_hyphens=False)

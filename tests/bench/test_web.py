@@ -14,11 +14,11 @@ from bench.web import hosts, models, packages, plan, tables
 from bench.web.plot import plot
 from pages import ROOT
 from webnorm.errors import WebnormError
-from webnorm.web import browser
+from webnorm.web import opening
 from webnorm.web.folder import write
 
 RESULTS = ROOT / "bench" / "results"
-NO_BROWSER = next((mend.missing for mend in browser.mends()), None)
+NO_BROWSER = next((mend.missing for mend in opening.mends()), None)
 
 
 def line(library: str, errors: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -27,8 +27,15 @@ def line(library: str, errors: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**about, "errors": errors, **more}
 
 
-def kept() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / "web.json").read_text(encoding="utf-8"))
+@pytest.fixture(params=["web", "web_h100"])
+def name(request: pytest.FixtureRequest) -> str:
+    """A record that is kept."""
+    found: str = request.param
+    return found
+
+
+def kept(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
 
@@ -54,13 +61,14 @@ def test_a_time_that_was_not_proved_is_told_and_not_shown() -> None:
     assert "| tfjs | 8 | - | - | 2.0 | - |" in text and "- tfjs: another answer" in text
 
 
-def test_the_tables_that_are_kept_are_those_of_the_record() -> None:
-    assert (RESULTS / "web.md").read_text(encoding="utf-8") == tables.to_markdown(kept(), "web.svg")
-    assert (RESULTS / "web.csv").read_text(encoding="utf-8") == tables.to_csv(kept())
+def test_the_tables_that_are_kept_are_those_of_the_record(name: str) -> None:
+    told = kept(name)
+    assert (RESULTS / f"{name}.md").read_text(encoding="utf-8") == tables.to_markdown(told, f"{name}.svg")
+    assert (RESULTS / f"{name}.csv").read_text(encoding="utf-8") == tables.to_csv(told)
 
 
-def test_the_readme_has_the_record() -> None:
-    assert tables.block("web", kept()) in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_readme_has_the_record(name: str) -> None:
+    assert tables.block(name, kept(name)) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_picture_marks_what_is_no_number(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import { pathToFileURL } from "node:url";
 import { runInThisContext } from "node:vm";
 
 const [folder, webgpu, part] = process.argv.slice(2);
-const at = (path) => pathToFileURL(resolve(join(folder, path))).href;
+// A folder's URL ends as the path does, with a slash.
+const at = (path) => new URL(path, pathToFileURL(`${resolve(folder)}/`)).href;
 
 // Dawn asks its threads for news by setImmediate, again and again: that takes a core from the threads.
 globalThis.setImmediate = (call, ...given) => setTimeout(call, 1, ...given);

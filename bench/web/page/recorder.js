@@ -5,12 +5,14 @@ const pass = GPUComputePassEncoder.prototype;
 const encoder = GPUCommandEncoder.prototype;
 const { setPipeline, setBindGroup, dispatchWorkgroups, dispatchWorkgroupsIndirect } = pass;
 const { createBindGroup } = GPUDevice.prototype;
+const { destroy } = GPUBuffer.prototype;
 
 // Of a pass its pipeline and groups so far, of a bind group the buffers in it.
 const states = new WeakMap();
 const bound = new WeakMap();
 let calls = null;
 let copies = 0;
+let held = null;
 
 const stateOf = (own) => states.get(own) ?? states.set(own, { groups: [] }).get(own);
 
@@ -65,6 +67,24 @@ export async function recorded(work) {
   } finally {
     calls = null;
   }
+}
+
+GPUBuffer.prototype.destroy = function () {
+  if (held === null) destroy.call(this);
+  else held.push(this);
+};
+
+/**
+ * Keep buffers that libraries destroy: what was written down binds what they made for a call and gave up with it.
+ * @returns {() => void}  what destroys them after all
+ */
+export function holdBuffers() {
+  held = [];
+  return () => {
+    const given = held;
+    held = null;
+    for (const buffer of given) buffer.destroy();
+  };
 }
 
 /** Dispatch again what was written down. */

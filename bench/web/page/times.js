@@ -7,7 +7,7 @@ import { flags } from "../page/statistics.js";
 import { openCall, reasonOf } from "./calls.js";
 import { bufferWith, readBuffer } from "./machine.js";
 import { CHECKED_ROWS, drawn, largestError } from "./problems.js";
-import { buffersOf, recorded, replay } from "./recorder.js";
+import { buffersOf, holdBuffers, recorded, replay } from "./recorder.js";
 
 const RULE = { least: 10, most: 40, spread: 0.01, budgetMs: 20000, settleMs: 500 };
 const SOFTWARE_RULE = { least: 5, most: 15, spread: 0.03, budgetMs: 15000, settleMs: 100 };
@@ -38,11 +38,13 @@ export async function times(machine, libraries, part) {
   }
   const ready = lines.filter(({ why }) => !why);
   await wallTimes(machine, ready);
+  const release = holdBuffers();
   for (const line of ready) await written(machine, line, problem, expected);
   const copy = await copyLine(machine, stored.x, { op, dtype, rows, cols });
   await gpuTimes(machine, [copy, ...ready.filter(({ calls }) => calls)]);
   for (const line of ready) await checked(machine, line);
   for (const { call } of ready) call.close();
+  release();
   return [copy, ...lines].map(({ call, calls, proof, encode, ...told }) => told);
 }
 
