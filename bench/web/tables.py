@@ -41,8 +41,8 @@ def _about(told: Line) -> str:
     packages = ", ".join(f"{package} {version}" for package, version in told["versions"].items())
     features = ", ".join(told["features"]) or "none"
     return (
-        f"{adapter_name(told)}; features of the device: {features}. {packages}. Recorded {told['recorded']} with "
-        f"`{told['command']}`. All libraries run on one device: each asks for one and gets it."
+        f"{adapter_name(told)}; features of the device: {features}. {packages}. Recorded "
+        f"{told['recorded']} with `{told['command']}`. All libraries run on one device: each asks for one and gets it."
     )
 
 
