@@ -42,7 +42,8 @@ def _about(told: Line) -> str:
     features = ", ".join(told["features"]) or "none"
     return (
         f"{adapter_name(told)}; features of the device: {features}. {packages}. Recorded "
-        f"{told['recorded']} with `{told['command']}`. All libraries run on one device: each asks for one and gets it."
+        f"{told['recorded']} with `{told['command']}`. All libraries run on one device: each asks "
+        "for one and gets it."
     )
 
 

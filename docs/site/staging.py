@@ -20,7 +20,18 @@ _PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "bench/re
 _PICTURES = ("docs/pictures/*", "bench/results/*.svg")
 # Each is a page of its own, and so is every other file that a page links to.
 _SOURCES = ("wgsl/*/*.wgsl", "wgsl/layouts/*.toml")
-_LANGUAGES = {".wgsl": "wgsl", ".toml": "toml", ".py": "python"}
+_LANGUAGES = {
+    ".wgsl": "wgsl",
+    ".toml": "toml",
+    ".py": "python",
+    ".js": "javascript",
+    ".ts": "typescript",
+    ".html": "html",
+    ".css": "css",
+    ".json": "json",
+}
+# What npm and the examples' own commands put beside their files.
+_MADE = {"node_modules", "models", "packages", "dist", "layer-norm", "package-lock.json"}
 # The start page says what the README says.
 _INSTEAD = {"README.md": "index.md"}
 _LINK = re.compile(r"(?<=\]\()[^()#\s:]+(?=[)#])")
@@ -69,12 +80,27 @@ def _linked(page: Path, sources: set[Path]) -> str:
         path = Path(os.path.normpath(page.parent / match[0]))
         if str(path) in _INSTEAD:
             return os.path.relpath(_INSTEAD[str(path)], page.parent)
+        if (ROOT / path).is_dir():
+            sources.update(_texts(path))
+            return f"{os.path.relpath('sources.md', page.parent)}#{_anchor(path)}"
         if not (ROOT / path).is_file() or path.suffix in (".md", ".svg", ".png"):
             return match[0]
         sources.add(path)
         return f"{match[0]}.md"
 
     return _LINK.sub(target, (ROOT / page).read_text(encoding="utf-8"))
+
+
+def _texts(folder: Path) -> Iterator[Path]:
+    """The files of a folder, as far as they are code."""
+    for path in _found(f"{folder}/**/*"):
+        if path.suffix in _LANGUAGES and not _MADE & {*path.parts}:
+            yield path
+
+
+def _anchor(folder: Path) -> str:
+    """Where the list of sources has a folder."""
+    return str(folder).replace("/", "").lower()
 
 
 def _source(path: Path) -> str:

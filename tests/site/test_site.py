@@ -210,7 +210,8 @@ def test_the_search_works_without_a_server(site: Path, chromium: Chromium) -> No
                 page.fill("input[name=q]", "two_pass")
                 page.press("input[name=q]", "Enter")
                 page.wait_for_selector("#search-results li a[href*='two_pass.wgsl.html']")
-                assert page.locator("#search-results li").count() > 5
+                # One after another they come.
+                page.wait_for_function("() => document.querySelectorAll('#search-results li').length > 5")
 
 
 @needs_browser
