@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
     add("--out", type=Path, help="files to write, without suffix; without it tables go to the terminal")
     add("--accuracy", action="store_true", help="errors alone: no times, no table of abilities")
     add("--library", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {', '.join(names)}")
-    add("--browser", type=Path, help="Chromium, Chrome or Edge, where none is found or another is meant")
+    add("--browser", help="as of `webnorm verify`: a path, or the ws:// address of a Playwright server")
     add("--packages", type=Path, metavar="FOLDER", help="a node_modules in place of the one npm fills")
     add(
         "--dawn",
@@ -77,10 +77,12 @@ def record(asked: argparse.Namespace) -> dict[str, Any]:
     found = plan.folder(parts, asked.library, node_modules, _say)
     host: AbstractContextManager[hosts.Host]
     host = hosts.in_node(asked.dawn) if asked.dawn else hosts.in_a_browser(asked.browser)
+    # An address is no place.
+    browser = Path(asked.browser) if asked.browser and "://" not in asked.browser else None
     told: dict[str, Any] = {
         "schema": 1,
         "recorded": str(datetime.date.today()),
-        "command": command("bench.web", asked.out, asked.browser, asked.packages, asked.dawn),
+        "command": command("bench.web", asked.out, browser, asked.packages, asked.dawn),
         "versions": versions(),
         **{kind: [] for kind in ("accuracy", "times", "abilities")},
     }

@@ -26,7 +26,7 @@ class Host(Protocol):
 
 
 @contextmanager
-def in_a_browser(named: Path | None) -> Iterator[Host]:
+def in_a_browser(named: str | None) -> Iterator[Host]:
     """A browser that stays open."""
     with Browser(named, TIME_LIMIT_S) as browser:
 

@@ -26,7 +26,7 @@ _SOFTWARE = (
 def to_markdown(told: Line, picture: str | None) -> str:
     """The whole record; `picture` is the name of the picture beside it, None where there is none."""
     parts = [
-        f"# In {told['host']}, beside other libraries",
+        f"# Beside other libraries: {told['host']}, {_card(told['adapter'])}",
         _about(told),
         *([_SOFTWARE] if told["software"] else []),
         *([] if picture is None else [f"![Largest error by mean over standard deviation]({picture})"]),
@@ -49,10 +49,12 @@ def _about(told: Line) -> str:
 
 def adapter_name(told: Line) -> str:
     """What the host tells of the card, with its driver where that is told, too."""
-    adapter = told["adapter"]
-    name = adapter["device"] or " ".join((adapter["vendor"], adapter["architecture"])).strip()
-    description = adapter["description"]
+    name, description = _card(told["adapter"]), told["adapter"]["description"]
     return f"{name} ({description})" if name and description else name or description
+
+
+def _card(adapter: Line) -> str:
+    return adapter["device"] or " ".join((adapter["vendor"], adapter["architecture"])).strip()
 
 
 def _accuracy(told: Line) -> Iterator[str]:
