@@ -9,12 +9,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +20,7 @@ import pytest
 
 import axe
 import webnorm
-from headless import chromium, needs_browser
+from headless import chromium, needs_browser, plainly_served
 from pages import ROOT, blocks
 from webnorm.cli import help
 from webnorm.cli.verbs import VERBS
@@ -165,25 +163,6 @@ def test_the_start_page_shows_commands_that_the_docs_have() -> None:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address of a folder, as any static host serves it."""
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@contextmanager
 def opened(chromium: Chromium, address: str, **settings: Any) -> Iterator[Page]:
     """A page that asks nobody but its own site for anything, and on whose console no error may show."""
     said, asked = [], []
@@ -203,7 +182,7 @@ def opened(chromium: Chromium, address: str, **settings: Any) -> Iterator[Page]:
 
 @needs_browser
 def test_the_search_works_without_a_server(site: Path, chromium: Chromium) -> None:
-    with served(site) as url:
+    with plainly_served(site) as url:
         for address in (url, site.as_uri()):
             with opened(chromium, address) as page:
                 page.goto(f"{address}/index.html")
@@ -217,7 +196,7 @@ def test_the_search_works_without_a_server(site: Path, chromium: Chromium) -> No
 @needs_browser
 def test_everybody_can_use_it_on_any_screen(site: Path, chromium: Chromium) -> None:
     rules, found = axe.rules(), list[tuple[object, ...]]()
-    with served(site) as url, opened(chromium, url, viewport={"width": 1280, "height": 800}) as page:
+    with plainly_served(site) as url, opened(chromium, url, viewport={"width": 1280, "height": 800}) as page:
         for name in SHOWN + LONG:
             page.goto(f"{url}/{name}")
             page.evaluate(rules)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from npm_tools import PAGE, needs_npm
-from visits import CANVAS, plainly_served
 
-from headless import needs_browser, started
+from headless import CANVAS, needs_browser, plainly_served, started
 from pages import ROOT
 from webnorm.norms.problem import Array
 
