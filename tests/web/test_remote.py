@@ -67,9 +67,10 @@ class Server:
     def __init__(self, browsers: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port, descriptor = listener.getsockname()[1], listener.fileno()
+            environment = {**opening.environment(), "PLAYWRIGHT_BROWSERS_PATH": str(browsers)}
             self.process = subprocess.Popen(
                 [*(("unshare", "-rn") if ALONE else ()), sys.executable, "-c", FORWARDED, str(descriptor)],
-                env={**os.environ, "PLAYWRIGHT_BROWSERS_PATH": str(browsers)},
+                env={name: str(value) for name, value in environment.items()},
                 pass_fds=[descriptor],
                 stdout=subprocess.PIPE,
                 text=True,
