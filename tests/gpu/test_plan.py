@@ -15,7 +15,7 @@ from broken import HONEST
 from testbed import GPU, NORMS, STABLE, compute, kernel_named, needs, of_one_file, run, run_shader, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
-from webnorm.gpu.buffers import GUARD_BYTES, check_memory, check_reference
+from webnorm.gpu.buffers import GUARD_BYTES, buffer_bytes, check_memory, check_reference
 from webnorm.gpu.device import Device, adapters, open_device
 from webnorm.gpu.slices import grid, slices, window
 from webnorm.kernels.header import load
@@ -69,7 +69,7 @@ def test_slices(key: tuple[str, int], rows: int, binding: int, dimension: int, a
     (x, *_) = shader.bindings
     assert parts[0].first_row == 0
     if (
-        rows * row_bytes + GUARD_BYTES <= binding
+        buffer_bytes(rows * row_bytes) <= binding
         and shader.workgroup_count(shader.passes[0], rows) <= dimension**2
     ):
         assert len(parts) == 1
