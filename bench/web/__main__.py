@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import webnorm
+from bench import record_page
 from bench.arguments import command, run
 from bench.web import hosts, packages, plan, tables, tinygrad_wgsl
 from bench.web.plot import plot
@@ -128,7 +129,7 @@ def main() -> None:
     for suffix in _SUFFIXES:
         check_writable(asked.out.with_name(asked.out.name + suffix))
     if asked.readme:
-        tables.check_readme(asked.out)
+        record_page.check(asked.out)
     if asked.tables:
         told = _read(asked.out.with_name(f"{asked.out.name}.json"))
         write_files(asked.out, told)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.web.plan import LIBRARIES, MEANS, SHAPES
-from bench.web.tables import mean_text
+from bench.web.tables import first_errors, mean_text
 from webnorm.files import replacing
 from webnorm.lab.plot_style import SETTINGS, styles
 
@@ -41,13 +41,7 @@ def plot(told: Mapping[str, Any], path: Path) -> bool:
 
 
 def _lines(told: Mapping[str, Any], op: str) -> list[Mapping[str, Any]]:
-    rows, cols = SHAPES[0]
-    wanted = (op, "float32", rows, cols)
-    return [
-        line
-        for line in told["accuracy"]
-        if (line["op"], line["dtype"], line["rows"], line["cols"]) == wanted and line["errors"]
-    ]
+    return [line for line in first_errors(told, op) if line["errors"]]
 
 
 def _draw(ax: Any, op: str, lines: Sequence[Mapping[str, Any]], looks: Mapping[str, tuple[str, str]]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.numerics import between_markers
-from bench.record_page import PAGE, check
+from bench.record_page import PAGE
 from bench.web.plan import LIBRARIES, MEANS, SHAPES
 from webnorm.files import write_text
 
@@ -70,6 +70,14 @@ def _accuracy(told: Line) -> Iterator[str]:
         )
     for (op, dtype, rows, cols), lines in groups.items():
         yield f"### `{op}`, {dtype}, {rows} x {cols}\n\n{accuracy_table(lines)}"
+
+
+def first_errors(told: Line, op: str) -> list[Line]:
+    """An op's errors in float32 at the first shape, a line for each library."""
+    wanted = (op, "float32", *SHAPES[0])
+    return [
+        line for line in told["accuracy"] if (line["op"], line["dtype"], line["rows"], line["cols"]) == wanted
+    ]
 
 
 def accuracy_table(lines: Sequence[Line]) -> str:
@@ -166,12 +174,10 @@ def abilities_table(lines: Sequence[Line], told: Line) -> str:
         rows.append(
             [ability, *(_NOTHING if one is None else one["said"] if one["can"] else "no" for one in own)]
         )
-    finite = {
-        (line["library"], str(line["errors"].get(str(MEANS[-1]), _NOTHING)))
-        for line in told["accuracy"]
-        if (line["op"], line["dtype"], (line["rows"], line["cols"])) == ("layer_norm", "float32", SHAPES[0])
+    ends = {
+        line["library"]: str(line["errors"].get(str(MEANS[-1]), _NOTHING))
+        for line in first_errors(told, "layer_norm")
     }
-    ends = dict(finite)
     rows.append(
         ["LayerNorm at a mean of 1e6 sd", *(_at_the_end(ends.get(one, _NOTHING)) for one in libraries)]
     )
@@ -220,11 +226,6 @@ def to_csv(told: Line) -> str:
     return to.getvalue()
 
 
-def check_readme(out: Path) -> None:
-    """Raise WebnormError where README.md has no block of the record's name."""
-    check(out)
-
-
 def write_readme(out: Path, told: Line) -> None:
     """Put the record's block between its markers."""
     write_text(PAGE, between_markers(PAGE, out.name, block(out.name, told)))
@@ -251,18 +252,13 @@ def _times_block(name: str, told: Line) -> str:
 
 def _errors_block(name: str, told: Line) -> str:
     rows, cols = SHAPES[0]
-    lines = [
-        line
-        for line in told["accuracy"]
-        if (line["op"], line["dtype"], line["rows"], line["cols"]) == ("layer_norm", "float32", rows, cols)
-    ]
     picture = f"![Largest error by mean over standard deviation](bench/results/{name}.svg)"
     words = (
         f"LayerNorm, float32, {rows} x {cols}, in {told['host']}: the largest error against float64 by mean "
         f"over standard deviation of x, each library on the same device ([the "
         f"record](bench/results/{name}.md); {told['recorded']}, `{told['command']}`):"
     )
-    return "\n\n".join([picture, _wrapped(words), accuracy_table(lines)])
+    return "\n\n".join([picture, _wrapped(words), accuracy_table(first_errors(told, "layer_norm"))])
 
 
 def _wrapped(words: str) -> str:

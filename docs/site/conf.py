@@ -25,7 +25,7 @@ napoleon_use_ivar = True
 # A record's levels are its tables'.
 suppress_warnings = ["myst.header"]
 smartquotes = False
-exclude_patterns = ["README.md", "star.md"]
+exclude_patterns = ["README.md"]
 
 # Names of headings as code hosts make them.
 myst_heading_anchors = 4

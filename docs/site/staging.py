@@ -35,8 +35,6 @@ _MADE = {"node_modules", "models", "packages", "dist", "layer-norm", "package-lo
 # The start page says what the README says.
 _INSTEAD = {"README.md": "index.md"}
 _LINK = re.compile(r"(?<=\]\()[^()#\s:]+(?=[)#])")
-# The start page has the picture of the first of these records that there is.
-_STARS = ("web", "h200")
 
 
 def fill(folder: Path) -> None:
@@ -49,8 +47,6 @@ def fill(folder: Path) -> None:
     for picture in _found(*_PICTURES):
         (folder / picture).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / picture, folder / picture)
-    star = next(name for name in _STARS if (ROOT / "bench" / "results" / f"{name}.svg").exists())
-    shutil.copy(_OWN / "stars" / f"{star}.md", folder / "star.md")
     for source in sources:
         _write(folder / f"{source}.md", _source(source))
     _write(folder / "sources.md", _sources(sources))

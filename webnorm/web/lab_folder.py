@@ -25,8 +25,6 @@ LAB_PAGE = "index.html"
 # Whether a kernel is right shows in few rows, which take a browser without a GPU no time.
 _ROWS = 64
 _COPY = "copy"
-
-
 # What a page sends results with, where its exporter asked for that.
 _SUBMITTING = "page/lab_submit.js"
 
