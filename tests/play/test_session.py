@@ -168,8 +168,9 @@ def test_what_kills_the_compiler_is_not_run_again_until_it_is_edited(played: Ses
 def test_a_shader_that_never_ends_is_stopped(
     played: Session, loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(stages.LIMITS_S, "verdict", 1.0)
-    attempt = judged(played, changed(("let pivot = ", f"{loop}\n    let pivot = ")))
+    with monkeypatch.context() as brief:
+        brief.setitem(stages.LIMITS_S, "verdict", 1.0)
+        attempt = judged(played, changed(("let pivot = ", f"{loop}\n    let pivot = ")))
     # A driver may take an endless loop away, or end it: then the attempt is judged. NVIDIA's does not come to
     # an end with compiling it, for which there are 10 s.
     assert attempt.ok is not None or "no sign of life for 1" in attempt.mistakes[-1].message
