@@ -14,6 +14,7 @@ from typing import Any
 from webnorm.errors import WebnormError
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import STORAGE
+from webnorm.web import tint
 
 
 def parser(description: str | None, out: str) -> argparse.ArgumentParser:
@@ -29,6 +30,24 @@ def parser(description: str | None, out: str) -> argparse.ArgumentParser:
     found.add_argument("--cols", type=positive, nargs="*")
     found.add_argument("--rounds", type=positive, default=30)
     return found
+
+
+def add_dawn(to: argparse.ArgumentParser, what: str) -> None:
+    """Let a parser take --dawn, with or without a FOLDER; `what` is done with Dawn."""
+    to.add_argument(
+        "--dawn",
+        type=Path,
+        nargs="?",
+        const=tint.webgpu(),
+        metavar="FOLDER",
+        help=f"{what}: the npm package webgpu, by default where `webnorm doctor --mend --browser` puts it",
+    )
+
+
+def check_dawn(webgpu: Path) -> None:
+    """Raise WebnormError where a --dawn FOLDER is not that package."""
+    if not (webgpu / "index.js").exists():
+        raise WebnormError(f"--dawn {webgpu}: holds no index.js; expected the npm package webgpu")
 
 
 def positive(text: str) -> int:

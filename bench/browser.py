@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.arguments import command, ops_and_dtypes, parser, run, shapes
+from bench.arguments import add_dawn, check_dawn, command, ops_and_dtypes, parser, run, shapes
 from webnorm.choice.defaults import best_variant
 from webnorm.errors import WebnormError
 from webnorm.files import check_writable, write_text
@@ -158,18 +158,11 @@ def table(title: str, lines: list[Line]) -> str:
 def main() -> None:
     """Parse the arguments, measure, write."""
     asking = parser(__doc__, "the Markdown file to write")
-    asking.add_argument(
-        "--dawn",
-        type=Path,
-        nargs="?",
-        const=tint.webgpu(),
-        metavar="FOLDER",
-        help="Dawn, too: the npm package webgpu, by default where `webnorm doctor --mend --browser` puts it",
-    )
+    add_dawn(asking, "Dawn, too")
     arguments = asking.parse_args()
     check_writable(arguments.out)
-    if arguments.dawn and not (arguments.dawn / "index.js").exists():
-        raise WebnormError(f"--dawn {arguments.dawn}: holds no index.js; expected the npm package webgpu")
+    if arguments.dawn:
+        check_dawn(arguments.dawn)
     pairs = shapes(arguments, _SHAPES)
     device = open_device(find_adapter(arguments.adapter))
     ops, dtypes = ops_and_dtypes(arguments)

@@ -27,12 +27,11 @@ from typing import Any
 
 import webnorm
 from bench import record_page
-from bench.arguments import command, run
+from bench.arguments import add_dawn, command, run
 from bench.web import hosts, packages, plan, tables, tinygrad_wgsl
 from bench.web.plot import plot
 from webnorm.errors import WebnormError
 from webnorm.files import check_writable, read_json, write_text
-from webnorm.web import tint
 from webnorm.web.folder import write
 
 _SUFFIXES = (".json", ".md", ".csv", ".svg")
@@ -50,14 +49,7 @@ def arguments() -> argparse.Namespace:
     add("--library", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {', '.join(names)}")
     add("--browser", help="as of `webnorm verify`: a path, or the ws:// address of a Playwright server")
     add("--packages", type=Path, metavar="FOLDER", help="a node_modules in place of the one npm fills")
-    add(
-        "--dawn",
-        type=Path,
-        nargs="?",
-        const=tint.webgpu(),
-        metavar="FOLDER",
-        help="in node; FOLDER: the npm package webgpu, else where `webnorm doctor --mend --browser` put it",
-    )
+    add_dawn(parser, "in node on Dawn")
     add("--tables", action="store_true", help="measure nothing")
     add("--readme", action="store_true", help="write README.md's block of that name, too")
     return parser.parse_args()
@@ -130,13 +122,9 @@ def main() -> None:
         check_writable(asked.out.with_name(asked.out.name + suffix))
     if asked.readme:
         record_page.check(asked.out)
-    if asked.tables:
-        told = _read(asked.out.with_name(f"{asked.out.name}.json"))
-        write_files(asked.out, told)
-    else:
-        # Written once it is whole: a record that was cut short lacks what its tables promise.
-        told = record(asked)
-        write_files(asked.out, told)
+    # Written once it is whole: a record that was cut short lacks what its tables promise.
+    told = _read(asked.out.with_name(f"{asked.out.name}.json")) if asked.tables else record(asked)
+    write_files(asked.out, told)
     if asked.readme:
         tables.write_readme(asked.out, told)
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from bench.arguments import check_dawn
 from webnorm.errors import WebnormError
 from webnorm.web import tint
 from webnorm.web.browser import Browser
@@ -40,8 +41,7 @@ def in_a_browser(named: str | None) -> Iterator[Host]:
 @contextmanager
 def in_node(webgpu: Path) -> Iterator[Host]:
     """A process for each part: what one leaves on the device is gone with it."""
-    if not (webgpu / "index.js").exists():
-        raise WebnormError(f"--dawn {webgpu}: holds no index.js; expected the npm package webgpu")
+    check_dawn(webgpu)
 
     def run(folder: Path, part: int) -> dict[str, Any]:
         return _checked(tint.run_node(folder / _NODE, folder, webgpu, Path(str(part)), limit_s=TIME_LIMIT_S))

@@ -43,7 +43,11 @@ def node_modules() -> Path:
 
 def installed(folder: Path) -> bool:
     """Whether everything that the page loads is in a folder node_modules."""
-    return all(any(folder.glob(name)) for name in _LOADED)
+    return _missing(folder) is None
+
+
+def _missing(folder: Path) -> str | None:
+    return next((name for name in _LOADED if not any(folder.glob(name))), None)
 
 
 def install() -> Path:
@@ -84,8 +88,7 @@ def _npm_ci(folder: Path) -> None:
 
 def files(folder: Path) -> Files:
     """What the page loads, by its path; WebnormError for a folder that lacks some."""
-    if not installed(folder):
-        missing = next(name for name in _LOADED if not any(folder.glob(name)))
+    if missing := _missing(folder):
         raise WebnormError(f"--packages {folder}: holds no {missing}; expected a folder node_modules")
     return {
         f"node_modules/{path.relative_to(folder).as_posix()}": path.read_bytes()

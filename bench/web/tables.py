@@ -57,10 +57,16 @@ def _card(adapter: Line) -> str:
     return adapter["device"] or " ".join((adapter["vendor"], adapter["architecture"])).strip()
 
 
-def _accuracy(told: Line) -> Iterator[str]:
+def _by_problem(lines: Sequence[Line]) -> dict[tuple[str, str, int, int], list[Line]]:
+    """Lines by op, storage type, rows and columns."""
     groups: dict[tuple[str, str, int, int], list[Line]] = {}
-    for line in told["accuracy"]:
+    for line in lines:
         groups.setdefault((line["op"], line["dtype"], line["rows"], line["cols"]), []).append(line)
+    return groups
+
+
+def _accuracy(told: Line) -> Iterator[str]:
+    groups = _by_problem(told["accuracy"])
     if groups:
         yield "## Errors"
         yield (
@@ -74,10 +80,7 @@ def _accuracy(told: Line) -> Iterator[str]:
 
 def first_errors(told: Line, op: str) -> list[Line]:
     """An op's errors in float32 at the first shape, a line for each library."""
-    wanted = (op, "float32", *SHAPES[0])
-    return [
-        line for line in told["accuracy"] if (line["op"], line["dtype"], line["rows"], line["cols"]) == wanted
-    ]
+    return _by_problem(told["accuracy"]).get((op, "float32", *SHAPES[0]), [])
 
 
 def accuracy_table(lines: Sequence[Line]) -> str:
@@ -105,9 +108,7 @@ def _error(found: float | str | None) -> str:
 
 
 def _times(told: Line) -> Iterator[str]:
-    groups: dict[tuple[str, str, int, int], list[Line]] = {}
-    for line in told["times"]:
-        groups.setdefault((line["op"], line["dtype"], line["rows"], line["cols"]), []).append(line)
+    groups = _by_problem(told["times"])
     if not groups:
         return
     yield "## Times" + (" of a software adapter" if told["software"] else "")
@@ -175,7 +176,7 @@ def abilities_table(lines: Sequence[Line], told: Line) -> str:
             [ability, *(_NOTHING if one is None else one["said"] if one["can"] else "no" for one in own)]
         )
     ends = {
-        line["library"]: str(line["errors"].get(str(MEANS[-1]), _NOTHING))
+        line["library"]: line["errors"].get(str(MEANS[-1]), _NOTHING)
         for line in first_errors(told, "layer_norm")
     }
     rows.append(
@@ -185,8 +186,8 @@ def abilities_table(lines: Sequence[Line], told: Line) -> str:
     return _table(rows) + _reasons(whys)
 
 
-def _at_the_end(error: str) -> str:
-    return error if error in ("NaN", "inf", _NOTHING, "None") else f"off by {float(error):.1e}"
+def _at_the_end(error: float | str) -> str:
+    return error if isinstance(error, str) else f"off by {error:.1e}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
@@ -239,15 +240,15 @@ def block(name: str, told: Line) -> str:
 
 
 def _times_block(name: str, told: Line) -> str:
-    timed = [line for line in told["times"] if (line["op"], line["dtype"]) == ("layer_norm", "float32")]
-    shape = timed[-1]["rows"], timed[-1]["cols"]
-    lines = [line for line in timed if (line["rows"], line["cols"]) == shape]
+    groups = _by_problem(told["times"])
+    *_, problem = (key for key in groups if key[:2] == ("layer_norm", "float32"))
+    _, _, rows, cols = problem
     words = (
-        f"LayerNorm, float32, {shape[0]} x {shape[1]}, on {adapter_name(told)}, in {told['host']}: each "
+        f"LayerNorm, float32, {rows} x {cols}, on {adapter_name(told)}, in {told['host']}: each "
         f"library's own dispatches, in turn with the others and a copy, and whole calls ([the "
         f"record](bench/results/{name}.md); {told['recorded']}, `{told['command']}`):"
     )
-    return f"{_wrapped(words)}\n\n{times_table(lines)}"
+    return f"{_wrapped(words)}\n\n{times_table(groups[problem])}"
 
 
 def _errors_block(name: str, told: Line) -> str:

@@ -1,9 +1,8 @@
 // What each library can do, by trying: what it answers, or why it does not.
 
-import { openCall, reasonOf } from "./calls.js";
+import { dispatchesOf, openCall, reasonOf } from "./calls.js";
 import { PROBES } from "./probes.js";
 import { drawn } from "./problems.js";
-import { recorded } from "./recorder.js";
 
 const DTYPES = ["float16", "bfloat16"];
 
@@ -46,15 +45,8 @@ async function norm(machine, library, problem) {
   const call = await openCall(machine, library, problem, stored);
   try {
     await call.run();
-    const { calls } = await recorded(call.bare);
-    if (calls.length === 0) throw new Error("it does not run on the GPU: a call dispatches nothing");
-    return dispatches(calls.length);
+    return await dispatchesOf(call.bare);
   } finally {
     call.close();
   }
-}
-
-/** A count in words. */
-export function dispatches(count) {
-  return `${count} dispatch${count === 1 ? "" : "es"}`;
 }

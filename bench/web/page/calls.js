@@ -1,5 +1,19 @@
 // A library's call on one problem, and what became of it.
 
+import { recorded } from "./recorder.js";
+
+/** A count in words. */
+export function dispatches(count) {
+  return `${count} dispatch${count === 1 ? "" : "es"}`;
+}
+
+/** How many dispatches a call is, in words; an Error where it has none. */
+export async function dispatchesOf(call) {
+  const { calls } = await recorded(call);
+  if (calls.length === 0) throw new Error("it does not run on the GPU: a call dispatches nothing");
+  return dispatches(calls.length);
+}
+
 /** What an error says, in one line. */
 export function reasonOf(error) {
   const text = String(error?.message ?? error);

@@ -44,6 +44,15 @@ function padded(data) {
   return bytes;
 }
 
+/** Put a compute pass on the queue, which `encode` fills. */
+export function submitPass(device, encode) {
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  encode(pass);
+  pass.end();
+  device.queue.submit([encoder.finish()]);
+}
+
 /** What is in a buffer, or in a part of it. */
 export async function readBuffer(device, buffer, offset, size) {
   const { MAP_READ, COPY_DST } = GPUBufferUsage;

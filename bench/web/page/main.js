@@ -1,6 +1,5 @@
 // The record's page: one part of the plan, told to whoever waits for `window.webnormReport`.
 
-import "./recorder.js";
 import { browserName } from "../page/gpu.js";
 import { run } from "./run.js";
 

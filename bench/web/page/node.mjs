@@ -43,7 +43,6 @@ const host = {
   module: (path) => import(at(path)),
   script: async (path) => runInThisContext(readFileSync(join(folder, path), "utf8"), { filename: path }),
 };
-await import(at("bench/recorder.js"));
 const { run } = await import(at("bench/run.js"));
 const found = await run(host, Number(part)).catch((error) => ({ error: String(error.stack ?? error) }));
 console.log(`\nresult: ${JSON.stringify({ ...found, outside: [] })}`);

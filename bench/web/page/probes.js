@@ -1,11 +1,11 @@
 // Abilities that are asked of each library in its own way.
 
-import { dispatches } from "./abilities.js";
+import { dispatches, dispatchesOf } from "./calls.js";
 import { drawn } from "./problems.js";
 import { recorded } from "./recorder.js";
 import { normOf as exportOf, buffersFor, dispatch } from "./libraries/webnorm.js";
 import { normOf as tfNorm, submit } from "./libraries/tfjs.js";
-import { arrayOf, normOf as jaxNorm } from "./libraries/jax.js";
+import { arrayOf, normOf as jaxNorm, typesOf } from "./libraries/jax.js";
 
 const GRADIENTS = "gradients";
 const RESIDUAL = "residual added in the same dispatch";
@@ -23,15 +23,14 @@ function one(count, what) {
 
 // --- webnorm's exports
 
-/** Run an export of these options, and count its dispatches; every output has to be finite. */
+/** Run an export of these options, and count its dispatches. */
 const exported = (name, more = () => ({})) =>
   async function probe({ host, machine }, _, { rows, cols, eps }) {
     const norm = await exportOf(host, machine, name, cols, eps);
     const { stored } = inputs({ rows, cols, eps });
     const { device } = machine;
     const buffers = buffersFor(device, norm, { ...stored, ...more(stored) }, rows);
-    const { calls } = await recorded(async () => dispatch(device, norm, buffers, rows));
-    return dispatches(calls.length);
+    return dispatchesOf(async () => dispatch(device, norm, buffers, rows));
   };
 
 const webnorm = {
@@ -54,9 +53,7 @@ const modelled = (name, more = () => ({})) =>
     );
     const call = async () => Object.values(await model.run(feeds)).forEach((tensor) => tensor.dispose());
     await call();
-    const { calls } = await recorded(call);
-    if (calls.length === 0) throw new Error("it does not run on the GPU: a call dispatches nothing");
-    return dispatches(calls.length);
+    return dispatchesOf(call);
   };
 
 const ort = {
@@ -114,7 +111,7 @@ function jaxArrays({ jax }, part) {
 
 const jax = {
   [FLOAT8]: async (_, library) => {
-    if (!Object.values(library.jax.DType).some((name) => /float8/.test(name))) throw new Error(dtypes(library));
+    if (!Object.values(library.jax.DType).some((name) => /float8/.test(name))) throw new Error(typesOf(library.jax));
     return "float8";
   },
   [RESIDUAL]: async (_, library, part) => {
@@ -129,10 +126,6 @@ const jax = {
     return dispatches(await jaxCount(jaxArrays(library, part), gradient));
   },
 };
-
-function dtypes({ jax: { DType } }) {
-  return `its types are ${Object.values(DType).join(", ")}`;
-}
 
 /** By module, ability and what tries it. */
 export const PROBES = { webnorm, ort, tfjs, jax };

@@ -1,5 +1,6 @@
 // One part of the record, on any host: a page, or node with Dawn.
 
+// Before any library, which is imported when it is opened.
 import "./recorder.js";
 import { accuracy } from "./accuracy.js";
 import { abilities } from "./abilities.js";
@@ -36,12 +37,11 @@ export async function run(host, index) {
 
 /** A library, or why there is none here. */
 async function opened(host, machine, name, module, settings) {
-  if (settings?.why) return { name, why: settings.why };
+  if (settings.why) return { name, why: settings.why };
   try {
     const { open } = await import(`./libraries/${module}.js`);
-    return { name, module: settings?.standardize ? null : module, ...(await open(host, machine, settings ?? {})) };
+    return { name, module: settings.standardize ? null : module, ...(await open(host, machine, settings)) };
   } catch (error) {
     return { name, why: reasonOf(error) };
   }
 }
-

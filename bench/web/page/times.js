@@ -5,7 +5,7 @@ import { guarded } from "../page/gpu.js";
 import { measure, statistics, Stopwatch } from "../page/measure.js";
 import { flags } from "../page/statistics.js";
 import { openCall, reasonOf } from "./calls.js";
-import { bufferWith, readBuffer } from "./machine.js";
+import { bufferWith, readBuffer, submitPass } from "./machine.js";
 import { CHECKED_ROWS, drawn, largestError } from "./problems.js";
 import { buffersOf, holdBuffers, recorded, replay } from "./recorder.js";
 
@@ -119,11 +119,7 @@ async function checked({ device }, line) {
   const before = await readBuffer(device, buffer, tail, size);
   const poison = new Uint8Array(Math.floor(size / 4) * 4).fill(0xff);
   for (const offset of [0, tail]) device.queue.writeBuffer(buffer, offset, poison);
-  const encoder = device.createCommandEncoder();
-  const pass = encoder.beginComputePass();
-  replay(pass, line.calls);
-  pass.end();
-  device.queue.submit([encoder.finish()]);
+  submitPass(device, (pass) => replay(pass, line.calls));
   const after = await Promise.all([0, tail].map((offset) => readBuffer(device, buffer, offset, size)));
   line.replay_right = same(after[0], head) && same(after[1], before);
   if (!line.replay_right) {

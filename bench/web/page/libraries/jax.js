@@ -16,10 +16,15 @@ export function normOf({ numpy: np, nn, jit }, op, eps, standardize) {
   });
 }
 
+/** What types it has, in words. */
+export function typesOf({ DType }) {
+  return `its types are ${Object.values(DType).join(", ")}`;
+}
+
 /** An array of its own: of float16 as numbers, since that is what it takes. */
 export function arrayOf(jax, data, shape, dtype) {
   if (dtype === "float32") return jax.numpy.array(data).reshape(shape);
-  if (dtype !== "float16") throw new Error(`its types are ${Object.values(jax.DType).join(", ")}`);
+  if (dtype !== "float16") throw new Error(typesOf(jax));
   if (!globalThis.Float16Array) throw new Error("this host has no Float16Array, which it takes float16 in");
   const { buffer, byteOffset, length } = data;
   return jax.numpy.array(new Float16Array(buffer, byteOffset, length)).reshape(shape);

@@ -1,6 +1,6 @@
 // tinygrad: WGSL that it rendered in Python, with no device at hand, dispatched as its own WebGPU runtime would.
 
-import { bufferWith, readBuffer } from "../machine.js";
+import { bufferWith, readBuffer, submitPass } from "../machine.js";
 
 export async function open(host, { device, features }) {
   const { programs } = JSON.parse(new TextDecoder().decode(await host.bytes("tinygrad.json")));
@@ -16,7 +16,7 @@ export async function open(host, { device, features }) {
       for (const kernel of program.kernels) steps.push(await stepOf(device, kernel, buffers, infinity));
       const y = buffers[program.buffers.findIndex(({ name }) => name === "y")];
       return {
-        run: async () => dispatch(device, steps),
+        run: async () => submitPass(device, (pass) => steps.forEach((step) => dispatch(pass, step))),
         read: () => readBuffer(device, y, 0, stored.x.byteLength),
         close: () => buffers.forEach((buffer) => buffer.destroy()),
       };
@@ -40,14 +40,8 @@ async function stepOf(device, { code, entry, grid, buffers: used }, buffers, inf
   return { pipeline, group: device.createBindGroup({ layout: own, entries: resources }), grid };
 }
 
-function dispatch(device, steps) {
-  const encoder = device.createCommandEncoder();
-  const pass = encoder.beginComputePass();
-  for (const { pipeline, group, grid } of steps) {
-    pass.setPipeline(pipeline);
-    pass.setBindGroup(0, group);
-    pass.dispatchWorkgroups(...grid);
-  }
-  pass.end();
-  device.queue.submit([encoder.finish()]);
+function dispatch(pass, { pipeline, group, grid }) {
+  pass.setPipeline(pipeline);
+  pass.setBindGroup(0, group);
+  pass.dispatchWorkgroups(...grid);
 }

@@ -1,6 +1,6 @@
 // webnorm's exports: npm packages as `webnorm export` writes them.
 
-import { bufferWith, readBuffer } from "../machine.js";
+import { bufferWith, readBuffer, submitPass } from "../machine.js";
 
 const PARAMETERS = { layer_norm: ["x", "weight", "bias"], rms_norm: ["x", "weight"] };
 
@@ -22,11 +22,7 @@ export function buffersFor(device, norm, stored, rows) {
 
 /** Put one call on the queue. */
 export function dispatch(device, norm, buffers, rows) {
-  const encoder = device.createCommandEncoder();
-  const pass = encoder.beginComputePass();
-  norm.encode(pass, { ...buffers, rows });
-  pass.end();
-  device.queue.submit([encoder.finish()]);
+  submitPass(device, (pass) => norm.encode(pass, { ...buffers, rows }));
 }
 
 export async function open(host, machine) {
