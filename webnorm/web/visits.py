@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from webnorm import forms
 from webnorm.errors import WebnormError
 from webnorm.files import parse_json
-from webnorm.forms import at
+from webnorm.forms import Size, at
 from webnorm.gpu.timing import Method
 from webnorm.lab import result_files
 from webnorm.lab.results import MOST_GBPS, Cache, Status
@@ -30,7 +30,6 @@ _LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z"
 _Line = Annotated[str, Meta(max_length=200, pattern=_LINE)]
 _Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.+-]{1,100}\Z")]
 _Flag = Annotated[str, Meta(pattern=r"^[a-z ]{1,40}\Z")]
-_Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 _Time = Annotated[float, Meta(gt=0, le=1e15)]
 # The largest difference of two float32 is 7e38; "inf" and "nan" are how JSON has them here.
 _Error = Annotated[float, Meta(ge=0, le=1e39)] | Literal["inf", "nan"]
@@ -47,12 +46,12 @@ class _Device(Struct, forbid_unknown_fields=True):
 
 
 class _Problem(Struct, forbid_unknown_fields=True):
-    rows: _Count
-    cols: _Count
+    rows: Size
+    cols: Size
     dtype: _Word
     eps: Annotated[float, Meta(ge=0, le=1e38)]
     distribution: _Word
-    seed: _Count
+    seed: Size
     scale: Annotated[float, Meta(gt=0, le=1e38)]
     options: Annotated[dict[_Word, _Value], Meta(max_length=50)]
 
@@ -70,10 +69,10 @@ class _Result(Struct, forbid_unknown_fields=True):
     p20_ns: _Time | None = None
     p80_ns: _Time | None = None
     samples_ns: Annotated[list[_Time], Meta(min_length=1, max_length=200)] | None = None
-    dispatches_per_sample: _Count | None = None
+    dispatches_per_sample: Size | None = None
     timing_method: Method | None = None
     cache: Cache | None = None
-    bytes: _Count | None = None
+    bytes: Size | None = None
     gbps: Annotated[float, Meta(ge=0, le=MOST_GBPS)] | None = None
     percent_of_copy: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     flags: Annotated[list[_Flag], Meta(max_length=10)] | None = None

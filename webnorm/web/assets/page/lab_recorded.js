@@ -10,7 +10,8 @@ import { row, table } from "./table.js";
  * @typedef {{ name: string, software: boolean, when: string, rows: number, gbps: number, percent: number | null,
  *   kernel: string | null }} Place
  * One device's best on a problem; `kernel` is null for webnorm's own choice.
- * @typedef {{ op: string, problem: object, mine: Place, others: Place[], lacking: string[] }} Standing
+ * @typedef {{ op: string, problem: object, mine: Place & { browser: string }, others: Place[],
+ *   lacking: string[] }} Standing
  * A problem on this device and on others; `lacking` are devices without a record of it.
  */
 
@@ -41,8 +42,7 @@ export function standingOf(results, key, device, recorded) {
   const [best] = timed.sort((a, b) => a.median_ns - b.median_ns);
   if (!best) return null;
   const mine = {
-    name: device.name,
-    software: device.software,
+    ...device,
     when: `now, in ${device.browser}`,
     rows: best.problem.rows,
     gbps: best.gbps,
@@ -169,7 +169,7 @@ export function overviewCard(standings) {
     return { standing, shares };
   });
   const [{ problem }] = standings;
-  const title = ["All ops", problemText(problem), optionsText(problem.options)].filter(Boolean).join(", ");
+  const title = titleOf({ op: "All ops", problem });
   const rows = lines.map(({ standing: { op, mine }, shares }) =>
     row(columns, [
       element("strong", { class: "mono" }, op),

@@ -22,7 +22,7 @@ export function summaryText(standings, found, link) {
     }),
   ]);
   const [{ mine } = {}] = standings;
-  const head = mine ? [`webnorm lab on ${nameOf(mine)}, ${mine.when.replace("now, ", "")}`] : ["webnorm lab"];
+  const head = mine ? [`webnorm lab on ${nameOf(mine)}, in ${mine.browser}`] : ["webnorm lab"];
   const beware = mine?.software ? ["A software adapter: these times say nothing about a GPU."] : [];
   return [...head, ...lines, `Checked against float64: ${found}`, ...beware, link].join("\n");
 }
