@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +17,7 @@ from webnorm.web import opening
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
+    from playwright.sync_api import Page, Playwright
 
 MISSING = next((mend.missing for mend in opening.mends()), None)
 needs_browser = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -25,24 +26,33 @@ CANVAS = ("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=v
 
 
 @contextmanager
+def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chromium]:
+    """Chromium with these arguments alone, as long as the context lasts."""
+    environment = opening.environment()
+    # Chromium's own driver is tested on; where another is named, what draws a canvas would take that.
+    environment.pop("VK_ICD_FILENAMES", None)
+    browser = playwright.chromium.launch(
+        executable_path=opening.find(),
+        args=arguments,
+        chromium_sandbox=not system.is_root(),
+        env=environment,
+    )
+    try:
+        yield browser
+    finally:
+        browser.close()
+
+
+@contextmanager
 def started(*arguments: str) -> Iterator[Chromium]:
     """Chromium with WebGPU and these arguments, too, as long as the context lasts."""
     from playwright.sync_api import sync_playwright
 
-    environment = opening.environment()
-    # Chromium's own driver is tested on; where another is named, what draws a canvas would take that.
-    environment.pop("VK_ICD_FILENAMES", None)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=opening.find(),
-            args=[*opening.ARGUMENTS, *arguments],
-            chromium_sandbox=not system.is_root(),
-            env=environment,
-        )
-        try:
-            yield browser
-        finally:
-            browser.close()
+    with (
+        sync_playwright() as playwright,
+        launched(playwright, [*opening.ARGUMENTS, *arguments]) as browser,
+    ):
+        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +61,26 @@ def chromium() -> Iterator[Chromium]:
         yield browser
 
 
-class _Handler(SimpleHTTPRequestHandler):
+def errors_of(page: Page) -> list[str]:
+    """The errors on a page's console, and what it throws, from now on."""
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    return said
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves files, and writes no line of it."""
+
     def log_message(self, format: str, *args: object) -> None:
         pass
 
 
 @contextmanager
-def plainly_served(folder: Path) -> Iterator[str]:
+def plainly_served(folder: Path, handler: type[Handler] = Handler) -> Iterator[str]:
     """The URL of a folder as `python -m http.server` serves it, as long as the context lasts."""
-    handler = functools.partial(_Handler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    serving = functools.partial(handler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serving) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:

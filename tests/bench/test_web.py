@@ -12,13 +12,12 @@ import pytest
 from bench.web import __main__ as web
 from bench.web import hosts, models, packages, plan, tables
 from bench.web.plot import plot
+from headless import needs_browser
 from pages import ROOT
 from webnorm.errors import WebnormError
-from webnorm.web import opening
 from webnorm.web.folder import write
 
 RESULTS = ROOT / "bench" / "results"
-NO_BROWSER = next((mend.missing for mend in opening.mends()), None)
 
 
 def line(library: str, errors: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def test_packages_are_pinned_by_digest_and_name_no_registry() -> None:
 
 
 @pytest.mark.xdist_group("npm")
-@pytest.mark.skipif(NO_BROWSER is not None, reason=str(NO_BROWSER))
+@needs_browser
 def test_a_page_finds_webnorm_exact_where_onnxruntime_web_is_not(tmp_path: Path) -> None:
     if why := models.available():
         pytest.skip(why)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from headless import errors_of
+
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
@@ -18,11 +20,10 @@ TEXT_OF = "[...document.querySelectorAll('#editor .cm-line')].map((one) => one.t
 @contextmanager
 def opened(context: BrowserContext, url: str, complains: bool = False) -> Iterator[Page]:
     """The page, which asks nobody but its server for anything, and on whose console no error may show."""
-    said, asked = [], []
+    asked = []
     page = context.new_page()
     page.set_default_timeout(TIME_LIMIT_MS)
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
+    said = errors_of(page)
     page.on("request", lambda request: asked.append(request.url))
     page.goto(url)
     page.wait_for_selector("#connection.pass")

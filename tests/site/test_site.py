@@ -20,7 +20,7 @@ import pytest
 
 import axe
 import webnorm
-from headless import chromium, needs_browser, plainly_served
+from headless import chromium, errors_of, needs_browser, plainly_served
 from pages import ROOT, blocks
 from webnorm.cli import help
 from webnorm.cli.verbs import VERBS
@@ -165,13 +165,12 @@ def test_the_start_page_shows_commands_that_the_docs_have() -> None:
 @contextmanager
 def opened(chromium: Chromium, address: str, **settings: Any) -> Iterator[Page]:
     """A page that asks nobody but its own site for anything, and on whose console no error may show."""
-    said, asked = [], []
+    asked = []
     context = chromium.new_context(**settings)
     try:
         page = context.new_page()
         page.set_default_timeout(TIME_LIMIT_MS)
-        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: said.append(str(error)))
+        said = errors_of(page)
         page.on("request", lambda request: asked.append(request.url))
         yield page
         assert said == []

@@ -8,14 +8,11 @@ import shlex
 import shutil
 import struct
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +22,9 @@ from packages import COVERING, Export, block
 
 import axe
 from commands import webnorm
+from headless import MISSING as NO_BROWSER
+from headless import Handler, errors_of, launched, plainly_served
 from pages import ROOT
-from webnorm import system
 from webnorm.kernels.library import discover
 from webnorm.lab import result_files
 from webnorm.norms import presets
@@ -40,9 +38,9 @@ from webnorm.web.served import served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
-    from playwright.sync_api import ConsoleMessage, Page, Playwright
+    from playwright.sync_api import Page, Playwright
 
-MISSING = tint.available() or next((mend.missing for mend in opening.mends()), None)
+MISSING = tint.available() or NO_BROWSER
 # One process: a browser, the lab and the packages are made once.
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
@@ -73,18 +71,6 @@ def playwright() -> Iterator[Playwright]:
         yield started
 
 
-@contextmanager
-def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chromium]:
-    started = playwright.chromium.launch(
-        executable_path=opening.find(),
-        args=arguments,
-        chromium_sandbox=not system.is_root(),
-        env=opening.environment(),
-    )
-    yield started
-    started.close()
-
-
 @pytest.fixture(scope="module")
 def chromium(playwright: Playwright) -> Iterator[Chromium]:
     """A browser for pages that a test handles itself."""
@@ -97,18 +83,11 @@ def page_at(
     chromium: Chromium, url: str, *, width: int = 1280, first: str = "", complains: bool = False
 ) -> Iterator[Page]:
     """A page, on whose console no error may show unless it `complains`; `first` is a script run before it."""
-    errors: list[str] = []
-
-    def said(message: ConsoleMessage) -> None:
-        if message.type == "error":
-            errors.append(message.text)
-
     context = chromium.new_context(viewport={"width": width, "height": 800})
     try:
         page = context.new_page()
         page.set_default_timeout(TIME_LIMIT_MS)
-        page.on("console", said)
-        page.on("pageerror", lambda error: errors.append(str(error)))
+        errors = errors_of(page)
         if first:
             page.add_init_script(first)
         page.goto(url)
@@ -784,7 +763,7 @@ def test_the_lab_names_what_linux_needs(
 # --- what the documents show -----------------------------------------------------------------------
 
 
-class _Plain(SimpleHTTPRequestHandler):
+class _Plain(Handler):
     def do_GET(self) -> None:
         # What browsers ask for unbidden.
         if self.path == "/favicon.ico":
@@ -792,9 +771,6 @@ class _Plain(SimpleHTTPRequestHandler):
             self.end_headers()
         else:
             super().do_GET()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 FAILING = """
@@ -806,15 +782,11 @@ addEventListener("unhandledrejection", (event) => { window.failure = event.reaso
 @contextmanager
 def shown(chromium: Chromium, folder: Path, name: str) -> Iterator[Page]:
     """A page on a site as `python3 -m http.server` makes it, which allows scripts inside the page."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Plain, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            with page_at(chromium, f"http://127.0.0.1:{server.server_port}/{name}", first=FAILING) as page:
-                yield page
-        finally:
-            server.shutdown()
-            thread.join()
+    with (
+        plainly_served(folder, _Plain) as url,
+        page_at(chromium, f"{url}/{name}", first=FAILING) as page,
+    ):
+        yield page
 
 
 def wait(page: Page, condition: str) -> None:

@@ -18,13 +18,13 @@ import pytest
 from test_verify import report, reporting, write
 
 from commands import webnorm
+from headless import needs_browser
 from webnorm.errors import WebnormError
 from webnorm.web import browser as browsing
 from webnorm.web import opening
 from webnorm.web.browser import Browser
 
-MISSING = next((mend.missing for mend in opening.mends()), None)
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+pytestmark = needs_browser
 
 RIGHT, SILENT = "window.webnormReport = 1;", ""
 # On Linux there is none unless it is asked for.

@@ -26,6 +26,7 @@ from urllib.request import urlopen
 import pytest
 
 from commands import webnorm, webnorm_process
+from headless import MISSING as NO_BROWSER
 from webnorm import system
 from webnorm.cli import app as cli
 from webnorm.cli.running import BAD_USAGE
@@ -37,7 +38,7 @@ from webnorm.web.browser import Browser, Visit
 from webnorm.web.package import read_package
 from webnorm.web.served import served
 
-MISSING = tint.available() or next((mend.missing for mend in opening.mends()), None)
+MISSING = tint.available() or NO_BROWSER
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 SHADER = """@group(0) @binding(0) var<storage, read> x: array<f32>;

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from commands import webnorm
+from headless import MISSING as NO_BROWSER
 from webnorm.errors import WebnormError
-from webnorm.web import opening, tint
+from webnorm.web import tint
 from webnorm.web.folder import LAB_INDEX
 from webnorm.web.lab_folder import LAB_PAGE, judged, listed, read_lab
 from webnorm.web.manifest import CouldNotCheck
 
-MISSING = tint.available() or next((mend.missing for mend in opening.mends()), None)
+MISSING = tint.available() or NO_BROWSER
 needs_browser = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 SHADER = """@group(0) @binding(0) var<storage, read_write> y: array<f32>;
