@@ -107,7 +107,7 @@ async function gpuTimes({ device, traits }, lines) {
     const { median, p20, p80 } = statistics(samples);
     const told = [...flags(samples), ...(settled ? [] : ["unsettled"])];
     const line = { gpu_ns: median, p20_ns: p20, p80_ns: p80, samples: samples.length, flags: told };
-    Object.assign(lines[at], line, { percent_of_copy: (100 * copy) / median, method: stopwatch.method });
+    Object.assign(lines[at], line, { percent_of_copy: 100 * (copy / median), method: stopwatch.method });
   });
   stopwatch.destroy();
 }

@@ -296,7 +296,8 @@ export class Bench {
     // What the copies went through, everything did.
     const drifted = drifting(copy.samples_ns) ? ["drifting"] : [];
     for (const result of results) {
-      result.percent_of_copy = (100 * result.gbps) / copy.gbps;
+      // In this order the fastest has 100 exactly.
+      result.percent_of_copy = 100 * (result.gbps / copy.gbps);
       const suspicious = result.percent_of_copy > SUSPICIOUS_PERCENT && !this.traits.software;
       result.flags.push(...drifted, ...(suspicious ? ["suspicious"] : []));
     }

@@ -312,7 +312,7 @@ async function timeCols(report, carried, machine, norms, entries, vector, stopwa
     const [copy, ...rest] = found.map(({ samples }, at) => timing(samples, at === 0 ? copied.bytes : bytes));
     report.copy.push({ cols, rows, gbps: copy.gbps, median_ns: copy.median_ns });
     rest.forEach((one, at) => {
-      const percent = (100 * one.gbps) / copy.gbps;
+      const percent = 100 * (one.gbps / copy.gbps);
       const { entry } = ready.contenders[at];
       entry.timing = { rows, cols, ...one, method: stopwatch.method, percent_of_copy: percent };
     });
