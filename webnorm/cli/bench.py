@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Self
 
 from typer import Option
 
@@ -18,6 +18,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
 
 if TYPE_CHECKING:
+    from webnorm.fleet.errand import Errand
     from webnorm.kernels.traits import Traits
     from webnorm.lab.bench import BenchRequest, Progress
     from webnorm.lab.results import Report, Result
@@ -82,6 +83,7 @@ def bench(
     ] = None,
     wgsl: options.Wgsl = None,
     adapter: options.Adapter = None,
+    cluster: options.Cluster = None,
     time_limit: options.TimeLimit = 60.0,
     allow_skipped: options.AllowSkipped = False,
     json: Annotated[Path | None, Option(help="Write results as JSON, - for standard output.")] = None,
@@ -136,12 +138,14 @@ def bench(
             calls="at once" if at_once else "one by one",
         ),
         tasks=work.tasks,
+        names=asked.kernel_names(kernel),
+        ops=work.ops,
         profile=profile,
         verbose=verbose,
         save=save,
         before=_before(save, baseline),
     )
-    run(job, adapter, time_limit)
+    run(job, adapter, time_limit, cluster)
 
 
 def _check_outputs(outputs: Mapping[str, Path | None], inputs: Sequence[Path]) -> None:
@@ -188,43 +192,86 @@ def _request(
 @dataclass(kw_only=True)
 class _Bench(Measuring):
     """`finished` has the results of each task that has any, `standing` how far the next one is. `before` is
-    what they are held against, and `save` the name that they are kept under.
+    what they are held against, and `save` the name that they are kept under. `names` and `ops` are what the
+    request was made of.
     """
 
     request: BenchRequest
     tasks: Callable[[Traits], tuple[Task, ...]]
+    names: Sequence[str] | None
+    ops: Sequence[str]
     profile: bool
     verbose: bool
     save: str | None
     before: Report | None
-    finished: dict[int, list[Result]] = field(default_factory=dict)
+    finished: dict[int, list[Result]] = field(default_factory=dict, init=False)
     standing: Progress | None = field(default=None, init=False)
     traits: Traits | None = field(default=None, init=False)
 
-    def work(self, opened: Opened) -> None:
+    def begin(self, traits: Traits) -> None:
         from webnorm.cli.overview import device_line
-        from webnorm.lab import bench
         from webnorm.lab.compare import problem_key, problems, require_common, require_same_device
 
-        opened.hide()
         self.console.print(device_line(self.device))
-        self.traits = opened.traits
-        tasks = self.tasks(opened.traits)
+        self.traits = traits
+        tasks = self.tasks(traits)
         if self.before is not None:
             require_same_device(self.before.device, self.device)
             asked = dict(problem_key(task.op.name, task.problem) for task in tasks)
             require_common(problems(self.before.results), asked)
         self.request = replace(self.request, tasks=tasks, tuning=arguments.recorded_tuning(self.device))
-        before_last_run = (self.request.runs - 1) * len(tasks)
+
+    def work(self, opened: Opened) -> None:
+        from webnorm.fleet.errand import profiled
+        from webnorm.lab import bench
+
+        opened.hide()
+        self.begin(opened.traits)
+        count = len(self.request.tasks)
         events = self._noting(bench.run(self.request, opened.worker, opened.traits))
         for done, results in enumerate(opened.found(events)):
-            number = done % len(tasks)
+            number = done % count
             self._keep(number, results)
-            if done < before_last_run:
+            if done < (self.request.runs - 1) * count:
                 continue
             if self.profile:
-                self._profile(number, opened)
+                self._keep(number, profiled(results, opened.worker, self.request.rule))
             self._tell(number)
+
+    def errands(self, time_limit_s: float, workers: int) -> Sequence[Errand]:
+        from webnorm.fleet.carried import Carried
+        from webnorm.fleet.errand import BenchErrand
+
+        errand = partial(
+            BenchErrand,
+            time_limit_s=time_limit_s,
+            carried=Carried.of(self.names, self.request.roots),
+            ops=tuple(self.ops),
+            chosen=self.request.chosen,
+            every=self.request.every,
+            tuning=self.request.tuning,
+            rule=self.request.rule,
+            runs=self.request.runs,
+            calls=self.request.calls,
+            profile=self.profile,
+        )
+        return [errand(task=task) for task in self.request.tasks]
+
+    def take(self, at: int, found: list[Result]) -> None:
+        self._keep(at, found)
+        self._tell(at)
+
+    def lack(self, at: int, reason: str) -> None:
+        from webnorm.lab import bench
+
+        self.take(at, bench.without_results(self.request.kernels, self.request.tasks[at], reason))
+
+    def of_platform(self, name: str) -> Self:
+        if self.save is not None or self.before is not None:
+            raise WebnormError(
+                "--save and --baseline are of one platform, and there are several; expected --adapter"
+            )
+        return super().of_platform(name)
 
     def _tell(self, number: int) -> None:
         from webnorm.cli.bench_view import outcome
@@ -256,15 +303,6 @@ class _Bench(Measuring):
         # A full disk may have room again; the last attempt tells.
         with suppress(WebnormError):
             take_each(*report_steps(self.report(), self.outputs)[0])
-
-    def _profile(self, number: int, opened: Opened) -> None:
-        from webnorm.calls.transfers import TransferJob, time_transfers
-        from webnorm.lab.bench import profiled
-
-        def measure(task: Task, kernel: str | None) -> Iterator[Any]:
-            return opened.worker.stream(time_transfers, TransferJob(task, kernel, self.request.rule))
-
-        self._keep(number, profiled(self.finished[number], measure))
 
     def results(self) -> Sequence[Result]:
         return [result for results in self.finished.values() for result in results]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
@@ -14,8 +15,14 @@ from webnorm.cli.outputs import check_outputs
 from webnorm.cli.running import Measuring, Opened, run
 
 if TYPE_CHECKING:
+    from webnorm.fleet.errand import CheckErrand, Errand
+    from webnorm.kernels.traits import Traits
     from webnorm.lab.check import CheckRequest
     from webnorm.lab.results import Result
+
+# Of a cluster's work, for each worker: fewer would leave some without at the end, more would open the adapter
+# more often. And of few cases none is opened for less.
+_PARTS, _FEWEST_CASES = 4, 8
 
 
 def check(
@@ -38,6 +45,7 @@ def check(
     all_constants: options.AllConstants = False,
     wgsl: options.Wgsl = None,
     adapter: options.Adapter = None,
+    cluster: options.Cluster = None,
     time_limit: options.TimeLimit = 60.0,
     allow_skipped: options.AllowSkipped = False,
     json: Annotated[Path | None, Option(help="Write the results, - for standard output.")] = None,
@@ -62,13 +70,10 @@ def check(
         return
     outputs = {"--json": json}
     check_outputs(outputs, [*([] if input is None else [input]), *arguments.kernel_files(kernel, wgsl)])
+    chosen = case and ",".join(case)
+    changes = Changes(None if option is None else tuple(option), eps, scale)
     request = asked.with_cases(
-        _request(kernel, op, wgsl, constant, all_constants),
-        corpus,
-        case and ",".join(case),
-        input,
-        dtype,
-        Changes(None if option is None else tuple(option), eps, scale),
+        _request(kernel, op, wgsl, constant, all_constants), corpus, chosen, input, dtype, changes
     )
     job = _Check(
         outputs=outputs,
@@ -77,9 +82,10 @@ def check(
         allow_skipped=allow_skipped,
         wanted="verified",
         request=request,
+        errand=partial(_errand, kernel, op, input, cases=chosen, seed=seed, dtype=dtype),
         verbose=verbose,
     )
-    run(job, adapter, time_limit)
+    run(job, adapter, time_limit, cluster)
 
 
 def _request(
@@ -103,36 +109,92 @@ def _request(
     )
 
 
+def _errand(
+    names: Sequence[str] | None,
+    op: str | None,
+    input: Path | None,
+    **given: Any,
+) -> CheckErrand:
+    """What a worker is asked for, of kernels and an array that are read now."""
+    from webnorm.fleet.carried import Carried
+    from webnorm.fleet.errand import CheckErrand
+    from webnorm.lab import asked
+    from webnorm.norms.selection import ops_named
+
+    roots = given.pop("roots")
+    carried = Carried.of(asked.kernel_names(names), roots, input)
+    return CheckErrand(carried=carried, ops=ops_named(op), **given)
+
+
 @dataclass(kw_only=True)
 class _Check(Measuring):
+    """`found` has the results by parts of the request, in whose order they are shown, and `said` of all."""
+
     request: CheckRequest
+    errand: Callable[..., CheckErrand]
     verbose: bool
-    found: list[Result] = field(default_factory=list)
+    found: dict[int, list[Result]] = field(default_factory=dict, init=False)
+    said: list[Result] = field(default_factory=list, init=False)
+    parts: list[tuple[int, int]] = field(default_factory=list, init=False)
+    times = False
+
+    def begin(self, traits: Traits) -> None:
+        if self.request.ladder:
+            self.request = replace(self.request, tuning=arguments.recorded_tuning(self.device))
 
     def work(self, opened: Opened) -> None:
         from webnorm.lab import check
 
-        request = self.request
-        expected, wrong = request.count(), 0
-        if request.ladder:
-            request = replace(request, tuning=arguments.recorded_tuning(self.device))
-        for result in check.run(request, opened.worker, opened.traits):
-            self.found.append(result)
-            share = min(1.0, len(self.found) / expected)
+        self.begin(opened.traits)
+        expected, wrong = self.request.count(), 0
+        found = self.found.setdefault(0, [])
+        for result in check.of_cases(self.request, opened.worker, opened.traits):
+            found.append(result)
+            share = min(1.0, len(found) / expected)
             wrong += result.status in ("fail", "error") and not result.expected
             failed = f"; {wrong} FAIL" if wrong else ""
             said = f"{result.op}, {result.problem.dtype}, {result.case}: {result.kernel}"
-            opened.update(f"{len(self.found)} of {max(expected, len(self.found))}{failed}: {said}", share)
+            opened.update(f"{len(found)} of {max(expected, len(found))}{failed}: {said}", share)
+
+    def errands(self, time_limit_s: float, workers: int) -> Sequence[Errand]:
+        count = len(self.request.tasks)
+        size = max(_FEWEST_CASES, -(-count // (_PARTS * workers)))
+        self.parts = [(at, min(count, at + size)) for at in range(0, count, size)]
+        request = self.request
+        common = {name: getattr(request, name) for name in ("roots", "chosen", "every", "changes", "tuning")}
+        first = self.errand(time_limit_s=time_limit_s, part=(0, count), **common)
+        return [replace(first, part=part) for part in self.parts]
+
+    def take(self, at: int, found: list[Result]) -> None:
+        self.found[at] = found
+
+    def lack(self, at: int, reason: str) -> None:
+        from webnorm.lab import bench
+
+        tasks = self.request.tasks[slice(*self.parts[at])]
+        kernels = self.request.kernels
+        gone = (bench.without_results(kernels, task, reason, case.name) for case, task in tasks)
+        self.take(at, [result for results in gone for result in results])
+
+    def finish(self, complete: bool) -> None:
+        """As any such job; a whole corpus says something of all results."""
+        from webnorm.lab import check
+
+        if complete:
+            self.said = list(check.overall(self.request, self.results()))
+        super().finish(complete)
 
     def results(self) -> Sequence[Result]:
-        return self.found
+        found = [result for at in sorted(self.found) for result in self.found[at]]
+        return [*found, *self.said]
 
     def show_results(self) -> None:
         from webnorm.cli.check_view import CheckTable
         from webnorm.cli.mistakes import mistakes
         from webnorm.cli.overview import device_line
 
+        found = self.results()
         self.console.print(device_line(self.device))
-        for mistake in mistakes(self.found):
+        for mistake in mistakes(found):
             self.console.print(mistake, soft_wrap=True)
-        self.console.print(CheckTable(self.found, self.verbose))
+        self.console.print(CheckTable(found, self.verbose))

@@ -149,6 +149,7 @@ _COMPLETED: dict[str, Values] = {
     "--case": _cases,
     "--save": _baselines,
     "--baseline": _results,
+    "--cluster": lambda: ("local", "local:2", "tcp://"),
     "old": _results,
     "new": _results,
 }

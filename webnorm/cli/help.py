@@ -39,7 +39,7 @@ _PANELS = {
         "--screenshot=FILE --store=FILE --export=DIR --list --forget"
     ),
     "The server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
-    "Machine": "--adapter=ADAPTER --browser=PATH|ADDRESS --mend",
+    "Machine": "address=ADDRESS --adapter=ADAPTER --cluster=WHERE --browser=PATH|ADDRESS --mend",
     "Other": "--version --debug --install-completion --show-completion --help",
 }
 # By name: its panel, and what stands for a value.
@@ -54,6 +54,7 @@ _WRONG = {
     "play": "with --once, the kernel is wrong",
     "check": "a kernel is wrong, or none was tried",
     "bench": "a kernel is wrong, or none was timed",
+    "tune": "with --cluster, nobody was left for a problem",
     "export": "a shader that was written is wrong natively",
     "verify": "something in the folder is wrong",
     "compare": "with --fail-slower, something is slower, broken or missing",
@@ -65,6 +66,8 @@ _LACKING = {
     "verify": "a step could not be taken",
     "collect": "a port that is in use",
     "baselines": "no such baseline",
+    "fleet": "nobody who answers",
+    "fleet worker": "nobody who answers",
 }
 # Each is a command of a page of the docs, where a test runs it.
 EXAMPLES = {
@@ -94,6 +97,8 @@ EXAMPLES = {
     ),
     "compare": ("webnorm compare out.json out.json",),
     "baselines": ("webnorm baselines", "webnorm baselines 'before*' --forget"),
+    "fleet": ("webnorm fleet --cluster local", "webnorm fleet --cluster tcp://127.0.0.1:8786"),
+    "fleet worker": ("webnorm fleet worker tcp://127.0.0.1:8786",),
 }
 
 # As wide as that, names and what they mean stand side by side.
@@ -159,7 +164,7 @@ def show(ctx: Any, verbs: Sequence[Any] = ()) -> None:
         _panel(console, "Verbs", [(verb.name, verb.help or "") for verb in verbs])
     for title, rows in panels(ctx).items():
         _panel(console, title, rows)
-    verb = "" if verbs else str(ctx.command.name)
+    verb = str(ctx.command_path).partition(" ")[2]
     _panel(console, "Exit status", [(str(status), meaning) for status, meaning in exit_statuses(verb)])
     if verb in EXAMPLES:
         _panel(console, "Examples", [(line, "") for line in EXAMPLES[verb]])

@@ -96,6 +96,13 @@ Seed = Annotated[
         help="Repeats the draws of a run that printed it. Default: others each time.", min=0, max=2**64 - 1
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Spread the work: `local` over the adapters of this machine that are like the one of --adapter, "
+        "`local:N` over N workers on them, or a Dask scheduler's address or file (webnorm[fleet])."
+    ),
+]
 TimeLimit = Annotated[
     float,
     typer.Option(

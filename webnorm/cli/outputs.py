@@ -63,6 +63,11 @@ def _refuse_stream(flag: str, path: Path) -> None:
             raise WebnormError(f"{flag} is {path}, which is {name}; expected another file{hint}")
 
 
+def beside(path: Path | None, name: str) -> Path | None:
+    """The file for one of several: out.json becomes out-NAME.json."""
+    return None if path is None else path.with_name(f"{path.stem}-{name}{path.suffix}")
+
+
 def report_steps(report: Report, outputs: Mapping[str, Path | None]) -> tuple[list[Action], list[Action]]:
     """The steps that write a report into the files asked for, and those that print what - asks for."""
     from webnorm.lab import result_files, tables

@@ -5,20 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import typer
 
-from webnorm.cli.outputs import Action, command_line, report_steps, take_each
+from webnorm.cli.outputs import Action, beside, check_outputs, command_line, report_steps, take_each
 from webnorm.cli.streams import complain
+from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from webnorm.fleet.errand import Errand
     from webnorm.kernels.traits import Traits
     from webnorm.lab.bench import Progress
     from webnorm.lab.results import Origin, Report, Result
@@ -71,13 +73,39 @@ class Opened:
 
 @dataclass(kw_only=True)
 class Job(ABC):
-    """What a verb does in a worker. `device` describes its adapter, and is empty until that is open."""
+    """What a verb does in a worker, or has done by others as errands. `device` describes its adapter, and is
+    empty until that is open. `times` tells whether something is timed, and `for_cards` whether equal cards
+    whose copies differ are each to do all of it: what is found is then of a card, and not of a platform.
+    """
 
+    console: Console
     device: Mapping[str, Any] = field(default_factory=dict, init=False)
+    times = True
+    for_cards = True
+
+    @abstractmethod
+    def begin(self, traits: Traits) -> None:
+        """Say what is done, as soon as `device` and its traits are known."""
 
     @abstractmethod
     def work(self, opened: Opened) -> None:
         """Do it, and save and show what is finished; Ctrl-C ends this at any moment."""
+
+    @abstractmethod
+    def errands(self, time_limit_s: float, workers: int) -> Sequence[Errand]:
+        """The same for so many workers."""
+
+    @abstractmethod
+    def take(self, at: int, found: Any) -> None:
+        """Save and show what came of an errand."""
+
+    @abstractmethod
+    def lack(self, at: int, reason: str) -> None:
+        """The same where nothing did."""
+
+    @abstractmethod
+    def of_platform(self, name: str) -> Self:
+        """The job of one of several platforms; WebnormError where it makes sense for a single one only."""
 
     @abstractmethod
     def finish(self, complete: bool) -> None:
@@ -93,8 +121,14 @@ class Job(ABC):
         """What there is of it after Ctrl-C."""
 
 
-def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
-    """Do a job in a worker on an adapter, finish it after Ctrl-C too, and end the command with its status."""
+def run(job: Job, adapter: str | None, time_limit_s: float, cluster: str | None = None) -> NoReturn:
+    """Do a job in a worker on an adapter, or on a cluster; finish it after Ctrl-C too, and end the command
+    with its status.
+    """
+    if cluster is not None:
+        from webnorm.cli.spread import spread
+
+        spread(job, cluster, adapter, time_limit_s)
     from webnorm.cli.screen import progress
     from webnorm.lab import bench
     from webnorm.lab.worker import Worker, failing
@@ -138,7 +172,6 @@ class Measuring(Job):
     """
 
     outputs: Mapping[str, Path | None]
-    console: Console
     seed: int | None
     allow_skipped: bool
     wanted: str
@@ -147,6 +180,17 @@ class Measuring(Job):
     @abstractmethod
     def results(self) -> Sequence[Result]:
         """All that was found so far."""
+
+    def of_platform(self, name: str) -> Self:
+        """The job of one of several platforms, which has files of its own."""
+        for flag, path in self.outputs.items():
+            if str(path) == "-":
+                raise WebnormError(
+                    f"{flag} is -, and there are several platforms; expected a file, or --adapter"
+                )
+        outputs = {flag: beside(path, name) for flag, path in self.outputs.items()}
+        check_outputs(outputs)
+        return replace(self, outputs=outputs, origin=_origin())
 
     @property
     def left(self) -> Left:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 from typer import Option
 
 from webnorm.cli import options
 from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
-from webnorm.cli.running import Job, Left, Opened, run, show_presets
+from webnorm.cli.outputs import beside
+from webnorm.cli.running import OK, WRONG, Job, Left, Opened, run, show_presets
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from webnorm.choice.tuning import Choice, Platform, Tuning
-    from webnorm.lab.tune import TuneRequest
+    from webnorm.fleet.errand import Errand
+    from webnorm.kernels.traits import Traits
+    from webnorm.lab.tune import Tuned, TuneRequest
+    from webnorm.norms.ops import Task
 
 
 def tune(
@@ -72,13 +77,13 @@ def tune(
         Path | None, Option(help="The tuning file. Default: one in the user's cache folder.")
     ] = None,
     adapter: options.Adapter = None,
+    cluster: options.Cluster = None,
     time_limit: options.TimeLimit = 60.0,
 ) -> None:
     """What is recorded is not tuned again: a run that was interrupted goes on where it stopped."""
     from webnorm.choice import tuning
     from webnorm.cli.screen import Screen
     from webnorm.gpu.device import find_adapter
-    from webnorm.kernels.library import discover
     from webnorm.lab import tune
     from webnorm.norms.presets import of_preset
     from webnorm.norms.selection import dtypes_named, named
@@ -88,59 +93,112 @@ def tune(
         return show_presets()
     console = Screen()
     refuse_beside_preset(preset, rows, cols, op)
+    if (show_recorded or forget) and cluster is not None:
+        raise WebnormError("--list and --forget are of this machine's adapter; leave --cluster out")
     if show_recorded and forget:
         raise WebnormError("--list shows what --forget removes; expected one of them")
-    info = find_adapter(adapter)
-    platform = tuning.Platform.of(info.description())
-    path = out or tuning.path_of(platform)
-    if forget:
-        say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
+    if show_recorded or forget:
+        platform = tuning.Platform.of(find_adapter(adapter).description())
+        path = out or tuning.path_of(platform)
+        if show_recorded:
+            _show_tuning(console, path, platform)
+        else:
+            say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
         return
-    if show_recorded:
-        _show_tuning(console, path, platform)
-        return
-    recorded, note = tuning.resume(path, platform)
-    if note is not None:
-        complain(note)
-    common = dtypes_named(dtype), option_pairs(option, no_weight, no_bias), info.traits.software, quick
     shapes = integers(rows, "--rows"), integers(cols, "--cols")
-    tasks = tune.grid(ops, shapes, *common) if preset is None else of_preset(preset, *common)
-    left = tuple(task for task in tasks if again or not recorded.has(task))
-    if len(left) < len(tasks):
-        console.print(f"{len(tasks) - len(left)} of {len(tasks)} problems are recorded: not tuned again")
-    if not left:
-        return
-    tuning.prepare(path)
-    request = tune.TuneRequest(left, tuple(discover()), budget or (6.0 if quick else 20.0))
-    job = _Tune(request=request, console=console, path=path, platform=platform, recorded=recorded)
-    run(job, adapter, time_limit)
+    given = option_pairs(option, no_weight, no_bias)
+
+    def tasks(software: bool) -> tuple[Task, ...]:
+        common = dtypes_named(dtype), given, software, quick
+        return tune.grid(ops, shapes, *common) if preset is None else of_preset(preset, *common)
+
+    job = _Tune(
+        console=console, tasks=tasks, out=out, again=again, budget_s=budget or (6.0 if quick else 20.0)
+    )
+    if cluster is None:
+        # What is recorded already needs no device.
+        info = find_adapter(adapter)
+        job.device = info.description()
+        job.begin(info.traits)
+        if not job.request.tasks:
+            return
+    run(job, adapter, time_limit, cluster)
 
 
 @dataclass(kw_only=True)
 class _Tune(Job):
-    """What is `unsaved` has not yet got into the file."""
+    """`tasks` gives those for a software adapter, or another. What is `unsaved` is not in the file yet."""
 
-    request: TuneRequest
-    console: Console
-    path: Path
-    platform: Platform
-    recorded: Tuning
-    unsaved: list[Choice] = field(default_factory=list)
+    tasks: Callable[[bool], tuple[Task, ...]]
+    out: Path | None
+    again: bool
+    budget_s: float
+    request: TuneRequest = field(init=False)
+    platform: Platform = field(init=False)
+    recorded: Tuning = field(init=False)
+    unsaved: list[Choice] = field(default_factory=list, init=False)
     saved: int = field(default=0, init=False)
+    lacking: int = field(default=0, init=False)
+    for_cards = False
+
+    @property
+    def path(self) -> Path:
+        """The tuning file."""
+        from webnorm.choice import tuning
+
+        return self.out or tuning.path_of(self.platform)
+
+    def begin(self, traits: Traits) -> None:
+        from webnorm.choice import tuning
+        from webnorm.kernels.library import discover
+        from webnorm.lab import tune
+
+        self.platform = tuning.Platform.of(self.device)
+        self.recorded, note = tuning.resume(self.path, self.platform)
+        if note is not None:
+            complain(note)
+        asked = self.tasks(traits.software)
+        left = tuple(task for task in asked if self.again or not self.recorded.has(task))
+        if len(left) < len(asked):
+            recorded = f"{len(asked) - len(left)} of {len(asked)} problems are recorded"
+            self.console.print(f"{recorded}: not tuned again")
+        if left:
+            tuning.prepare(self.path)
+        self.request = tune.TuneRequest(left, tuple(discover()), self.budget_s)
 
     def work(self, opened: Opened) -> None:
-        from webnorm.cli.overview import device_line, tuned_lines
+        from webnorm.cli.overview import device_line
         from webnorm.lab import tune
 
         opened.hide()
         self.console.print(device_line(self.device))
-        for tuned in opened.found(tune.run(self.request, opened.worker, opened.traits)):
-            if tuned.choice is not None:
-                self.unsaved.append(tuned.choice)
-                # Where this fails the choice is shown all the same, and the next attempt tells.
-                with suppress(WebnormError):
-                    self._save()
-            self.console.print(tuned_lines(tuned), soft_wrap=True)
+        for at, tuned in enumerate(opened.found(tune.run(self.request, opened.worker, opened.traits))):
+            self.take(at, tuned)
+
+    def errands(self, time_limit_s: float, workers: int) -> Sequence[Errand]:
+        from webnorm.fleet.errand import TuneErrand
+
+        return [
+            TuneErrand(time_limit_s=time_limit_s, task=task, budget_s=self.request.budget_s)
+            for task in self.request.tasks
+        ]
+
+    def take(self, at: int, found: Tuned) -> None:
+        from webnorm.cli.overview import tuned_lines
+
+        if found.choice is not None:
+            self.unsaved.append(found.choice)
+            # Where this fails the choice is shown all the same, and the next attempt tells.
+            with suppress(WebnormError):
+                self._save()
+        self.console.print(tuned_lines(found), soft_wrap=True)
+
+    def lack(self, at: int, reason: str) -> None:
+        self.lacking += 1
+        self.console.print(f"{self.request.tasks[at]}: error: {reason}", soft_wrap=True)
+
+    def of_platform(self, name: str) -> Self:
+        return replace(self, out=beside(self.out, name))
 
     def _save(self) -> None:
         from webnorm.choice import tuning
@@ -162,6 +220,10 @@ class _Tune(Job):
         if count:
             choices = "choice is" if count == 1 else "choices are"
             self.console.print(f"{count} {choices} in {self.path}", soft_wrap=True)
+
+    def status(self) -> int:
+        """Whether there is a problem that nobody tuned."""
+        return WRONG if self.lacking else OK
 
 
 def _show_tuning(console: Console, path: Path, platform: Platform) -> None:

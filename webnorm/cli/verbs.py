@@ -72,6 +72,16 @@ VERBS = {
         "baselines:baselines",
         "List the results that `webnorm bench --save` keeps, or remove some.",
     ),
+    "fleet": (
+        "fleet:fleet",
+        "List the workers of a Dask cluster: adapter, driver, versions, GB/s of the copy.",
+    ),
+}
+# Of verbs that have verbs below them, these, likewise.
+BELOW = {
+    "fleet": {
+        "worker": ("fleet:worker", "Have the adapters of this machine work for a Dask scheduler."),
+    },
 }
 
 
@@ -94,6 +104,18 @@ class Verbs(TyperGroup):
         """The verb that `args` begin with, as typer's own does it, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and _loaded(args[0]), rest
+
+
+class Below(TyperGroup):
+    """A verb that has verbs below it."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Typer's own, panel by panel."""
+        return _prepared(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it; nothing is left for typer to print."""
+        help.show(ctx, verbs=[*self.commands.values()])
 
 
 class Verb(TyperCommand):
@@ -132,10 +154,32 @@ def _process(param: Any, convert: Callable[..., Any], ctx: Any, value: Any) -> A
 
 
 def _loaded(name: str) -> Any:
+    place, summary = VERBS[name]
+    below = BELOW.get(name, {})
+    alone = typer.Typer(add_completion=False, cls=Below if below else None)
+    if not below:
+        _add(alone, name, place, summary)
+        return get_command(alone)
+    function = _function(place)
+    alone.callback(invoke_without_command=True, help=_help(summary, function))(function)
+    for each, (its_place, its_summary) in below.items():
+        _add(alone, each, its_place, its_summary)
+    group = get_command(alone)
+    group.name = name
+    return group
+
+
+def _add(to: typer.Typer, name: str, place: str, summary: str) -> None:
+    function = _function(place)
+    to.command(name, cls=Verb, help=_help(summary, function))(function)
+
+
+def _function(place: str) -> Callable[..., Any]:
     import pkgutil
 
-    place, summary = VERBS[name]
-    function = pkgutil.resolve_name(f"webnorm.cli.{place}")
-    alone = typer.Typer(add_completion=False)
-    alone.command(name, cls=Verb, help=f"{summary}\n\n{getdoc(function) or ''}")(function)
-    return get_command(alone)
+    found: Callable[..., Any] = pkgutil.resolve_name(f"webnorm.cli.{place}")
+    return found
+
+
+def _help(summary: str, function: Callable[..., Any]) -> str:
+    return f"{summary}\n\n{getdoc(function) or ''}"

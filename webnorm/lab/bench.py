@@ -18,7 +18,7 @@ from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.library import Broken, discover
+from webnorm.kernels.library import AUTO, Broken, discover
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab import jobs, runs
@@ -209,9 +209,16 @@ def _run_task(
     except WebnormError as error:
         if len(request.tasks) == 1:
             raise
-        kernels = [kernel for kernel in request.kernels if kernel.op is task.op]
-        gone = (Broken(task.op, kernel.name, kernel.path, str(error)) for kernel in kernels)
-        yield [unreadable(one, task.problem) for one in gone]
+        yield without_results(request.kernels, task, str(error))
+
+
+def without_results(
+    kernels: Sequence[Kernel], task: Task, reason: str, case: str | None = None
+) -> list[Result]:
+    """A result for each kernel of a task's op, or of auto alone, that says why there is none."""
+    gone = [Broken(one.op, one.name, one.path, reason) for one in kernels if one.op is task.op]
+    gone = gone or [Broken(task.op, AUTO, Path(), reason)]
+    return [unreadable(one, task.problem, case) for one in gone]
 
 
 def _whole(

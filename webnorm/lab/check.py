@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +41,8 @@ class CheckRequest:
     """What to check. `every` takes all admitted constants of every kernel; `changes` replace the cases'.
 
     What auto chooses from `ladder` and `tuning` is checked too; an empty ladder leaves it out. The cases are
-    a `whole` corpus where nobody chose among them. What is `broken` was asked for, too.
+    a `whole` corpus where nobody chose among them. What is `broken` was asked for, too. `part` says from
+    which of the tasks to which others leave them to this request.
     """
 
     kernels: tuple[Kernel, ...]
@@ -55,6 +56,7 @@ class CheckRequest:
     tuning: Tuning | None = None
     whole: bool = False
     broken: tuple[Broken, ...] = ()
+    part: tuple[int | None, int | None] = (None, None)
 
     @property
     def ops(self) -> list[Op]:
@@ -64,11 +66,12 @@ class CheckRequest:
     @cached_property
     def tasks(self) -> list[tuple[Case, Task]]:
         """Each case as a problem of an op."""
-        return [
+        found = [
             (case, Task(op, problem))
             for op in self.ops
             for case, problem in problems(self.cases, op, self.dtypes, self.changes)
         ]
+        return found[slice(*self.part)]
 
     def count(self) -> int:
         """How many results there will be, where every kernel has one variant."""
@@ -110,25 +113,37 @@ def own_case(given: Path | Array) -> Case:
 
 
 def run(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Result]:
-    """Yield a result for each kernel, constants and case; behind them one for each kernel that has refused
-    most of a whole corpus.
-    """
-    taken: Counter[tuple[str, str]] = Counter()
-    refused: Counter[tuple[str, str]] = Counter()
+    """Yield a result for each kernel, constants and case; behind them what `overall` says."""
+    found = []
+    for result in of_cases(request, worker, traits):
+        found.append(result)
+        yield result
+    yield from overall(request, found)
+
+
+def of_cases(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[Result]:
+    """Yield a result for each kernel, constants and case."""
     ended: Counter[str] = Counter()
     for case, task in request.tasks:
         if case.for_gpus and traits.software:
             continue
         found, broken = request.variants(task, traits)
         for given, variants in _given(request, task, found, traits):
-            for result in _check(request, case, given, variants, worker, ended):
-                # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
-                if case.narrow is None:
-                    (refused if result.status == "skip" else taken)[result.op, result.kernel] += 1
-                yield result
-        for one in broken:
-            taken[one.op.name, one.name] += 1
-            yield unreadable(one, task.problem, case.name)
+            yield from _check(request, case, given, variants, worker, ended)
+        yield from (unreadable(one, task.problem, case.name) for one in broken)
+
+
+def overall(request: CheckRequest, found: Iterable[Result]) -> Iterator[Result]:
+    """A result for each file that is no kernel, and of a whole corpus one for each kernel that has refused
+    most of the cases, as what was `found` says.
+    """
+    taken: Counter[tuple[str, str]] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
+    # Which rows are cut no caller chooses: what takes all of them at once may refuse those cases.
+    narrow = {case.name for case in request.cases if case.narrow is not None}
+    for result in found:
+        if result.case not in narrow:
+            (refused if result.status == "skip" else taken)[result.op, result.kernel] += 1
     for one in request.broken:
         yield unreadable(one, one.op.problem(0, 1))
     if request.whole:

@@ -1,0 +1,151 @@
+"""A verb's work on a cluster: who is there, who shares it, what comes of it, a report for each platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from webnorm.cli.outputs import take_each
+from webnorm.cli.running import Interrupted, Job, Left
+from webnorm.cli.screen import plain, progress
+from webnorm.cli.streams import complain
+from webnorm.errors import WebnormError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from webnorm.fleet.cards import Pool
+    from webnorm.fleet.cluster import Member
+    from webnorm.fleet.head import Found, Told
+
+Update = Callable[[str | None, float | None], None]
+
+
+def require_dask(what: str) -> None:
+    """WebnormError where Dask is not installed."""
+    try:
+        import distributed  # noqa: F401
+    except ImportError as error:
+        raise WebnormError(f"{what} needs Dask, which is not there: pip install 'webnorm[fleet]'") from error
+
+
+def spread(job: Job, where: str, adapter: str | None, time_limit_s: float) -> NoReturn:
+    """Do a job on a cluster: a part of it by each worker of a platform, all of it by each platform."""
+    require_dask("--cluster")
+    from webnorm.fleet.cluster import connected
+
+    work = _Spread(job, time_limit_s)
+    complete = False
+    with (
+        progress("connecting to the cluster") as update,
+        suppress(KeyboardInterrupt),
+        connected(where, adapter, complain) as client,
+    ):
+        work.run(client, None if where.startswith("local") else adapter, update)
+        complete = True
+    take_each(*(partial(one.finish, complete) for one in work.jobs))
+    if not complete:
+        order = (Left.NOTHING, Left.SHOWN, Left.KEPT)
+        raise Interrupted(max((one.left for one in work.jobs), key=order.index, default=Left.NOTHING))
+    raise typer.Exit(max(one.status() for one in work.jobs))
+
+
+class _Spread:
+    """A job, and those of the platforms that it becomes."""
+
+    def __init__(self, job: Job, time_limit_s: float) -> None:
+        self._job, self._time_limit_s = job, time_limit_s
+        self.jobs: list[Job] = []
+        self._names: list[str] = []
+        self._shown = -1
+
+    def run(self, client: Client, adapter: str | None, update: Update) -> None:
+        """Have it done, and shown and saved as it comes."""
+        from webnorm.fleet.cluster import by_platform, members
+        from webnorm.fleet.head import Found, gathered
+
+        having, without = members(client)
+        groups = by_platform(having, without, adapter)
+        update(None, None)
+        for one in without:
+            complain(f"worker {one.name} is left out: {one.reason}")
+        pools = [pool for group in groups for pool in self._pools(client, group, update)]
+        if not pools:
+            raise WebnormError("the copy could not be timed on any card; `webnorm fleet` shows who is there")
+        self._divide(pools)
+        todo = [
+            (pool, one.errands(self._time_limit_s, len(pool.cards)))
+            for one, pool in zip(self.jobs, pools, strict=True)
+        ]
+        only = sum(len(errands) for _, errands in todo) == 1
+        for event in gathered(client, todo):
+            if isinstance(event, Found):
+                update(None, None)
+                self._take(event, only)
+            else:
+                update(event.text, event.share)
+
+    def _pools(self, client: Client, group: Sequence[Member], update: Update) -> Sequence[Pool]:
+        """Those of one platform that have work to do."""
+        from webnorm.fleet.cards import Pool
+        from webnorm.fleet.pools import pooled
+
+        def tell(told: Told) -> None:
+            update(f"copies of equal cards: {told.text}", told.share)
+
+        if not self._job.times:
+            return [Pool(tuple(one.card for one in group), {})]
+        found = pooled(client, group, self._time_limit_s, tell)
+        update(None, None)
+        then = "each does all of the work" if self._job.for_cards else "it is left out"
+        for pool in found[1:]:
+            for device in pool.devices:
+                first = found[0].said(found[0].devices[0])
+                complain(f"{pool.said(device)} is not pooled with {first}: {then}")
+        return found if self._job.for_cards else found[:1]
+
+    def _divide(self, pools: Sequence[Pool]) -> None:
+        """A job for each pool, with files of its own where there are several."""
+        self._names = _names(pools)
+        if not self._job.for_cards and len({pool.card.platform.file_name for pool in pools}) < len(pools):
+            there = "; ".join(str(pool.card) for pool in pools)
+            raise WebnormError(
+                f"tunings of one device lie in one file: choose a driver by --adapter: {there}"
+            )
+        for pool, name in zip(pools, self._names, strict=True):
+            one = self._job if len(pools) == 1 else self._job.of_platform(name)
+            one.device = pool.description()
+            one.begin(pool.card.traits)
+            self.jobs.append(one)
+
+    def _take(self, found: Found, only: bool) -> None:
+        """Show and save what came of an errand; a mistake in the only one that there is is the user's."""
+        from webnorm.fleet.head import Lost
+        from webnorm.fleet.worker import Refused
+
+        job = self.jobs[found.pool]
+        if len(self.jobs) > 1 and self._shown != found.pool:
+            self._shown = found.pool
+            job.console.print(plain(f"{self._names[found.pool]}:", "bold"))
+        if isinstance(found.value, Refused) and only:
+            raise WebnormError(found.value.reason)
+        if isinstance(found.value, Lost | Refused):
+            job.lack(found.at, found.value.reason)
+        else:
+            job.take(found.at, found.value)
+
+
+def _names(pools: Sequence[Pool]) -> list[str]:
+    """What the files of each pool are called: its platform, and a number where several have that."""
+    found: list[str] = []
+    for pool in pools:
+        name = pool.card.platform.file_name.removesuffix(".json")
+        same = sum(
+            other.card.platform.file_name == pool.card.platform.file_name for other in pools[: len(found)]
+        )
+        found.append(f"{name}-{same + 1}" if same else name)
+    return found

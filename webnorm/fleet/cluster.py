@@ -1,0 +1,215 @@
+"""Connecting to Dask: a cluster of this machine's adapters, or one that is there; and who works in it."""
+
+from __future__ import annotations
+
+import ipaddress
+import pkgutil
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from distributed import Client, Nanny, Scheduler, Security, SpecCluster
+
+from webnorm import __version__, files
+from webnorm.errors import WebnormError, sentence
+from webnorm.fleet.cards import Card, card_of
+from webnorm.fleet.worker import AdapterPlugin, found_by, options, quieten
+from webnorm.gpu.device import adapters, find_adapter
+from webnorm.lab.worker import Worker
+
+_LOCAL = re.compile(r"local(?::(\d+))?", re.ASCII)
+_MOST_LOCAL = 64
+_PATIENCE_S = 10
+_SCHEMES = ("tcp", "tls", "ws", "wss", "ucx")
+WHERE = "local, local:N, the address of a Dask scheduler such as tcp://head:8786, or its scheduler file"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A Dask worker: its address, its name, and its card."""
+
+    address: str
+    name: str
+    card: Card
+
+
+@dataclass(frozen=True)
+class Without:
+    """A Dask worker that has no card that counts, and why."""
+
+    address: str
+    name: str
+    reason: str
+
+
+def check_where(where: str) -> None:
+    """Raise WebnormError for what is no place of a cluster."""
+    found = _LOCAL.fullmatch(where)
+    if found:
+        if found[1] and not 1 <= int(found[1][:9]) <= _MOST_LOCAL:
+            raise WebnormError(f"--cluster is {where!r}; expected from 1 to {_MOST_LOCAL} workers")
+        return
+    if where.endswith(".json"):
+        address_in(Path(where))
+        return
+    scheme, _, rest = where.rpartition("://")
+    parts = urlsplit(f"//{rest}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if (scheme or "tcp") not in _SCHEMES or not parts.hostname or not port:
+        raise WebnormError(f"--cluster is {where!r}; expected {WHERE}")
+
+
+def address_in(path: Path) -> str:
+    """The address that a scheduler file names."""
+    try:
+        address = files.read_json(path)["address"]
+    except OSError as error:
+        raise WebnormError(f"--cluster {path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise WebnormError(f"--cluster {path}: it is no scheduler file: it names no address") from error
+    return str(address)
+
+
+@contextmanager
+def connected(where: str, adapter: str | None, warn: Callable[[str], None]) -> Iterator[Client]:
+    """A client of the cluster: of `local`, a worker for each adapter that is equal to the one asked for, or N
+    on these in turn. `warn` is called with a line for whom an address is open to.
+
+    WebnormError where nobody answers.
+    """
+    check_where(where)
+    quieten()
+    local = _LOCAL.fullmatch(where)
+    if local:
+        with (
+            _local_cluster(adapter, int(local[1] or 0)) as here,
+            Client(here, set_as_default=False) as client,
+        ):
+            yield client
+    else:
+        with _client(_address(where, warn)) as client:
+            yield client
+
+
+def checked_address(where: str, warn: Callable[[str], None]) -> str:
+    """The address of a scheduler that is there, for one or a scheduler file."""
+    check_where(where)
+    if _LOCAL.fullmatch(where):
+        raise WebnormError(
+            f"the scheduler is {where!r}; expected its address, as tcp://head:8786, or its file"
+        )
+    quieten()
+    address = _address(where, warn)
+    _client(address).close()
+    return address
+
+
+def _address(where: str, warn: Callable[[str], None]) -> str:
+    address = address_in(Path(where)) if where.endswith(".json") else where
+    if "://" not in address:
+        address = f"tcp://{address}"
+    if _open_to_others(address):
+        warn(f"{address}: whoever reaches it can run code there and here, as you; tls:// asks for keys")
+    return address
+
+
+def _open_to_others(address: str) -> bool:
+    parts = urlsplit(address)
+    if parts.scheme in ("tls", "wss"):
+        return False
+    try:
+        return not ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return parts.hostname != "localhost"
+
+
+def _client(address: str) -> Client:
+    try:
+        with warnings.catch_warnings():
+            # Versions of Python and Dask that differ matter where something fails, and that is told then.
+            warnings.simplefilter("ignore")
+            return Client(address, timeout=_PATIENCE_S, security=Security(), set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        why = sentence(str(error.__cause__ or error), 200)
+        raise WebnormError(f"--cluster {address}: no scheduler answers there: {why}") from error
+
+
+def cards_of(adapter: str | None) -> dict[int, Card]:
+    """The adapters of this machine that are like the one asked for, by their indices."""
+    chosen = find_adapter(adapter)
+    found: dict[int, Card] = {}
+    for one in adapters():
+        if str(one) == str(chosen):
+            with Worker(str(one.index)) as own:
+                found[one.index] = card_of(own)
+    return found
+
+
+@contextmanager
+def _local_cluster(adapter: str | None, count: int) -> Iterator[SpecCluster]:
+    given = cards_of(adapter)
+    equal = list(given)
+    indices = [equal[at % len(equal)] for at in range(count or len(equal))]
+    names = [indices[:at].count(index) for at, index in enumerate(indices)]
+    workers = {
+        at: {"cls": Nanny, "options": options(index, given[index], names[at])}
+        for at, index in enumerate(indices)
+    }
+    here = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": None}
+    scheduler = {"cls": Scheduler, "options": here}
+    with SpecCluster(workers=workers, scheduler=scheduler) as cluster:
+        yield cluster
+
+
+def members(client: Client) -> tuple[list[Member], list[Without]]:
+    """Every worker, after it has looked at its adapter. WebnormError where there is none, and where one has
+    another webnorm, which is named.
+    """
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE_S)
+    except TimeoutError as error:
+        address = client.scheduler.address
+        start = f"`webnorm fleet worker {address}` starts one"
+        raise WebnormError(f"no worker has come to {address} for {_PATIENCE_S} s; {start}") from error
+    workers = client.scheduler_info()["workers"]
+    # Before anything of webnorm's is sent there, which another version would take for something else.
+    versions = client.run(pkgutil.resolve_name, "webnorm._version:__version__", on_error="return")
+    for address, version in versions.items():
+        if version != __version__:
+            name = workers.get(address, {}).get("name", address)
+            has = f"webnorm {version}" if isinstance(version, str) else "no webnorm"
+            raise WebnormError(f"worker {name} ({address}) has {has}; expected {__version__}, as here")
+    client.register_plugin(AdapterPlugin())
+    looked = client.run(found_by, on_error="return")
+    having, without = list[Member](), list[Without]()
+    for address, card in looked.items():
+        name = str(workers.get(address, {}).get("name", address))
+        if isinstance(card, Card):
+            having.append(Member(address, name, card))
+        else:
+            without.append(Without(address, name, sentence(str(card))))
+    return sorted(having, key=lambda one: one.name), without
+
+
+def by_platform(
+    having: Sequence[Member], without: Sequence[Without], adapter: str | None
+) -> list[list[Member]]:
+    """The workers with equal cards, of those that --adapter names. WebnormError where there is none."""
+    groups: dict[str, list[Member]] = {}
+    for one in having:
+        if adapter is None or one.card.fits(adapter):
+            groups.setdefault(one.card.key, []).append(one)
+    if not groups:
+        there = [f"{one.name}: {one.card}" for one in having] + [
+            f"{one.name}: {one.reason}" for one in without
+        ]
+        what = "an adapter" if adapter is None else f"an adapter {adapter!r}"
+        raise WebnormError(f"no worker has {what}; there is {'; '.join(there)}")
+    return list(groups.values())

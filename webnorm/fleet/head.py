@@ -1,0 +1,211 @@
+"""The side that has errands done: hands them to Dask, hears of them, notices where nobody is left for them.
+
+Who runs what, and where it goes when a worker dies, is Dask's to decide.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Future, KilledWorker
+
+from webnorm.errors import sentence
+from webnorm.fleet import worker
+from webnorm.fleet.cards import Pool
+from webnorm.fleet.errand import Errand
+
+# Seconds between looks at who is there, and for how long nobody may be: a nanny's new worker needs a few.
+_LOOK_S, _PATIENCE_S = 1.0, 15.0
+# For how long the scheduler may give no answer, and how long a finished result may take to come.
+_SILENCE_S, _FETCH_S = 30.0, 10.0
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Why nobody could do an errand, in one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of an errand, by the place of its pool and its own there: what it found, Refused or Lost."""
+
+    pool: int
+    at: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class Told:
+    """Where the work stands, in words, and the share of all of it that is done."""
+
+    text: str
+    share: float
+
+
+def gathered(client: Client, work: Sequence[tuple[Pool, Sequence[Errand]]]) -> Iterator[Found | Told]:
+    """Have each pool do its errands, and yield what comes of each once, in the order in which they end.
+
+    A generator that is closed early (Ctrl-C) has what is left cancelled.
+    """
+    head = _Head(client, work)
+    try:
+        yield from head.events()
+    finally:
+        head.cancel()
+
+
+@dataclass(eq=False)
+class _Entry:
+    """An errand, and the task that it is at present."""
+
+    pool: int
+    at: int
+    errand: Errand
+    future: Future | None = None
+    share: float = 0.0
+
+
+class _Head:
+    def __init__(self, client: Client, work: Sequence[tuple[Pool, Sequence[Errand]]]) -> None:
+        self._client = client
+        self._pools = [pool for pool, _ in work]
+        entries = [
+            _Entry(pool, at, errand)
+            for pool, (_, errands) in enumerate(work)
+            for at, errand in enumerate(errands)
+        ]
+        self._left = dict(enumerate(entries))
+        self._count = len(entries)
+        self._topic = f"webnorm-{uuid.uuid4().hex}"
+        self._attempts = itertools.count()
+        self._heard: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        # Since when nobody is there for a pool, and since when the scheduler is silent.
+        self._alone: dict[int, float] = {}
+        self._silent: float | None = None
+        self._known: set[str] = set()
+
+    def events(self) -> Iterator[Found | Told]:
+        """See gathered."""
+        self._client.subscribe_topic(self._topic, lambda event: self._heard.put((event[1][0], event[1])))
+        for number in self._left:
+            self._submit(number)
+        looked = 0.0
+        while self._left:
+            if time.monotonic() - looked >= _LOOK_S:
+                yield from self._look()
+                looked = time.monotonic()
+            try:
+                number, what = self._heard.get(timeout=_LOOK_S)
+            except queue.Empty:
+                continue
+            entry = self._left.get(number)
+            if entry is None:
+                continue
+            if not isinstance(what, Future):
+                entry.share = what[2]
+                yield self._told(what[1])
+            elif what is entry.future:
+                yield from self._ended(number, entry, what)
+
+    def cancel(self) -> None:
+        """Have nothing of what is left go on."""
+        # A scheduler that has gone has nothing to cancel.
+        with suppress(Exception):
+            self._client.unsubscribe_topic(self._topic)
+            left = [entry.future for entry in self._left.values() if entry.future is not None]
+            if left:
+                self._client.cancel(left, force=True)
+
+    def _submit(self, number: int) -> None:
+        entry = self._left[number]
+        pool = self._pools[entry.pool]
+        entry.future = self._client.submit(
+            worker.run,
+            entry.errand,
+            self._topic,
+            number,
+            key=f"{self._topic}-{number}-{next(self._attempts)}",
+            resources=worker.resources(pool.card),
+            workers=list(pool.workers) or None,
+            retries=1,
+            pure=False,
+        )
+        entry.future.add_done_callback(lambda future: self._heard.put((number, future)))
+
+    def _told(self, doing: str) -> Told:
+        done = self._count - len(self._left)
+        share = (done + sum(entry.share for entry in self._left.values())) / max(1, self._count)
+        return Told(f"{done} of {self._count}: {doing}", share)
+
+    def _ended(self, number: int, entry: _Entry, future: Future) -> Iterator[Found | Told]:
+        """What a task that has ended gives, if that is here already."""
+        value: Any
+        try:
+            value = future.result(timeout=_FETCH_S)
+        except KilledWorker as error:
+            value = Lost(f"every worker that had it died: {sentence(str(error), 200)}")
+        except TimeoutError:
+            # Its worker died with it: Dask has it done again.
+            self._heard.put((number, future))
+            return
+        except Exception as error:  # whatever went wrong there
+            value = Lost(sentence(f"{type(error).__name__}: {error}", 400))
+        yield from self._end(number, entry, value)
+
+    def _end(self, number: int, entry: _Entry, value: Any) -> Iterator[Found | Told]:
+        del self._left[number]
+        yield Found(entry.pool, entry.at, value)
+        yield self._told("done")
+
+    def _look(self) -> Iterator[Found | Told]:
+        """Give up what nobody is left for; hand out again what waits for workers that have come since."""
+        now = time.monotonic()
+        try:
+            workers = self._client.scheduler_info()["workers"]
+            busy = {key for keys in self._client.processing().values() for key in keys}
+        except (OSError, TimeoutError, LookupError):
+            self._silent = self._silent or now
+            if now - self._silent >= _SILENCE_S:
+                yield from self._give_up(range(len(self._pools)), "the scheduler does not answer any more")
+            return
+        self._silent = None
+        for number, pool in enumerate(self._pools):
+            able = {address for address, one in workers.items() if _able(one, pool)}
+            if able:
+                self._alone.pop(number, None)
+                # Dask wakes nothing when a worker says later what it has (its issue 6575).
+                if not able <= self._known:
+                    self._resubmit(number, busy)
+                self._known |= able
+            elif now - self._alone.setdefault(number, now) >= _PATIENCE_S:
+                yield from self._give_up([number], f"no worker with {pool.card} is left")
+
+    def _resubmit(self, pool: int, busy: set[str]) -> None:
+        for number, entry in self._left.items():
+            future = entry.future
+            if entry.pool == pool and future is not None and not future.done() and future.key not in busy:
+                self._submit(number)
+                self._client.cancel([future], force=True)
+
+    def _give_up(self, pools: Sequence[int], reason: str) -> Iterator[Found | Told]:
+        for number, entry in list(self._left.items()):
+            if entry.pool in pools:
+                if entry.future is not None:
+                    with suppress(Exception):
+                        self._client.cancel([entry.future], force=True)
+                yield from self._end(number, entry, Lost(reason))
+
+
+def _able(worker_info: Mapping[str, Any], pool: Pool) -> bool:
+    """Whether a worker may be given a pool's tasks."""
+    has = worker_info["resources"].get(pool.card.key, 0) >= 1
+    return has and (not pool.workers or str(worker_info["name"]) in pool.workers)

@@ -1,0 +1,44 @@
+"""Dask workers of this machine, one for each adapter that is asked for, until they are told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+
+from distributed import Nanny
+
+from webnorm.errors import WebnormError, sentence
+from webnorm.fleet.cards import Card
+from webnorm.fleet.worker import options, quieten
+
+
+def serve(address: str, cards: Mapping[int, Card], ready: Callable[[], None]) -> None:
+    """Work for the scheduler at an address, with the adapters of these indices, and return when it has gone.
+
+    `ready` is called when all have joined; Ctrl-C raises KeyboardInterrupt when all have left. WebnormError
+    where one cannot join.
+    """
+    quieten()
+    with suppress(asyncio.CancelledError):
+        asyncio.run(_serve(address, cards, ready))
+
+
+async def _serve(address: str, cards: Mapping[int, Card], ready: Callable[[], None]) -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        # Whoever stops a service, a batch system for one, asks so.
+        with suppress(NotImplementedError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async with AsyncExitStack() as stack:
+        nannies = []
+        for index, card in cards.items():
+            nanny = Nanny(address, **options(index, card))
+            try:
+                nannies.append(await stack.enter_async_context(nanny))
+            except (OSError, RuntimeError, ValueError) as error:
+                why = sentence(str(error.__cause__ or error), 200)
+                raise WebnormError(f"adapter {index} cannot join {address}: {why}") from error
+        ready()
+        await asyncio.gather(*(nanny.finished() for nanny in nannies))

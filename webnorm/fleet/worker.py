@@ -1,0 +1,202 @@
+"""What runs in a Dask worker: a look at its adapter when it joins, and errands, one at a time.
+
+The device is opened in a process of the errand's own (`webnorm.lab.worker`): its clock begins there, a crash
+ends no Dask worker, and no process is older than what it measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Reschedule, Security, Worker, WorkerPlugin, get_worker
+
+from webnorm import __version__, files
+from webnorm.errors import WebnormError, sentence
+from webnorm.fleet import cards
+from webnorm.fleet.cards import Card
+from webnorm.fleet.errand import Errand
+from webnorm.gpu.device import ADAPTER_VARIABLE
+from webnorm.lab import worker as lab
+from webnorm.lab.bench import Progress
+
+# Every worker has one of it, and every task takes it: no two run beside each other.
+ADAPTER = "adapter"
+# No more often is somebody told of progress.
+_BETWEEN_WORDS_S = 0.3
+_TURN_S = 0.5
+# The card of a worker whose nanny has looked at it.
+_CARD_VARIABLE = "WEBNORM_FLEET_CARD"
+_LOGGING_VARIABLE = "DASK_LOGGING__DISTRIBUTED"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why an errand has no result, in one line: a mistake in what was asked for."""
+
+    reason: str
+
+
+class _GivenUp(Exception):
+    """Nobody waits for the task any more."""
+
+
+class AdapterPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Has each worker look at its adapter, and say by its resources what it may be given.
+
+    Those that join later, or again, do the same. One of another webnorm, or without an adapter, gets nothing.
+    """
+
+    name = "webnorm"
+
+    def __init__(self) -> None:
+        self._webnorm = __version__
+
+    async def setup(self, worker: Worker) -> None:
+        """Look, in a process of its own and off the worker's loop."""
+        found = await asyncio.to_thread(_looked_at)
+        worker.webnorm = found
+        if isinstance(found, Card) and found.webnorm == self._webnorm:
+            await worker.set_resources(**resources(found))
+
+
+def resources(card: Card) -> dict[str, float]:
+    """What a worker with this card has."""
+    return {ADAPTER: 1, card.key: 1}
+
+
+def _looked_at() -> Card | str:
+    if known := os.environ.get(_CARD_VARIABLE):
+        card: Card = pickle.loads(bytes.fromhex(known))
+        return card
+    try:
+        with lab.Worker() as own:
+            return cards.card_of(own)
+    except WebnormError as error:
+        return sentence(str(error))
+
+
+def found_by(dask_worker: Worker) -> Card | str:
+    """What a worker has: its card, or why it has none."""
+    found: Card | str = dask_worker.webnorm
+    return found
+
+
+def run(errand: Errand, topic: str, number: int) -> Any:
+    """A Dask task: what an errand found last, or Refused. Its progress is an event of the topic.
+
+    Where the adapter can no longer be opened the worker gets no more, and the task goes to another.
+    """
+    task = _Task(topic, number)
+    with task.turn(errand.alone), lab.Worker(time_limit_s=errand.time_limit_s) as own:
+        card = task.opened(own)
+        found: Any = None
+        try:
+            for event in errand.run(own, card.traits):
+                task.live()
+                if isinstance(event, Progress):
+                    task.tell(event)
+                else:
+                    found = event
+        except WebnormError as error:
+            # What was asked for is no mistake where the adapter has gone meanwhile.
+            task.opened(own)
+            return Refused(str(error))
+        except _GivenUp:
+            return None
+    return found
+
+
+class _Task:
+    """The task that this thread runs, from the inside."""
+
+    def __init__(self, topic: str, number: int) -> None:
+        self._topic, self._number = topic, number
+        self._worker = get_worker()
+        self._key = self._worker.get_current_task()
+        self._told = 0.0
+
+    def live(self) -> None:
+        """Raise _GivenUp where the task was cancelled: Dask has no other way to tell it."""
+        state = self._worker.state.tasks.get(self._key)
+        if state is None or state.state in ("cancelled", "released", "forgotten"):
+            raise _GivenUp
+
+    def tell(self, progress: Progress) -> None:
+        """Have whoever waits know where it stands."""
+        now = time.monotonic()
+        if now - self._told >= _BETWEEN_WORDS_S:
+            self._told = now
+            self._worker.log_event(self._topic, (self._number, str(progress), progress.share))
+
+    def opened(self, own: lab.Worker) -> Card:
+        """The card; where it cannot be opened, no task comes here any more, and this one goes elsewhere."""
+        try:
+            return cards.card_of(own)
+        except WebnormError as error:
+            known, self._worker.webnorm = self._worker.webnorm, sentence(str(error))
+            if isinstance(known, Card):
+                none = dict.fromkeys(resources(known), 0)
+                asyncio.run_coroutine_threadsafe(
+                    self._worker.set_resources(**none), self._worker.loop.asyncio_loop
+                ).result()
+            raise Reschedule from error
+
+    @contextmanager
+    def turn(self, alone: bool) -> Iterator[None]:
+        """Wait until nothing else is timed on this adapter, by another worker of this user's."""
+        if not alone:
+            yield
+            return
+        from filelock import FileLock, Timeout
+
+        folder = files.cache_folder("fleet")
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{self._shared()}.lock")
+        while not lock.is_locked:
+            self.live()
+            try:
+                lock.acquire(timeout=_TURN_S)
+            except Timeout:
+                continue
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _shared(self) -> str:
+        """What only one may use at a time: software adapters have the same processor."""
+        card = self._worker.webnorm
+        if not isinstance(card, Card):
+            return "adapter"
+        return f"{card.host}-{'cpu' if card.traits.software else card.index}"
+
+
+def quieten() -> None:
+    """Have Dask's loggers, here and in processes that are started, tell of no worker that comes or goes.
+
+    Whoever waits for them does.
+    """
+    level = os.environ.setdefault(_LOGGING_VARIABLE, "critical")
+    logging.getLogger("distributed").setLevel(level.upper())
+
+
+def options(index: int, card: Card, number: int = 0) -> dict[str, Any]:
+    """What a nanny is given for a worker with the adapter of that index."""
+    again = f"-{number}" if number else ""
+    return {
+        "nthreads": 1,
+        "name": f"{card.host}-{index}{again}",
+        "resources": resources(card),
+        "env": {ADAPTER_VARIABLE: str(index), _CARD_VARIABLE: pickle.dumps(card).hex()},
+        # What is large lies in processes that a nanny does not count.
+        "memory_limit": None,
+        "security": Security(),
+    }
