@@ -13,7 +13,7 @@ ROOT = Path(webnorm.__file__).parents[1]
 FLOORS = (
     ("bench", "webnorm.__main__"),
     ("webnorm.cli",),
-    ("webnorm.play",),
+    ("webnorm.fleet", "webnorm.play"),
     ("webnorm.web", "webnorm"),
     ("webnorm.calls", "webnorm.lab"),
     ("webnorm.choice", "webnorm.gpu"),
@@ -22,7 +22,7 @@ FLOORS = (
     ("webnorm.errors", "webnorm._version"),
 )
 MOST_FLOORS = 9
-MOST_ARROWS = 78
+MOST_ARROWS = 88
 MOST_LINES = 400
 MOST_IN_A_BODY = 40
 FILES = sorted(

@@ -101,16 +101,16 @@ OPTIONS = {
     "baselines": ("--forget", "--json", "*"),
     "tune": (
         *("--list", "--forget", "--out", "--op", "--dtype", "--rows", "--cols", "--preset", "--budget"),
-        *("--quick", "--adapter", "--time-limit", "--option"),
+        *("--quick", "--adapter", "--time-limit", "--option", "--cluster"),
     ),
     "check": (
         *("--cases", "--case", "--input", "--kernel", "--op", "--dtype", "--option", "--eps", "--scale"),
-        *("--constant", "--all-constants", "--wgsl", "--adapter", "--time-limit", "--json"),
+        *("--constant", "--all-constants", "--wgsl", "--adapter", "--time-limit", "--json", "--cluster"),
     ),
     "bench": (
         *("--preset", "--rows", "--cols", "--kernel", "--op", "--dtype", "--option", "--scale", "--seed"),
         *("--distribution", "--eps", "--constant", "--budget", "--runs", "--time-limit", "--json", "--csv"),
-        *("--markdown", "--plot", "--wgsl"),
+        *("--markdown", "--plot", "--wgsl", "--cluster"),
     ),
     # Not --out, which is where it writes.
     "new": ("--op", "--from"),
@@ -133,6 +133,7 @@ OPTIONS = {
         *("--store", "--host", "--port", "--origin", "--behind-proxy", "--rate", "--capacity", "--export"),
     ),
     "doctor": ("--adapter", "--json"),
+    "fleet": ("--cluster", "--adapter", "--json", "--time-limit"),
     "nonsense": (),
 }
 ARGUMENTS = {"play": 1, "new": 1, "show": 1, "compare": 2, "verify": 1, "export": 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +20,7 @@ from webnorm.gpu import seconds
 if TYPE_CHECKING:
     from webnorm.fleet.errand import Errand
     from webnorm.kernels.traits import Traits
+    from webnorm.lab.asked import Workload
     from webnorm.lab.bench import BenchRequest, Progress
     from webnorm.lab.results import Report, Result
     from webnorm.lab.tables import Usual
@@ -133,13 +134,11 @@ def bench(
         allow_skipped=allow_skipped,
         wanted="timed",
         request=replace(
-            _request(kernel, work.ops, wgsl, constant, all_constants, quick, budget),
+            _request(kernel, work.ops, wgsl, constant, all_constants, quick, budget, at_once),
             runs=runs or (_RUNS_TO_COMPARE if save or baseline else 1),
-            calls="at once" if at_once else "one by one",
         ),
-        tasks=work.tasks,
+        workload=work,
         names=asked.kernel_names(kernel),
-        ops=work.ops,
         profile=profile,
         verbose=verbose,
         save=save,
@@ -174,11 +173,12 @@ def _request(
     all_constants: bool,
     quick: bool,
     budget: float | None,
+    at_once: bool,
 ) -> BenchRequest:
     from webnorm.gpu import timing
     from webnorm.lab import asked
 
-    return asked.bench_request(
+    request = asked.bench_request(
         asked.kernel_names(names),
         ops,
         roots=roots or (),
@@ -187,19 +187,19 @@ def _request(
         rule=timing.QUICK if quick else timing.Rule(),
         budget_s=budget,
     )
+    return replace(request, calls="at once" if at_once else "one by one")
 
 
 @dataclass(kw_only=True)
 class _Bench(Measuring):
     """`finished` has the results of each task that has any, `standing` how far the next one is. `before` is
-    what they are held against, and `save` the name that they are kept under. `names` and `ops` are what the
-    request was made of.
+    what they are held against, and `save` the name that they are kept under. `names` are those of kernels
+    that the request was made of.
     """
 
     request: BenchRequest
-    tasks: Callable[[Traits], tuple[Task, ...]]
+    workload: Workload
     names: Sequence[str] | None
-    ops: Sequence[str]
     profile: bool
     verbose: bool
     save: str | None
@@ -214,7 +214,7 @@ class _Bench(Measuring):
 
         self.console.print(device_line(self.device))
         self.traits = traits
-        tasks = self.tasks(traits)
+        tasks = self.workload.tasks(traits)
         if self.before is not None:
             require_same_device(self.before.device, self.device)
             asked = dict(problem_key(task.op.name, task.problem) for task in tasks)
@@ -246,7 +246,7 @@ class _Bench(Measuring):
             BenchErrand,
             time_limit_s=time_limit_s,
             carried=Carried.of(self.names, self.request.roots),
-            ops=tuple(self.ops),
+            ops=self.workload.ops,
             chosen=self.request.chosen,
             every=self.request.every,
             tuning=self.request.tuning,
@@ -269,7 +269,7 @@ class _Bench(Measuring):
     def of_platform(self, name: str) -> Self:
         if self.save is not None or self.before is not None:
             raise WebnormError(
-                "--save and --baseline are of one platform, and there are several; expected --adapter"
+                "--save and --baseline are of one platform, there are several: choose one by --adapter"
             )
         return super().of_platform(name)
 
@@ -305,7 +305,8 @@ class _Bench(Measuring):
             take_each(*report_steps(self.report(), self.outputs)[0])
 
     def results(self) -> Sequence[Result]:
-        return [result for results in self.finished.values() for result in results]
+        # On a cluster they are not finished in their order.
+        return [result for number in sorted(self.finished) for result in self.finished[number]]
 
     def show_results(self) -> None:
         from webnorm.cli.bench_view import Matrix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -126,6 +127,7 @@ def worker(
     def ready() -> None:
         for index, card in cards.items():
             say(f"adapter {index}, {card}, works for {place}; Ctrl-C ends it")
+        sys.stdout.flush()
 
     with suppress(KeyboardInterrupt):
         serve(place, cards, ready)

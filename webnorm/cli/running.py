@@ -185,9 +185,7 @@ class Measuring(Job):
         """The job of one of several platforms, which has files of its own."""
         for flag, path in self.outputs.items():
             if str(path) == "-":
-                raise WebnormError(
-                    f"{flag} is -, and there are several platforms; expected a file, or --adapter"
-                )
+                raise WebnormError(f"{flag} is -, and there are several platforms: choose one by --adapter")
         outputs = {flag: beside(path, name) for flag, path in self.outputs.items()}
         check_outputs(outputs)
         return replace(self, outputs=outputs, origin=_origin())

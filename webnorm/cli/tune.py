@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from typer import Option
 
@@ -81,7 +81,6 @@ def tune(
     time_limit: options.TimeLimit = 60.0,
 ) -> None:
     """What is recorded is not tuned again: a run that was interrupted goes on where it stopped."""
-    from webnorm.choice import tuning
     from webnorm.cli.screen import Screen
     from webnorm.gpu.device import find_adapter
     from webnorm.lab import tune
@@ -98,13 +97,7 @@ def tune(
     if show_recorded and forget:
         raise WebnormError("--list shows what --forget removes; expected one of them")
     if show_recorded or forget:
-        platform = tuning.Platform.of(find_adapter(adapter).description())
-        path = out or tuning.path_of(platform)
-        if show_recorded:
-            _show_tuning(console, path, platform)
-        else:
-            say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
-        return
+        return _recorded(find_adapter(adapter).description(), out, console if show_recorded else None)
     shapes = integers(rows, "--rows"), integers(cols, "--cols")
     given = option_pairs(option, no_weight, no_bias)
 
@@ -123,6 +116,18 @@ def tune(
         if not job.request.tasks:
             return
     run(job, adapter, time_limit, cluster)
+
+
+def _recorded(device: Mapping[str, Any], out: Path | None, console: Console | None) -> None:
+    """Show what is recorded for a device on a console; without one, remove it."""
+    from webnorm.choice import tuning
+
+    platform = tuning.Platform.of(device)
+    path = out or tuning.path_of(platform)
+    if console is not None:
+        _show_tuning(console, path, platform)
+    else:
+        say(f"removed {path}" if tuning.forget(path) else f"there is no {path}")
 
 
 @dataclass(kw_only=True)

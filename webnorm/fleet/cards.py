@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from webnorm import __version__
+from webnorm._version import __version__
 from webnorm.choice.tuning import Platform
 from webnorm.gpu.device import Device
 from webnorm.kernels.traits import Traits
-from webnorm.lab.worker import Worker, failing
+from webnorm.lab.worker import Ticket, Worker, failing
 
 # Equal cards share the work where their copies differ by no more: otherwise one of them is not in order, and
 # figures of both are no figures of either.
@@ -66,9 +66,9 @@ def look(device: Device, job: None) -> Iterator[Any]:
 
 
 def card_of(worker: Worker) -> Card:
-    """The card that a lab's worker opens; WebnormError where it cannot."""
+    """The card that a lab's worker opens, whatever time it gives kernels; WebnormError where it cannot."""
     with failing("opening the adapter", "; `webnorm doctor` lists them"):
-        ((index, description, traits),) = worker.stream(look, None)
+        ((index, description, traits),) = worker.stream(look, None, Ticket())
     return Card(platform.node(), index, description, traits)
 
 

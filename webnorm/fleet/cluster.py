@@ -6,7 +6,7 @@ import ipaddress
 import pkgutil
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,19 @@ from urllib.parse import urlsplit
 
 from distributed import Client, Nanny, Scheduler, Security, SpecCluster
 
-from webnorm import __version__, files
+from webnorm import files
+from webnorm._version import __version__
 from webnorm.errors import WebnormError, sentence
 from webnorm.fleet.cards import Card, card_of
-from webnorm.fleet.worker import AdapterPlugin, found_by, options, quieten
+from webnorm.fleet.worker import join, options, quieten
 from webnorm.gpu.device import adapters, find_adapter
 from webnorm.lab.worker import Worker
 
 _LOCAL = re.compile(r"local(?::(\d+))?", re.ASCII)
 _MOST_LOCAL = 64
 _PATIENCE_S = 10
+# Asks who it is without webnorm's help.
+_VERSION = (pkgutil.resolve_name, "webnorm._version:__version__")
 _SCHEMES = ("tcp", "tls", "ws", "wss", "ucx")
 WHERE = "local, local:N, the address of a Dask scheduler such as tcp://head:8786, or its scheduler file"
 
@@ -179,23 +182,45 @@ def members(client: Client) -> tuple[list[Member], list[Without]]:
         start = f"`webnorm fleet worker {address}` starts one"
         raise WebnormError(f"no worker has come to {address} for {_PATIENCE_S} s; {start}") from error
     workers = client.scheduler_info()["workers"]
-    # Before anything of webnorm's is sent there, which another version would take for something else.
-    versions = client.run(pkgutil.resolve_name, "webnorm._version:__version__", on_error="return")
-    for address, version in versions.items():
-        if version != __version__:
-            name = workers.get(address, {}).get("name", address)
-            has = f"webnorm {version}" if isinstance(version, str) else "no webnorm"
-            raise WebnormError(f"worker {name} ({address}) has {has}; expected {__version__}, as here")
-    client.register_plugin(AdapterPlugin())
-    looked = client.run(found_by, on_error="return")
+    names = {address: str(one["name"]) for address, one in workers.items()}
+    same = _of_this_version(client, names)
+    looked = client.run(join, workers=same, on_error="return") if same else {}
     having, without = list[Member](), list[Without]()
-    for address, card in looked.items():
-        name = str(workers.get(address, {}).get("name", address))
+    for address, name in sorted(names.items(), key=lambda entry: entry[1]):
+        card = looked.get(address, "webnorm is not installed there")
         if isinstance(card, Card):
             having.append(Member(address, name, card))
         else:
             without.append(Without(address, name, sentence(str(card))))
-    return sorted(having, key=lambda one: one.name), without
+    return having, without
+
+
+def _of_this_version(client: Client, names: Mapping[str, str]) -> list[str]:
+    """The addresses of workers that have webnorm; WebnormError where one has another, or the scheduler does
+    not have this one. Nothing of webnorm's is sent before: another version would take it for something else.
+    """
+    versions = client.run(*_VERSION, on_error="return")
+    found = {address: version for address, version in versions.items() if isinstance(version, str)}
+    who = {f"worker {names.get(address, address)} ({address})": version for address, version in found.items()}
+    try:
+        # It reads what it hands on.
+        on_scheduler = str(client.run_on_scheduler(*_VERSION))
+    except ImportError:
+        on_scheduler = ""
+    who[f"the scheduler ({client.scheduler.address})"] = on_scheduler
+    for one, version in who.items():
+        if version != __version__:
+            has = f"webnorm {version}" if version else "no webnorm"
+            raise WebnormError(f"{one} has {has}; expected {__version__}, as here")
+    return [address for address in found if address in names]
+
+
+def admit(client: Client, addresses: Sequence[str]) -> None:
+    """Have workers that came late look at their adapters, too, where they have this webnorm."""
+    found = client.run(*_VERSION, workers=list(addresses), on_error="return")
+    same = [address for address, version in found.items() if version == __version__]
+    if same:
+        client.run(join, workers=same, on_error="return")
 
 
 def by_platform(

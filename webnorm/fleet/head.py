@@ -17,7 +17,7 @@ from typing import Any
 from distributed import Client, Future, KilledWorker
 
 from webnorm.errors import sentence
-from webnorm.fleet import worker
+from webnorm.fleet import cluster, worker
 from webnorm.fleet.cards import Pool
 from webnorm.fleet.errand import Errand
 
@@ -91,7 +91,9 @@ class _Head:
         # Since when nobody is there for a pool, and since when the scheduler is silent.
         self._alone: dict[int, float] = {}
         self._silent: float | None = None
-        self._known: set[str] = set()
+        self._seen = set(client.scheduler_info()["workers"])
+        # Who could be given a pool's tasks at the last look.
+        self._known: dict[int, set[str]] = {}
 
     def events(self) -> Iterator[Found | Told]:
         """See gathered."""
@@ -171,6 +173,10 @@ class _Head:
         now = time.monotonic()
         try:
             workers = self._client.scheduler_info()["workers"]
+            if late := workers.keys() - self._seen:
+                self._seen |= late
+                cluster.admit(self._client, list(late))
+                workers = self._client.scheduler_info()["workers"]
             busy = {key for keys in self._client.processing().values() for key in keys}
         except (OSError, TimeoutError, LookupError):
             self._silent = self._silent or now
@@ -183,9 +189,9 @@ class _Head:
             if able:
                 self._alone.pop(number, None)
                 # Dask wakes nothing when a worker says later what it has (its issue 6575).
-                if not able <= self._known:
+                if not able <= self._known.get(number, able):
                     self._resubmit(number, busy)
-                self._known |= able
+                self._known[number] = able
             elif now - self._alone.setdefault(number, now) >= _PATIENCE_S:
                 yield from self._give_up([number], f"no worker with {pool.card} is left")
 

@@ -17,12 +17,14 @@ from webnorm.fleet.worker import options, quieten
 def serve(address: str, cards: Mapping[int, Card], ready: Callable[[], None]) -> None:
     """Work for the scheduler at an address, with the adapters of these indices, and return when it has gone.
 
-    `ready` is called when all have joined; Ctrl-C raises KeyboardInterrupt when all have left. WebnormError
-    where one cannot join.
+    `ready` is called when all have joined. Ctrl-C, or a SIGTERM, raises KeyboardInterrupt when all have left.
+    WebnormError where one cannot join.
     """
     quieten()
-    with suppress(asyncio.CancelledError):
+    try:
         asyncio.run(_serve(address, cards, ready))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 async def _serve(address: str, cards: Mapping[int, Card], ready: Callable[[], None]) -> None:

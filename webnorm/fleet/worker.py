@@ -1,4 +1,4 @@
-"""What runs in a Dask worker: a look at its adapter when it joins, and errands, one at a time.
+"""What runs in a Dask worker: a look at its adapter when it is asked to, and errands, one at a time.
 
 The device is opened in a process of the errand's own (`webnorm.lab.worker`): its clock begins there, a crash
 ends no Dask worker, and no process is older than what it measures.
@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from distributed import Reschedule, Security, Worker, WorkerPlugin, get_worker
+from distributed import Reschedule, Security, Worker, get_worker
 
-from webnorm import __version__, files
+from webnorm import files
 from webnorm.errors import WebnormError, sentence
 from webnorm.fleet import cards
 from webnorm.fleet.cards import Card
@@ -48,23 +48,18 @@ class _GivenUp(Exception):
     """Nobody waits for the task any more."""
 
 
-class AdapterPlugin(WorkerPlugin):  # type: ignore[misc]
-    """Has each worker look at its adapter, and say by its resources what it may be given.
+async def join(dask_worker: Worker) -> Card | str:
+    """Have a worker look at its adapter, in a process of its own and off its loop, and say by its resources
+    what it may be given. Gives its card, or why it has none; who has a card does not look again.
 
-    Those that join later, or again, do the same. One of another webnorm, or without an adapter, gets nothing.
+    No plugin of Dask's: those reach workers that have no webnorm, too, which then cannot start.
     """
-
-    name = "webnorm"
-
-    def __init__(self) -> None:
-        self._webnorm = __version__
-
-    async def setup(self, worker: Worker) -> None:
-        """Look, in a process of its own and off the worker's loop."""
-        found = await asyncio.to_thread(_looked_at)
-        worker.webnorm = found
-        if isinstance(found, Card) and found.webnorm == self._webnorm:
-            await worker.set_resources(**resources(found))
+    if not isinstance(getattr(dask_worker, "webnorm", None), Card):
+        dask_worker.webnorm = await asyncio.to_thread(_looked_at)
+        if isinstance(dask_worker.webnorm, Card):
+            await dask_worker.set_resources(**resources(dask_worker.webnorm))
+    found: Card | str = dask_worker.webnorm
+    return found
 
 
 def resources(card: Card) -> dict[str, float]:
@@ -81,12 +76,6 @@ def _looked_at() -> Card | str:
             return cards.card_of(own)
     except WebnormError as error:
         return sentence(str(error))
-
-
-def found_by(dask_worker: Worker) -> Card | str:
-    """What a worker has: its card, or why it has none."""
-    found: Card | str = dask_worker.webnorm
-    return found
 
 
 def run(errand: Errand, topic: str, number: int) -> Any:
@@ -137,17 +126,23 @@ class _Task:
             self._worker.log_event(self._topic, (self._number, str(progress), progress.share))
 
     def opened(self, own: lab.Worker) -> Card:
-        """The card; where it cannot be opened, no task comes here any more, and this one goes elsewhere."""
+        """The card; where it cannot be opened, or is another, no task comes here any more, and this one goes
+        elsewhere.
+        """
+        known = self._worker.webnorm
         try:
-            return cards.card_of(own)
+            card = cards.card_of(own)
+            reason = f"the adapter is {card} now, which was {known}"
         except WebnormError as error:
-            known, self._worker.webnorm = self._worker.webnorm, sentence(str(error))
-            if isinstance(known, Card):
-                none = dict.fromkeys(resources(known), 0)
-                asyncio.run_coroutine_threadsafe(
-                    self._worker.set_resources(**none), self._worker.loop.asyncio_loop
-                ).result()
-            raise Reschedule from error
+            card, reason = None, sentence(str(error))
+        if card is not None and isinstance(known, Card) and card.key == known.key:
+            return card
+        self._worker.webnorm = reason
+        if isinstance(known, Card):
+            none = dict.fromkeys(resources(known), 0)
+            leaving = self._worker.set_resources(**none)
+            asyncio.run_coroutine_threadsafe(leaving, self._worker.loop.asyncio_loop).result()
+        raise Reschedule
 
     @contextmanager
     def turn(self, alone: bool) -> Iterator[None]:
@@ -198,5 +193,7 @@ def options(index: int, card: Card, number: int = 0) -> dict[str, Any]:
         "env": {ADAPTER_VARIABLE: str(index), _CARD_VARIABLE: pickle.dumps(card).hex()},
         # What is large lies in processes that a nanny does not count.
         "memory_limit": None,
+        "dashboard": False,
+        "dashboard_address": ":0",
         "security": Security(),
     }

@@ -1,0 +1,114 @@
+"""A Dask cluster as somebody would start it: a scheduler and workers, processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webnorm.gpu.device import adapters
+
+_START_S = 60.0
+BENCH = ("bench", "--kernel", "naive", "--rows", "16", "--budget", "0.05")
+
+
+class Fleet:
+    """A scheduler, and the workers that a test has join it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "scheduler.json"
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._dask("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(self.file))
+        # It is there before it is whole.
+        until(lambda: self.file.exists() and self.file.read_text().endswith("}"))
+        self.address: str = json.loads(self.file.read_text())["address"]
+
+    def worker(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+        """A plain `dask worker` that has joined."""
+        name = f"plain-{len(self._started)}"
+        process = self._dask("worker", self.address, "--name", name, *words, **environment)
+        self.joined(name)
+        return process
+
+    def adapter(self, choice: str) -> subprocess.Popen[bytes]:
+        """`webnorm fleet worker` for an adapter, after it has said that it works."""
+        words = [sys.executable, "-m", "webnorm", "fleet", "worker", self.address, "--adapter", choice]
+        process = self._process(words, {}, subprocess.PIPE)
+        assert process.stdout is not None and b"works for" in process.stdout.readline()
+        return process
+
+    def joined(self, name: str) -> None:
+        from distributed import Client
+
+        def there() -> bool:
+            workers = client.scheduler_info()["workers"].values()
+            return any(str(one["name"]).startswith(name) for one in workers)
+
+        with Client(self.address, set_as_default=False) as client:
+            until(there)
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """As a batch system ends it, and its children with it."""
+        process.terminate()
+        process.wait(_START_S)
+        if process.stdout is not None:
+            process.stdout.close()
+        self._started.remove(process)
+
+    def ended(self) -> None:
+        while self._started:
+            self.end(self._started[-1])
+
+    def _dask(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dask", *words, "--no-dashboard"]
+        return self._process(command, environment)
+
+    def _process(
+        self, words: list[str], environment: Mapping[str, str], stdout: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        # The scheduler reads tasks, too.
+        common = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": str(Path(__file__).parent)}
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                words,
+                cwd=self.folder,
+                env={**os.environ, **common, **environment},
+                stdout=stdout or log,
+                stderr=log,
+            )
+        self._started.append(process)
+        return process
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    ends = time.monotonic() + _START_S
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    """Those in a file of a run that came to its end."""
+    report = json.loads(path.read_text())
+    assert report["complete"] is True
+    found: list[dict[str, Any]] = report["results"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    pytest.importorskip("distributed", reason="it needs webnorm[fleet]")
+    if not adapters():
+        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
+    found = Fleet(tmp_path_factory.mktemp("fleet"))
+    yield found
+    found.ended()

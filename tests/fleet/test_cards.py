@@ -1,0 +1,101 @@
+"""Which cards share work, and what travels with an errand: no cluster, no adapter."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import webnorm
+from webnorm.errors import WebnormError
+from webnorm.fleet.cards import agreeing
+from webnorm.fleet.carried import Carried
+
+
+@pytest.mark.parametrize(
+    ("gbps", "pools"),
+    (
+        ({"a": 100.0}, [["a"]]),
+        ({"a": 100.0, "b": 97.1}, [["a", "b"]]),
+        ({"a": 100.0, "b": 97.0}, [["a"], ["b"]]),
+        # A chain whose ends do not agree is no pool.
+        ({"a": 100.0, "b": 98.0, "c": 96.0}, [["a", "b"], ["c"]]),
+        ({"a": 100.0, "b": 90.0, "c": 89.0}, [["b", "c"], ["a"]]),
+        ({}, []),
+    ),
+)
+def test_cards_whose_copies_agree_are_pooled(gbps: dict[str, float], pools: list[list[str]]) -> None:
+    found = agreeing({(host, 0): rate for host, rate in gbps.items()})
+    assert [sorted(host for host, _ in pool) for pool in found] == pools
+
+
+def test_files_travel_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "layer_norm").mkdir()
+    (tmp_path / "lib").mkdir()
+    mine, snippet = tmp_path / "layer_norm" / "mine.wgsl", tmp_path / "lib" / "more.wgsl"
+    mine.write_text("mine")
+    snippet.write_text("more")
+    (tmp_path / "secret").write_text("not a kernel")
+    os.symlink(tmp_path / "secret", tmp_path / "lib" / "link.wgsl")
+    monkeypatch.chdir(tmp_path)
+    carried = Carried.of(["auto", "layer_norm/mine.wgsl"], [tmp_path])
+    mine.unlink()
+    snippet.unlink()
+    with carried.unpacked() as here:
+        assert here.names is not None and here.names[0] == "auto"
+        path = Path(here.names[1])
+        assert path.read_text() == "mine" and path.parent.name == "layer_norm"
+        assert (path.parents[1] / "lib" / "more.wgsl").read_text() == "more"
+        assert here.roots == [path.parents[1]]
+        # What somebody typed stands in messages, and not where it was for a moment.
+        assert here.named(f"{path}:3: wrong") == "layer_norm/mine.wgsl:3: wrong"
+        assert here.named(f"{here.roots[0]}: empty") == f"{tmp_path}: empty"
+    assert not path.exists()
+
+
+def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(WebnormError, match=r"gone\.wgsl: cannot be read: No such file"):
+        Carried.of([str(tmp_path / "gone.wgsl")])
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    (
+        ("local:0", "expected from 1 to 64 workers"),
+        ("local:99", "expected from 1 to 64 workers"),
+        ("here", "expected local, local:N, the address of a Dask scheduler"),
+        ("ftp://head:8786", "expected local, local:N"),
+        ("tcp://head", "expected local, local:N"),
+        ("tcp://head:port", "expected local, local:N"),
+        ("gone.json", "cannot be read: No such file"),
+        ("wrong.json", "it is no scheduler file"),
+        ("tcp://127.0.0.1:9", "no scheduler answers there"),
+    ),
+)
+def test_a_cluster_that_is_none_is_one_line(where: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.json").write_text("[1]")
+    done = webnorm(["check", "--case", "normal", "--kernel", "naive", "--cluster", where], tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and told in done.stderr, done.stderr
+
+
+def test_without_dask_a_cluster_names_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for command in (
+        ["check", "--cluster", "local"],
+        ["fleet", "--cluster", "local"],
+        ["fleet", "worker", "a:1"],
+    ):
+        done = webnorm(command, tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert done.stderr.endswith("pip install 'webnorm[fleet]'\n")
+
+
+def test_dask_is_not_imported_without_a_cluster(tmp_path: Path) -> None:
+    import subprocess
+
+    code = "import sys, webnorm, webnorm.cli.bench, webnorm.fleet.errand; sys.exit('dask' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

@@ -1,0 +1,125 @@
+"""Runs on a Dask cluster: who does what, what a death costs, and what a run without would have said, too."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import spans
+
+import broken
+from commands import webnorm
+from conftest import BENCH, Fleet, results, until
+from webnorm.gpu.device import Device
+
+pytestmark = pytest.mark.xdist_group("fleet")
+
+
+@pytest.fixture(scope="module")
+def plain(fleet: Fleet) -> Iterator[Fleet]:
+    """A cluster with one plain `dask worker`, which knows nothing of adapters and has four threads."""
+    process = fleet.worker("--nthreads", "4")
+    yield fleet
+    if process.poll() is None:
+        fleet.end(process)
+
+
+def test_a_plain_dask_worker_does_it(plain: Fleet, tmp_path: Path) -> None:
+    command = [*BENCH, "--cols", "64,96", "--cluster", str(plain.file), "--json", "out.json"]
+    done = webnorm(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    # On loopback nobody is warned.
+    assert done.stderr == ""
+    found = results(tmp_path / "out.json")
+    named = [(one["kernel"], one["problem"]["cols"]) for one in found if one["op"] != "copy"]
+    assert named == [("naive", 64), ("naive", 96)]
+    assert all(one["status"] == "pass" and one["percent_of_copy"] for one in found)
+
+
+def test_a_check_says_what_one_without_a_cluster_says(tmp_path: Path, device: Device) -> None:
+    command = [
+        "check",
+        "--kernel",
+        "naive",
+        "--kernel",
+        "one_pass",
+        "--case",
+        "shift*,cols-1*",
+        "--seed",
+        "5",
+    ]
+    alone = webnorm([*command, "--json", "alone.json"], tmp_path)
+    spread = webnorm([*command, "--json", "spread.json", "--cluster", "local:2"], tmp_path)
+    assert spread.returncode == alone.returncode
+    reports = [results(tmp_path / name) for name in ("alone.json", "spread.json")]
+    keys = ("op", "kernel", "constants", "problem", "case", "status", "expected", "max_abs_error", "watched")
+    one, other = ([{key: entry.get(key) for key in keys} for entry in report] for report in reports)
+    assert one == other and len(one) > 8
+    assert spread.stdout.splitlines()[1:] == alone.stdout.splitlines()[1:]
+
+
+def test_ten_tasks_of_a_worker_never_overlap(plain: Fleet) -> None:
+    from webnorm.fleet import cluster, worker
+
+    with cluster.connected(plain.address, None, pytest.fail) as client:
+        having, without = cluster.members(client)
+        assert len(having) == 1 and not without
+        asked = worker.resources(having[0].card)
+        tasks = [client.submit(spans.span, resources=asked, pure=False) for _ in range(10)]
+        found = sorted(client.gather(tasks))
+    assert len(found) == 10
+    assert all(before[1] <= after[0] for before, after in pairwise(found))
+
+
+def test_a_kernel_that_hangs_is_stopped_by_its_own_clock(plain: Fleet, tmp_path: Path) -> None:
+    folder = tmp_path / "layer_norm"
+    folder.mkdir()
+    text = broken.HONEST.replace("let pivot", "loop { }\n    let pivot")
+    assert text != broken.HONEST
+    (folder / "endless.wgsl").write_text(text)
+    (folder / "honest.wgsl").write_text(broken.HONEST)
+    command = ["check", "--wgsl", ".", "--kernel", "endless,honest", "--case", "normal", "--time-limit", "4"]
+    done = webnorm([*command, "--cluster", plain.address, "--json", "out.json"], tmp_path)
+    reasons = {one["kernel"]: one.get("reason", "") for one in results(tmp_path / "out.json")}
+    assert reasons.keys() == {"endless", "honest"} and reasons["honest"] == ""
+    # A driver may take an endless loop away.
+    assert done.returncode == 0 or reasons["endless"] == "no sign of life for 4 s: stopped"
+
+
+def test_a_kernel_runs_where_its_file_is_not(plain: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "more.wgsl").write_text("// a snippet that only this machine has\n")
+    mine = tmp_path / "mine.wgsl"
+    mine.write_text(broken.HONEST.replace("let pivot", '{% include "lib/more.wgsl" %}\n    let pivot'))
+    (tmp_path / "wrong.wgsl").write_text(broken.HONEST.replace("let pivot", "{{ nothing }} let pivot"))
+    command = ["check", "--kernel", "mine.wgsl", "--kernel", "wrong.wgsl", "--case", "normal"]
+    done = webnorm([*command, "--cluster", plain.address, "--json", "out.json"], tmp_path)
+    mine_found, wrong_found = results(tmp_path / "out.json")
+    assert mine_found["status"] == "pass", done.stdout
+    # As if it had been read here.
+    assert wrong_found["status"] == "error" and wrong_found["reason"].startswith("wrong.wgsl:")
+    assert done.returncode == 1
+
+
+def test_what_was_tuned_before_an_interruption_is_not_tuned_again(plain: Fleet, tmp_path: Path) -> None:
+    command = ["tune", "--op", "rms_norm", "--dtype", "float32", "--rows", "64", "--cols", "64,96"]
+    command += ["--budget", "0.2", "--out", "tuned.json", "--cluster", plain.address]
+    words = [sys.executable, "-m", "webnorm", *command]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        until((tmp_path / "tuned.json").exists)
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 130 and said == "webnorm: interrupted; what was finished is kept\n"
+    kept = len(json.loads((tmp_path / "tuned.json").read_text())["choices"])
+    again = webnorm(command, tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.startswith(f"{kept} of 2 problems are recorded: not tuned again\n")
+    assert len(json.loads((tmp_path / "tuned.json").read_text())["choices"]) == 2

@@ -1,0 +1,118 @@
+"""What the death of a worker, or the end of its adapter, costs a run: nothing finished, nothing twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import webnorm
+from conftest import BENCH, Fleet, results, until
+from webnorm.gpu.device import find_adapter
+
+pytestmark = pytest.mark.xdist_group("fleet")
+
+COLS = ("--cols", "64,96")
+
+
+@contextmanager
+def meanwhile(do: Callable[[], None]) -> Iterator[None]:
+    """Do something beside what the block does; it has been done when that ends."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            do()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield
+    thread.join()
+    assert not failed
+
+
+def pids(fleet: Fleet) -> dict[str, int]:
+    """The processes of Dask's workers, by their names, while one of them has a task."""
+    from distributed import Client
+
+    with Client(fleet.address, set_as_default=False) as client:
+        until(lambda: any(client.processing().values()))
+        workers = client.scheduler_info()["workers"]
+        return {str(workers[address]["name"]): pid for address, pid in client.run(os.getpid).items()}
+
+
+def problems(found: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    return [(one["problem"]["cols"], one["status"]) for one in found if one["op"] != "copy"]
+
+
+def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(fleet: Fleet, tmp_path: Path) -> None:
+    process = fleet.worker()
+
+    def kill() -> None:
+        (pid,) = pids(fleet).values()
+        os.kill(pid, signal.SIGKILL)
+
+    with meanwhile(kill):
+        done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert problems(results(tmp_path / "out.json")) == [(64, "pass"), (96, "pass")]
+    fleet.end(process)
+
+
+def test_without_an_equal_adapter_what_is_left_is_an_error(fleet: Fleet, tmp_path: Path) -> None:
+    process = fleet.worker("--no-nanny")
+
+    def kill() -> None:
+        until((tmp_path / "out.json").exists)
+        process.kill()
+
+    with meanwhile(kill):
+        done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
+    assert done.returncode == 1
+    assert problems(results(tmp_path / "out.json")) == [(64, "pass"), (96, "error")]
+    lost = results(tmp_path / "out.json")[-1]
+    assert lost["reason"] == f"no worker with {find_adapter()} is left"
+    fleet.end(process)
+
+
+def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(fleet: Fleet, tmp_path: Path) -> None:
+    if find_adapter().backend != "Vulkan":
+        pytest.skip("only a Vulkan driver is a file that can go")
+    driver = next(Path("/usr/share/vulkan/icd.d").glob("lvp*.json"), None)
+    if driver is None:
+        pytest.skip("no software driver whose file could go")
+    going = tmp_path / "driver.json"
+    going.write_text(driver.read_text())
+    lost = fleet.worker(VK_DRIVER_FILES=str(going))
+    left = fleet.worker(VK_DRIVER_FILES=str(driver))
+
+    def take_away() -> None:
+        pids(fleet)
+        going.unlink()
+
+    with meanwhile(take_away):
+        done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert problems(results(tmp_path / "out.json")) == [(64, "pass"), (96, "pass")]
+    fleet.end(lost)
+    fleet.end(left)
+
+
+def test_another_version_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "webnorm").mkdir()
+    (tmp_path / "webnorm" / "__init__.py").touch()
+    (tmp_path / "webnorm" / "_version.py").write_text('__version__ = "9.9.9"\n')
+    process = fleet.worker("--no-nanny", PYTHONPATH=str(tmp_path))
+    done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("webnorm: worker plain-") and "has webnorm 9.9.9; expected " in done.stderr
+    assert not (tmp_path / "out.json").exists()
+    fleet.end(process)
