@@ -169,7 +169,9 @@ def _lazy(name: str, given: Given) -> dict[str, da.Array]:
     shape, problem = arguments.shape_of(given["normalized_shape"]), asked.task.problem
     _check_whole(x, shape)
     rows = x.chunks[: x.ndim - len(shape)]
-    records = _records(op, _arrays(asked, given, rows), given, len(rows))
+    # As the checks read them: an int of thousands of digits has no place in a graph.
+    read = {"normalized_shape": shape, "max_workgroups": problem.options.max_workgroups}
+    records = _records(op, _arrays(asked, given, rows), {**given, **read}, len(rows))
     found = {}
     for tensor in op.outputs(problem):
         dtype, dimensions = DTYPES[tensor.dtype(problem)], asked.shapes[tensor.name]
