@@ -215,7 +215,8 @@ def _check_whole(x: da.Array, shape: tuple[int, ...]) -> None:
 def _like_x(name: str, array: da.Array, rows: _Chunks) -> da.Array:
     """An array with rows in chunks of x's rows, its other dimensions whole."""
     others = tuple((sum(sizes),) for sizes in array.chunks[len(rows) :])
-    if _sizes(array.chunks) == _sizes((*rows, *others)):
+    # dask has one nan, so that unknown sizes compare, too.
+    if array.chunks == (*rows, *others):
         return array
     if math.isnan(sum(map(sum, (*rows, *array.chunks)))):
         raise WebnormError(
@@ -223,11 +224,6 @@ def _like_x(name: str, array: da.Array, rows: _Chunks) -> da.Array:
             f"{shown(rows)}, or known sizes of both: call their compute_chunk_sizes()"
         )
     return array.rechunk((*rows, *others))
-
-
-def _sizes(chunks: _Chunks) -> list[list[Any]]:
-    """Chunks that compare: nan is not equal to itself."""
-    return [[None if math.isnan(size) else size for size in sizes] for sizes in chunks]
 
 
 def _whole(array: Array | da.Array) -> da.Array:
