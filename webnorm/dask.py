@@ -21,7 +21,7 @@ from webnorm.calls import arguments, session
 from webnorm.calls.arrays import GpuArray
 from webnorm.calls.given import Asked, Given, checked, computed
 from webnorm.calls.outputs import DtypeLike, NormOutput, backward_result, forward_result
-from webnorm.errors import WebnormError, one_line, shown
+from webnorm.errors import WebnormError, sentence, shown
 from webnorm.norms.ops import OPS, Op, Tensor
 from webnorm.norms.problem import DTYPES, Array
 
@@ -29,7 +29,7 @@ try:
     import dask.array as da
 except ImportError as error:
     raise ImportError(
-        f"webnorm.dask needs dask.array ({one_line(str(error))}): pip install 'webnorm[fleet]'"
+        f"webnorm.dask needs dask.array ({sentence(str(error))}): pip install 'webnorm[fleet]'"
     ) from None
 
 # Blocks are tuned as calls are: the worker that computes one imports this module for it.
@@ -149,7 +149,7 @@ class _Unknown(int):
 
 
 class _Outline(GpuArray):
-    """Shape and dtype of a dask array, which are all that the checks of arguments look at."""
+    """A dask array as the checks of arguments take it: of a kind that they know, a shape and a dtype."""
 
     def __init__(self, array: da.Array) -> None:
         self.shape = tuple(_Unknown() if math.isnan(size) else int(size) for size in array.shape)
@@ -239,7 +239,8 @@ def _arrays(asked: Asked, given: Given, rows: _Chunks) -> dict[str, da.Array]:
         for name in asked.arrays
     }
     if op.backward and problem.dtype != "float32":
-        # A block's sums have the dtype of weight, or x's: rounded to a narrow one they would add up to less.
+        # A block's sums have the dtype of weight, or x's: in a narrow one they would be rounded, or infinite,
+        # before they are added up.
         shape = arguments.shape_of(given["normalized_shape"])
         weight = found.get("weight", _whole(np.ones(shape, np.float32)))
         found["weight"] = weight.astype(np.float32)

@@ -7,6 +7,7 @@ import inspect
 import pickle
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -276,14 +277,18 @@ def test_odd_arguments_are_one_line_or_work(name: str) -> None:
             told(lambda given={**right, parameter: one}: getattr(lazy, name)(**given))  # type: ignore[misc]
 
 
-def test_workers_of_their_own(device: Device) -> None:
+def test_workers_of_their_own(device: Device, tmp_path: Path) -> None:
     """In a nanny's worker, which is a daemonic process, in several threads."""
     distributed = pytest.importorskip("distributed")
     x = normal(8, COLS, dtype="bfloat16")
     blocks = da.from_array(x, chunks=(1, -1))
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=3, dashboard_address="127.0.0.1:0"
+            n_workers=1,
+            threads_per_worker=3,
+            # Another test's may be at the default port.
+            dashboard_address="127.0.0.1:0",
+            local_directory=str(tmp_path),
         ) as cluster,
         distributed.Client(cluster),
     ):
