@@ -364,13 +364,13 @@ def test_what_was_right_once_says_nothing_of_what_is_equal(device: Device) -> No
 def test_what_was_asked_is_known_up_to_a_number(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(given, "MOST_KNOWN", 4)
     monkeypatch.setattr(given, "_known", {})
-    check, checked = given._checked, []
+    check, checked = given.checked, []
 
     def counting(*what: Any) -> Any:
         checked.append(what)
         return check(*what)
 
-    monkeypatch.setattr(given, "_checked", counting)
+    monkeypatch.setattr(given, "checked", counting)
     x = np.ones((3, 4), np.float32)
     for _ in range(3):
         webnorm.rms_norm(x, 4, device=device)

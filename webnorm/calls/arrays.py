@@ -181,7 +181,13 @@ def check_kind(name: str, array: object, device_arrays: bool = True) -> None:
     """Raise WebnormError for what is no array."""
     if not isinstance(array, _ANY_KIND if device_arrays else np.ndarray):
         wanted = "a NumPy array or a GpuArray" if device_arrays else "a NumPy array"
-        raise WebnormError(f"{name} is a {type(array).__name__}; expected {wanted}")
+        kind = type(array).__name__
+        if type(array).__module__.partition(".")[0] == "dask":
+            kind, wanted = (
+                "dask array",
+                f"{wanted}: webnorm.dask.layer_norm, and its like there, take dask arrays",
+            )
+        raise WebnormError(f"{name} is a {kind}; expected {wanted}")
     # NumPy imports its masked arrays where they are named: 10 ms of a first call.
     if type(array) not in _ANY_KIND and isinstance(array, np.ma.MaskedArray):
         raise WebnormError(f"{name} is a masked array; expected one without a mask: {name}.filled(value)")

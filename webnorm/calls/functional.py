@@ -10,10 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
-from webnorm.calls.arrays import GpuArray
 from webnorm.calls.call import AnyArray
 from webnorm.calls.given import Given, computed
-from webnorm.calls.outputs import A, DtypeLike, More, MoreBackward, NormOutput, Plain, Scaled
+from webnorm.calls.outputs import (
+    A,
+    DtypeLike,
+    More,
+    MoreBackward,
+    NormOutput,
+    Plain,
+    Scaled,
+    backward_result,
+    forward_result,
+)
 from webnorm.gpu.device import Device
 from webnorm.norms.ops import OPS
 
@@ -305,7 +314,7 @@ def layer_norm_backward(
     Raises:
         WebnormError: as `layer_norm` does.
     """
-    return _backward("layer_norm_backward", locals(), always=("dx", "dweight", "dbias"))
+    return _backward("layer_norm_backward", locals())
 
 
 @overload
@@ -359,24 +368,13 @@ def rms_norm_backward(
         (dx, dweight); behind them dbias where `bias_grad` and dresidual_bias where `residual_bias_grad` asks
         for it.
     """
-    return _backward("rms_norm_backward", locals(), always=("dx", "dweight"))
+    return _backward("rms_norm_backward", locals())
 
 
 def _forward(op: str, given: Given) -> AnyArray | NormOutput[Any]:
-    found: dict[str, Any] = computed(OPS[op], given)
-    if len(found) == 1:
-        y: AnyArray = found["y"]
-        return y
-    if "y_scale" in found:
-        found["y_scale"] = found["y_scale"].reshape(found["y_scale"].shape[:-1])
-    if "amax" in found:
-        both = found["amax"]
-        parts = both.split((1, 1)) if isinstance(both, GpuArray) else (both[:1], both[1:])
-        found["amax"], found["scale_inv"] = parts
-    return NormOutput(**found)
+    found: AnyArray | NormOutput[Any] = forward_result(computed(OPS[op], given))
+    return found
 
 
-def _backward(op: str, given: Given, always: Sequence[str]) -> tuple[Any, ...]:
-    """The gradients that `always` have a place, None where not asked for, and behind them the others."""
-    found = computed(OPS[op], given)
-    return (*map(found.get, always), *(array for name, array in found.items() if name not in always))
+def _backward(op: str, given: Given) -> tuple[Any, ...]:
+    return backward_result(OPS[op], computed(OPS[op], given))

@@ -22,7 +22,7 @@ from webnorm.norms.problem import DTYPE_NAMES, Options
 Given = Mapping[str, Any]
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """What arguments come to: the task, the names of the arrays, and the shapes of the outputs by name."""
 
     task: Task
@@ -32,7 +32,7 @@ class _Asked(NamedTuple):
 
 # What was asked before, by all that its checks look at. Kept up to a number, and then begun anew: several
 # threads may be here at once.
-_known: dict[tuple[Hashable, ...], _Asked] = {}
+_known: dict[tuple[Hashable, ...], Asked] = {}
 MOST_KNOWN = 1024
 # What a key may hold on to: an array, which NumPy takes for a dtype too, would never be let go.
 _PLAIN = (str, int, float, NoneType, tuple, type, np.dtype, np.generic)
@@ -50,7 +50,7 @@ def computed(op: Op, given: Given) -> dict[str, Any]:
     except Exception:  # of something that is no array, or has no hash: what is wrong with it is told below
         key, asked = (), None
     if asked is None:
-        asked = _checked(op, given)
+        asked = checked(op, given)
         if len(_known) >= MOST_KNOWN:
             _known.clear()
         if key and all(isinstance(part, _PLAIN) for part in key):
@@ -82,8 +82,11 @@ def _getters_of(op: Op, given: Given) -> tuple[_Getter, _Getter]:
     return itemgetter(*arrays), itemgetter(*others)
 
 
-def _checked(op: Op, given: Given) -> _Asked:
-    """What arguments come to, every one of them looked at."""
+def checked(op: Op, given: Given) -> Asked:
+    """What arguments come to, every one of them looked at; of the arrays kind, shape and dtype alone.
+
+    Raises WebnormError for arguments that do not go together or that the op does not take.
+    """
     shape, x = arguments.shape_of(given["normalized_shape"]), given["x"]
     leading = arguments.leading_of(x, shape)
     arrays = {"x": x, **_rows(op, given, leading)}
@@ -104,7 +107,7 @@ def _checked(op: Op, given: Given) -> _Asked:
         scale=scale,
     )
     shapes = {tensor.name: _shape(tensor, leading, shape) for tensor in op.outputs(problem)}
-    return _Asked(Task(op, problem), tuple(arrays), shapes)
+    return Asked(Task(op, problem), tuple(arrays), shapes)
 
 
 def _is_parameter(op: Op, name: str) -> bool:

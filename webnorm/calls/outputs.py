@@ -12,6 +12,7 @@ from webnorm.calls.arrays import GpuArray
 from webnorm.calls.call import AnyArray
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
+from webnorm.norms.ops import Op
 from webnorm.norms.problem import Array
 
 # Of which kind x is; what a call gives is of the same.
@@ -91,3 +92,25 @@ class NormOutput(Generic[A]):
         if isinstance(self.stats, GpuArray):
             raise WebnormError("the statistics are on the device; expected stats.numpy() to bring them here")
         return self.stats[..., place]
+
+
+def forward_result(found: dict[str, Any]) -> Any:
+    """What a forward function gives, from its op's outputs by name: y, or a NormOutput of several."""
+    if len(found) == 1:
+        return found["y"]
+    if "y_scale" in found:
+        one = found["y_scale"]
+        found["y_scale"] = one.reshape(one.shape[:-1]) if isinstance(one, GpuArray) else one[..., 0]
+    if "amax" in found:
+        both = found["amax"]
+        parts = both.split((1, 1)) if isinstance(both, GpuArray) else (both[:1], both[1:])
+        found["amax"], found["scale_inv"] = parts
+    return NormOutput(**found)
+
+
+def backward_result(op: Op, found: dict[str, Any]) -> tuple[Any, ...]:
+    """What a gradient gives, from its op's outputs by name: torch's have a place, None where not asked for,
+    and the others follow.
+    """
+    always = ("dx", "dweight", "dbias") if op.has_mean else ("dx", "dweight")
+    return (*map(found.get, always), *(array for name, array in found.items() if name not in always))

@@ -28,7 +28,7 @@ from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.revisions import identity
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
-from webnorm.norms.ops import OPS, Task
+from webnorm.norms.ops import OPS, Op, Task
 from webnorm.norms.problem import Problem
 
 PROGRAMS = 64
@@ -240,15 +240,26 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
     return identity(Path(name))
 
 
+def check_kernel(op: Op, kernel: str | Path | None) -> None:
+    """Raise WebnormError for what is no kernel of an op, as far as that is known without a device."""
+    name, _ = _identity(kernel)
+    if name is not None:
+        _of_op(op, name)
+
+
 def _named(task: Task, name: str, traits: Traits) -> Variant:
-    op, problem = task.op, task.problem
-    kernel = load(Path(name), op.name) if name.endswith(".wgsl") else _called(name, op.name)
-    if kernel.op != op:
-        raise WebnormError(f"kernel {name} computes {kernel.op.name}; expected a kernel of {op.name}")
+    kernel, problem = _of_op(task.op, name), task.problem
     variant, refusal = fitting_variant(kernel, problem, traits)
     if variant is None:
         raise WebnormError(f"kernel {name} cannot run {problem}: {refusal}")
     return variant
+
+
+def _of_op(op: Op, name: str) -> Kernel:
+    kernel = load(Path(name), op.name) if name.endswith(".wgsl") else _called(name, op.name)
+    if kernel.op != op:
+        raise WebnormError(f"kernel {name} computes {kernel.op.name}; expected a kernel of {op.name}")
+    return kernel
 
 
 def _called(name: str, op: str) -> Kernel:
