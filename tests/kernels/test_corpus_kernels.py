@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,16 +44,22 @@ from webnorm.norms.option_cases import OPTION_CASES, OPTION_GRID
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem, draw_x
 
 
-def stacked(op: Op, dtype: str) -> Iterator[tuple[tuple[Case, ...], Problem]]:
+# All kernels of an op have the same, and each process of the tests asks for all of them when it begins.
+@cache
+def stacked(op: str, dtype: str) -> tuple[tuple[tuple[Case, ...], Problem], ...]:
     """The corpus but for its cases of options, with those that are alike as rows of one array. So a text is
     compiled once for many values, and each row has neighbours that may leak into it.
     """
     stacks: dict[object, list[tuple[Case, Problem]]] = {}
-    for case, problem in widened([case for case in CASES if case not in OPTION_CASES], op, dtype):
+    for case, problem in widened([case for case in CASES if case not in OPTION_CASES], OPS[op], dtype):
         stacks.setdefault((case.options, case.eps, problem.cols), []).append((case, problem))
-    for stack in stacks.values():
-        rows = sum(problem.rows for _, problem in stack)
-        yield tuple(case for case, _ in stack), replace(stack[0][1], rows=rows)
+    return tuple(
+        (
+            tuple(case for case, _ in stack),
+            replace(stack[0][1], rows=sum(problem.rows for _, problem in stack)),
+        )
+        for stack in stacks.values()
+    )
 
 
 def option_turns(kernel: Kernel, turn: int) -> Iterator[tuple[Case, Problem]]:
@@ -82,10 +89,10 @@ def value_turns(family: Sequence[Kernel], turn: int) -> Iterator[tuple[Kernel, t
     in turn, since they read rows alike.
     """
     for at, kernel in enumerate(family):
-        whole = [*stacked(kernel.op, "float32")]
+        whole = stacked(kernel.op.name, "float32")
         shared = [one for one in whole if len(one[0]) == 1]
         for dtype, first in (("float16", turn + 1), ("bfloat16", turn + 3)):
-            narrow = [*stacked(kernel.op, dtype)]
+            narrow = stacked(kernel.op.name, dtype)
             shared += [one for i, one in enumerate(narrow) if len(one[0]) > 1 or i % 4 == first % 4]
         for stack, problem in [one for one in whole if len(one[0]) > 1] + shared[at :: len(family)]:
             yield kernel, stack, problem
