@@ -59,7 +59,7 @@ def timed(kernel: str, median: float, **changes: Any) -> Result:
 
 
 ORIGIN = Origin(
-    run="0f", time="2026-11-22T08:00:00Z", command="webnorm bench", host="here", commit="ab-dirty"
+    run="0f", recorded="2026-11-22T08:00:00Z", command="webnorm bench", host="here", commit="ab-dirty"
 )
 
 

@@ -55,8 +55,14 @@ def understood(data: Any) -> Report:
         results=tuple(_result(entry, f"results[{at}]") for at, entry in enumerate(head.results)),
         webnorm=head.webnorm,
         complete=head.complete,
-        origin=forms.read(data, Origin) if "run" in data else None,
+        origin=_origin(data) if "run" in data else None,
     )
+
+
+def _origin(data: Mapping[str, Any]) -> Origin:
+    """Where a report is from; older files call the moment `time`."""
+    older = {"recorded": data["time"]} if "time" in data else {}
+    return forms.read({**older, **data}, Origin)
 
 
 class Head(Struct):

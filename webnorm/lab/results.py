@@ -163,7 +163,7 @@ class Origin:
     """
 
     run: Text
-    time: Text
+    recorded: Text
     command: Text
     host: Text
     commit: Text | None = None
@@ -193,7 +193,7 @@ def origin_of(command: str) -> Origin:
     """The origin of a run that begins now."""
     return Origin(
         run=uuid.uuid4().hex,
-        time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        recorded=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         command=command,
         host=platform.node(),
         commit=commit_of(Path(__file__).parents[2]),
