@@ -65,6 +65,7 @@ def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What this machine's user recorded must not decide what the tests see, nor be changed by them."""
     os.environ["WEBNORM_TUNINGS"] = str(tmp_path_factory.mktemp("tunings"))
     os.environ["WEBNORM_BASELINES"] = str(tmp_path_factory.mktemp("baselines"))
+    os.environ["WEBNORM_STORE"] = str(tmp_path_factory.mktemp("store") / "store.db")
     os.environ.pop("WEBNORM_AUTOTUNE", None)
     # A pipe is as wide as it is asked to be, and pytest-xdist asks for its terminal's width.
     os.environ.pop("COLUMNS", None)

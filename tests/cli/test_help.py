@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,26 @@ from webnorm.cli.verbs import VERBS, _loaded
 from webnorm.kernels.sources import wgsl_root
 
 
+def _inner(verb: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = getattr(_loaded(verb), "commands", {})
+    return found
+
+
+# The verbs, and those of a verb's own.
+ALL = [words for verb in VERBS for words in (verb, *(f"{verb} {own}" for own in _inner(verb)))]
+
+
 def shown(verb: str, monkeypatch: pytest.MonkeyPatch, columns: int = 80, **environment: str) -> str:
     for name, value in {"COLUMNS": str(columns), **environment}.items():
         monkeypatch.setenv(name, value)
-    return webnorm([verb, "--help"] if verb else ["--help"], Path.cwd()).stdout
+    return webnorm([*verb.split(), "--help"], Path.cwd()).stdout
 
 
 def parameters(verb: str) -> list[Any]:
-    command = _loaded(verb)
+    first, *rest = verb.split()
+    command = _loaded(first)
+    for name in rest:
+        command = command.commands[name]
     found: list[Any] = command.get_params(command.make_context(verb, [], resilient_parsing=True))
     return found
 
@@ -36,7 +49,7 @@ def parameters(verb: str) -> list[Any]:
 def test_every_option_has_its_place() -> None:
     """Who adds an option says in which panel it stands, and what is given to it."""
     used = {"--help", "--version", "--debug", "--install-completion", "--show-completion"}
-    for verb in VERBS:
+    for verb in ALL:
         for one in parameters(verb):
             assert help.called(one) in help._PLACES, (verb, one.opts)
             assert one.rich_help_panel in help._PANELS
@@ -48,7 +61,7 @@ def test_every_option_has_its_place() -> None:
 def test_every_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for last, values in completion._FEW.values():
         assert values()[-1] == last
-    for verb in VERBS:
+    for verb in ALL:
         words = {*re.findall(r"[\w.-]+", shown(verb, monkeypatch))}
         for one in parameters(verb):
             few = completion._FEW.get(help.called(one))
@@ -56,7 +69,7 @@ def test_every_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert {*few[1]()} <= {word.rstrip(".") for word in words}, (verb, one.opts)
 
 
-@pytest.mark.parametrize("verb", ["", *VERBS])
+@pytest.mark.parametrize("verb", ["", *ALL])
 def test_help_is_plain_in_a_pipe(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in (40, 80, 200):
         text = shown(verb, monkeypatch, columns)
@@ -77,6 +90,7 @@ def test_help_has_panels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_exit_statuses_are_those_of_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a kernel is wrong, or none was tried" in shown("check", monkeypatch)
+    assert "something is slower, or broken" in shown("store regressions", monkeypatch)
     assert re.findall(r"^  (\d+) ", shown("show", monkeypatch).partition("Exit status:")[2], re.M) == [
         *("0", "2", "130")
     ]
@@ -87,6 +101,7 @@ def test_examples_are_run_where_the_docs_have_them() -> None:
     assert [*help.EXAMPLES] == [*VERBS]
     for verb, examples in help.EXAMPLES.items():
         assert all(line in run and line.split()[1] == verb for line in examples), verb
+    assert all(help.examples(verb) for verb in ALL)
 
 
 bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
@@ -169,6 +184,9 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
         (["compare", "main", "n"], ["new.json"]),
         (["bench", "--baseline", "m"], ["main", "main~"]),
         (["bench", "--save", ""], ["main", "main~"]),
+        (["store", ""], ["add", "history", "regressions", "export"]),
+        (["store", "regressions", "--l"], ["--last"]),
+        (["store", "export", "new.json", "--as", ""], ["bencher", "github"]),
     ],
 )
 @pytest.mark.parametrize("shell", ["bash", "fish"])

@@ -6,7 +6,7 @@ What a verb does stands here in one sentence; the docstring of its function goes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import getdoc
 from typing import Any
@@ -72,6 +72,10 @@ VERBS = {
         "baselines:baselines",
         "List the results that `webnorm bench --save` keeps, or remove some.",
     ),
+    "store": (
+        "store:VERBS",
+        "Keep results of many runs in one file, and tell what became slower.",
+    ),
 }
 
 
@@ -94,6 +98,18 @@ class Verbs(TyperGroup):
         """The verb that `args` begin with, as typer's own does it, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and _loaded(args[0]), rest
+
+
+class Group(TyperGroup):
+    """A verb that has verbs of its own."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Typer's own, panel by panel."""
+        return _prepared(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it; nothing is left for typer to print."""
+        help.show(ctx, verbs=[*self.commands.values()])
 
 
 class Verb(TyperCommand):
@@ -135,7 +151,12 @@ def _loaded(name: str) -> Any:
     import pkgutil
 
     place, summary = VERBS[name]
-    function = pkgutil.resolve_name(f"webnorm.cli.{place}")
+    found = pkgutil.resolve_name(f"webnorm.cli.{place}")
     alone = typer.Typer(add_completion=False)
-    alone.command(name, cls=Verb, help=f"{summary}\n\n{getdoc(function) or ''}")(function)
+    if isinstance(found, Mapping):
+        alone = typer.Typer(name=name, cls=Group, help=summary, add_completion=False)
+        for verb, (function, what) in found.items():
+            alone.command(verb, cls=Verb, help=f"{what}\n\n{getdoc(function) or ''}")(function)
+    else:
+        alone.command(name, cls=Verb, help=f"{summary}\n\n{getdoc(found) or ''}")(found)
     return get_command(alone)

@@ -35,6 +35,11 @@ def to_json(report: Report) -> str:
 
 def read(path: Path) -> Report:
     """The report kept in a JSON file; WebnormError where that cannot be read or understood."""
+    return loaded(path)[1]
+
+
+def loaded(path: Path) -> tuple[Any, Report]:
+    """A JSON file's data, and the report that they are; WebnormError as `read` has it."""
     try:
         data = files.read_json(path)
     except OSError as error:
@@ -42,7 +47,7 @@ def read(path: Path) -> Report:
     except ValueError as error:
         raise WebnormError(f"{path} is not JSON: {error}") from error
     with forms.at(f"{path}"):
-        return understood(data)
+        return data, understood(data)
 
 
 def understood(data: Any) -> Report:

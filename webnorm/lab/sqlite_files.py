@@ -84,9 +84,10 @@ def writable(path: Path) -> bool:
 
 
 @contextmanager
-def connected(path: Path, mode: str, patience_s: float) -> Iterator[sqlite3.Connection]:
+def connected(path: Path, mode: str, doing: str, patience_s: float) -> Iterator[sqlite3.Connection]:
     """A connection in which a statement is a transaction, unless one is begun: what the block does not commit
-    is undone. Unusable for what fails, and where another process keeps the file for longer than `patience_s`.
+    is undone. Unusable for what fails, and where another process keeps the file for longer than `patience_s`:
+    then it cannot be `doing`, "read" or "written".
     """
     try:
         address = f"{path.absolute().as_uri()}?mode={mode}"
@@ -94,5 +95,4 @@ def connected(path: Path, mode: str, patience_s: float) -> Iterator[sqlite3.Conn
             yield connection
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        doing = "read" if mode == "ro" else "written"
         raise Unusable(f"{path} cannot be {doing}: {error}", code == sqlite3.SQLITE_FULL) from error

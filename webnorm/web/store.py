@@ -82,7 +82,7 @@ class Store:
             raise Unusable(f"{self.path}: the store is gone")
         if there and not writable(self.path):
             raise Unusable(f"{self.path} cannot be written: it is read-only")
-        with connected(self.path, mode, _PATIENCE_S) as connection:
+        with connected(self.path, mode, "written", _PATIENCE_S) as connection:
             connection.execute(f"PRAGMA max_page_count = {self._most_pages}")
             yield connection
 
@@ -91,6 +91,6 @@ def visits(path: Path) -> Iterator[Visit]:
     """All visits, the oldest first; WebnormError for what is no store."""
     if not check_store(path):
         raise WebnormError(f"{path}: there is no such store; expected one that `webnorm collect` made")
-    with connected(path, "ro", _PATIENCE_S) as connection:
+    with connected(path, "ro", "read", _PATIENCE_S) as connection:
         for row in connection.execute("SELECT id, received, origin, content FROM visits ORDER BY id"):
             yield Visit(*row)
