@@ -176,6 +176,12 @@ def test_the_recipe_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert answer is not None and answer.columns == ["kernel", "runs", "gbps", "newest"]
     ((kernel, count, gbps, newest),) = answer.fetchall()
     assert (kernel, count, gbps) == ("registers", 3, 196.6) and str(newest).startswith("2026-11-03")
+    webnorm(["store", "add", *names], tmp_path)
+    assert webnorm(["store", "history", "--csv", "history.csv"], tmp_path).returncode == 0
+    lines = duckdb.sql(
+        "SELECT count(*) FROM 'history.csv' WHERE op <> 'copy' AND driver = 1.2 AND gbps > 190"
+    )
+    assert lines is not None and lines.fetchall() == [(3,)]
 
 
 @pytest.mark.skipif(find_spec("datasette") is None, reason="datasette is not installed")

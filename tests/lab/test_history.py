@@ -373,6 +373,11 @@ def test_a_kernel_that_is_wrong_now_is_broken(tmp_path: Path) -> None:
     )
     # welford never had a time.
     assert found == {"naive": "SAME", "registers": "BROKEN", "streaming": "NOT TIMED"}
+    entries = history(tmp_path / "store.db", Asked(kernel=["registers,welford"]), 2).entries()
+    assert [(one["kernel"], one["status"]) for one in entries] == [
+        ("registers", "pass"),
+        ("registers", "fail"),
+    ]
 
 
 def test_flags_that_say_a_time_is_not_the_kernels(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 # What drives a device may change within a panel: there its lines end, and others begin.
-_DEVICE = tuple(name for name in TITLE if name not in ("driver", "wgpu"))
+_DRIVES = ("driver", "wgpu")
+_DEVICE = tuple(name for name in TITLE if name not in _DRIVES)
 _COPY = "copy (roofline)"
 # More than anybody looks at in one picture.
 _MOST_PANELS = 24
@@ -39,7 +39,7 @@ _MOST_DATES = 6
 class Panel:
     """Lines over the runs of a device: what each is of -> its pieces, each of one platform: GB/s by run.
 
-    `dates` has a run each, `changes` the places between two runs where driver or wgpu became another.
+    `dates` has a run each, `changes` the places between two runs where a driver or wgpu is new.
     """
 
     title: str
@@ -96,21 +96,23 @@ def _panel(entries: Sequence[Entry], copies: Sequence[Entry]) -> Panel:
     first = entries[0]
     # By the view's order: `recorded`, then by being added.
     runs = sorted({(str(one["recorded"] or ""), _int(one["report"])): one for one in entries}.items())
-    at = {number: place for place, ((_, number), _) in enumerate(runs)}
+    places = {number: place for place, ((_, number), _) in enumerate(runs)}
     several = {str(one["kernel"]) for one in entries if one["constants"] != _constants(entries, one)}
     lines: dict[str, dict[object, dict[int, float]]] = {}
     for one in (*entries, *copies):
-        if _int(one["report"]) in at:
+        if _int(one["report"]) in places:
             is_copy = one["op"] == "copy" and first["op"] != "copy"
             name = _COPY if is_copy else _name(one, several)
             piece = lines.setdefault(name, {}).setdefault(tuple(one[key] for key in PLATFORM), {})
-            place = at[_int(one["report"])]
+            place = places[_int(one["report"])]
             # Of several copies the best is the roofline.
             piece[place] = max(piece.get(place, 0.0), _float(one["gbps"]))
+    drives = [tuple(f"{name} {one[name]}" for name in _DRIVES) for _, one in runs]
+    # Of machines that take turns each is told once.
     changes = {
-        place + 0.5: ", ".join(_changed(one, other))
-        for place, ((_, one), (_, other)) in enumerate(pairwise(runs))
-        if any(_changed(one, other))
+        at - 0.5: ", ".join(sorted({*drives[at]} - {*drives[at - 1]}))
+        for at in range(1, len(runs))
+        if drives[at] not in drives[:at]
     }
     ordered = {name: [*pieces.values()] for name, pieces in lines.items()}
     title = f"{label(str(first['adapter']))}, {first['op']} {first['problem']}"
@@ -127,10 +129,6 @@ def _name(one: Entry, several: set[str]) -> str:
     """A kernel, with constants where the panel has it with others, too."""
     constants = str(one["constants"] or "").replace(";", " ") if one["kernel"] in several else ""
     return label(f"{one['kernel']} {constants}".rstrip())
-
-
-def _changed(one: Entry, other: Entry) -> Iterator[str]:
-    yield from (f"{name} {other[name]}" for name in ("driver", "wgpu") if one[name] != other[name])
 
 
 def _int(cell: object) -> int:

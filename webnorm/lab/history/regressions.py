@@ -21,6 +21,8 @@ from webnorm.lab.results import Cell, Result
 from webnorm.norms.problem import Array
 
 SCHEMA = 1
+# Of a report, all but the report.
+_HEAD = ", ".join(f'"{name}"' for name in ("id", "run", "recorded", "commit", "complete", *PLATFORM))
 # A change within so many of the median deviations between runs is what runs do.
 _MADS = 3
 # What is in the deviations between runs, and in the interval.
@@ -92,7 +94,7 @@ def regressions(store: Path, asked: Asked, last: int) -> list[Newest]:
     with reading(store) as connection:
         where, values = asked.where(connection)
         rows = connection.execute(
-            f"SELECT * FROM reports WHERE id IN (SELECT report FROM history WHERE {TIMED} AND {where}) "
+            f"SELECT {_HEAD} FROM reports WHERE id IN (SELECT report FROM history WHERE {TIMED} AND {where}) "
             "ORDER BY recorded DESC, id DESC",
             values,
         )

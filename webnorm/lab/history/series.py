@@ -11,7 +11,7 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from webnorm.errors import WebnormError, shown
-from webnorm.lab.history.store import PLATFORM, TIMED, reading
+from webnorm.lab.history.store import COLUMNS, PLATFORM, TIMED, reading
 from webnorm.lab.results import Cell
 from webnorm.norms.selection import named
 
@@ -20,7 +20,7 @@ SCHEMA = 1
 _VARIANT = ("op", "problem", "eps", "scale", "distribution", "case", "kernel", "constants")
 _HOW = ("timing_method", "cache", "calls")
 TITLE = (*PLATFORM, "op", "problem", "eps", "scale", "distribution", "case")
-# A row of the view `history`.
+# A row of the view `history`, and whether it is `timed`.
 Entry = Mapping[str, Cell]
 
 
@@ -119,7 +119,7 @@ def _place(series: Sequence[Entry]) -> tuple[str, ...]:
 def to_json(found: History) -> str:
     """An object per line and entry; what is not known has no key."""
     lines = ",\n".join(
-        json.dumps({name: cell for name, cell in one.items() if cell is not None}) for one in found.entries()
+        json.dumps({name: one[name] for name in COLUMNS if one[name] is not None}) for one in found.entries()
     )
     head = json.dumps({"schema": SCHEMA, "reports": found.reports})
     return f'{head[:-1]}, "entries": [\n{lines}\n]}}\n'
@@ -127,8 +127,8 @@ def to_json(found: History) -> str:
 
 def to_csv(found: History) -> str:
     """A line per entry, headed by the names of the columns."""
-    out, entries = io.StringIO(), found.entries()
-    writer = csv.DictWriter(out, [*entries[0]] if entries else [], lineterminator="\n")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(entries)
+    writer.writerows(found.entries())
     return out.getvalue()

@@ -80,6 +80,7 @@ ORDER BY reports.recorded, reports.id, results.id
 )
 # Of a row of `results`, that it is a right answer with a usable time: see Result.timed.
 TIMED = f"status = 'pass' AND median_ns > {SHORTEST_NS!r} AND median_ns < {LONGEST_NS!r}"
+COLUMNS = (*_OF_REPORT, *_OF_RESULT, "report", "result")
 KIND = Kind(b"wnrs", 1, _TABLES, "results", "webnorm store add")
 
 Fate = Literal["added", "kept already", "finished since"]
