@@ -80,6 +80,11 @@ def test_help_is_plain_in_a_pipe(verb: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert re.search(r"^  130\b.*\n?.*interrupted", text, re.M) and "Other" in panels
 
 
+def test_a_verbs_own_verbs_are_listed_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs = shown("store", monkeypatch, 200).partition("Verbs:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in verbs] == [*_inner("store")]
+
+
 def test_help_has_panels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown("bench", monkeypatch, TTY_COMPATIBLE="1", NO_COLOR="1", TERM="xterm")
     titles = re.findall(r"╭─ (.*?) ─*╮", re.sub(r"\x1b\[\d*m", "", text))

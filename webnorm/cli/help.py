@@ -169,7 +169,7 @@ def show(ctx: Any, verbs: Sequence[Any] = ()) -> None:
         console.print()
         console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 0, _INDENT)))
     if verbs:
-        _panel(console, "Verbs", [(verb.name, verb.help or "") for verb in verbs])
+        _panel(console, "Verbs", [(verb.name, (verb.help or "").partition("\n\n")[0]) for verb in verbs])
     for title, rows in panels(ctx).items():
         _panel(console, title, rows)
     verb = ctx.command_path.partition(" ")[2]
