@@ -173,9 +173,9 @@ def test_the_recipe_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     (query,) = blocks(PAGE, "sql")
     answer = duckdb.sql(query)
-    assert answer is not None and answer.columns == ["kernel", "runs", "gbps", "newest"]
-    ((kernel, count, gbps, newest),) = answer.fetchall()
-    assert (kernel, count, gbps) == ("registers", 3, 196.6) and str(newest).startswith("2026-11-03")
+    assert answer is not None and answer.columns == ["kernel", "rows", "cols", "runs", "gbps", "newest"]
+    ((*found, newest),) = answer.fetchall()
+    assert found == ["registers", 64, 768, 3, 196.6] and str(newest).startswith("2026-11-03")
     webnorm(["store", "add", *names], tmp_path)
     assert webnorm(["store", "history", "--csv", "history.csv"], tmp_path).returncode == 0
     lines = duckdb.sql(

@@ -98,7 +98,7 @@ EXAMPLES = {
     "baselines": ("webnorm baselines", "webnorm baselines 'before*' --forget"),
     "store": (
         "webnorm store add out.json",
-        "webnorm store history --kernel registers --plot history.svg",
+        "webnorm store history --kernel registers --csv history.csv",
         "webnorm store regressions --last 10",
         "webnorm store export out.json --as bencher --out bencher.json",
     ),

@@ -79,37 +79,29 @@ VERBS = {
 }
 
 
-class Verbs(TyperGroup):
+class Group(TyperGroup):
+    """A command that has verbs."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Typer's own, panel by panel."""
+        return _prepared(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it; nothing is left for typer to print."""
+        help.show(ctx, verbs=[*self.commands.values()])
+
+
+class Verbs(Group):
     """What typer asks for names and summaries, and for the one verb that is run."""
 
     def __init__(self, **attributes: Any) -> None:
         listed = {name: TyperCommand(name, help=summary) for name, (_, summary) in VERBS.items()}
         super().__init__(**{**attributes, "commands": listed})
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Typer's own, panel by panel."""
-        return _prepared(super().get_params(ctx))
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it; nothing is left for typer to print."""
-        help.show(ctx, verbs=[*self.commands.values()])
-
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The verb that `args` begin with, as typer's own does it, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and _loaded(args[0]), rest
-
-
-class Group(TyperGroup):
-    """A verb that has verbs of its own."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Typer's own, panel by panel."""
-        return _prepared(super().get_params(ctx))
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it; nothing is left for typer to print."""
-        help.show(ctx, verbs=[*self.commands.values()])
 
 
 class Verb(TyperCommand):
