@@ -452,7 +452,7 @@ def test_runs_that_nobody_changed_are_seldom_slower(tmp_path: Path) -> None:
 # --- odd values --------------------------------------------------------------------------------------
 
 NAMES = st.text(max_size=20) | st.sampled_from(
-    ["", "\x1b[31m", "a\nb", "x\0y", "'; DROP TABLE reports; --", "\u202e"]
+    ["", "\x1b[31m", "\ud800", "a\nb", "x\0y", "'; DROP TABLE reports; --", "\u202e"]
 )
 TIMES = st.floats() | st.sampled_from([0.0, 1e-300, 1e300, 5.0])
 RESULTS = st.builds(
@@ -460,7 +460,12 @@ RESULTS = st.builds(
     op=st.sampled_from(["layer_norm", "copy"]) | NAMES,
     kernel=NAMES,
     constants=st.dictionaries(NAMES, st.integers(0, 2**100), max_size=2),
-    problem=st.builds(lambda seed: replace(KEPT_PROBLEM, seed=seed), st.integers(0, 2**100)),
+    problem=st.builds(
+        lambda seed, eps, scale: replace(KEPT_PROBLEM, seed=seed, eps=eps, scale=scale),
+        st.integers(0, 2**100),
+        st.integers(0, 2**100),
+        st.integers(1, 2**100),
+    ),
     status=st.sampled_from(["pass", "fail", "skip", "error"]),
     reason=st.none() | NAMES,
     max_abs_error=st.none() | st.floats(),

@@ -16,7 +16,7 @@ from webnorm.lab import runs
 from webnorm.lab.compare import BAND, Comparison, Side, concluded, keyed, untimed
 from webnorm.lab.doubts import flagged
 from webnorm.lab.history.series import Asked
-from webnorm.lab.history.store import PLATFORM, TIMED, reading, report_of
+from webnorm.lab.history.store import PLATFORM, TIMED, reading, report_of, utf8
 from webnorm.lab.results import Cell, Result
 from webnorm.norms.problem import Array
 
@@ -134,7 +134,7 @@ class _Reports:
 
     def having(self, key: Hashable, like: Result) -> Iterator[Side]:
         """The results of earlier reports that pair with one of the newest, and have a time."""
-        of = (like.op, like.kernel, like.problem.rows, like.problem.cols, like.problem.dtype)
+        of = (*_names(like), like.problem.rows, like.problem.cols, like.problem.dtype)
         rows = self._connection.execute(
             "SELECT DISTINCT report FROM results WHERE op = ? AND kernel = ? AND rows = ? AND cols = ? "
             f"AND dtype = ? AND {TIMED}",
@@ -153,7 +153,7 @@ def _judged(
     """What is said of the newest report's results, which is the first of the rows."""
     reports = _Reports(connection, rows)
     newest = reports.sides(rows[0]["id"])
-    own = {key: side for key, side in newest.items() if (side.result.op, side.result.kernel) in wanted}
+    own = {key: side for key, side in newest.items() if _names(side.result) in wanted}
     # Copies are what the others are held against.
     alone = all(side.result.roofline for side in own.values())
     found: list[Judged | _Open] = []
@@ -165,6 +165,11 @@ def _judged(
     tests = sum(isinstance(one, _Open) for one in found)
     confidence = 1 - (1 - runs.CONFIDENCE) / max(1, tests)
     return tuple(_concluded(one, confidence) if isinstance(one, _Open) else one for one in found)
+
+
+def _names(result: Result) -> tuple[str, str]:
+    """Op and kernel as the tables have them."""
+    return utf8(result.op), utf8(result.kernel)
 
 
 def _held(new: Side, earlier: Iterator[Side], last: int) -> Judged | _Open | None:

@@ -122,6 +122,11 @@ def add(store: Path, files: Sequence[Path]) -> list[Added]:
         raise WebnormError(f"{error}; nothing was added") from error
 
 
+def utf8(text: str) -> str:
+    """The text as the tables have it: halves of surrogate pairs, which JSON may name, are escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -152,8 +157,8 @@ def _kept(connection: sqlite3.Connection, data: Any, report: Report) -> Fate:
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     digest = sha256(text.encode()).hexdigest()
     origin = report.origin
-    run = (origin.run or None) if origin else None
-    platform = {name: str(report.device.get(name, "")) for name in PLATFORM}
+    run = utf8(origin.run) if origin and origin.run else None
+    platform = {name: utf8(str(report.device.get(name, ""))) for name in PLATFORM}
     fate: Fate = "added"
     alike = " AND ".join(f'"{name}" = ?' for name in ("run", *PLATFORM))
     same = f"SELECT id, complete FROM reports WHERE sha256 = ? OR {alike}"
@@ -182,7 +187,8 @@ def _kept(connection: sqlite3.Connection, data: Any, report: Report) -> Fate:
 
 def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Cell]) -> int | None:
     names, signs = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
-    done = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({signs})", [*row.values()])
+    values = [utf8(cell) if isinstance(cell, str) else cell for cell in row.values()]
+    done = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({signs})", values)
     return done.lastrowid
 
 
@@ -194,6 +200,8 @@ def _row(result: Result) -> dict[str, Cell]:
     cells["constants"] = ";".join(
         f"{name}={int(result.constants[name])}" for name in sorted(result.constants)
     )
+    # An eps may be an integer that SQLite's are too small for.
+    cells |= {name: float(cell) for name in _COLUMNS["REAL"] if isinstance(cell := cells[name], int)}
     return {name: _finite(cells[name]) for name in _OF_RESULT}
 
 
