@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock
@@ -15,6 +16,9 @@ import commands
 from webnorm.cli.running import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
+
+if TYPE_CHECKING:
+    from clusters import Fleet
 
 # Most of the suite's time is Mesa's. Without LLVM's passes it compiles in three quarters of it, and the code
 # is little slower on inputs this small. `GALLIVM_PERF= make test` has the passes run.
@@ -65,6 +69,7 @@ def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What this machine's user recorded must not decide what the tests see, nor be changed by them."""
     os.environ["WEBNORM_TUNINGS"] = str(tmp_path_factory.mktemp("tunings"))
     os.environ["WEBNORM_BASELINES"] = str(tmp_path_factory.mktemp("baselines"))
+    os.environ["WEBNORM_STORE"] = str(tmp_path_factory.mktemp("store") / "store.db")
     os.environ.pop("WEBNORM_AUTOTUNE", None)
     # A pipe is as wide as it is asked to be, and pytest-xdist asks for its terminal's width.
     os.environ.pop("COLUMNS", None)
@@ -95,6 +100,16 @@ def apps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from npm_tools import made_apps
 
     return made_apps(tmp_path_factory.mktemp("apps"))
+
+
+@pytest.fixture(scope="module")
+def fleet(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A Dask scheduler, for which tests start workers; what uses it is of xdist's group fleet."""
+    from clusters import Fleet
+
+    found = Fleet(tmp_path_factory.mktemp("fleet"))
+    yield found
+    found.ended()
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from webnorm._version import __version__
@@ -59,7 +61,7 @@ def timed(kernel: str, median: float, **changes: Any) -> Result:
 
 
 ORIGIN = Origin(
-    run="0f", time="2026-11-22T08:00:00Z", command="webnorm bench", host="here", commit="ab-dirty"
+    run="0f", recorded="2026-11-22T08:00:00Z", command="webnorm bench", host="here", commit="ab-dirty"
 )
 
 
@@ -121,3 +123,32 @@ MIXED = [
     result("naive", status="skip", reason="[red]too long[/red]"),
     result("split_row", status="fail", reason="[1, 2] is 3, expected 4", max_abs_error=1.0),
 ]
+
+KEPT_PROBLEM = Problem(rows=64, cols=768)
+CARD = {
+    **{"adapter": "Some GPU", "vendor": "Some", "backend": "Vulkan", "type": "DiscreteGPU"},
+    **{"driver": "1.2", "wgpu": "0.32.0"},
+}
+
+
+def kept_run(at: int, kernels: Mapping[str, float], copy: float | None = 900.0, **changes: Any) -> Report:
+    """The report of the run number `at`: a result per kernel and time, beside a copy where that has one."""
+    times = kernels if copy is None else {"copy": copy, **kernels}
+    results = tuple(
+        timed(
+            name,
+            time,
+            **{"op": "copy"} if name == "copy" else {},
+            problem=KEPT_PROBLEM,
+            case=None,
+            # Those of one round are slow together, and no two runs repeat one another.
+            samples_ns=tuple(time * (1 + 0.01 * ((7 * round_ + at) % 5 - 2)) for round_ in range(15)),
+        )
+        for name, time in times.items()
+    )
+    moment = datetime(2026, 11, 1, tzinfo=UTC) + timedelta(days=at)
+    origin = replace(ORIGIN, run=f"{at:032x}", recorded=moment.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    return replace(
+        Report(device=CARD, results=results, complete=True, origin=origin),
+        **changes,
+    )

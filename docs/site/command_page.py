@@ -21,8 +21,11 @@ def page() -> str:
     parts = ["# The command", "## webnorm", *_command(context, ""), "### Verbs", "\n\n".join(verbs)]
     for verb in VERBS:
         _, command, _ = group.resolve_command(context, [verb])
-        parts.append(f"## webnorm {verb}")
-        parts += _command(command.make_context(verb, [], context, resilient_parsing=True), verb)
+        own = command.make_context(verb, [], context, resilient_parsing=True)
+        parts += [f"## webnorm {verb}", *_command(own, verb)]
+        for name, inner in getattr(command, "commands", {}).items():
+            parts.append(f"## webnorm {verb} {name}")
+            parts += _command(inner.make_context(name, [], own, resilient_parsing=True), f"{verb} {name}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -36,6 +39,6 @@ def _command(context: Any, verb: str) -> Iterator[str]:
         yield "\n\n".join(f"`{name}`\n: {plain(meaning)}" for name, meaning in entries)
     yield "### Exit status"
     yield "\n\n".join(f"`{status}`\n: {plain(meaning)}" for status, meaning in help.exit_statuses(verb))
-    if verb in help.EXAMPLES:
+    if verb:
         yield "### Examples"
-        yield "```console\n" + "\n".join(help.EXAMPLES[verb]) + "\n```"
+        yield "```console\n" + "\n".join(help.examples(verb)) + "\n```"

@@ -218,7 +218,8 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
         assert "not a GPU's" in done.stdout
     data = json.loads((tmp_path / "out.json").read_text())
     assert data["complete"] is True and data["host"] == platform.node() and len(data["run"]) == 32
-    assert data["command"].startswith("webnorm bench --rows 8,16 --cols 48") and data["time"].endswith("Z")
+    assert data["command"].startswith("webnorm bench --rows 8,16 --cols 48")
+    assert data["recorded"].endswith("Z")
     assert data["schema"] == 1 and data["device"]["adapter"] == device.adapter.name
     assert {result["problem"]["rows"] for result in data["results"]} == {8, 16}
     (seed,) = {result["problem"]["seed"] for result in data["results"]}

@@ -55,6 +55,7 @@ def test_commands(
     request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.setenv("WEBNORM_TUNINGS", str(tmp_path / "tunings"))
+    monkeypatch.setenv("WEBNORM_STORE", str(tmp_path / "store.db"))
     for language, text in steps(page, "console", "diff"):
         if language == "diff":
             edit(text, tmp_path)

@@ -132,11 +132,13 @@ OPTIONS = {
     "collect": (
         *("--store", "--host", "--port", "--origin", "--behind-proxy", "--rate", "--capacity", "--export"),
     ),
+    # Not where it writes.
+    "store": ("--store", "--op", "--kernel", "--adapter", "--last", "--as"),
     "doctor": ("--adapter", "--json"),
     "fleet": ("--cluster", "--adapter", "--json", "--time-limit"),
     "nonsense": (),
 }
-ARGUMENTS = {"play": 1, "new": 1, "show": 1, "compare": 2, "verify": 1, "export": 1}
+ARGUMENTS = {"play": 1, "new": 1, "show": 1, "compare": 2, "verify": 1, "export": 1, "store": 1}
 
 
 def test_no_verb_is_left_out() -> None:
@@ -149,6 +151,7 @@ def asked(draw: st.DrawFn) -> list[str]:
     words = [
         command,
         *(["--once"] if command == "play" else []),
+        *([draw(st.sampled_from(("add", "history", "regressions", "export")))] if command == "store" else []),
         *(draw(WORDS) for _ in range(ARGUMENTS.get(command, 0))),
     ]
     for option in draw(st.lists(st.sampled_from(OPTIONS[command] or ("--nonsense",)), max_size=3)):
@@ -186,6 +189,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(arguments=["collect", "--store", "nul\0in a name", "--port", "0"])
 @example(arguments=["collect", "--store", "pipe.json", "--export", "out"])
 @example(arguments=["compare", "results.json", "results.json", "--fail-slower", "nan"])
+@example(arguments=["store", "add", "pipe.json", "--store", "new"])
+@example(arguments=["store", "history", "--store", "nul\0in a name"])
+@example(arguments=["store", "export", "results.json", "--as", "\x1b[31m"])
+@example(arguments=["store", "regressions", "--last", "9" * 5000])
 def test_any_arguments(arguments: list[str], folder: Path, device: Device) -> None:
     with patch.object(commands, "_SharedWorker", NoWorker), patch.object(collect, "serve", NoWorker):
         done = commands.webnorm(arguments, folder)

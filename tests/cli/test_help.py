@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,26 @@ from webnorm.cli.verbs import VERBS, _loaded
 from webnorm.kernels.sources import wgsl_root
 
 
+def _inner(verb: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = getattr(_loaded(verb), "commands", {})
+    return found
+
+
+# The verbs, and those of a verb's own.
+ALL = [words for verb in VERBS for words in (verb, *(f"{verb} {own}" for own in _inner(verb)))]
+
+
 def shown(verb: str, monkeypatch: pytest.MonkeyPatch, columns: int = 80, **environment: str) -> str:
     for name, value in {"COLUMNS": str(columns), **environment}.items():
         monkeypatch.setenv(name, value)
-    return webnorm([verb, "--help"] if verb else ["--help"], Path.cwd()).stdout
+    return webnorm([*verb.split(), "--help"], Path.cwd()).stdout
 
 
 def parameters(verb: str) -> list[Any]:
-    command = _loaded(verb)
+    first, *rest = verb.split()
+    command = _loaded(first)
+    for name in rest:
+        command = command.commands[name]
     found: list[Any] = command.get_params(command.make_context(verb, [], resilient_parsing=True))
     return found
 
@@ -36,7 +49,7 @@ def parameters(verb: str) -> list[Any]:
 def test_every_option_has_its_place() -> None:
     """Who adds an option says in which panel it stands, and what is given to it."""
     used = {"--help", "--version", "--debug", "--install-completion", "--show-completion"}
-    for verb in VERBS:
+    for verb in ALL:
         for one in parameters(verb):
             assert help.called(one) in help._PLACES, (verb, one.opts)
             assert one.rich_help_panel in help._PANELS
@@ -48,7 +61,7 @@ def test_every_option_has_its_place() -> None:
 def test_every_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for last, values in completion._FEW.values():
         assert values()[-1] == last
-    for verb in VERBS:
+    for verb in ALL:
         words = {*re.findall(r"[\w.-]+", shown(verb, monkeypatch))}
         for one in parameters(verb):
             few = completion._FEW.get(help.called(one))
@@ -56,7 +69,7 @@ def test_every_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert {*few[1]()} <= {word.rstrip(".") for word in words}, (verb, one.opts)
 
 
-@pytest.mark.parametrize("verb", ["", *VERBS])
+@pytest.mark.parametrize("verb", ["", *ALL])
 def test_help_is_plain_in_a_pipe(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in (40, 80, 200):
         text = shown(verb, monkeypatch, columns)
@@ -65,6 +78,11 @@ def test_help_is_plain_in_a_pipe(verb: str, monkeypatch: pytest.MonkeyPatch) -> 
         panels = re.findall(r"^(\S.*):$", text, re.M)
         assert panels[-1] == ("Examples" if verb else "Exit status") and "Exit status" in panels
         assert re.search(r"^  130\b.*\n?.*interrupted", text, re.M) and "Other" in panels
+
+
+def test_a_verbs_own_verbs_are_listed_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs = shown("store", monkeypatch, 200).partition("Verbs:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in verbs] == [*_inner("store")]
 
 
 def test_help_has_panels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +95,7 @@ def test_help_has_panels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_exit_statuses_are_those_of_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a kernel is wrong, or none was tried" in shown("check", monkeypatch)
+    assert "something is slower, or broken" in shown("store regressions", monkeypatch)
     assert re.findall(r"^  (\d+) ", shown("show", monkeypatch).partition("Exit status:")[2], re.M) == [
         *("0", "2", "130")
     ]
@@ -87,6 +106,7 @@ def test_examples_are_run_where_the_docs_have_them() -> None:
     assert [*help.EXAMPLES] == [*VERBS]
     for verb, examples in help.EXAMPLES.items():
         assert all(line in run and line.split()[1] == verb for line in examples), verb
+    assert all(help.examples(verb) for verb in ALL)
 
 
 bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
@@ -169,6 +189,9 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
         (["compare", "main", "n"], ["new.json"]),
         (["bench", "--baseline", "m"], ["main", "main~"]),
         (["bench", "--save", ""], ["main", "main~"]),
+        (["store", ""], ["add", "history", "regressions", "export"]),
+        (["store", "regressions", "--l"], ["--last"]),
+        (["store", "export", "new.json", "--as", ""], ["bencher", "github"]),
     ],
 )
 @pytest.mark.parametrize("shell", ["bash", "fish"])

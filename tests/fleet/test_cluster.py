@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import spans
+from clusters import BENCH, Fleet, results, until
 
 import broken
 from commands import webnorm
-from conftest import BENCH, Fleet, results, until
 from webnorm.gpu.device import Device
 
 pytestmark = pytest.mark.xdist_group("fleet")

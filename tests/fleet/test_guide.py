@@ -6,9 +6,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from clusters import Fleet
 
 from commands import webnorm
-from conftest import Fleet
 from pages import ROOT, blocks
 from webnorm.gpu.device import adapters
 

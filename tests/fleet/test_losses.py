@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters import BENCH, Fleet, results, until
 
 from commands import webnorm
-from conftest import BENCH, Fleet, results, until
 from webnorm.gpu.device import find_adapter
 
 pytestmark = pytest.mark.xdist_group("fleet")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clusters import BENCH, Fleet, results
 
 from commands import webnorm
-from conftest import BENCH, Fleet, results
 from webnorm.gpu.device import adapters
 
 pytestmark = pytest.mark.xdist_group("fleet")

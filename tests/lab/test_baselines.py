@@ -67,8 +67,8 @@ def test_what_is_kept_is_listed_and_forgotten(tmp_path: Path, monkeypatch: pytes
     assert heading.split() == ["baseline", "measured", "what", "device"]
     problem = "layer_norm, 64x768 float32, no bias, out_dtype=int8"
     assert [row.split() for row in rows[:2]] == [
-        ["main", ORIGIN.time, *f"2 runs: {problem} llvmpipe".split()],
-        ["main~", ORIGIN.time, *f"2 runs, interrupted: {problem} and 2 more llvmpipe".split()],
+        ["main", ORIGIN.recorded, *f"2 runs: {problem} llvmpipe".split()],
+        ["main~", ORIGIN.recorded, *f"2 runs, interrupted: {problem} and 2 more llvmpipe".split()],
     ]
     assert rows[2].startswith("odd") and "odd.json is not JSON" in rows[2] and len(rows) == 3
     told = json.loads(webnorm(["baselines", "main?", "odd", "--json"], tmp_path).stdout)

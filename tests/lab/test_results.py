@@ -57,13 +57,21 @@ def test_where_a_report_comes_from_comes_back(
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("complete", "yes"), ("complete", 1), ("run", 3), ("time", None), ("commit", 7)]
+    ("key", "value"), [("complete", "yes"), ("complete", 1), ("run", 3), ("recorded", None), ("commit", 7)]
 )
 def test_a_report_of_strange_origin_is_refused(tmp_path: Path, key: str, value: Any) -> None:
     data = as_data(replace(REPORT, complete=True, origin=ORIGIN))
     data[key] = value
     with pytest.raises(WebnormError, match=rf"old\.json: {key} is .*{value or 'null'}.*; expected "):
         result_files.read(kept(tmp_path, data))
+
+
+def test_older_files_call_the_moment_time(tmp_path: Path) -> None:
+    report = replace(REPORT, origin=ORIGIN)
+    older = result_files.to_json(report).replace('"recorded"', '"time"')
+    assert '"time"' in older and result_files.read(kept(tmp_path, older)) == report
+    both = {**as_data(report), "time": "what a later webnorm means by that"}
+    assert result_files.read(kept(tmp_path, both)) == report
 
 
 def test_an_origin_is_whole_or_absent(tmp_path: Path) -> None:
@@ -79,7 +87,7 @@ def test_each_run_has_an_origin_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     one, other = (origin_of(command_line()) for _ in range(2))
     assert one.run != other.run and len(one.run) == 32
     assert one.command == "webnorm bench --json 'a b'"
-    began = datetime.strptime(one.time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    began = datetime.strptime(one.recorded, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     assert timedelta() <= datetime.now(UTC) - began < timedelta(minutes=1)
 
 

@@ -54,7 +54,7 @@ def _show(console: Console, found: Sequence[Kept]) -> None:
 
     strips = [
         Strip("baseline", [plain(one.name, "cyan") for one in found]),
-        Strip("measured", [plain(one.time) for one in found], rank=2),
+        Strip("measured", [plain(one.recorded) for one in found], rank=2),
         Strip("what", [plain(one.what, "red" if one.reason else "") for one in found], name=True),
         Strip("device", [plain(one.device) for one in found], rank=1),
     ]

@@ -13,7 +13,8 @@ from typer import Option
 
 from webnorm.cli import arguments, options
 from webnorm.cli.outputs import Action, check_outputs, report_steps, take_each
-from webnorm.cli.running import Left, Measuring, Opened, run, show_presets
+from webnorm.cli.running import Left, Measuring, Opened, show_presets
+from webnorm.cli.spread import run_on
 from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
 
@@ -144,7 +145,7 @@ def bench(
         save=save,
         before=_before(save, baseline),
     )
-    run(job, adapter, time_limit, cluster)
+    run_on(cluster, job, adapter, time_limit)
 
 
 def _check_outputs(outputs: Mapping[str, Path | None], inputs: Sequence[Path]) -> None:

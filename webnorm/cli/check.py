@@ -12,7 +12,8 @@ from typer import Option
 
 from webnorm.cli import arguments, options
 from webnorm.cli.outputs import check_outputs
-from webnorm.cli.running import Measuring, Opened, run
+from webnorm.cli.running import Measuring, Opened
+from webnorm.cli.spread import run_on
 
 if TYPE_CHECKING:
     from webnorm.fleet.errand import CheckErrand, Errand
@@ -85,7 +86,7 @@ def check(
         errand=partial(_errand, kernel, op, input, cases=chosen, seed=seed, dtype=dtype),
         verbose=verbose,
     )
-    run(job, adapter, time_limit, cluster)
+    run_on(cluster, job, adapter, time_limit)
 
 
 def _request(

@@ -133,6 +133,12 @@ def _results() -> Sequence[str]:
     return [*_baselines(), *sorted(path.name for path in Path().glob("*.json"))]
 
 
+def _formats() -> Sequence[str]:
+    from webnorm.lab.history.formats import FORMATS
+
+    return FORMATS
+
+
 # Few enough to be named in the help: the last of them, and all.
 _FEW: dict[str, tuple[str, Values]] = {
     "op": ("rms_norm_backward", _ops),
@@ -141,6 +147,7 @@ _FEW: dict[str, tuple[str, Values]] = {
     "--target": ("browser", _targets),
     "--distribution": ("row_scales", _distributions),
     "--preset": ("h200", _presets),
+    "--as": ("github", _formats),
 }
 _COMPLETED: dict[str, Values] = {
     **{name: values for name, (_, values) in _FEW.items()},

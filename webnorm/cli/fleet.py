@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Context, Option
 
@@ -133,3 +133,10 @@ def worker(
         serve(place, cards, ready)
         raise WebnormError(f"the scheduler at {place} has gone")
     raise Interrupted("the worker has left")
+
+
+# As in store: what has no name is the verb itself.
+VERBS: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "": (fleet, ""),
+    "worker": (worker, "Have the adapters of this machine work for a Dask scheduler."),
+}

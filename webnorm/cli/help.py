@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 # Panel by panel, in the order of the help: options and arguments, and what stands for their values.
 _PANELS = {
     "Kernels and files": (
-        "kernel=KERNEL names=NAME name=NAME file=FILE folder=DIR old=OLD new=NEW kept=NAME --kernel=NAME "
-        "--from=KERNEL --constant=NAME=N,... --all-constants --wgsl=DIR --input=FILE --case=NAME --cases "
-        "--here --lab"
+        "kernel=KERNEL names=NAME name=NAME file=FILE files=FILE folder=DIR old=OLD new=NEW kept=NAME "
+        "--kernel=NAME --from=KERNEL --constant=NAME=N,... --all-constants --wgsl=DIR --input=FILE "
+        "--case=NAME --cases --here --lab"
     ),
     "The problem": (
         "op=OP --op=OP --preset=NAME --rows=N,... --cols=N,... --dtype=DTYPE --option=NAME[=VALUE] "
@@ -36,7 +36,7 @@ _PANELS = {
     "Output": (
         "--target=NAME --diff=NAME --cost --verbose --web --json=FILE --csv=FILE --markdown=FILE "
         "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --submit=URL --force "
-        "--screenshot=FILE --store=FILE --export=DIR --list --forget"
+        "--screenshot=FILE --store=FILE --export=DIR --as=FORMAT --last=N --list --forget"
     ),
     "The server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
     "Machine": "address=ADDRESS --adapter=ADAPTER --cluster=WHERE --browser=PATH|ADDRESS --mend",
@@ -58,6 +58,7 @@ _WRONG = {
     "export": "a shader that was written is wrong natively",
     "verify": "something in the folder is wrong",
     "compare": "with --fail-slower, something is slower, broken or missing",
+    "store regressions": "something is slower, or broken",
 }
 # What 2 means beside bad usage.
 _LACKING = {
@@ -67,7 +68,7 @@ _LACKING = {
     "collect": "a port that is in use",
     "baselines": "no such baseline",
     "fleet": "nobody who answers",
-    "fleet worker": "nobody who answers",
+    "store": "a store that is none",
 }
 # Each is a command of a page of the docs, where a test runs it.
 EXAMPLES = {
@@ -97,8 +98,16 @@ EXAMPLES = {
     ),
     "compare": ("webnorm compare out.json out.json",),
     "baselines": ("webnorm baselines", "webnorm baselines 'before*' --forget"),
-    "fleet": ("webnorm fleet --cluster local", "webnorm fleet --cluster tcp://127.0.0.1:8786"),
-    "fleet worker": ("webnorm fleet worker tcp://127.0.0.1:8786",),
+    "fleet": (
+        "webnorm fleet --cluster tcp://127.0.0.1:8786",
+        "webnorm fleet worker tcp://127.0.0.1:8786 --adapter Vulkan",
+    ),
+    "store": (
+        "webnorm store add out.json",
+        "webnorm store history --kernel registers --csv history.csv",
+        "webnorm store regressions --last 10",
+        "webnorm store export out.json --as bencher --out bencher.json",
+    ),
 }
 
 # As wide as that, names and what they mean stand side by side.
@@ -129,14 +138,19 @@ def called(param: Any) -> str:
 
 
 def exit_statuses(verb: str = "") -> Iterator[tuple[int, str]]:
-    """What a verb, or any of them, ends with, and what that means."""
+    """What a verb, such as "store add", or any of them, ends with, and what that means."""
     yield OK, "all right"
     wrong = _WRONG.get(verb) if verb else "a kernel is wrong or slower than asked, or none was tried"
     if wrong:
         yield WRONG, wrong
-    lacking = _LACKING.get(verb, "no adapter")
+    lacking = _LACKING.get(verb.partition(" ")[0], "no adapter")
     yield BAD_USAGE, f"bad usage, a file that cannot be read or written, or {lacking}"
     yield INTERRUPTED, "interrupted by Ctrl-C"
+
+
+def examples(verb: str) -> list[str]:
+    """The commands that show a verb, those of a verb's own verb among the verb's."""
+    return [line for line in EXAMPLES[verb.partition(" ")[0]] if f"{line} ".startswith(f"webnorm {verb} ")]
 
 
 def panels(ctx: Any) -> dict[str, list[tuple[str, str]]]:
@@ -161,13 +175,13 @@ def show(ctx: Any, verbs: Sequence[Any] = ()) -> None:
         console.print()
         console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 0, _INDENT)))
     if verbs:
-        _panel(console, "Verbs", [(verb.name, verb.help or "") for verb in verbs])
+        _panel(console, "Verbs", [(verb.name, (verb.help or "").partition("\n\n")[0]) for verb in verbs])
     for title, rows in panels(ctx).items():
         _panel(console, title, rows)
-    verb = str(ctx.command_path).partition(" ")[2]
+    verb = ctx.command_path.partition(" ")[2]
     _panel(console, "Exit status", [(str(status), meaning) for status, meaning in exit_statuses(verb)])
-    if verb in EXAMPLES:
-        _panel(console, "Examples", [(line, "") for line in EXAMPLES[verb]])
+    if verb:
+        _panel(console, "Examples", [(line, "") for line in examples(verb)])
 
 
 def _panel(console: Screen, title: str, rows: Sequence[tuple[str, str]]) -> None:

@@ -73,39 +73,13 @@ class Opened:
 
 @dataclass(kw_only=True)
 class Job(ABC):
-    """What a verb does in a worker, or has done by others as errands. `device` describes its adapter, and is
-    empty until that is open. `times` tells whether something is timed, and `for_cards` whether equal cards
-    whose copies differ are each to do all of it: what is found is then of a card, and not of a platform.
-    """
+    """What a verb does in a worker. `device` describes its adapter, and is empty until that is open."""
 
-    console: Console
     device: Mapping[str, Any] = field(default_factory=dict, init=False)
-    times = True
-    for_cards = True
-
-    @abstractmethod
-    def begin(self, traits: Traits) -> None:
-        """Say what is done, as soon as `device` and its traits are known."""
 
     @abstractmethod
     def work(self, opened: Opened) -> None:
         """Do it, and save and show what is finished; Ctrl-C ends this at any moment."""
-
-    @abstractmethod
-    def errands(self, time_limit_s: float, workers: int) -> Sequence[Errand]:
-        """The same for so many workers."""
-
-    @abstractmethod
-    def take(self, at: int, found: Any) -> None:
-        """Save and show what came of an errand."""
-
-    @abstractmethod
-    def lack(self, at: int, reason: str) -> None:
-        """The same where nothing did."""
-
-    @abstractmethod
-    def of_platform(self, name: str) -> Self:
-        """The job of one of several platforms; WebnormError where it makes sense for a single one only."""
 
     @abstractmethod
     def finish(self, complete: bool) -> None:
@@ -121,14 +95,40 @@ class Job(ABC):
         """What there is of it after Ctrl-C."""
 
 
-def run(job: Job, adapter: str | None, time_limit_s: float, cluster: str | None = None) -> NoReturn:
-    """Do a job in a worker on an adapter, or on a cluster; finish it after Ctrl-C too, and end the command
-    with its status.
+@dataclass(kw_only=True)
+class SharedJob(Job):
+    """A job that can be done by others, too, as errands. `times` tells whether something is timed, and
+    `for_cards` whether equal cards whose copies differ are each to do all of it: what is found is then of a
+    card, and not of a platform.
     """
-    if cluster is not None:
-        from webnorm.cli.spread import spread
 
-        spread(job, cluster, adapter, time_limit_s)
+    console: Console
+    times = True
+    for_cards = True
+
+    @abstractmethod
+    def begin(self, traits: Traits) -> None:
+        """Say what is done, as soon as `device` and its traits are known."""
+
+    @abstractmethod
+    def errands(self, time_limit_s: float, workers: int) -> Sequence[Errand]:
+        """What so many workers are asked for."""
+
+    @abstractmethod
+    def take(self, at: int, found: Any) -> None:
+        """Save and show what came of an errand."""
+
+    @abstractmethod
+    def lack(self, at: int, reason: str) -> None:
+        """The same where nothing did."""
+
+    @abstractmethod
+    def of_platform(self, name: str) -> Self:
+        """The job of one of several platforms; WebnormError where it makes sense for a single one only."""
+
+
+def run(job: Job, adapter: str | None, time_limit_s: float) -> NoReturn:
+    """Do a job in a worker on an adapter, finish it after Ctrl-C too, and end the command with its status."""
     from webnorm.cli.screen import progress
     from webnorm.lab import bench
     from webnorm.lab.worker import Worker, failing
@@ -164,7 +164,7 @@ def _origin() -> Origin:
 
 
 @dataclass(kw_only=True)
-class Measuring(Job):
+class Measuring(SharedJob):
     """A job whose results go where `outputs` (paths by their options, as in check_outputs) say.
 
     `seed` is None where nothing was drawn; `wanted` says what at least one kernel has to be, lest the command

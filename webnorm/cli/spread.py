@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from webnorm.cli.outputs import take_each
-from webnorm.cli.running import Interrupted, Job, Left
+from webnorm.cli.running import Interrupted, Left, SharedJob, run
 from webnorm.cli.screen import plain, progress
 from webnorm.cli.streams import complain
 from webnorm.errors import WebnormError
@@ -33,8 +33,12 @@ def require_dask(what: str) -> None:
         raise WebnormError(f"{what} needs Dask, which is not there: pip install 'webnorm[fleet]'") from error
 
 
-def spread(job: Job, where: str, adapter: str | None, time_limit_s: float) -> NoReturn:
-    """Do a job on a cluster: a part of it by each worker of a platform, all of it by each platform."""
+def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_s: float) -> NoReturn:
+    """Do a job on a cluster, a part of it by each worker of a platform, all of it by each platform; without
+    one, here. It ends as `run` has it.
+    """
+    if cluster is None:
+        run(job, adapter, time_limit_s)
     require_dask("--cluster")
     from webnorm.fleet.cluster import connected
 
@@ -43,9 +47,9 @@ def spread(job: Job, where: str, adapter: str | None, time_limit_s: float) -> No
     with (
         progress("connecting to the cluster") as update,
         suppress(KeyboardInterrupt),
-        connected(where, adapter, complain) as client,
+        connected(cluster, adapter, complain) as client,
     ):
-        work.run(client, None if where.startswith("local") else adapter, update)
+        work.run(client, None if cluster.startswith("local") else adapter, update)
         complete = True
     take_each(*(partial(one.finish, complete) for one in work.jobs))
     if not complete:
@@ -57,9 +61,9 @@ def spread(job: Job, where: str, adapter: str | None, time_limit_s: float) -> No
 class _Spread:
     """A job, and those of the platforms that it becomes."""
 
-    def __init__(self, job: Job, time_limit_s: float) -> None:
+    def __init__(self, job: SharedJob, time_limit_s: float) -> None:
         self._job, self._time_limit_s = job, time_limit_s
-        self.jobs: list[Job] = []
+        self.jobs: list[SharedJob] = []
         self._names: list[str] = []
         self._shown = -1
 

@@ -14,7 +14,8 @@ from typer import Option
 from webnorm.cli import options
 from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
 from webnorm.cli.outputs import beside
-from webnorm.cli.running import OK, WRONG, Job, Left, Opened, run, show_presets
+from webnorm.cli.running import OK, WRONG, Left, Opened, SharedJob, show_presets
+from webnorm.cli.spread import run_on
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
@@ -115,7 +116,7 @@ def tune(
         job.begin(info.traits)
         if not job.request.tasks:
             return
-    run(job, adapter, time_limit, cluster)
+    run_on(cluster, job, adapter, time_limit)
 
 
 def _recorded(device: Mapping[str, Any], out: Path | None, console: Console | None) -> None:
@@ -131,7 +132,7 @@ def _recorded(device: Mapping[str, Any], out: Path | None, console: Console | No
 
 
 @dataclass(kw_only=True)
-class _Tune(Job):
+class _Tune(SharedJob):
     """`tasks` gives those for a software adapter, or another. What is `unsaved` is not in the file yet."""
 
     tasks: Callable[[bool], tuple[Task, ...]]

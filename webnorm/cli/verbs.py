@@ -6,7 +6,7 @@ What a verb does stands here in one sentence; the docstring of its function goes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import getdoc
 from typing import Any
@@ -72,50 +72,40 @@ VERBS = {
         "baselines:baselines",
         "List the results that `webnorm bench --save` keeps, or remove some.",
     ),
+    "store": (
+        "store:VERBS",
+        "Keep results of many runs in one file, and tell what became slower.",
+    ),
     "fleet": (
-        "fleet:fleet",
+        "fleet:VERBS",
         "List the workers of a Dask cluster: adapter, driver, versions, GB/s of the copy.",
     ),
 }
-# Of verbs that have verbs below them, these, likewise.
-BELOW = {
-    "fleet": {
-        "worker": ("fleet:worker", "Have the adapters of this machine work for a Dask scheduler."),
-    },
-}
 
 
-class Verbs(TyperGroup):
+class Group(TyperGroup):
+    """A command that has verbs."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Typer's own, panel by panel."""
+        return _prepared(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it; nothing is left for typer to print."""
+        help.show(ctx, verbs=[*self.commands.values()])
+
+
+class Verbs(Group):
     """What typer asks for names and summaries, and for the one verb that is run."""
 
     def __init__(self, **attributes: Any) -> None:
         listed = {name: TyperCommand(name, help=summary) for name, (_, summary) in VERBS.items()}
         super().__init__(**{**attributes, "commands": listed})
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Typer's own, panel by panel."""
-        return _prepared(super().get_params(ctx))
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it; nothing is left for typer to print."""
-        help.show(ctx, verbs=[*self.commands.values()])
-
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The verb that `args` begin with, as typer's own does it, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and _loaded(args[0]), rest
-
-
-class Below(TyperGroup):
-    """A verb that has verbs below it."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Typer's own, panel by panel."""
-        return _prepared(super().get_params(ctx))
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it; nothing is left for typer to print."""
-        help.show(ctx, verbs=[*self.commands.values()])
 
 
 class Verb(TyperCommand):
@@ -154,31 +144,21 @@ def _process(param: Any, convert: Callable[..., Any], ctx: Any, value: Any) -> A
 
 
 def _loaded(name: str) -> Any:
-    place, summary = VERBS[name]
-    below = BELOW.get(name, {})
-    alone = typer.Typer(add_completion=False, cls=Below if below else None)
-    if not below:
-        _add(alone, name, place, summary)
-        return get_command(alone)
-    function = _function(place)
-    alone.callback(invoke_without_command=True, help=_help(summary, function))(function)
-    for each, (its_place, its_summary) in below.items():
-        _add(alone, each, its_place, its_summary)
-    group = get_command(alone)
-    group.name = name
-    return group
-
-
-def _add(to: typer.Typer, name: str, place: str, summary: str) -> None:
-    function = _function(place)
-    to.command(name, cls=Verb, help=_help(summary, function))(function)
-
-
-def _function(place: str) -> Callable[..., Any]:
     import pkgutil
 
-    found: Callable[..., Any] = pkgutil.resolve_name(f"webnorm.cli.{place}")
-    return found
+    place, summary = VERBS[name]
+    found = pkgutil.resolve_name(f"webnorm.cli.{place}")
+    alone = typer.Typer(add_completion=False)
+    if isinstance(found, Mapping):
+        alone = typer.Typer(name=name, cls=Group, help=summary, add_completion=False)
+        for verb, (function, what) in found.items():
+            if verb:
+                alone.command(verb, cls=Verb, help=_help(what, function))(function)
+            else:
+                alone.callback(invoke_without_command=True, help=_help(summary, function))(function)
+    else:
+        alone.command(name, cls=Verb, help=_help(summary, found))(found)
+    return get_command(alone)
 
 
 def _help(summary: str, function: Callable[..., Any]) -> str:

@@ -73,9 +73,9 @@ class Kept:
     reason: str | None = None
 
     @property
-    def time(self) -> str:
+    def recorded(self) -> str:
         """When it was measured (UTC, ISO 8601); "" where that is not known."""
-        return self.report.origin.time if self.report and self.report.origin else ""
+        return self.report.origin.recorded if self.report and self.report.origin else ""
 
     @property
     def device(self) -> str:
@@ -105,7 +105,7 @@ class Kept:
         head = {"name": self.name, "path": str(self.path)}
         if self.report is None:
             return {**head, "reason": self.reason}
-        known = {"time": self.time, "device": self.device, "complete": self.report.complete}
+        known = {"recorded": self.recorded, "device": self.device, "complete": self.report.complete}
         return {**head, **known, "runs": self.runs, "problems": self.problems}
 
 

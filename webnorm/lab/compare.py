@@ -13,6 +13,7 @@ import numpy as np
 from webnorm.errors import WebnormError
 from webnorm.kernels.variants import RETIRED
 from webnorm.lab import runs
+from webnorm.lab.doubts import doubt
 from webnorm.lab.ranking import shape
 from webnorm.lab.results import PROBLEM_KEYS, Cell, Report, Result
 from webnorm.lab.tables import more_time
@@ -94,7 +95,7 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
-class _Side:
+class Side:
     """A result of one report, and the copies that were timed in its rounds by what they are called."""
 
     result: Result
@@ -126,7 +127,7 @@ def compare(old: Report, new: Report, *, any_device: bool = False) -> Verdicts:
         require_same_device(old.device, new.device)
     copies = any(all(one.roofline for one in side.results) for side in (old, new))
     require_common(problems(old.results, copies), problems(new.results, copies))
-    before, after = _keyed(old.results), _keyed(new.results)
+    before, after = keyed(old.results), keyed(new.results)
     pairs = [(before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after))]
     judged = [_judge(*pair) for pair in pairs if not _is_aside(*pair)] or [_judge(*pair) for pair in pairs]
     # All intervals are to hold at once: else of twenty kernels that nobody changed one would have a verdict.
@@ -219,17 +220,17 @@ def first_and_more(names: Sequence[str]) -> str:
     return f"{names[0]}{more}" if names else "none"
 
 
-def _keyed(results: Sequence[Result]) -> dict[Hashable, _Side]:
+def keyed(results: Sequence[Result]) -> dict[Hashable, Side]:
     """By what makes a pair; what was measured twice is paired in order."""
     seen: Counter[Hashable] = Counter()
-    keyed: dict[Hashable, _Side] = {}
+    found: dict[Hashable, Side] = {}
     for members in _tasks(results):
         copies = {_name(one): one for one in members if one.roofline and one.timed}
         for result in members:
             name = _name(result)
-            keyed[(name, seen[name])] = _Side(result, copies)
+            found[(name, seen[name])] = Side(result, copies)
             seen[name] += 1
-    return keyed
+    return found
 
 
 def _tasks(results: Sequence[Result]) -> Iterator[list[Result]]:
@@ -251,13 +252,13 @@ def _name(result: Result) -> Hashable:
     return problem, result.kernel, tuple(sorted(named))
 
 
-def _is_aside(old: _Side | None, new: _Side | None) -> bool:
+def _is_aside(old: Side | None, new: Side | None) -> bool:
     """Whether this is a copy that was timed in both reports, or is in one alone: of nine none says more."""
     found = [side.result for side in (old, new) if side]
     return found[0].roofline and (len(found) == 1 or all(one.timed for one in found))
 
 
-def _yardstick(old: _Side, new: _Side) -> tuple[Result, Result] | None:
+def _yardstick(old: Side, new: Side) -> tuple[Result, Result] | None:
     """One copy in both reports, the fastest of the old one, whose samples stand in the results' rounds."""
     both = [
         (copy, new.copies[name])
@@ -267,7 +268,7 @@ def _yardstick(old: _Side, new: _Side) -> tuple[Result, Result] | None:
     return min(both, key=lambda pair: pair[0].median_ns or math.inf, default=None)
 
 
-def _judge(old: _Side | None, new: _Side | None) -> Comparison | _Open:
+def _judge(old: Side | None, new: Side | None) -> Comparison | _Open:
     either = old or new
     assert either is not None
     timed_before = old is not None and old.result.timed
@@ -278,7 +279,7 @@ def _judge(old: _Side | None, new: _Side | None) -> Comparison | _Open:
         return replace(blank, verdict="ONLY IN NEW")
     before, after = old.result, new.result
     if not (before.timed and after.timed):
-        return _untimed(blank, before, after)
+        return untimed(blank, before, after)
     for what, was, now in (
         ("timing method", before.timing_method, after.timing_method),
         ("cache", before.cache, after.cache),
@@ -296,14 +297,15 @@ def _judge(old: _Side | None, new: _Side | None) -> Comparison | _Open:
     copies = None if before.roofline else _yardstick(old, new)
     levels = before.levels(copies and copies[0]), after.levels(copies and copies[1])
     blank = replace(blank, ratio=math.exp(float(levels[1].mean() - levels[0].mean())))
-    reason = _doubt((before, after), copies)
+    reason = doubt((before, after), copies)
     if reason:
         return replace(blank, reason=reason)
     moved = float(copies[1].levels().mean() - copies[0].levels().mean()) if copies else 0.0
     return _Open(blank, *levels, shares=copies is not None, moved=moved)
 
 
-def _untimed(blank: Comparison, old: Result, new: Result) -> Comparison:
+def untimed(blank: Comparison, old: Result, new: Result) -> Comparison:
+    """A comparison of two results of which not both have a time."""
     if not old.timed and not new.timed and old.status == new.status:
         return replace(blank, verdict="SAME", reason=f"neither was timed: {new.status!r} in both")
     age, result = ("new", new) if old.timed else ("old", old)
@@ -316,36 +318,21 @@ def _untimed(blank: Comparison, old: Result, new: Result) -> Comparison:
     )
 
 
-def _doubt(results: tuple[Result, Result], copies: tuple[Result, Result] | None) -> str | None:
-    """Why nothing can be said of two timed results, None where it can."""
-    for age, result in zip(("old", "new"), results, strict=True):
-        if result.flags:
-            return f"the {age} result {_flagged(result.flags)}"
-    for age, copy in zip(("old", "new"), copies or (), strict=False):
-        # The noise of its times is in the shares, and so in the interval.
-        if flags := [flag for flag in copy.flags if flag != "noisy"]:
-            return f"the {age} copy {_flagged(flags)}"
-    fewest, most = sorted(len(result.samples_by_run) for result in results)
-    if fewest < runs.FEWEST_RUNS:
-        many = f"{fewest} run{'s' if fewest > 1 else ''} {'each' if fewest == most else 'on one side'}"
-        return f"{many}; at least {runs.FEWEST_RUNS} tell what moves between runs: webnorm bench --runs 5"
-    return None
-
-
-def _flagged(flags: Sequence[str]) -> str:
-    """Flags as the end of a sentence: one is no adjective."""
-    few = [flag for flag in flags if flag == "few samples"]
-    others = [flag for flag in flags if flag not in few]
-    said = [f"is {', '.join(others)}"] if others else []
-    return " and ".join([*said, *(f"has {flag}" for flag in few)])
-
-
 def _concluded(one: _Open, confidence: float) -> Comparison:
-    shift, low, high = map(_ratio, runs.difference(one.old, one.new, confidence))
-    found = replace(one.comparison, ratio=shift, low=low, high=high, verdict=_verdict(shift, low, high))
+    return concluded(one.comparison, *runs.difference(one.old, one.new, confidence), one.moved)
+
+
+def concluded(
+    blank: Comparison, shift: float, low: float, high: float, moved: float, band: float = BAND
+) -> Comparison:
+    """A comparison with its verdict: log(new / old) and its interval, by how much log(time) of a copy that
+    both are multiples of grew, and the share of the time that is a trifle.
+    """
+    ratio, least, most = map(_ratio, (shift, low, high))
+    found = replace(blank, ratio=ratio, low=least, high=most, verdict=_verdict(ratio, least, most, band))
     # What slows a copy down slows nothing else down by just as much.
-    if found.verdict in ("FASTER", "SLOWER") and abs(math.log(shift)) <= abs(one.moved):
-        reason = f"the copy itself takes {more_time(math.exp(one.moved), 0)}, which is a larger change"
+    if found.verdict in ("FASTER", "SLOWER") and abs(shift) <= abs(moved):
+        reason = f"the copy itself takes {more_time(math.exp(moved), 0)}, which is a larger change"
         return replace(found, verdict="UNCLEAR", reason=reason)
     return found
 
@@ -355,13 +342,13 @@ def _ratio(logarithm: float) -> float:
     return math.exp(min(logarithm, 700.0))
 
 
-def _verdict(ratio: float, low: float, high: float) -> Verdict:
+def _verdict(ratio: float, low: float, high: float, band: float) -> Verdict:
     """A change needs both: an interval without 1 (not chance) and a ratio beyond the band (not a trifle)."""
-    if low >= 1 - BAND and high <= 1 + BAND:
+    if low >= 1 - band and high <= 1 + band:
         return "SAME"
-    if low > 1 and ratio > 1 + BAND:
+    if low > 1 and ratio > 1 + band:
         return "SLOWER"
-    if high < 1 and ratio < 1 - BAND:
+    if high < 1 and ratio < 1 - band:
         return "FASTER"
     return "UNCLEAR"
 
@@ -371,7 +358,7 @@ def _gbps(copy: Result, levels: Array) -> float | None:
     return None if copy.bytes is None else copy.bytes / math.exp(float(levels.mean()))
 
 
-def _drift(pairs: Sequence[tuple[_Side | None, _Side | None]]) -> Drift | None:
+def _drift(pairs: Sequence[tuple[Side | None, Side | None]]) -> Drift | None:
     """What became of the copies that results are held against."""
     yardsticks = {
         (_name(copies[0]), copies[0].samples_ns): copies

@@ -25,7 +25,7 @@ _LABELS_AT = 1.05
 # Points: markers, those of more points than would stand apart, what rings add, the gap between texts.
 _MARK, _SMALL_MARK, _AROUND, _GAP = 5.5, 3.0, 5.5, 10
 _MOST_APART = 16
-_ROOFLINE: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.4}
+ROOFLINE: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.4}
 _RING: dict[str, Any] = {
     "marker": "o",
     "markerfacecolor": "none",
@@ -61,9 +61,9 @@ def room(panel: Panel, looks: Looks) -> tuple[float, float]:
     """Inches that the labels take up at the left and at the right of the axes."""
     entries = _entries(panel, looks)
     if len(panel.cols) > 1:
-        return 0.0, _widest(_end(one, panel) for one in entries)
-    numbers = [_widest(told(one.last) for one in entries) for told in (_rate, _share)]
-    return _widest(one.name for one in entries), sum(numbers)
+        return 0.0, widest(_end(one, panel) for one in entries)
+    numbers = [widest(told(one.last) for one in entries) for told in (_rate, _share)]
+    return widest(one.name for one in entries), sum(numbers)
 
 
 def draw(ax: Axes, panel: Panel, looks: Looks) -> list[Annotation]:
@@ -73,7 +73,7 @@ def draw(ax: Axes, panel: Panel, looks: Looks) -> list[Annotation]:
         _draw_rows(ax, panel, sorted(entries, key=lambda one: one.last.gbps))
         return []
     _draw_lines(ax, panel, entries)
-    return [_label_line(ax, one, _end(one, panel)) for one in entries]
+    return [label_line(ax, _last(one), _end(one, panel), one.colour) for one in entries]
 
 
 def move_apart(ax: Axes, labels: Sequence[Annotation]) -> None:
@@ -106,7 +106,7 @@ def _draw_lines(ax: Axes, panel: Panel, entries: Sequence[_Entry]) -> None:
     for one in entries:
         cols, (gbps, low, high, _) = list(one.line), zip(*one.line.values(), strict=True)
         if one.line is panel.copy:
-            ax.plot(cols, gbps, marker="_" if len(cols) == 1 else "", **_ROOFLINE)
+            ax.plot(cols, gbps, marker="_" if len(cols) == 1 else "", **ROOFLINE)
         else:
             # The edge is what is seen of a line of one point.
             ax.fill_between(cols, low, high, color=one.colour, alpha=alpha, linewidth=1)
@@ -124,19 +124,18 @@ def _draw_lines(ax: Axes, panel: Panel, entries: Sequence[_Entry]) -> None:
     ax.grid(axis="y")
 
 
-def _label_line(ax: Axes, one: _Entry, said: str) -> Annotation:
+def label_line(ax: Axes, end: tuple[float, float], said: str, colour: str) -> Annotation:
     """What is said beside the axes, led to from the line's end, wherever that is."""
-    cols, point = list(one.line.items())[-1]
     return ax.annotate(
         said,
-        (cols, point.gbps),
-        (_LABELS_AT, point.gbps),
+        end,
+        (_LABELS_AT, end[1]),
         textcoords=("axes fraction", "data"),
         va="center",
-        color=one.colour,
+        color=colour,
         arrowprops={
             "arrowstyle": "-",
-            "color": one.colour,
+            "color": colour,
             "linewidth": 0.8,
             "linestyle": ":",
             "relpos": (0, 0.5),
@@ -144,6 +143,11 @@ def _label_line(ax: Axes, one: _Entry, said: str) -> Annotation:
             "shrinkB": 4,
         },
     )
+
+
+def _last(one: _Entry) -> tuple[float, float]:
+    cols, point = [*one.line.items()][-1]
+    return cols, point.gbps
 
 
 def _end(one: _Entry, panel: Panel) -> str:
@@ -162,7 +166,7 @@ def _draw_rows(ax: Axes, panel: Panel, entries: Sequence[_Entry]) -> None:
             point.gbps, at, xerr=ends, color=one.colour, marker=one.marker, markersize=_MARK, capsize=3
         )
     for point in panel.copy.values():
-        ax.axvline(point.gbps, zorder=0.9, **_ROOFLINE)
+        ax.axvline(point.gbps, zorder=0.9, **ROOFLINE)
     for kernel, point in panel.auto.values():
         at = next(at for at, one in enumerate(entries) if one.line is panel.lines[kernel])
         ax.plot([point.gbps], [at], markersize=_MARK + _AROUND, **_RING)
@@ -182,7 +186,7 @@ def _write_rows(ax: Axes, entries: Sequence[_Entry]) -> None:
         text.set_color(one.colour)
     right = 0.0
     for told in (_rate, _share):
-        right += _GAP + 72 * _widest(told(one.last) for one in entries)
+        right += _GAP + 72 * widest(told(one.last) for one in entries)
         for at, one in enumerate(entries):
             ax.annotate(
                 told(one.last),
@@ -205,8 +209,8 @@ def _share(point: Point) -> str:
     return "" if point.percent_of_copy is None else f"{percent_text(point.percent_of_copy)} %"
 
 
-def _widest(texts: Iterable[str]) -> float:
-    """Inches."""
+def widest(texts: Iterable[str]) -> float:
+    """Inches that the widest of some texts takes up."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 

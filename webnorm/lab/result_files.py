@@ -35,6 +35,11 @@ def to_json(report: Report) -> str:
 
 def read(path: Path) -> Report:
     """The report kept in a JSON file; WebnormError where that cannot be read or understood."""
+    return loaded(path)[1]
+
+
+def loaded(path: Path) -> tuple[Any, Report]:
+    """A JSON file's data, and the report that they are; WebnormError as `read` has it."""
     try:
         data = files.read_json(path)
     except OSError as error:
@@ -42,7 +47,7 @@ def read(path: Path) -> Report:
     except ValueError as error:
         raise WebnormError(f"{path} is not JSON: {error}") from error
     with forms.at(f"{path}"):
-        return understood(data)
+        return data, understood(data)
 
 
 def understood(data: Any) -> Report:
@@ -55,8 +60,14 @@ def understood(data: Any) -> Report:
         results=tuple(_result(entry, f"results[{at}]") for at, entry in enumerate(head.results)),
         webnorm=head.webnorm,
         complete=head.complete,
-        origin=forms.read(data, Origin) if "run" in data else None,
+        origin=_origin(data) if "run" in data else None,
     )
+
+
+def _origin(data: Mapping[str, Any]) -> Origin:
+    """Where a report is from; older files call the moment `time`."""
+    older = {"recorded": data["time"]} if "time" in data else {}
+    return forms.read({**older, **data}, Origin)
 
 
 class Head(Struct):

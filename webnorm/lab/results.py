@@ -27,7 +27,7 @@ Cache = Literal["cold", "warm"]
 Calls = Literal["one by one", "at once"]
 Source = Literal["tuning", "rules"]
 # Nanoseconds. What lies beyond is no measurement, and its ratios could leave float64's range.
-_SHORTEST_NS, _LONGEST_NS = 1e-9, 1e21
+SHORTEST_NS, LONGEST_NS = 1e-9, 1e21
 PROBLEM_KEYS = ("rows", "cols", "dtype", "eps", "distribution", "seed", "options")
 # What stands in a cell of a table of results.
 Cell = str | int | float | bool | None
@@ -37,7 +37,7 @@ MOST_GBPS = 1e12
 
 def usable(times: Sequence[float]) -> bool:
     """Whether these are times that can be divided by one another: NaN, infinity, 0 and 1e300 ns are not."""
-    return all(_SHORTEST_NS < time < _LONGEST_NS for time in times)
+    return all(SHORTEST_NS < time < LONGEST_NS for time in times)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ class Origin:
     """
 
     run: Text
-    time: Text
+    recorded: Text
     command: Text
     host: Text
     commit: Text | None = None
@@ -193,7 +193,7 @@ def origin_of(command: str) -> Origin:
     """The origin of a run that begins now."""
     return Origin(
         run=uuid.uuid4().hex,
-        time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        recorded=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         command=command,
         host=platform.node(),
         commit=commit_of(Path(__file__).parents[2]),

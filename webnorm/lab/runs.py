@@ -51,6 +51,12 @@ def difference(old: Array, new: Array, confidence: float) -> tuple[float, float,
     return shift, shift - reach, shift + reach
 
 
+def reach_of_one(values: Array, confidence: float) -> float:
+    """How far from the mean of figures of independent runs, two or more, one more such figure may lie."""
+    _, square, freedom = _trimmed(values)
+    return t_quantile(confidence, freedom) * math.sqrt(square * (1 + len(values)))
+
+
 def _trimmed(values: Array) -> tuple[float, float, int]:
     """The trimmed mean, the square of its standard error, and the degrees of freedom of that."""
     ordered = np.sort(values)

@@ -22,9 +22,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from webnorm.errors import WebnormError, sentence
+from webnorm.lab.sqlite_files import Unusable
 from webnorm.web.rates import Rates
 from webnorm.web.serving import body
-from webnorm.web.store import Store, Unusable
+from webnorm.web.store import Store
 from webnorm.web.visits import MOST_BYTES, ORIGIN, checked
 
 # So long a body may take to come; one of this size takes a phone some seconds.

@@ -7,28 +7,20 @@ where it is from, and the content, a results file's JSON. No address is among th
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
 from webnorm.errors import WebnormError
+from webnorm.lab.sqlite_files import Kind, Unusable, connected, writable
 
-# "wnvs", in the header of the file: what tells it from other people's databases.
-_APPLICATION = 0x776E7673
-_VERSION = 1
-_MAGIC = b"SQLite format 3\0"
-# Where SQLite's header has user_version and application_id, four bytes each, and where it ends.
-_AT_VERSION, _AT_APPLICATION, _HEADER = 60, 68, 100
 _PAGE_BYTES = 4096
 _PATIENCE_S = 5.0
-_AGAIN = "expected a file that `webnorm collect --store` made, or none"
-_SCHEMA = """
+_TABLE = """
 CREATE TABLE visits (
     id INTEGER PRIMARY KEY,
     received TEXT NOT NULL,
@@ -37,14 +29,9 @@ CREATE TABLE visits (
     content TEXT NOT NULL
 ) STRICT
 """
-
-
-class Unusable(WebnormError):
-    """A store cannot be written, or read, now; `full` where that is for want of room."""
-
-    def __init__(self, message: str, full: bool = False) -> None:
-        super().__init__(message)
-        self.full = full
+_KIND = Kind(b"wnvs", 1, (_TABLE,), "visits", "webnorm collect --store")
+# Whether there is a store: see Kind.there.
+check_store = _KIND.there
 
 
 @dataclass(frozen=True)
@@ -74,12 +61,7 @@ class Store:
         """
         self.path, self._most_pages = path, max(8, most_bytes // _PAGE_BYTES)
         with self._open("rwc", check_store(path)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            # Another process may have been faster.
-            if connection.execute("PRAGMA user_version").fetchone() == (0,):
-                connection.execute(_SCHEMA)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
+            _KIND.begin(connection)
             connection.execute("COMMIT")
 
     def add(self, content: str, origin: str) -> bool:
@@ -98,8 +80,9 @@ class Store:
     def _open(self, mode: str, there: bool) -> Iterator[sqlite3.Connection]:
         if mode == "rw" and not there:
             raise Unusable(f"{self.path}: the store is gone")
-        _check_writable(self.path, there)
-        with _connected(self.path, mode) as connection:
+        if there and not writable(self.path):
+            raise Unusable(f"{self.path} cannot be written: it is read-only")
+        with connected(self.path, mode, "written", _PATIENCE_S) as connection:
             connection.execute(f"PRAGMA max_page_count = {self._most_pages}")
             yield connection
 
@@ -108,51 +91,6 @@ def visits(path: Path) -> Iterator[Visit]:
     """All visits, the oldest first; WebnormError for what is no store."""
     if not check_store(path):
         raise WebnormError(f"{path}: there is no such store; expected one that `webnorm collect` made")
-    with _connected(path, "ro") as connection:
+    with connected(path, "ro", "read", _PATIENCE_S) as connection:
         for row in connection.execute("SELECT id, received, origin, content FROM visits ORDER BY id"):
             yield Visit(*row)
-
-
-def check_store(path: Path) -> bool:
-    """Whether there is a store, or an empty file; WebnormError for something else, which is not opened."""
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise WebnormError(f"{path} is no plain file; {_AGAIN}")
-        with path.open("rb") as file:
-            header = file.read(_HEADER)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise WebnormError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise WebnormError(f"cannot read {path}: {error}") from error
-    if header and not (header.startswith(_MAGIC) and _number(header, _AT_APPLICATION) == _APPLICATION):
-        raise WebnormError(f"{path} is no store of visits, and stays as it is; {_AGAIN}")
-    version = _number(header, _AT_VERSION) if header else _VERSION
-    if version != _VERSION:
-        raise WebnormError(f"{path} is a store of version {version}; this webnorm knows {_VERSION}")
-    return True
-
-
-def _number(header: bytes, at: int) -> int:
-    return int.from_bytes(header[at : at + 4], "big")
-
-
-def _check_writable(path: Path, there: bool) -> None:
-    """Root may write everything; who takes the right away means it."""
-    if there and not (path.stat().st_mode & 0o222 and os.access(path, os.W_OK)):
-        raise Unusable(f"{path} cannot be written: it is read-only")
-
-
-@contextmanager
-def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """A connection in which a statement is a transaction, unless one is begun; Unusable for what fails."""
-    try:
-        address = f"{path.absolute().as_uri()}?mode={mode}"
-        with closing(sqlite3.connect(address, _PATIENCE_S, isolation_level=None, uri=True)) as connection:
-            yield connection
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        doing = "read" if mode == "ro" else "written"
-        raise Unusable(f"{path} cannot be {doing}: {error}", code == sqlite3.SQLITE_FULL) from error

@@ -7,13 +7,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-from webnorm.gpu.device import adapters
 
 _START_S = 60.0
 BENCH = ("bench", "--kernel", "naive", "--rows", "16", "--budget", "0.05")
@@ -102,13 +98,3 @@ def results(path: Path) -> list[dict[str, Any]]:
     assert report["complete"] is True
     found: list[dict[str, Any]] = report["results"]
     return found
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    pytest.importorskip("distributed", reason="it needs webnorm[fleet]")
-    if not adapters():
-        pytest.skip("wgpu finds no adapter; `webnorm doctor --mend` installs one")
-    found = Fleet(tmp_path_factory.mktemp("fleet"))
-    yield found
-    found.ended()
