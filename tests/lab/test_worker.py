@@ -92,6 +92,7 @@ def test_a_lost_device_costs_one_variant(
     request = bench.BenchRequest(tasks("layer_norm", ((8, 32),)), kernels, (select(found, "copy"),), RULE)
     with Worker() as worker:
         (*_, results) = bench.run(request, worker, device.traits)
+    assert isinstance(results, list)
     reasons = {one.kernel: one.reason for one in results if one.status == "error"}
     assert reasons == dict.fromkeys(lost, "the device was lost")
     assert {one.kernel for one in results if one.status == "pass" and one.timed} == {"copy", "two_pass"}
