@@ -22,6 +22,7 @@ import pytest
 
 import broken
 from commands import webnorm
+from full import full_disk
 from samples import PLATFORM, choice
 from webnorm import files
 from webnorm.choice import tuning
@@ -307,18 +308,6 @@ def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 250)
     files.write_text(path, "\ud800")
     assert path.read_bytes() == rb"\ud800"
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """No file grows beyond a few bytes."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 SMALL = ["--rows", "8", "--cols", "48", "--budget", "0.1"]

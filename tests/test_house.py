@@ -22,6 +22,15 @@ FLOORS = (
     ("webnorm.errors", "webnorm._version"),
 )
 MOST_FLOORS = 9
+# What the wall clock says is written down here, and looked at nowhere: it is set, also backwards, while
+# something runs. What is waited for and what is timed goes by clocks that nobody sets.
+DATED = {
+    *("webnorm/choice/tuning.py", "webnorm/lab/results.py", "webnorm/play/course.py", "webnorm/web/store.py"),
+    "webnorm/web/assets/page/play_times.js",
+}
+WALL_CLOCK = re.compile(
+    r"\btime\.time\b|\btime_ns\(|\b(local|gm|c|strf)time\(|\.(now|today|utcnow)\(|\bnew Date\b"
+)
 MOST_ARROWS = 88
 MOST_LINES = 400
 MOST_IN_A_BODY = 40
@@ -119,6 +128,15 @@ def test_imports_run_down() -> None:
 
 def test_few_rooms_know_each_other() -> None:
     assert len(FLOORS) <= MOST_FLOORS and len(arrows()) <= MOST_ARROWS
+
+
+def test_the_wall_clock_decides_nothing() -> None:
+    own = [path for path in READ if path.parts[0] == "webnorm" and "vendor" not in path.parts]
+    texts = {path.as_posix(): (ROOT / path).read_text(encoding="utf-8") for path in own}
+    asking = {
+        path for path, text in texts.items() if WALL_CLOCK.search(text.replace("performance.now()", ""))
+    }
+    assert asking == DATED
 
 
 def test_every_package_says_what_it_is_for() -> None:

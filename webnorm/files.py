@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 from webnorm.errors import WebnormError
 
@@ -267,6 +267,22 @@ def keep_mode(new: Path, old: Path) -> None:
         else:
             mode &= ~0o070
     new.chmod(mode)
+
+
+def unnamed() -> BinaryIO:
+    """A file without a name, for what a process prints: nobody has to remove it.
+
+    It lies in memory where no temporary folder has room, lest a full disk keep processes from being started.
+    """
+    # Who only reads files need not wait for it.
+    import tempfile
+
+    try:
+        return cast(BinaryIO, tempfile.TemporaryFile(prefix="webnorm-"))
+    except OSError as error:
+        if not hasattr(os, "memfd_create"):
+            raise WebnormError(f"no temporary file can be made: {error.strerror or error}") from error
+        return open(os.memfd_create("webnorm"), "w+b")
 
 
 @contextmanager

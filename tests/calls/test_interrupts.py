@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import webnorm
+from webnorm.calls import session
 from webnorm.gpu import gate
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.gate import Gate
@@ -166,3 +167,15 @@ def test_a_lost_device(device: Device) -> None:
             with pytest.raises(webnorm.WebnormError) as caught:
                 use()
             assert str(caught.value) == "the device is lost; expected another from webnorm.open_device"
+
+
+def test_a_lost_device_that_calls_share_is_opened_anew(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, lost = np.ones((2, 8), np.float32), open_device(device.adapter)
+    monkeypatch.setattr(session, "_default", [lost])
+    webnorm.layer_norm(x, 8)
+    lost.handle.destroy()
+    with pytest.raises(webnorm.WebnormError, match="the device is lost"):
+        webnorm.layer_norm(x, 8)
+    np.testing.assert_array_equal(webnorm.layer_norm(x, 8), np.zeros((2, 8)))

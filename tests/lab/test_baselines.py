@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from commands import webnorm
+from full import full_disk
 from samples import COPIES, FULL, ORIGIN, REPORT, timed
 from webnorm.errors import WebnormError
 from webnorm.lab import baselines, result_files
@@ -24,6 +26,24 @@ def test_what_a_newer_baseline_replaces_has_another_name() -> None:
     assert baselines.read("main").device == REPORT.device
     assert baselines.read("main~").device == older.device
     assert baselines.names() == ["main", "main~"]
+
+
+def test_who_saves_at_the_same_moment_loses_nothing() -> None:
+    with ThreadPoolExecutor(2) as threads:
+        for turn in range(25):
+            both = [{"adapter": f"{turn} {which}"} for which in "ab"]
+            list(threads.map(lambda one: baselines.save(replace(REPORT, device=one), "main"), both))
+            assert [baselines.read(name).device for name in ("main", "main~")] in (both, both[::-1])
+
+
+def test_where_there_is_no_room_for_a_newer_one_both_stay(tmp_path: Path) -> None:
+    older, old = ({"adapter": name} for name in ("older", "old"))
+    for device in (older, old):
+        kept = baselines.save(replace(REPORT, device=device), "main")
+    with full_disk(kept.stat().st_size + 64), pytest.raises(WebnormError, match="File too large"):
+        baselines.save(replace(REPORT, results=REPORT.results * 9), "main")
+    assert [baselines.read(name).device for name in ("main", "main~")] == [old, older]
+    assert sorted(path.name for path in kept.parent.iterdir()) == ["main.json", "main~.json"]
 
 
 @pytest.mark.parametrize(

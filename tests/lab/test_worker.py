@@ -25,7 +25,7 @@ from webnorm.errors import Place, WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
 from webnorm.kernels.library import discover, select
-from webnorm.lab import bench, check
+from webnorm.lab import bench, check, jobs
 from webnorm.lab import worker as workers
 from webnorm.lab.channel import Channel
 from webnorm.lab.results import Result
@@ -76,6 +76,26 @@ def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> N
     assert results["copy"].max_abs_error == 0.0
     assert results["wrong"].status == "fail" and results["wrong"].median_ns is None
     assert died in (results[deadly].reason or "")
+
+
+def test_a_lost_device_costs_one_variant(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process goes with it: on another device the others are right, and timed."""
+    lost = {"naive": "between two commands", "welford": "in the middle of a submission"}
+    for name, where in lost.items():
+        (tmp_path / name).write_text(where)
+    monkeypatch.setenv("LOSES", str(tmp_path))
+    monkeypatch.setattr(jobs, "time_variants", _losing)
+    found = discover()
+    kernels = tuple(select(found, name, "layer_norm") for name in (*lost, "two_pass"))
+    request = bench.BenchRequest(tasks("layer_norm", ((8, 32),)), kernels, (select(found, "copy"),), RULE)
+    with Worker() as worker:
+        (*_, results) = bench.run(request, worker, device.traits)
+    assert isinstance(results, list)
+    reasons = {one.kernel: one.reason for one in results if one.status == "error"}
+    assert reasons == dict.fromkeys(lost, "the device was lost")
+    assert {one.kernel for one in results if one.status == "pass" and one.timed} == {"copy", "two_pass"}
 
 
 def test_a_bug_and_a_mistake_in_the_worker(device: Device) -> None:
@@ -373,6 +393,16 @@ def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert open_now() == before and not _left(tmp_path)
 
 
+def test_a_full_disk_keeps_no_worker_from_being_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Device
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no temporary folder is usable"))
+    with Worker() as worker:
+        assert list(worker.stream(_fine, 1)) == [0]
+        with pytest.raises(WorkerDied, match=r"^the shader compiler panicked: last words$"):
+            list(worker.stream(_breaks_off, ("panics", b"")))
+
+
 def test_a_parent_that_is_killed_leaves_nothing(tmp_path: Path, device: Device) -> None:
     script = """
 import test_worker, time
@@ -446,6 +476,9 @@ def _breaks_off(device: object, job: tuple[str, bytes]):  # type: ignore[no-unty
             time.sleep(60)
         case "leaves":
             os._exit(7)
+        case "panics":
+            os.write(2, b"panicked at a.rs:1:\nlast words\n")
+            os._exit(7)
         case "is stopped by the system":
             os.kill(os.getpid(), signal.SIGSTOP)
     yield
@@ -480,6 +513,19 @@ def _goes_on(device: object, name: str):  # type: ignore[no-untyped-def]
 
 def _tidied(device: object, job: object):  # type: ignore[no-untyped-def]
     yield _ended
+
+
+def _losing(device: Device, job: jobs.TimingJob):  # type: ignore[no-untyped-def]
+    for event in jobs.time_variants(device, job):
+        yield event
+        if isinstance(event, jobs.Began):
+            loses = Path(os.environ["LOSES"], job.variants[event.index].path.stem)
+            if loses.exists():
+                where = loses.read_text()
+                loses.unlink()
+                device.handle.destroy()
+                if where == "in the middle of a submission":
+                    device.handle.queue.submit([])
 
 
 def _bug(device: object, job: object):  # type: ignore[no-untyped-def]

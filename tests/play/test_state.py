@@ -83,6 +83,15 @@ def test_attempts_come_back(store: Store) -> None:
     assert result.kernel == "my"
 
 
+def test_two_who_play_with_one_file_keep_the_attempts_of_both(store: Store) -> None:
+    """Each counts its own; what they saw together is one attempt."""
+    for number, text in ((1, "a"), (2, "a"), (2, "b"), (1, "a"), (2, "b")):
+        store.keep(attempt(number, text), {})
+    assert [(one.number, one.hash) for one in store.entries()] == [
+        (number, digest(text)) for number, text in ((2, "a"), (1, "a"), (2, "b"))
+    ]
+
+
 def test_what_is_no_attempt_is_passed_over(store: Store) -> None:
     store.keep(attempt(1, ok=True), {})
     path = store.folder / "attempts.jsonl"

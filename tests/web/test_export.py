@@ -7,7 +7,11 @@ import hashlib
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -438,19 +442,63 @@ def test_a_write_that_fails_leaves_what_was_there(
 ) -> None:
     out = tmp_path / "dist"
     folder.write(FILES, out)
-    real: Callable[..., None] = os.rename
+    real: Callable[..., None] = os.replace
 
     def failing(source: Path, target: Path) -> None:
         if Path(target) == out / "manifest.json" and Path(source).parent.name == "new":
             raise error
         real(source, target)
 
-    monkeypatch.setattr(os, "rename", failing)
+    monkeypatch.setattr(os, "replace", failing)
     with pytest.raises(
         (WebnormError, KeyboardInterrupt), match=r"cannot be written: No space left on device|^$"
     ):
         folder.write({**FILES, "index.js": b"2", "manifest.json": b"{}"}, out)
     assert content(out) == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["dist"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from webnorm.web import folder
+real, left = os.replace, int(sys.argv[2])
+def replace(*paths):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(*paths)
+os.replace = replace
+files = {name: b"new" for name in ("index.js", "manifest.json", "shaders/b.wgsl")}
+folder.write(files, Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("changed", [0, 2])
+def test_who_is_killed_at_it_leaves_every_file_whole(changed: int, tmp_path: Path) -> None:
+    out = tmp_path / "dist"
+    folder.write(FILES, out)
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(out), str(changed)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    found = {name: (out / name).read_bytes() for name in FILES}
+    assert {name for name in FILES if found[name] != FILES[name]} == {
+        *["index.js", "manifest.json"][:changed]
+    }
+    # It is nothing that the next one trips over.
+    folder.check_folder(out, force=bool(changed))
+    folder.write(FILES, out)
+    assert all((out / name).read_bytes() == text for name, text in FILES.items())
+
+
+def test_exports_into_one_folder_take_turns(tmp_path: Path) -> None:
+    """What is there in the end is one of them, whole."""
+    out = tmp_path / "dist"
+    texts = [exported({f"{n % 2}-{at}.js": b"%d" % n for at in range(40)}) for n in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        for _ in threads.map(lambda at: folder.write(texts[at % 3], out), range(45)):
+            pass
+    assert content(out) in texts
     assert [path.name for path in tmp_path.iterdir()] == ["dist"]
 
 

@@ -156,9 +156,11 @@ class _Tune(SharedJob):
 
     def begin(self, traits: Traits) -> None:
         from webnorm.choice import tuning
+        from webnorm.cli.overview import device_line
         from webnorm.kernels.library import discover
         from webnorm.lab import tune
 
+        self.console.print(device_line(self.device))
         self.platform = tuning.Platform.of(self.device)
         self.recorded, note = tuning.resume(self.path, self.platform)
         if note is not None:
@@ -173,11 +175,8 @@ class _Tune(SharedJob):
         self.request = tune.TuneRequest(left, tuple(discover()), self.budget_s)
 
     def work(self, opened: Opened) -> None:
-        from webnorm.cli.overview import device_line
         from webnorm.lab import tune
 
-        opened.hide()
-        self.console.print(device_line(self.device))
         for at, tuned in enumerate(opened.found(tune.run(self.request, opened.worker, opened.traits))):
             self.take(at, tuned)
 

@@ -7,6 +7,7 @@ import pkgutil
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,12 +148,14 @@ def _client(address: str) -> Client:
 def cards_of(adapter: str | None) -> dict[int, Card]:
     """The adapters of this machine that are like the one asked for, by their indices."""
     chosen = find_adapter(adapter)
-    found: dict[int, Card] = {}
-    for one in adapters():
-        if str(one) == str(chosen):
-            with Worker(str(one.index)) as own:
-                found[one.index] = card_of(own)
-    return found
+    indices = [one.index for one in adapters() if str(one) == str(chosen)]
+
+    def look(index: int) -> Card:
+        with Worker(str(index)) as own:
+            return card_of(own)
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(indices, pool.map(look, indices), strict=True))
 
 
 @contextmanager
@@ -165,7 +168,8 @@ def _local_cluster(adapter: str | None, count: int) -> Iterator[SpecCluster]:
         at: {"cls": Nanny, "options": options(index, given[index], names[at])}
         for at, index in enumerate(indices)
     }
-    here = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": None}
+    # It listens for a dashboard all the same, and would say so where Dask's own port is taken.
+    here = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     scheduler = {"cls": Scheduler, "options": here}
     with SpecCluster(workers=workers, scheduler=scheduler) as cluster:
         yield cluster

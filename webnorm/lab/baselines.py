@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from webnorm.errors import WebnormError, nearest, shown
-from webnorm.files import check_writable, data_folder, replacing, write_text
+from webnorm.files import check_writable, data_folder, replacing, turn
 from webnorm.lab import result_files
 from webnorm.lab.compare import first_and_more, problems
 from webnorm.lab.results import Report
@@ -149,11 +149,14 @@ def prepare(name: str) -> Path:
 def save(report: Report, name: str) -> Path:
     """Keep a report. What had the name has it with BEFORE behind it, in place of what had that."""
     path = prepare(name)
-    with suppress(FileNotFoundError):
-        old = path.read_bytes()
-        with replacing(path_of(name + BEFORE)) as beside:
-            beside.write_bytes(old)
-    write_text(path, result_files.to_json(report))
+    # Who saves at the same moment replaces what is saved here, not what was there before.
+    with turn(path), replacing(path) as beside:
+        beside.write_text(result_files.to_json(report), encoding="utf-8")
+        # Only now: where there is no room for the new one, both old ones stay.
+        with suppress(FileNotFoundError):
+            old = path.read_bytes()
+            with replacing(path_of(name + BEFORE)) as before:
+                before.write_bytes(old)
     return path
 
 

@@ -6,15 +6,16 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-from typing import IO
 
 from webnorm.errors import WebnormError, sentence
+from webnorm.files import unnamed
 from webnorm.lab.channel import Channel
 
 # A child whose end of the channel is closed has so long to end by itself.
 _END_S = 5.0
+# Why a child ends whose device is gone; wgpu panics where that happens to it in the middle of a submission.
+LOST = "the device was lost"
 # The last of what the child printed, in which its panic is looked for.
 _LAST_WORDS = 1 << 16
 # The child finds modules where its parent does.
@@ -28,10 +29,10 @@ class Child:
     """The process, from the parent's side."""
 
     def __init__(self, nice: int) -> None:
+        # What the child prints.
+        self._stderr = unnamed()
         self.channel, theirs = Channel.pair()
         handle, handed_on = theirs.for_child()
-        # What the child prints: a file without a name, which nobody has to remove.
-        self._stderr: IO[bytes] = tempfile.TemporaryFile(prefix="webnorm-")  # noqa: SIM115 - closed by end
         self._sending = threading.Lock()
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         try:
@@ -76,6 +77,8 @@ class Child:
         self._stderr.seek(max(0, size - _LAST_WORDS))
         text = self._stderr.read().decode(errors="replace")
         panic = re.search(r"panicked at [^\n]*\n([^\n]+)", text)
+        if panic and "device is lost" in text:
+            return LOST
         if panic:
             return f"the shader compiler panicked: {sentence(panic[1])}"
         if code < 0:

@@ -26,7 +26,7 @@ from typing import Any
 
 from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.lab.channel import Channel, Closed, Silent
-from webnorm.lab.child import Child
+from webnorm.lab.child import LOST, Child
 from webnorm.norms.parts import tell
 
 TIME_LIMIT_S = 60.0
@@ -207,7 +207,9 @@ class Worker:
         while self._running == number:
             kind, value = self._next(child, ticket)
             if kind == "end":
-                self._running = None
+                # A child that says itself that it is of no use any more is stopped as one in the middle is.
+                if not isinstance(value, WorkerDied):
+                    self._running = None
                 if ticket.left:
                     raise Left
                 if value is not None:
@@ -330,22 +332,36 @@ def serve(handle: int, nice: int) -> None:
                 _read_main(main)
             work, job = pickle.loads(packed)
             if device is None:
-                from webnorm.gpu.device import find_adapter, open_device
-
-                device = open_device(find_adapter(adapter))
+                device = _opened(adapter)
             for value in work(device, job):
+                # What is found on a device that is gone says nothing of a kernel.
+                if device.lost:
+                    break
                 send("event", value)
         except Closed:
             return
         except _Leaving:
             pass
-        except WebnormError as error:
-            kind = LimitReached if isinstance(error, LimitReached) else WebnormError
-            raised = kind(sentence(str(error)), error.place)
         except BaseException as error:
-            raised = _failure(error)
+            raised = _told(error)
         work = job = value = None
+        if device is not None and device.lost:
+            raised = WorkerDied(LOST)
         send("end", raised)
+
+
+def _opened(adapter: str | None) -> Any:
+    from webnorm.gpu.device import find_adapter, open_device
+
+    return open_device(find_adapter(adapter))
+
+
+def _told(error: BaseException) -> Exception:
+    """What is raised in the parent for what was raised here."""
+    if not isinstance(error, WebnormError):
+        return _failure(error)
+    kind = LimitReached if isinstance(error, LimitReached) else WebnormError
+    return kind(sentence(str(error)), error.place)
 
 
 def _come_last(nice: int) -> None:

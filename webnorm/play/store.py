@@ -87,7 +87,8 @@ class Store:
         entry = Entry.of(attempt)
         _made(self.folder)
         with files.turn(self._list):
-            kept = [one for one in self.entries() if one.number != entry.number]
+            # Of another session with the same file one of this number may be another attempt.
+            kept = [one for one in self.entries() if (one.number, one.hash) != (entry.number, entry.hash)]
             lines = [json.dumps(as_json(one)) for one in [*kept, entry]]
             files.write_text(self._list, "\n".join(lines) + "\n")
         timed = tuple(one.result for one in attempt.times)

@@ -7,12 +7,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
 from webnorm.errors import WebnormError
-from webnorm.files import keep_mode, lies_in, read_bytes, read_json, resolved
+from webnorm.files import keep_mode, lies_in, read_bytes, read_json, resolved, turn
 
 Files = dict[str, bytes]
 MANIFEST, LAB_INDEX = "manifest.json", "bundles/index.json"
@@ -67,35 +67,57 @@ def write(files: Files, folder: Path) -> None:
                 path = staging / "new" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            if target.exists():
-                left = [name for name in _left(target, _listing(files)) if name not in files]
-                _replace(staging, target, [*files, *left])
-                _clear(target, left)
-            else:
-                os.rename(staging / "new", target)
+            with _turn(target):
+                if target.exists():
+                    left = [name for name in _left(target, _listing(files)) if name not in files]
+                    _replace(staging, target, [*files, *left])
+                    _clear(target, left)
+                else:
+                    os.rename(staging / "new", target)
     except OSError as error:
         raise WebnormError(f"--out {folder}: cannot be written: {error.strerror or error}") from error
 
 
+def _turn(folder: Path) -> AbstractContextManager[None]:
+    """Hold off other processes that write this folder, of which there may be none yet."""
+    around = folder.parent if os.access(folder.parent, os.W_OK) else folder
+    return turn(around / f"{folder.name}.export")
+
+
 def _replace(staging: Path, folder: Path, names: Sequence[str]) -> None:
-    """Put new files in the place of old ones, or take old ones away; all of it or, when it fails, nothing."""
-    moves: list[tuple[Path, Path]] = []
+    """Put new files in the place of old ones, or take old ones away; all of it or, when it fails, nothing.
+
+    Who is killed meanwhile leaves each file as it was or as it is going to be, and none missing.
+    """
+    changed: list[tuple[Path, Path]] = []
     try:
         for name in names:
-            for source, target in (
-                (folder / name, staging / "old" / name),
-                (staging / "new" / name, folder / name),
-            ):
-                if os.path.lexists(source):
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    if source.is_relative_to(staging / "new"):
-                        keep_mode(source, staging / "old" / name)
-                    os.rename(source, target)
-                    moves.append((source, target))
+            path, old, new = folder / name, staging / "old" / name, staging / "new" / name
+            old.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(path):
+                _keep(path, old, follows=new.exists())
+            changed.append((path, old))
+            if new.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                keep_mode(new, old)
+                os.replace(new, path)
     except BaseException:
-        for source, target in reversed(moves):
-            os.rename(target, source)
+        for path, old in reversed(changed):
+            if not os.path.lexists(old) or old.is_dir():
+                path.unlink(missing_ok=True)
+            if os.path.lexists(old):
+                os.replace(old, path)
         raise
+
+
+def _keep(path: Path, old: Path, follows: bool) -> None:
+    """Have an old file elsewhere; where another `follows` it stays in its place, too, if that can be."""
+    if follows:
+        # Not of a folder, nor on every file system.
+        with suppress(OSError):
+            os.link(path, old, follow_symlinks=False)
+            return
+    os.rename(path, old)
 
 
 def _listing(files: Files) -> str:

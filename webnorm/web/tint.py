@@ -9,16 +9,15 @@ import json
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from webnorm.errors import Place, WebnormError
-from webnorm.files import cache_folder
+from webnorm.files import cache_folder, unnamed
 from webnorm.kernels.confined import killed_after
 from webnorm.kernels.diagnostics import characters
 from webnorm.kernels.render import Shader
@@ -220,8 +219,8 @@ class _Node:
 
     def __init__(self) -> None:
         self.answered = 0
-        # What it says of an error: a file without a name, which nobody has to remove.
-        self._stderr: IO[bytes] = tempfile.TemporaryFile(prefix="webnorm-")  # noqa: SIM115 - closed by end
+        # What it says of an error.
+        self._stderr = unnamed()
         try:
             self.process = subprocess.Popen(
                 ["node", str(ASSETS / _SCRIPT), str(folder())],

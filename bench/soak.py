@@ -1,0 +1,259 @@
+"""Whether many calls of many shapes leave anything behind: memory, objects of wgpu, a wrong answer.
+
+    python -m bench.soak [--adapter ADAPTER] [--calls 20000] [--shapes 500] [--seed 0] [--json FILE]
+
+Shapes are drawn: ops, sizes, storage types and options of the Python interface, on NumPy arrays or on
+GpuArrays, of which some results are held for a while. Half of the calls come back to one of the last few
+shapes, as a model's do; the others go to any, of more than webnorm keeps kernels for, so that these come and
+go. Now and then a result is held against float64. Each line is what there is behind a part of the calls: the
+process's memory, the memory of wgpu's buffers, the objects of wgpu-py and of wgpu-native, Python's blocks.
+
+The first half of the calls fills what is kept up to a bound, webnorm's and the driver's. What the second half
+adds with every call is a leak: exit status 1, as for a wrong result. (Some thousand calls do no more than
+fill, which looks like one.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import inspect
+import json
+import mmap
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import wgpu
+
+import webnorm
+from bench.arguments import positive, run, whole
+from webnorm.files import check_writable, write_text
+from webnorm.gpu.device import Device, find_adapter, open_device
+from webnorm.lab.accuracy import assess
+from webnorm.norms.ops import OPS, Op, Task, make_inputs
+from webnorm.norms.problem import FP8, STORAGE, Array, Options
+
+# Elements of x, and columns: what is watched is what a call leaves, not how long its dispatch takes.
+_MOST_ELEMENTS, _MOST_COLS = 1 << 15, 1 << 12
+# Half of the calls go to one of so many shapes that were called last, and so many results are held.
+_RECENT, _HELD = 8, 32
+# Every so many calls a result is held against float64, which takes longer than the call.
+_CHECKED = 25
+# Lines; the second half of them tells what a call adds.
+_PARTS = 20
+# What a call may add to each of a Sight's numbers: the pool of free buffers goes on to meet more of one size
+# at once, ever more seldom, and a driver gives back what it took when it likes. Calls 10,000 to 20,000 on
+# llvmpipe added 370 and 750 bytes through Vulkan, of which 300 and 150 were that pool's, and -10 through
+# OpenGL; 0.01 objects; up to 0.15 blocks, some ten for each buffer's object. A pipeline takes megabytes.
+MOST_ADDED = {"resident": 2048.0, "objects": 0.1, "native": 0.1, "blocks": 0.5}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is called, on GpuArrays or not."""
+
+    task: Task
+    here: bool
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What there is behind so many calls: bytes of the process and of wgpu's buffers, objects of wgpu-py and
+    of wgpu-native, blocks of Python's memory.
+    """
+
+    calls: int
+    resident: int
+    buffers: int
+    objects: int
+    native: int
+    blocks: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.calls} calls: {self.resident / 2**20:.1f} MiB, buffers {self.buffers / 2**20:.1f} MiB, "
+            f"objects {self.objects} and {self.native}, blocks {self.blocks}"
+        )
+
+
+@dataclass
+class Found:
+    """What a soak saw, and what was wrong."""
+
+    sights: list[Sight] = field(default_factory=list)
+    checked: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def added(self) -> dict[str, float]:
+        """What a call of the second half adds to each number: the median slope between any two sights."""
+        pairs = list(combinations(self.sights[len(self.sights) // 2 :], 2))
+        return {
+            name: median([(getattr(b, name) - getattr(a, name)) / (b.calls - a.calls) for a, b in pairs])
+            if pairs
+            else 0.0
+            for name in MOST_ADDED
+        }
+
+    def leaks(self) -> list[str]:
+        """The numbers that grow with every call."""
+        return [name for name, most in MOST_ADDED.items() if self.added()[name] > most]
+
+
+# --- shapes
+
+
+def drawn_shapes(count: int, seed: int) -> list[Shape]:
+    """So many shapes of all ops, each another."""
+    rng = np.random.default_rng([seed, 0])
+    found: dict[tuple[str, bool], Shape] = {}
+    while len(found) < count:
+        shape = Shape(_drawn_task(rng), bool(rng.integers(2)))
+        found[str(shape.task), shape.here] = shape
+    return list(found.values())
+
+
+def _drawn_task(rng: np.random.Generator) -> Task:
+    op = OPS[rng.choice([name for name, op in OPS.items() if not op.exact])]
+    cols = round(2 ** rng.uniform(0, np.log2(_MOST_COLS)))
+    rows = round(2 ** rng.uniform(0, np.log2(_MOST_ELEMENTS // cols)))
+    dtype = str(rng.choice(STORAGE))
+    options = _drawn_options(rng, op, dtype)
+    scale = 2.0 ** rng.integers(-2, 3) if options.out_dtype in FP8 else 1.0
+    return Task(op, op.problem(rows, cols, dtype, 10 ** rng.uniform(-8, -2), options, scale=scale))
+
+
+def _drawn_options(rng: np.random.Generator, op: Op, dtype: str) -> Options:
+    """Some of the options that an op has, as a call can ask for them: parameters' type by parameters."""
+    chosen: dict[str, Any] = {name: rng.random() < 0.4 for name in op.options}
+    if "residual" in chosen:
+        chosen["residual_bias"] &= chosen["residual"]
+        types = (None, None, None, "int8", *FP8)
+        chosen["out_dtype"] = types[int(rng.integers(len(types)))]
+    chosen["zero_centered_weight"] &= chosen["weight"]
+    named = [t.option for t in op.tensors if t.kind == "parameter" and t.access == "read"]
+    given = any(chosen.get(str(name)) for name in named)
+    chosen["weight_dtype"] = "float32" if given and dtype != "float32" and rng.random() < 0.4 else None
+    chosen["max_workgroups"] = int(rng.choice([0, 0, 0, 3]))
+    return Options(**chosen)
+
+
+# --- calls
+
+
+def call(device: Device, shape: Shape, arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """The outputs of a shape by name, as the op's function of the Python interface gives them."""
+    op, problem = shape.task.op, shape.task.problem
+    function = getattr(webnorm, op.name)
+    taken = inspect.signature(function).parameters
+    brought = {tensor.option for tensor in op.tensors if tensor.access == "read"}
+    given: dict[str, Any] = {
+        name if name in taken else f"{name}_grad": getattr(problem.options, name)
+        for name in op.options
+        if name not in brought and name != "weight_dtype"
+    }
+    if "scale" in taken:
+        given["scale"] = problem.scale
+    for name, array in arrays.items():
+        given[name] = webnorm.GpuArray.from_numpy(array, device) if shape.here else array
+    found = function(normalized_shape=problem.cols, eps=problem.eps, device=device, **given)
+    names = [tensor.name for tensor in op.outputs(problem)]
+    if isinstance(found, webnorm.NormOutput):
+        return {name: getattr(found, name) for name in names}
+    several = found if isinstance(found, tuple) else (found,)
+    return dict(zip(names, (one for one in several if one is not None), strict=True))
+
+
+def objection(
+    device: Device, task: Task, arrays: Mapping[str, Array], found: Mapping[str, Any]
+) -> str | None:
+    """What is wrong with what a call gave, by float64; None where nothing is."""
+    op, problem = task.op, task.problem
+    got = {name: np.asarray(array) for name, array in found.items()}
+    if "amax" in got:
+        got["amax"] = np.concatenate([got["amax"], np.array([1 / problem.scale], np.float32)])
+    shaped = {t.name: got[t.name].reshape(t.shape(problem)) for t in op.outputs(problem)}
+    with device.gate:
+        schedule = device.session.schedule(device, device.session.wanted(device, task, None))
+        shader = replace(schedule.shader, problem=problem)
+    # y is held against the h that was written.
+    written = {"h": shaped["h"]} if "h" in shaped else {}
+    answers = op.reference({**arrays, **written}, problem)
+    return assess({name: (array, True) for name, array in shaped.items()}, answers, shader).reason
+
+
+def soak(device: Device, shapes: Sequence[Shape], calls: int, seed: int, found: Found) -> Iterator[Sight]:
+    """Call, check and look; each sight as it is seen. All of it goes to `found`."""
+    rng = np.random.default_rng([seed, 1])
+    recent: deque[Shape] = deque(maxlen=_RECENT)
+    held: deque[dict[str, Any]] = deque(maxlen=_HELD)
+    for number in range(1, calls + 1):
+        among = recent if recent and rng.random() < 0.5 else shapes
+        shape = among[int(rng.integers(len(among)))]
+        recent.append(shape)
+        arrays = make_inputs(shape.task.op, shape.task.problem)
+        outputs = call(device, shape, arrays)
+        if shape.here:
+            held.append(outputs)
+        if number % _CHECKED == 0:
+            found.checked += 1
+            why = objection(device, shape.task, arrays, outputs)
+            found.wrong += [f"{shape.task}: {why}"] if why else []
+        if number * _PARTS // calls > (number - 1) * _PARTS // calls:
+            found.sights.append(look(number))
+            yield found.sights[-1]
+
+
+def look(calls: int) -> Sight:
+    """What there is now, garbage aside."""
+    gc.collect()
+    ours = wgpu.diagnostics.object_counts.get_dict()["total"]
+    native = wgpu.diagnostics.wgpu_native_counts.get_dict()["total"]["count"]
+    blocks = sys.getallocatedblocks()
+    return Sight(calls, resident_bytes(), ours["resource_mem"], ours["count"], native, blocks)
+
+
+def resident_bytes() -> int:
+    """Memory of this process; 0 where the system does not tell."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * mmap.PAGESIZE if statm.exists() else 0
+
+
+def main() -> None:
+    """Parse the arguments, call, print what is seen as it is seen, and judge."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--adapter")
+    parser.add_argument("--calls", type=positive, default=20_000)
+    parser.add_argument("--shapes", type=positive, default=500)
+    parser.add_argument("--seed", type=whole, default=0)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    if given.json is not None:
+        check_writable(given.json)
+    device, found = open_device(find_adapter(given.adapter)), Found()
+    print(f"{device.adapter}: {given.calls} calls of {given.shapes} shapes", flush=True)
+    for sight in soak(device, drawn_shapes(given.shapes, given.seed), given.calls, given.seed, found):
+        print(sight, flush=True)
+    added, leaks = found.added(), found.leaks()
+    for name, most in MOST_ADDED.items():
+        verdict = "GROWS" if name in leaks else "steady"
+        print(f"{name}: {added[name]:+.3g} with each call of the second half, {most:g} at most: {verdict}")
+    print(f"{found.checked} results held against float64, {len(found.wrong)} wrong")
+    for line in found.wrong:
+        print(line)
+    if given.json is not None:
+        report = {"device": device.description(), **asdict(found), "added": added, "leaks": leaks}
+        write_text(given.json, json.dumps(report, indent=1) + "\n")
+    sys.exit(1 if leaks or found.wrong else 0)
+
+
+if __name__ == "__main__":
+    run(main)

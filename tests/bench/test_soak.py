@@ -1,0 +1,64 @@
+"""Many calls of more shapes than are kept: nothing grows, and every answer is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import webnorm
+from bench import soak
+from bench.soak import Found, Sight, drawn_shapes
+from webnorm.calls import given, session
+from webnorm.gpu.device import Device, open_device
+
+pytestmark = pytest.mark.opengl
+
+
+def soaked(device: Device, monkeypatch: pytest.MonkeyPatch, shapes: int, calls: int) -> Found:
+    """What there is behind calls on a device of their own, of which little is kept."""
+    for name, most in {"PROGRAMS": 3, "SCHEDULES": 5, "BINDINGS": 8, "POOL_BYTES": 1 << 14}.items():
+        monkeypatch.setattr(session, name, most)
+    monkeypatch.setattr(given, "MOST_KNOWN", 4)
+    monkeypatch.setattr(soak, "_MOST_ELEMENTS", 1 << 9)
+    monkeypatch.setattr(soak, "_MOST_COLS", 1 << 7)
+    monkeypatch.setattr(soak, "_HELD", 4)
+    found = Found()
+    assert len(list(soak.soak(open_device(device.adapter), drawn_shapes(shapes, 5), calls, 1, found))) == 20
+    return found
+
+
+def test_calls_leave_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = soaked(device, monkeypatch, 8, 240)
+    assert (found.checked, found.wrong) == (9, [])
+    # Memory is the system's to count, and so few calls are its noise.
+    assert not {"objects", "native", "blocks"} & set(found.leaks()), found.added()
+
+
+def test_what_calls_leave_is_seen(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[Any] = []
+    real = webnorm.GpuArray.from_numpy
+
+    def leaking(*given: Any) -> webnorm.GpuArray:
+        left.append(real(*given))
+        return real(*given)
+
+    monkeypatch.setattr(webnorm.GpuArray, "from_numpy", leaking)
+    assert {"objects", "native", "blocks"} <= set(soaked(device, monkeypatch, 3, 60).leaks())
+
+
+@pytest.mark.parametrize(("of_a_call", "leaks"), [(0, []), (200, []), (4000, ["resident"]), (-3000, [])])
+def test_what_grows_with_every_call_is_a_leak(of_a_call: int, leaks: list[str]) -> None:
+    """Whatever came before, and however much memory goes up and down."""
+    found = Found()
+    for part in range(20):
+        early = 1000 * min(part, 9)
+        found.sights.append(
+            Sight(
+                calls=1000 * part,
+                resident=(1 << 28) + 1000 * of_a_call * part + 4096 * early + (part % 3 << 19),
+                buffers=0,
+                **dict.fromkeys(("objects", "native", "blocks"), 500 + early),
+            )
+        )
+    assert found.leaks() == leaks
