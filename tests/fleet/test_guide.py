@@ -1,12 +1,13 @@
-"""docs/fleet.md is followed word for word, but for the scheduler's port."""
+"""docs/fleet.md is followed word for word, but for the scheduler's port; its cluster has two platforms."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
 import pytest
-from clusters import Fleet
+from clusters import BENCH, Fleet, results
 
 from commands import webnorm
 from pages import ROOT, blocks
@@ -19,7 +20,9 @@ def test_the_guide_is_followed_with_two_workers(fleet: Fleet, tmp_path: Path) ->
     if not {"Vulkan", "OpenGL"} <= {one.backend for one in adapters()}:
         pytest.skip("the guide's workers are Vulkan's and OpenGL's")
     text = "".join(blocks(ROOT / "docs" / "fleet.md", "console"))
-    started, *lines = text.replace("tcp://127.0.0.1:8786", fleet.address).splitlines()[1:]
+    local, started, *lines = text.replace("tcp://127.0.0.1:8786", fleet.address).splitlines()
+    # Another test does the like of the first.
+    assert local.endswith(" --cluster local:2")
     assert started == "dask scheduler --host 127.0.0.1 --port 8786"
     asked = []
     for line in lines:
@@ -30,6 +33,36 @@ def test_the_guide_is_followed_with_two_workers(fleet: Fleet, tmp_path: Path) ->
         asked.append(words[0])
         done = webnorm(words, tmp_path)
         assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        if words[0] == "fleet":
+            assert (
+                len(done.stdout.splitlines()) == 3 and " Vulkan " in done.stdout and " OpenGL " in done.stdout
+            )
     assert asked == ["fleet", "check", "bench", "tune"]
-    names = sorted(path.name.partition("-")[0] for path in tmp_path.glob("*.json"))
-    assert names == ["checked", "checked", "times", "times"]
+    _two_files_that_are_not_compared(tmp_path)
+    _refused_for_several(fleet, tmp_path)
+
+
+def _two_files_that_are_not_compared(folder: Path) -> None:
+    files = sorted(folder.glob("times*.json"))
+    assert len(files) == 2 and not (folder / "times.json").exists()
+    reports = [json.loads(path.read_text()) for path in files]
+    assert {report["device"]["backend"] for report in reports} == {"Vulkan", "OpenGL"}
+    assert reports[0]["run"] != reports[1]["run"]
+    for path in files:
+        assert [one["status"] for one in results(path) if one["op"] != "copy"] == ["pass"]
+    names = [path.name for path in files]
+    refused = webnorm(["compare", *names], folder)
+    assert refused.returncode == 2 and "--any-device" in refused.stderr
+    assert webnorm(["compare", *names, "--any-device"], folder).returncode == 0
+
+
+def _refused_for_several(fleet: Fleet, folder: Path) -> None:
+    command = [*BENCH, "--cols", "64", "--cluster", fleet.address]
+    for words, told in (
+        (["--json", "-"], "--json is -, and there are several platforms: choose one by --adapter"),
+        (["--save", "both"], "--save and --baseline are of one platform, there are several: choose one by"),
+        (["--adapter", "none such"], "no worker has an adapter 'none such'; there is "),
+    ):
+        done = webnorm([*command, *words], folder)
+        assert done.returncode == 2 and done.stderr.startswith(f"webnorm: {told}"), done.stderr
+        assert done.stderr.count("\n") == 1

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spans
 from clusters import BENCH, Fleet, results, until
 
 from commands import webnorm
+from webnorm.fleet import cluster, head
+from webnorm.fleet.cards import Pool
 from webnorm.gpu.device import find_adapter
 
 pytestmark = pytest.mark.xdist_group("fleet")
@@ -53,17 +56,25 @@ def problems(found: list[dict[str, Any]]) -> list[tuple[int, str]]:
     return [(one["problem"]["cols"], one["status"]) for one in found if one["op"] != "copy"]
 
 
-def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(fleet: Fleet, tmp_path: Path) -> None:
+def done_by(fleet: Fleet, meantime: Callable[[], None]) -> list[tuple[int, Any]]:
+    """What comes of errands of a second each, while something happens to who does them."""
+    with cluster.connected(fleet.address, None, pytest.fail) as client:
+        having, _ = cluster.members(client)
+        work = [spans.Silent(time_limit_s=60.0, seconds=1.0) for _ in range(3)]
+        pool = Pool(tuple(one.card for one in having), {})
+        with meanwhile(meantime):
+            heard = head.gathered(client, [(pool, work)])
+            return [(event.at, event.value) for event in heard if isinstance(event, head.Found)]
+
+
+def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(fleet: Fleet) -> None:
     process = fleet.worker()
 
     def kill() -> None:
         (pid,) = pids(fleet).values()
         os.kill(pid, signal.SIGKILL)
 
-    with meanwhile(kill):
-        done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert problems(results(tmp_path / "out.json")) == [(64, "pass"), (96, "pass")]
+    assert sorted(done_by(fleet, kill)) == [(0, "awake"), (1, "awake"), (2, "awake")]
     fleet.end(process)
 
 
@@ -98,10 +109,11 @@ def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(fleet: Fleet, 
         pids(fleet)
         going.unlink()
 
-    with meanwhile(take_away):
-        done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert problems(results(tmp_path / "out.json")) == [(64, "pass"), (96, "pass")]
+    assert sorted(done_by(fleet, take_away)) == [(0, "awake"), (1, "awake"), (2, "awake")]
+    with cluster.connected(fleet.address, None, pytest.fail) as client:
+        having, without = cluster.members(client)
+    equal = [one.name for one in having if one.card.description["backend"] == "Vulkan"]
+    assert len(equal) == 1 and len(having) + len(without) == 2
     fleet.end(lost)
     fleet.end(left)
 

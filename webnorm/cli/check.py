@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Of a cluster's work, for each worker: fewer would leave some without at the end, more would open the adapter
 # more often. And of few cases none is opened for less.
-_PARTS, _FEWEST_CASES = 4, 8
+_PARTS, _FEWEST_CASES = 4, 4
 
 
 def check(

@@ -72,13 +72,13 @@ VERBS = {
         "baselines:baselines",
         "List the results that `webnorm bench --save` keeps, or remove some.",
     ),
-    "store": (
-        "store:VERBS",
-        "Keep results of many runs in one file, and tell what became slower.",
-    ),
     "fleet": (
         "fleet:VERBS",
         "List the workers of a Dask cluster: adapter, driver, versions, GB/s of the copy.",
+    ),
+    "store": (
+        "store:VERBS",
+        "Keep results of many runs in one file, and tell what became slower.",
     ),
 }
 

@@ -177,7 +177,7 @@ class _Head:
                 self._seen |= late
                 cluster.admit(self._client, list(late))
                 workers = self._client.scheduler_info()["workers"]
-            busy = {key for keys in self._client.processing().values() for key in keys}
+            at = {key: address for address, keys in self._client.processing().items() for key in keys}
         except (OSError, TimeoutError, LookupError):
             self._silent = self._silent or now
             if now - self._silent >= _SILENCE_S:
@@ -188,17 +188,22 @@ class _Head:
             able = {address for address, one in workers.items() if _able(one, pool)}
             if able:
                 self._alone.pop(number, None)
-                # Dask wakes nothing when a worker says later what it has (its issue 6575).
-                if not able <= self._known.get(number, able):
-                    self._resubmit(number, busy)
-                self._known[number] = able
+                self._hand_out_anew(number, at, able)
             elif now - self._alone.setdefault(number, now) >= _PATIENCE_S:
                 yield from self._give_up([number], f"no worker with {pool.card} is left")
 
-    def _resubmit(self, pool: int, busy: set[str]) -> None:
+    def _hand_out_anew(self, pool: int, at: Mapping[str, str], able: set[str]) -> None:
+        """Submit again what Dask leaves where it is when a worker says later what it has, or has no more (its
+        issue 6575): what nobody has got where somebody new has come, and what waits for who may have none.
+        """
+        somebody_new = not able <= self._known.get(pool, able)
+        self._known[pool] = able
         for number, entry in self._left.items():
             future = entry.future
-            if entry.pool == pool and future is not None and not future.done() and future.key not in busy:
+            if entry.pool != pool or future is None or future.done():
+                continue
+            address = at.get(future.key)
+            if somebody_new if address is None else address not in able:
                 self._submit(number)
                 self._client.cancel([future], force=True)
 

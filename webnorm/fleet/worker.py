@@ -70,8 +70,8 @@ def resources(card: Card) -> dict[str, float]:
 
 
 def _as_without_dask() -> None:
-    """Take back what a nanny sets for its worker's sake: a process that gives each array's memory back at once
-    takes half as long again for a large problem's answers.
+    """Take back what a nanny sets for its worker's sake: answers of large problems take longer in a process
+    that gives memory back at once, or has one thread.
     """
     for name, value in dask.config.get("distributed.nanny.pre-spawn-environ", {}).items():
         if os.environ.get(name) == str(value):
@@ -149,6 +149,8 @@ class _Task:
         if card is not None and isinstance(known, Card) and card.key == known.key:
             return card
         self._worker.webnorm = reason
+        # What its nanny saw holds no more.
+        os.environ.pop(_CARD_VARIABLE, None)
         if isinstance(known, Card):
             none = dict.fromkeys(resources(known), 0)
             leaving = self._worker.set_resources(**none)
