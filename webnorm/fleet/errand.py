@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from webnorm.calls.transfers import TransferJob, time_transfers
+from webnorm.choice.defaults import chosen_variants
 from webnorm.choice.tuning import Tuning
 from webnorm.errors import WebnormError
 from webnorm.fleet.carried import Carried, Unpacked
@@ -134,14 +135,20 @@ class TuneErrand(Errand):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyErrand(Errand):
-    """What the copy moves on this card: its results in all constants, of more bytes than a cache holds."""
+    """What the copy moves on this card: its results, of more bytes than a cache holds. It has all constants,
+    and where the card is a program the default ones, which are as fast there.
+    """
 
     def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
         """As any errand."""
         size = _COPIED_BY_SOFTWARE if traits.software else _COPIED
         task = Task(OPS["copy"], OPS["copy"].problem(size // (4 * _COPIED_COLS), _COPIED_COLS))
         kernels = [kernel for kernel in discover() if kernel.op is task.op]
-        copies = bench.copies_of(kernels, task.problem, traits)
+        copies = [
+            one
+            for kernel in kernels
+            for one in chosen_variants(kernel, task.problem, traits, {}, every=not traits.software)
+        ]
         yield from bench.measure(task, copies, timing.QUICK, (), worker, traits, repeated=True)
 
 
