@@ -71,7 +71,7 @@ class Fleet:
         self, words: list[str], environment: Mapping[str, str], stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
         # The scheduler reads tasks, too.
-        common = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": str(Path(__file__).parent)}
+        common = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": before(Path(__file__).parent)}
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 words,
@@ -82,6 +82,11 @@ class Fleet:
             )
         self._started.append(process)
         return process
+
+
+def before(folder: Path) -> str:
+    """A search path for Python on which a folder goes before what there is."""
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def until(holds: Callable[[], bool]) -> None:

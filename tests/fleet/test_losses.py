@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import spans
-from clusters import BENCH, Fleet, results, until
+from clusters import BENCH, Fleet, before, results, until
 
 from commands import webnorm
 from webnorm.fleet import cluster, head
@@ -122,7 +122,7 @@ def test_another_version_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> Non
     (tmp_path / "webnorm").mkdir()
     (tmp_path / "webnorm" / "__init__.py").touch()
     (tmp_path / "webnorm" / "_version.py").write_text('__version__ = "9.9.9"\n')
-    process = fleet.worker("--no-nanny", PYTHONPATH=str(tmp_path))
+    process = fleet.worker("--no-nanny", PYTHONPATH=before(tmp_path))
     done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("webnorm: worker plain-") and "has webnorm 9.9.9; expected " in done.stderr
