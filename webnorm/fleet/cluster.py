@@ -28,6 +28,7 @@ _MOST_LOCAL = 64
 _PATIENCE_S = 10
 # Asks who it is without webnorm's help.
 _VERSION = (pkgutil.resolve_name, "webnorm._version:__version__")
+_CERTIFIED = ("tls://", "wss://")
 _SCHEMES = ("tcp", "tls", "ws", "wss", "ucx")
 WHERE = "local, local:N, the address of a Dask scheduler such as tcp://head:8786, or its scheduler file"
 
@@ -50,12 +51,12 @@ class Without:
     reason: str
 
 
-def check_where(where: str) -> None:
-    """Raise WebnormError for what is no place of a cluster."""
+def check_where(where: str, given: str = "--cluster") -> None:
+    """Raise WebnormError for what is no place of a cluster; `given` says as what it was."""
     found = _LOCAL.fullmatch(where)
     if found:
         if found[1] and not 1 <= int(found[1][:9]) <= _MOST_LOCAL:
-            raise WebnormError(f"--cluster is {where!r}; expected from 1 to {_MOST_LOCAL} workers")
+            raise WebnormError(f"{given} is {where!r}; expected from 1 to {_MOST_LOCAL} workers")
         return
     if where.endswith(".json"):
         address_in(Path(where))
@@ -67,7 +68,7 @@ def check_where(where: str) -> None:
     except ValueError:
         port = None
     if (scheme or "tcp") not in _SCHEMES or not parts.hostname or not port:
-        raise WebnormError(f"--cluster is {where!r}; expected {WHERE}")
+        raise WebnormError(f"{given} is {where!r}; expected {WHERE}")
 
 
 def address_in(path: Path) -> str:
@@ -75,9 +76,9 @@ def address_in(path: Path) -> str:
     try:
         address = files.read_json(path)["address"]
     except OSError as error:
-        raise WebnormError(f"--cluster {path}: cannot be read: {error.strerror or error}") from error
+        raise WebnormError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, LookupError, TypeError) as error:
-        raise WebnormError(f"--cluster {path}: it is no scheduler file: it names no address") from error
+        raise WebnormError(f"{path}: it is no scheduler file: it names no address") from error
     return str(address)
 
 
@@ -104,11 +105,9 @@ def connected(where: str, adapter: str | None, warn: Callable[[str], None]) -> I
 
 def checked_address(where: str, warn: Callable[[str], None]) -> str:
     """The address of a scheduler that is there, for one or a scheduler file."""
-    check_where(where)
+    check_where(where, "ADDRESS")
     if _LOCAL.fullmatch(where):
-        raise WebnormError(
-            f"the scheduler is {where!r}; expected its address, as tcp://head:8786, or its file"
-        )
+        raise WebnormError(f"ADDRESS is {where!r}; expected a scheduler's, as tcp://head:8786, or its file")
     quieten()
     address = _address(where, warn)
     _client(address).close()
@@ -126,7 +125,7 @@ def _address(where: str, warn: Callable[[str], None]) -> str:
 
 def _open_to_others(address: str) -> bool:
     parts = urlsplit(address)
-    if parts.scheme in ("tls", "wss"):
+    if address.startswith(_CERTIFIED):
         return False
     try:
         return not ipaddress.ip_address(parts.hostname or "").is_loopback
@@ -136,13 +135,17 @@ def _open_to_others(address: str) -> bool:
 
 def _client(address: str) -> Client:
     try:
+        certified = Security().get_connection_args("client").get("ssl_context") is not None
+        # Dask would say it when the client that it cannot make is collected, too.
+        if address.startswith(_CERTIFIED) and not certified:
+            raise WebnormError(f"{address}: Dask's configuration names no certificates; see docs/fleet.md")
         with warnings.catch_warnings():
             # Versions of Python and Dask that differ matter where something fails, and that is told then.
             warnings.simplefilter("ignore")
             return Client(address, timeout=_PATIENCE_S, security=Security(), set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         why = sentence(str(error.__cause__ or error), 200)
-        raise WebnormError(f"--cluster {address}: no scheduler answers there: {why}") from error
+        raise WebnormError(f"{address}: no scheduler answers there: {why}") from error
 
 
 def cards_of(adapter: str | None) -> dict[int, Card]:
