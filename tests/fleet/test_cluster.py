@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -117,15 +118,17 @@ def test_a_kernel_runs_where_its_file_is_not(plain: Fleet, tmp_path: Path) -> No
     assert done.returncode == 1
 
 
-def test_what_was_tuned_before_an_interruption_is_not_tuned_again(plain: Fleet, tmp_path: Path) -> None:
+def test_what_was_tuned_before_an_interruption_is_not_tuned_again(tmp_path: Path, device: Device) -> None:
     command = ["tune", "--op", "rms_norm", "--dtype", "float32", "--rows", "64", "--cols", "64,96"]
-    command += ["--budget", "0.2", "--out", "tuned.json", "--cluster", plain.address]
+    command += ["--budget", "0.2", "--out", "tuned.json", "--cluster", "local:1"]
     words = [sys.executable, "-m", "webnorm", *command]
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        words, cwd=tmp_path, text=True, start_new_session=True, stdout=pipe, stderr=pipe
     ) as run:
         until((tmp_path / "tuned.json").exists)
-        run.send_signal(signal.SIGINT)
+        # A terminal's goes to Dask's workers, too.
+        os.killpg(run.pid, signal.SIGINT)
         _, said = run.communicate(timeout=60)
     assert run.returncode == 130 and said == "webnorm: interrupted; what was finished is kept\n"
     kept = (tmp_path / "tuned.json").read_text()

@@ -19,7 +19,7 @@ from webnorm import files
 from webnorm._version import __version__
 from webnorm.errors import WebnormError, sentence
 from webnorm.fleet.cards import Card, card_of
-from webnorm.fleet.worker import join, options, quieten
+from webnorm.fleet.worker import interrupts_held, join, options, quieten
 from webnorm.gpu.device import adapters, find_adapter
 from webnorm.lab.worker import Worker
 
@@ -174,7 +174,9 @@ def _local_cluster(adapter: str | None, count: int) -> Iterator[SpecCluster]:
     # It listens for a dashboard all the same, and would say so where Dask's own port is taken.
     here = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     scheduler = {"cls": Scheduler, "options": here}
-    with SpecCluster(workers=workers, scheduler=scheduler) as cluster:
+    with interrupts_held():
+        cluster = SpecCluster(workers=workers, scheduler=scheduler)
+    with cluster:
         yield cluster
 
 

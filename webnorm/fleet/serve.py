@@ -11,7 +11,7 @@ from distributed import Nanny
 
 from webnorm.errors import WebnormError, sentence
 from webnorm.fleet.cards import Card
-from webnorm.fleet.worker import options, quieten
+from webnorm.fleet.worker import interrupts_held, options, quieten
 
 
 def serve(address: str, cards: Mapping[int, Card], ready: Callable[[], None]) -> None:
@@ -38,7 +38,8 @@ async def _serve(address: str, cards: Mapping[int, Card], ready: Callable[[], No
         for index, card in cards.items():
             nanny = Nanny(address, **options(index, card))
             try:
-                nannies.append(await stack.enter_async_context(nanny))
+                with interrupts_held():
+                    nannies.append(await stack.enter_async_context(nanny))
             except (OSError, RuntimeError, ValueError) as error:
                 why = sentence(str(error.__cause__ or error), 200)
                 raise WebnormError(f"adapter {index} cannot join {address}: {why}") from error

@@ -10,10 +10,12 @@ import asyncio
 import logging
 import os
 import pickle
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
@@ -187,6 +189,26 @@ class _Task:
         return f"{card.host}-{'cpu' if card.traits.software else card.index}"
 
 
+def dask_setup(worker: Worker) -> None:
+    """What Dask calls where this module is preloaded: a terminal's Ctrl-C is for who started the worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Have Ctrl-C wait until the block ends: processes and threads that begin in it are never told of any."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # It is started with the first process, and lets Ctrl-C through again behind that.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def quieten() -> None:
     """Have Dask's loggers, here and in processes that are started, tell of no worker that comes or goes.
 
@@ -201,6 +223,7 @@ def options(index: int, card: Card, number: int = 0) -> dict[str, Any]:
     again = f"-{number}" if number else ""
     return {
         "nthreads": 1,
+        "preload": [__name__],
         "name": f"{card.host}-{index}{again}",
         "resources": resources(card),
         "env": {ADAPTER_VARIABLE: str(index), _CARD_VARIABLE: pickle.dumps(card).hex()},
