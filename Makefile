@@ -4,7 +4,7 @@ SHELL := /bin/sh
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help bench test fuzz lint docs editor clean
+.PHONY: help bench test fuzz lint style docs editor clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -31,9 +31,12 @@ help:
 bench: .venv/.installed
 	@$(BIN)/webnorm bench $(ARGS)
 
-# Three processes for two cores: many tests wait, for another process, a browser or a limit.
-test: lint .venv/.installed-browser
-	$(BIN)/pytest -n 3 --dist loadgroup $(ARGS)
+# Three processes for two cores: many tests wait, for another process, a browser or a limit. mypy, which takes one core
+# for half a minute, goes beside them.
+test: style .venv/.installed-browser
+	@$(BIN)/mypy >.venv/mypy.txt 2>&1 & types=$$!; \
+	$(BIN)/pytest -n 3 --dist loadgroup $(ARGS); status=$$?; \
+	wait $$types || status=1; cat .venv/mypy.txt; exit $$status
 
 # What the suite draws of each fuzzer, five times over and never the same, again and again until the time is up; the
 # round that is under way then comes to its end. One of twenty minutes hangs: others take one or two.
@@ -43,10 +46,12 @@ fuzz: .venv/.installed-test
 	  WEBNORM_FUZZ=5 timeout 1200 $(BIN)/pytest -x -q -n 2 tests/*/test_fuzz_*.py || exit; \
 	done
 
-lint: .venv/.installed-test
+lint: style
+	$(BIN)/mypy
+
+style: .venv/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 
 # What was built before goes: pages that are no more would stay.
 docs: .venv/.installed-docs

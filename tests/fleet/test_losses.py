@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,34 +68,28 @@ def done_by(fleet: Fleet, meantime: Callable[[], None]) -> list[tuple[int, Any]]
             return [(event.at, event.value) for event in heard if isinstance(event, head.Found)]
 
 
-def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(fleet: Fleet) -> None:
+@pytest.fixture(scope="module")
+def left(fleet: Fleet) -> subprocess.Popen[bytes]:
+    """The worker that is left in the end, and nobody starts again."""
+    return fleet.worker("--no-nanny")
+
+
+def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(
+    fleet: Fleet, left: subprocess.Popen[bytes]
+) -> None:
     process = fleet.worker()
 
     def kill() -> None:
-        (pid,) = pids(fleet).values()
+        (pid,) = (pid for pid in pids(fleet).values() if pid != left.pid)
         os.kill(pid, signal.SIGKILL)
 
     assert sorted(done_by(fleet, kill)) == [(0, "awake"), (1, "awake"), (2, "awake")]
     fleet.end(process)
 
 
-def test_without_an_equal_adapter_what_is_left_is_an_error(fleet: Fleet, tmp_path: Path) -> None:
-    process = fleet.worker("--no-nanny")
-
-    def kill() -> None:
-        until((tmp_path / "out.json").exists)
-        process.kill()
-
-    with meanwhile(kill):
-        done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
-    assert done.returncode == 1
-    assert problems(results(tmp_path / "out.json")) == [(64, "pass"), (96, "error")]
-    lost = results(tmp_path / "out.json")[-1]
-    assert lost["reason"] == f"no worker with {find_adapter()} is left"
-    fleet.end(process)
-
-
-def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(fleet: Fleet, tmp_path: Path) -> None:
+def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(
+    fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
     if find_adapter().backend != "Vulkan":
         pytest.skip("only a Vulkan driver is a file that can go")
     driver = next(Path("/usr/share/vulkan/icd.d").glob("lvp*.json"), None)
@@ -103,7 +98,6 @@ def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(fleet: Fleet, 
     going = tmp_path / "driver.json"
     going.write_text(driver.read_text())
     lost = fleet.worker(VK_DRIVER_FILES=str(going))
-    left = fleet.worker(VK_DRIVER_FILES=str(driver))
 
     def take_away() -> None:
         pids(fleet)
@@ -115,6 +109,22 @@ def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(fleet: Fleet, 
     equal = [one.name for one in having if one.card.description["backend"] == "Vulkan"]
     assert len(equal) == 1 and len(having) + len(without) == 2
     fleet.end(lost)
+
+
+def test_without_an_equal_adapter_what_is_left_is_an_error(
+    fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+
+    def kill() -> None:
+        until((tmp_path / "out.json").exists)
+        left.kill()
+
+    with meanwhile(kill):
+        done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
+    assert done.returncode == 1
+    assert problems(results(tmp_path / "out.json")) == [(64, "pass"), (96, "error")]
+    lost = results(tmp_path / "out.json")[-1]
+    assert lost["reason"] == f"no worker with {find_adapter()} is left"
     fleet.end(left)
 
 

@@ -56,7 +56,7 @@ def test_the_adapter_of_the_environment(device: Device, monkeypatch: pytest.Monk
 
 
 def test_no_usable_temporary_folder() -> None:
-    """Commands that need none work; one line says what the others lack."""
+    """Commands work without, those with a worker process, too."""
     script = (
         "import sys, tempfile\n"
         "tempfile._candidate_tempdir_list = lambda: ['/nowhere']\n"
@@ -65,7 +65,7 @@ def test_no_usable_temporary_folder() -> None:
         "app.run()\n"
     )
     environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
-    for arguments, status in ((["list"], 0), (["check", "-k", "naive", "--case", "rows-1"], 2)):
+    for arguments in (["list"], ["check", "-k", "naive", "--case", "rows-1"]):
         done = subprocess.run(
             [sys.executable, "-c", script, *arguments],
             capture_output=True,
@@ -73,7 +73,5 @@ def test_no_usable_temporary_folder() -> None:
             env=environment,
             check=False,
         )
-        assert done.returncode == status and "Traceback" not in done.stderr
-        assert ("layer_norm" in done.stdout) == (status == 0)
-    assert "No usable temporary directory" in done.stderr and done.stderr.count("webnorm:") == 1
-    assert done.stderr.count("\n") == 1, done.stderr
+        assert done.returncode == 0 and done.stderr == ""
+        assert "naive" in done.stdout
