@@ -10,8 +10,10 @@ import pytest
 
 from commands import webnorm
 from webnorm.errors import WebnormError
-from webnorm.fleet.cards import agreeing
+from webnorm.fleet.cards import Card, agreeing
 from webnorm.fleet.carried import Carried
+from webnorm.fleet.cluster import is_local
+from webnorm.kernels.traits import BROWSER
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,21 @@ from webnorm.fleet.carried import Carried
 def test_cards_whose_copies_agree_are_pooled(gbps: dict[str, float], pools: list[list[str]]) -> None:
     found = agreeing({(host, 0): rate for host, rate in gbps.items()})
     assert [sorted(host for host, _ in pool) for pool in found] == pools
+
+
+@pytest.mark.parametrize(
+    ("choice", "meant"),
+    (("1", True), ("0", False), ("9" * 5000, False), ("vulkan", True), ("some gpu (vul", True), ("x", False)),
+)
+def test_a_card_is_chosen_as_an_adapter_is(choice: str, meant: bool) -> None:
+    said = {"adapter": "Some GPU", "backend": "Vulkan", "type": "CPU", "driver": "1.2"}
+    assert Card("here", 1, said, BROWSER).fits(choice) == meant
+
+
+def test_a_host_that_is_called_localhost_is_no_local_cluster() -> None:
+    assert [is_local(where) for where in ("local", "local:2", "localhost:8786", "local:")] == [
+        *(True, True, False, False)
+    ]
 
 
 def test_files_travel_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

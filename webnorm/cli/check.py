@@ -114,6 +114,8 @@ def _errand(
     names: Sequence[str] | None,
     op: str | None,
     input: Path | None,
+    *,
+    roots: Sequence[Path],
     **given: Any,
 ) -> CheckErrand:
     """What a worker is asked for, of kernels and an array that are read now."""
@@ -122,7 +124,6 @@ def _errand(
     from webnorm.lab import asked
     from webnorm.norms.selection import ops_named
 
-    roots = given.pop("roots")
     carried = Carried.of(asked.kernel_names(names), roots, input)
     return CheckErrand(carried=carried, ops=ops_named(op), **given)
 

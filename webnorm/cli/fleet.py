@@ -44,14 +44,13 @@ def fleet(
             "--cluster is missing; expected local, an address such as tcp://head:8786, or a file"
         )
     check_outputs({"--json": json})
-    from webnorm.fleet.cluster import by_platform, connected, members
+    from webnorm.fleet.cluster import connected, platforms
     from webnorm.fleet.head import Told
     from webnorm.fleet.pools import copies
 
     rates: Rates = {}
     with progress("connecting to the cluster") as update, connected(cluster, adapter, complain) as client:
-        having, without = members(client)
-        groups = by_platform(having, without, None if cluster.startswith("local") else adapter)
+        groups, without = platforms(client, cluster, adapter)
         shown = [one for group in groups for one in group]
         for event in copies(client, shown, time_limit):
             if isinstance(event, Told):

@@ -49,7 +49,7 @@ def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_
         suppress(KeyboardInterrupt),
         connected(cluster, adapter, complain) as client,
     ):
-        work.run(client, None if cluster.startswith("local") else adapter, update)
+        work.run(client, cluster, adapter, update)
         complete = True
     take_each(*(partial(one.finish, complete) for one in work.jobs))
     if not complete:
@@ -67,13 +67,12 @@ class _Spread:
         self._names: list[str] = []
         self._shown = -1
 
-    def run(self, client: Client, adapter: str | None, update: Update) -> None:
+    def run(self, client: Client, where: str, adapter: str | None, update: Update) -> None:
         """Have it done, and shown and saved as it comes."""
-        from webnorm.fleet.cluster import by_platform, members
+        from webnorm.fleet.cluster import platforms
         from webnorm.fleet.head import Found, gathered
 
-        having, without = members(client)
-        groups = by_platform(having, without, adapter)
+        groups, without = platforms(client, where, adapter)
         update(None, None)
         for one in without:
             complain(f"worker {one.name} is left out: {one.reason}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from webnorm._version import __version__
 from webnorm.choice.tuning import Platform
-from webnorm.gpu.device import Device
+from webnorm.gpu.device import Device, adapter_text, is_meant
 from webnorm.kernels.traits import Traits
 from webnorm.lab.worker import Ticket, Worker, failing
 
@@ -52,12 +52,11 @@ class Card:
         return self.host, self.index
 
     def __str__(self) -> str:
-        said = self.description
-        return f"{said['adapter']} ({said['backend']}, {said['type']}, {said['driver']})"
+        return adapter_text(self.description)
 
     def fits(self, choice: str) -> bool:
         """Whether this is what --adapter names: an index, or part of the name, as `find_adapter` has it."""
-        return int(choice) == self.index if choice.isdecimal() else choice.lower() in str(self).lower()
+        return is_meant(choice, self.index, str(self))
 
 
 def look(device: Device, job: None) -> Iterator[Any]:
@@ -101,10 +100,10 @@ class Pool:
         """The device as a results file has it; of more than one, each with what its copy moves."""
         found = dict(self.card.description)
         if len(self.devices) > 1:
+            # A check times none.
+            rates = {device: {"copy_gbps": gbps} for device, gbps in self.gbps.items()}
             found["cards"] = [
-                {"host": host, "index": index, **({"copy_gbps": gbps} if gbps else {})}
-                for host, index in self.devices
-                for gbps in (self.gbps.get((host, index)),)
+                {"host": device[0], "index": device[1], **rates.get(device, {})} for device in self.devices
             ]
         return found
 

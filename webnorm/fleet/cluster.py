@@ -71,6 +71,11 @@ def check_where(where: str, given: str = "--cluster") -> None:
         raise WebnormError(f"{given} is {where!r}; expected {WHERE}")
 
 
+def is_local(where: str) -> bool:
+    """Whether a cluster of this machine's adapters is meant, which is made of those that are asked for."""
+    return _LOCAL.fullmatch(where) is not None
+
+
 def address_in(path: Path) -> str:
     """The address that a scheduler file names."""
     try:
@@ -106,7 +111,7 @@ def connected(where: str, adapter: str | None, warn: Callable[[str], None]) -> I
 def checked_address(where: str, warn: Callable[[str], None]) -> str:
     """The address of a scheduler that is there, for one or a scheduler file."""
     check_where(where, "ADDRESS")
-    if _LOCAL.fullmatch(where):
+    if is_local(where):
         raise WebnormError(f"ADDRESS is {where!r}; expected a scheduler's, as tcp://head:8786, or its file")
     quieten()
     address = _address(where, warn)
@@ -232,18 +237,20 @@ def admit(client: Client, addresses: Sequence[str]) -> None:
         client.run(join, workers=same, on_error="return")
 
 
-def by_platform(
-    having: Sequence[Member], without: Sequence[Without], adapter: str | None
-) -> list[list[Member]]:
-    """The workers with equal cards, of those that --adapter names. WebnormError where there is none."""
+def platforms(client: Client, where: str, adapter: str | None) -> tuple[list[list[Member]], list[Without]]:
+    """The workers with equal cards, of those that --adapter names, and who has none. WebnormError where
+    nobody has such a card, and as `members` has it.
+    """
+    having, without = members(client)
+    wanted = None if is_local(where) else adapter
     groups: dict[str, list[Member]] = {}
     for one in having:
-        if adapter is None or one.card.fits(adapter):
+        if wanted is None or one.card.fits(wanted):
             groups.setdefault(one.card.key, []).append(one)
     if not groups:
         there = [f"{one.name}: {one.card}" for one in having] + [
             f"{one.name}: {one.reason}" for one in without
         ]
-        what = "an adapter" if adapter is None else f"an adapter {adapter!r}"
+        what = "an adapter" if wanted is None else f"an adapter {wanted!r}"
         raise WebnormError(f"no worker has {what}; there is {'; '.join(there)}")
-    return list(groups.values())
+    return list(groups.values()), without

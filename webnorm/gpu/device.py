@@ -100,7 +100,21 @@ class AdapterInfo:
         return _traits(self.features, self.limits, self.type)
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.backend}, {self.type}, {self.driver})"
+        return adapter_text(self.description())
+
+
+def adapter_text(description: Mapping[str, Any]) -> str:
+    """An adapter in words, by its description."""
+    said = description
+    return f"{said['adapter']} ({said['backend']}, {said['type']}, {said['driver']})"
+
+
+def is_meant(choice: str, index: int, text: str) -> bool:
+    """Whether a choice is this adapter's index, or part of its text."""
+    if choice.isdecimal():
+        # Python refuses to read some thousands of digits.
+        return len(choice) <= 9 and int(choice) == index
+    return choice.lower() in text.lower()
 
 
 @cache
@@ -165,14 +179,9 @@ def find_adapter(choice: str | None = None) -> AdapterInfo:
         )
     if choice is None:
         return found[0]
-    if choice.isdecimal():
-        at = int(choice) if len(choice) <= 9 else len(found)
-        if at < len(found):
-            return found[at]
-    else:
-        for adapter in found:
-            if choice.lower() in str(adapter).lower():
-                return adapter
+    for adapter in found:
+        if is_meant(choice, adapter.index, str(adapter)):
+            return adapter
     listing = "; ".join(f"{adapter.index}: {adapter}" for adapter in found)
     raise WebnormError(f"no adapter {shown(choice)}{whose}; there is {listing}")
 
