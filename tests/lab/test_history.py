@@ -154,7 +154,7 @@ def test_an_add_that_fails_half_way_leaves_the_store_as_it_was(tmp_path: Path) -
     code = (
         "import os, resource, signal, sys; from pathlib import Path\n"
         "from webnorm.lab.history import store\n"
-        "limit = os.path.getsize(sys.argv[2]) + 20_000\n"
+        "limit = os.path.getsize(sys.argv[2]) + 20_000 if os.path.exists(sys.argv[2]) else 0\n"
         "if sys.argv[1] == 'full': resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))\n"
         "insert = store._insert\n"
         "def killed(connection, table, row):\n"
@@ -165,9 +165,14 @@ def test_an_add_that_fails_half_way_leaves_the_store_as_it_was(tmp_path: Path) -
         "try: store.add(Path(sys.argv[2]), [Path(path) for path in sys.argv[3:]])\n"
         "except store.WebnormError as error: sys.exit(str(error))"
     )
+
+    def adding(how: str, name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, how, str(tmp_path / name), *map(str, paths)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert "cannot be written" in adding("full", "new.db").stderr and not (tmp_path / "new.db").exists()
     for how, status in (("full", 1), ("killed", -9)):
-        command = [sys.executable, "-c", code, how, str(tmp_path / "store.db"), *map(str, paths)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = adding(how, "store.db")
         assert done.returncode == status, done.stderr
         if how == "full":
             assert "cannot be written" in done.stderr and "; nothing was added" in done.stderr

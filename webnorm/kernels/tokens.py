@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # A line comment ends where WGSL says that a line does, which is before a form feed, too.
 _COMMENT = re.compile(r"//[^\n-\r\x85\u2028\u2029]*|/\*")
@@ -29,8 +31,7 @@ class Unwatchable(Exception):
     """A text that is not understood, so that nothing can be noted of what it does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A word, a number, or one character of anything else: `>>` are two, which may close two templates."""
 
     text: str
@@ -51,8 +52,10 @@ class Code:
         self.tokens = scanned(self.text)
         self.partner: dict[int, int] = {}
         self.around: list[int] = []
+        self._places = defaultdict[str, list[int]](list)
         opened: list[int] = []
         for number, token in enumerate(self.tokens):
+            self._places[token.text].append(number)
             if token.text in _CLOSING:
                 if not opened or self[opened[-1]] != _CLOSING[token.text]:
                     raise Unwatchable(f"line {token.line}: {token.text} closes nothing")
@@ -67,6 +70,10 @@ class Code:
     def __getitem__(self, number: int) -> str:
         """The text of a token, empty before the first and behind the last."""
         return self.tokens[number].text if 0 <= number < len(self.tokens) else ""
+
+    def places(self, *texts: str) -> list[int]:
+        """The tokens that are one of these, in order."""
+        return sorted(number for text in set(texts) for number in self._places.get(text, ()))
 
     def follows(self, number: int, *texts: str) -> bool:
         """Whether the tokens from a number on are these."""
@@ -109,7 +116,7 @@ class Entry:
 
 def entry(code: Code, name: str, prefix: str) -> Entry:
     """The entry point of a name; what it lacks of parameters is named with the prefix. Raises Unwatchable."""
-    start = next((at for at in range(len(code.tokens)) if code.follows(at, "fn", name)), -1)
+    start = next((at for at in code.places("fn") if code[at + 1] == name), -1)
     if start < 0:
         raise Unwatchable("an entry point that is not found")
     opened = start + 2
@@ -147,9 +154,10 @@ def scanned(text: str) -> list[Token]:
         found = _TOKEN.match(text, at)
         if found is None or found.lastgroup is None:
             raise Unwatchable(f"line {line}: {text[at]!r} begins no token")
-        if found.lastgroup != "space":
+        if found.lastgroup == "space":
+            line += found[0].count("\n")
+        else:
             tokens.append(Token(found[0], found.lastgroup, at, line))
-        line += found[0].count("\n")
         at = found.end()
     return tokens
 

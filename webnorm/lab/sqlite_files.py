@@ -6,7 +6,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,12 +87,18 @@ def writable(path: Path) -> bool:
 def connected(path: Path, mode: str, doing: str, patience_s: float) -> Iterator[sqlite3.Connection]:
     """A connection in which a statement is a transaction, unless one is begun: what the block does not commit
     is undone. Unusable for what fails, and where another process keeps the file for longer than `patience_s`:
-    then it cannot be `doing`, "read" or "written".
+    then it cannot be `doing`, "read" or "written". The empty file of a store that did not fit goes.
     """
+    new = not path.exists()
     try:
         address = f"{path.absolute().as_uri()}?mode={mode}"
         with closing(sqlite3.connect(address, patience_s, isolation_level=None, uri=True)) as connection:
             yield connection
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        # Busy is no reason: another process is about to write what this one made.
+        if new and code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            with suppress(OSError):
+                if not path.stat().st_size:
+                    path.unlink()
         raise Unusable(f"{path} cannot be {doing}: {error}", code == sqlite3.SQLITE_FULL) from error

@@ -68,14 +68,14 @@ class Watched:
         self._check_names()
         memory = {one.name: one for one in self.memory}
         changes = self._entries(entry_points)
-        for at in self._words():
+        for at in self._named(*memory, "workgroupBarrier", "subgroupBarrier"):
             word = self._code[at]
-            if word in memory and not self._is_declared(at):
-                changes.update(self._access(at, memory[word]))
-            elif word == "workgroupBarrier":
+            if word == "workgroupBarrier":
                 changes[at] = f"{_PREFIX}barrier"
             elif word == "subgroupBarrier":
                 raise self._unclear(at, "a barrier for some of a workgroup's invocations")
+            elif not self._is_declared(at):
+                changes.update(self._access(at, memory[word]))
         for one in self.memory:
             if not one.is_array:
                 end = self._code.end_of_statement(one.type_at)
@@ -89,41 +89,37 @@ class Watched:
     def _field_names(self) -> frozenset[int]:
         """The tokens that name a field where a struct is declared."""
         code = self._code
-        bodies = {at + 2 for at in range(len(code.tokens)) if code[at] == "struct"}
-        return frozenset(
-            at for at in range(len(code.tokens)) if code.around[at] in bodies and code[at + 1] == ":"
-        )
+        bodies = {at + 2 for at in code.places("struct")}
+        return frozenset(at - 1 for at in code.places(":") if at and code.around[at - 1] in bodies)
 
     def _named_numbers(self) -> dict[str, str]:
         """The module's constants that are written as numbers: `const N = 7;` or `const N: u32 = 7;`."""
         code, found = self._code, dict[str, str]()
-        for at in range(len(code.tokens)):
-            if code[at] == "const" and code.around[at] < 0:
+        for at in code.places("const"):
+            if code.around[at] < 0:
                 equals = at + (4 if code[at + 2] == ":" else 2)
                 if code[equals] == "=" and code[equals + 2] == ";":
                     found[code[at + 1]] = code[equals + 1]
         return found
 
-    def _words(self) -> Iterator[int]:
-        """The words that name what is declared somewhere: no fields, no components, no attributes."""
+    def _named(self, *words: str) -> Iterator[int]:
+        """These words, where they name what is declared somewhere: no fields, components or attributes."""
         code = self._code
-        for at, token in enumerate(code.tokens):
+        for at in code.places(*words):
             names_builtin = code.follows(code.around[at] - 2, "@", "builtin")
-            names_part = code[at - 1] in (".", "@") or names_builtin or at in self._fields
-            if token.kind == "word" and not names_part:
+            if not (code[at - 1] in (".", "@") or names_builtin or at in self._fields):
                 yield at
 
     def _declared(self) -> Iterator[int]:
         """The names in declarations."""
         code = self._code
-        for at in range(len(code.tokens)):
-            if code[at] in _DECLARES:
-                name = at + 1
-                if code[name] == "<":
-                    while code[name] not in (">", ""):
-                        name += 1
+        for at in code.places(*_DECLARES):
+            name = at + 1
+            if code[name] == "<":
+                while code[name] not in (">", ""):
                     name += 1
-                yield name
+                name += 1
+            yield name
             if code[at] == "fn":
                 inside = range(at + 2, code.partner.get(at + 2, 0))
                 yield from (one for one in inside if code.around[one] == at + 2 and code[one + 1] == ":")
@@ -146,10 +142,10 @@ class Watched:
     def _variables(self) -> Iterator[Memory]:
         """The variables of workgroup memory."""
         code, first = self._code, 0
-        aliases = {code[at + 1]: at + 3 for at in range(len(code.tokens)) if code[at] == "alias"}
+        aliases = {code[at + 1]: at + 3 for at in code.places("alias")}
         names = set[str]()
-        for at in range(len(code.tokens)):
-            if not (code[at - 1] == "<" and code[at] == "workgroup" and code[at - 2] in ("var", "ptr")):
+        for at in code.places("workgroup"):
+            if not (code[at - 1] == "<" and code[at - 2] in ("var", "ptr")):
                 continue
             name, type_at = code[at + 2], at + 4
             is_variable = code.follows(at - 2, "var", "<", "workgroup", ">") and code.around[at] < 0
