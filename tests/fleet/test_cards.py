@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,7 @@ from webnorm.errors import WebnormError
 from webnorm.fleet.cards import Card, agreeing
 from webnorm.fleet.carried import Carried
 from webnorm.fleet.cluster import is_local
+from webnorm.fleet.worker import dask_setup, options
 from webnorm.kernels.traits import BROWSER
 
 
@@ -40,6 +44,15 @@ def test_cards_whose_copies_agree_are_pooled(gbps: dict[str, float], pools: list
 def test_a_card_is_chosen_as_an_adapter_is(choice: str, meant: bool) -> None:
     said = {"adapter": "Some GPU", "backend": "Vulkan", "type": "CPU", "driver": "1.2"}
     assert Card("here", 1, said, BROWSER).fits(choice) == meant
+
+
+def test_a_worker_has_its_card_before_it_is_given_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card("here", 1, {"adapter": "Some GPU"}, BROWSER)
+    monkeypatch.setattr(os, "environ", {**os.environ, **options(1, card)["env"]})
+    monkeypatch.setattr(signal, "signal", lambda *given: None)
+    started: Any = SimpleNamespace()
+    dask_setup(started)
+    assert started.webnorm == card
 
 
 def test_a_host_that_is_called_localhost_is_no_local_cluster() -> None:

@@ -80,9 +80,15 @@ def _as_without_dask() -> None:
             del os.environ[name]
 
 
+def _given_card() -> Card | None:
+    """What a worker's nanny has looked at."""
+    given = os.environ.get(_CARD_VARIABLE)
+    card: Card | None = pickle.loads(bytes.fromhex(given)) if given else None
+    return card
+
+
 def _looked_at() -> Card | str:
-    if known := os.environ.get(_CARD_VARIABLE):
-        card: Card = pickle.loads(bytes.fromhex(known))
+    if card := _given_card():
         return card
     try:
         with lab.Worker() as own:
@@ -190,8 +196,13 @@ class _Task:
 
 
 def dask_setup(worker: Worker) -> None:
-    """What Dask calls where this module is preloaded: a terminal's Ctrl-C is for who started the worker."""
+    """What Dask calls where this module is preloaded, before the worker joins: a terminal's Ctrl-C is for who
+    started it, and one that its nanny starts again is given tasks before anybody has it look at its adapter.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _as_without_dask()
+    if card := _given_card():
+        worker.webnorm = card
 
 
 @contextmanager
