@@ -16,7 +16,7 @@ from webnorm.errors import WebnormError
 from webnorm.fleet.cards import Card, agreeing
 from webnorm.fleet.carried import Carried
 from webnorm.fleet.cluster import is_local
-from webnorm.fleet.worker import dask_setup, options
+from webnorm.fleet.worker import dask_setup, options, why
 from webnorm.kernels.traits import BROWSER
 
 
@@ -53,6 +53,15 @@ def test_a_worker_has_its_card_before_it_is_given_tasks(monkeypatch: pytest.Monk
     started: Any = SimpleNamespace()
     dask_setup(started)
     assert started.webnorm == card
+
+
+def test_why_somebody_cannot_be_reached_names_no_object_of_dasks() -> None:
+    refused, outer = OSError("in <a.Connector object at 0x7f>: refused"), OSError("Timed out")
+    outer.__cause__ = refused
+    assert why(outer) == "refused"
+    nanny, process = RuntimeError("Nanny failed to start."), RuntimeError("Worker failed to start.")
+    nanny.__cause__, process.__cause__ = process, ValueError("name taken, a-0")
+    assert why(nanny) == "name taken, a-0"
 
 
 def test_a_host_that_is_called_localhost_is_no_local_cluster() -> None:
@@ -101,7 +110,7 @@ def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None
         ("tcp://head:port", "expected local, local:N"),
         ("gone.json", "cannot be read: No such file"),
         ("wrong.json", "it is no scheduler file"),
-        ("tcp://127.0.0.1:9", "no scheduler answers there"),
+        ("tcp://127.0.0.1:9", "refused; `dask scheduler` starts one"),
     ),
 )
 def test_a_cluster_that_is_none_is_one_line(where: str, told: str, tmp_path: Path) -> None:

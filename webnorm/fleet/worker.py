@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import pickle
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -227,6 +228,16 @@ def quieten() -> None:
     """
     level = os.environ.setdefault(_LOGGING_VARIABLE, "critical")
     logging.getLogger("distributed").setLevel(level.upper())
+
+
+def why(error: BaseException) -> str:
+    """What somebody could not be reached or joined for, which stands behind Dask's errors, in a line."""
+    if isinstance(error, RuntimeError):
+        # "Nanny failed to start.", for "Worker failed to start.", for the reason.
+        while error.__cause__ is not None:
+            error = error.__cause__
+    # Without the object in which it happened.
+    return sentence(re.sub(r"^in <.*?>: ", "", str(error.__cause__ or error)), 200)
 
 
 def options(index: int, card: Card, number: int = 0) -> dict[str, Any]:
