@@ -120,6 +120,7 @@ def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], st
     assert "no store of results" in mistake(["store", "add", *names, "--store", names[0]])
     webnorm(["store", "add", *names], tmp_path)
     for words, said in (
+        (["add", *names, "--store", "gone/x.db"], "gone/x.db cannot be written: there is no folder gone;"),
         (["history", "--kernel", "nave"], "unknown kernel 'nave'"),
         (["history", "--plot", "x.pdf"], "its suffix is '.pdf'"),
         (["history", "--json", "data/store.db"], "which is read"),
