@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +15,12 @@ import pytest
 
 from commands import webnorm
 from webnorm.errors import WebnormError
-from webnorm.fleet.cards import Card, agreeing
+from webnorm.fleet.cards import Card, Pool, agreeing
 from webnorm.fleet.carried import Carried
 from webnorm.fleet.cluster import is_local
-from webnorm.fleet.worker import dask_setup, options, why
+from webnorm.fleet.errand import CopyErrand
+from webnorm.fleet.head import Found, Lost, gathered
+from webnorm.fleet.worker import dask_setup, options, quieten, why
 from webnorm.kernels.traits import BROWSER
 
 
@@ -62,6 +66,24 @@ def test_why_somebody_cannot_be_reached_names_no_object_of_dasks() -> None:
     nanny, process = RuntimeError("Nanny failed to start."), RuntimeError("Worker failed to start.")
     nanny.__cause__, process.__cause__ = process, ValueError("name taken, a-0")
     assert why(nanny) == "name taken, a-0"
+
+
+def test_a_scheduler_that_ends_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    card, done = Card("here", 1, {"adapter": "Some GPU"}, BROWSER), Future[Any]()
+    done.cancel()
+    client: Any = SimpleNamespace(scheduler_info=lambda: {"workers": {}}, submit=lambda *given, **more: done)
+    monkeypatch.setattr("webnorm.fleet.head.Future", Future)
+    client.subscribe_topic = client.processing = lambda *given: {}
+    found = [
+        one.value
+        for one in gathered(client, [(Pool((card,), {}), [CopyErrand(time_limit_s=1)])])
+        if isinstance(one, Found)
+    ]
+    assert found == [Lost("the scheduler does not answer any more")]
+    # Nor does Dask's client have anything to add.
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    quieten()
+    assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
 
 
 def test_a_host_that_is_called_localhost_is_no_local_cluster() -> None:

@@ -227,7 +227,9 @@ def quieten() -> None:
     Whoever waits for them does.
     """
     level = os.environ.setdefault(_LOGGING_VARIABLE, "critical")
-    logging.getLogger("distributed").setLevel(level.upper())
+    # These have levels of their own by default.
+    for name in ("distributed", "distributed.client", "distributed.gc"):
+        logging.getLogger(name).setLevel(level.upper())
 
 
 def why(error: BaseException) -> str:
