@@ -104,7 +104,9 @@ def test_what_is_interrupted_adds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "data" / "store.db").read_bytes() == before
     cut = written(tmp_path, kept_run(5, {"registers": 1.0}, complete=False))
     monkeypatch.undo()
-    done = webnorm(["store", "add", *cut, "--store", "cut.db"], tmp_path)
+    copies = written(tmp_path, kept_run(6, {}, complete=False))
+    done = webnorm(["store", "add", *cut, *copies, "--store", "cut.db"], tmp_path)
+    assert "2 results, 2 of them with times" in done.stdout and "1 result, 1 of" in done.stdout
     done = webnorm(["store", "regressions", "--store", "cut.db"], tmp_path)
     assert done.returncode == 0 and done.stdout.splitlines()[1:] == [
         *("no run of it came to its end", "no run that came to its end has times")
