@@ -104,7 +104,9 @@ def test_what_is_interrupted_adds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "data" / "store.db").read_bytes() == before
     cut = written(tmp_path, kept_run(5, {"registers": 1.0}, complete=False))
     monkeypatch.undo()
-    done = webnorm(["store", "add", *cut, "--store", "cut.db"], tmp_path)
+    copies = written(tmp_path, kept_run(6, {}, complete=False))
+    done = webnorm(["store", "add", *cut, *copies, "--store", "cut.db"], tmp_path)
+    assert "2 results, 2 of them with times" in done.stdout and "1 result, 1 of" in done.stdout
     done = webnorm(["store", "regressions", "--store", "cut.db"], tmp_path)
     assert done.returncode == 0 and done.stdout.splitlines()[1:] == [
         *("no run of it came to its end", "no run that came to its end has times")
@@ -120,6 +122,7 @@ def test_mistakes_are_one_line(tmp_path: Path, mistake: Callable[[list[str]], st
     assert "no store of results" in mistake(["store", "add", *names, "--store", names[0]])
     webnorm(["store", "add", *names], tmp_path)
     for words, said in (
+        (["add", *names, "--store", "gone/x.db"], "gone/x.db cannot be written: there is no folder gone;"),
         (["history", "--kernel", "nave"], "unknown kernel 'nave'"),
         (["history", "--plot", "x.pdf"], "its suffix is '.pdf'"),
         (["history", "--json", "data/store.db"], "which is read"),

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from commands import webnorm
 from webnorm.errors import WebnormError
-from webnorm.fleet.cards import Card, agreeing
+from webnorm.fleet.cards import Card, Pool, agreeing
 from webnorm.fleet.carried import Carried
 from webnorm.fleet.cluster import is_local
+from webnorm.fleet.errand import CopyErrand
+from webnorm.fleet.head import Found, Lost, gathered
+from webnorm.fleet.worker import dask_setup, options, quieten, why
 from webnorm.kernels.traits import BROWSER
 
 
@@ -40,6 +48,42 @@ def test_cards_whose_copies_agree_are_pooled(gbps: dict[str, float], pools: list
 def test_a_card_is_chosen_as_an_adapter_is(choice: str, meant: bool) -> None:
     said = {"adapter": "Some GPU", "backend": "Vulkan", "type": "CPU", "driver": "1.2"}
     assert Card("here", 1, said, BROWSER).fits(choice) == meant
+
+
+def test_a_worker_has_its_card_before_it_is_given_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card("here", 1, {"adapter": "Some GPU"}, BROWSER)
+    monkeypatch.setattr(os, "environ", {**os.environ, **options(1, card)["env"]})
+    monkeypatch.setattr(signal, "signal", lambda *given: None)
+    started: Any = SimpleNamespace()
+    dask_setup(started)
+    assert started.webnorm == card
+
+
+def test_why_somebody_cannot_be_reached_names_no_object_of_dasks() -> None:
+    refused, outer = OSError("in <a.Connector object at 0x7f>: refused"), OSError("Timed out")
+    outer.__cause__ = refused
+    assert why(outer) == "refused"
+    nanny, process = RuntimeError("Nanny failed to start."), RuntimeError("Worker failed to start.")
+    nanny.__cause__, process.__cause__ = process, ValueError("name taken, a-0")
+    assert why(nanny) == "name taken, a-0"
+
+
+def test_a_scheduler_that_ends_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    card, done = Card("here", 1, {"adapter": "Some GPU"}, BROWSER), Future[Any]()
+    done.cancel()
+    client: Any = SimpleNamespace(scheduler_info=lambda: {"workers": {}}, submit=lambda *given, **more: done)
+    monkeypatch.setattr("webnorm.fleet.head.Future", Future)
+    client.subscribe_topic = client.processing = lambda *given: {}
+    found = [
+        one.value
+        for one in gathered(client, [(Pool((card,), {}), [CopyErrand(time_limit_s=1)])])
+        if isinstance(one, Found)
+    ]
+    assert found == [Lost("the scheduler does not answer any more")]
+    # Nor does Dask's client have anything to add.
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    quieten()
+    assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
 
 
 def test_a_host_that_is_called_localhost_is_no_local_cluster() -> None:
@@ -88,7 +132,7 @@ def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None
         ("tcp://head:port", "expected local, local:N"),
         ("gone.json", "cannot be read: No such file"),
         ("wrong.json", "it is no scheduler file"),
-        ("tcp://127.0.0.1:9", "no scheduler answers there"),
+        ("tcp://127.0.0.1:9", "refused; `dask scheduler` starts one"),
     ),
 )
 def test_a_cluster_that_is_none_is_one_line(where: str, told: str, tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def add(files: _Files, store: _Store = None) -> None:
 
     place = _place(store)
     for one in kept.add(place, files):
-        timed = sum(result.timed for result in one.report.results)
-        say(f"{one.path}: {one.fate}, {len(one.report.results)} results, {timed} of them with times")
+        count, timed = len(one.report.results), sum(result.timed for result in one.report.results)
+        say(f"{one.path}: {one.fate}, {count} result{'' if count == 1 else 's'}, {timed} of them with times")
     say(f"kept in {place}")
 
 

@@ -19,7 +19,7 @@ from webnorm import files
 from webnorm._version import __version__
 from webnorm.errors import WebnormError, sentence
 from webnorm.fleet.cards import Card, card_of
-from webnorm.fleet.worker import interrupts_held, join, options, quieten
+from webnorm.fleet.worker import interrupts_held, join, options, quieten, why
 from webnorm.gpu.device import adapters, find_adapter
 from webnorm.lab.worker import Worker
 
@@ -149,8 +149,8 @@ def _client(address: str) -> Client:
             warnings.simplefilter("ignore")
             return Client(address, timeout=_PATIENCE_S, security=Security(), set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        why = sentence(str(error.__cause__ or error), 200)
-        raise WebnormError(f"{address}: no scheduler answers there: {why}") from error
+        start = "`dask scheduler` starts one"
+        raise WebnormError(f"{address}: no scheduler answers there: {why(error)}; {start}") from error
 
 
 def cards_of(adapter: str | None) -> dict[int, Card]:

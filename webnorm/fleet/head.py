@@ -10,6 +10,7 @@ import queue
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from webnorm.fleet.errand import Errand
 _LOOK_S, _PATIENCE_S = 1.0, 15.0
 # For how long the scheduler may give no answer, and how long a finished result may take to come.
 _SILENCE_S, _FETCH_S = 30.0, 10.0
+_GONE = "the scheduler does not answer any more"
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,9 @@ class _Head:
             value = future.result(timeout=_FETCH_S)
         except KilledWorker as error:
             value = Lost(f"every worker that had it died: {sentence(str(error), 200)}")
+        except CancelledError:
+            # By Dask's client, which lost the scheduler: what is cancelled here is no entry's any more.
+            value = Lost(_GONE)
         except TimeoutError:
             # Its worker died with it: Dask has it done again.
             self._heard.put((number, future))
@@ -181,7 +186,7 @@ class _Head:
         except (OSError, TimeoutError, LookupError):
             self._silent = self._silent or now
             if now - self._silent >= _SILENCE_S:
-                yield from self._give_up(range(len(self._pools)), "the scheduler does not answer any more")
+                yield from self._give_up(range(len(self._pools)), _GONE)
             return
         self._silent = None
         for number, pool in enumerate(self._pools):

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, suppress
 
 from distributed import Nanny
 
-from webnorm.errors import WebnormError, sentence
+from webnorm.errors import WebnormError
 from webnorm.fleet.cards import Card
-from webnorm.fleet.worker import interrupts_held, options, quieten
+from webnorm.fleet.worker import interrupts_held, options, quieten, why
 
 
 def serve(address: str, cards: Mapping[int, Card], ready: Callable[[], None]) -> None:
@@ -36,12 +36,15 @@ async def _serve(address: str, cards: Mapping[int, Card], ready: Callable[[], No
     async with AsyncExitStack() as stack:
         nannies = []
         for index, card in cards.items():
-            nanny = Nanny(address, **options(index, card))
+            given = options(index, card)
+            nanny = Nanny(address, **given)
             try:
                 with interrupts_held():
                     nannies.append(await stack.enter_async_context(nanny))
             except (OSError, RuntimeError, ValueError) as error:
-                why = sentence(str(error.__cause__ or error), 200)
-                raise WebnormError(f"adapter {index} cannot join {address}: {why}") from error
+                reason = why(error)
+                if "name taken" in reason:
+                    reason = f"a worker called {given['name']}, as its host and index say, is there already"
+                raise WebnormError(f"adapter {index} cannot join {address}: {reason}") from error
         ready()
         await asyncio.gather(*(nanny.finished() for nanny in nannies))

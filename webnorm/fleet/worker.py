@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import pickle
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -80,9 +81,15 @@ def _as_without_dask() -> None:
             del os.environ[name]
 
 
+def _given_card() -> Card | None:
+    """What a worker's nanny has looked at."""
+    given = os.environ.get(_CARD_VARIABLE)
+    card: Card | None = pickle.loads(bytes.fromhex(given)) if given else None
+    return card
+
+
 def _looked_at() -> Card | str:
-    if known := os.environ.get(_CARD_VARIABLE):
-        card: Card = pickle.loads(bytes.fromhex(known))
+    if card := _given_card():
         return card
     try:
         with lab.Worker() as own:
@@ -190,8 +197,13 @@ class _Task:
 
 
 def dask_setup(worker: Worker) -> None:
-    """What Dask calls where this module is preloaded: a terminal's Ctrl-C is for who started the worker."""
+    """What Dask calls where this module is preloaded, before the worker joins: a terminal's Ctrl-C is for who
+    started it, and one that its nanny starts again is given tasks before anybody has it look at its adapter.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _as_without_dask()
+    if card := _given_card():
+        worker.webnorm = card
 
 
 @contextmanager
@@ -215,7 +227,19 @@ def quieten() -> None:
     Whoever waits for them does.
     """
     level = os.environ.setdefault(_LOGGING_VARIABLE, "critical")
-    logging.getLogger("distributed").setLevel(level.upper())
+    # These have levels of their own by default.
+    for name in ("distributed", "distributed.client", "distributed.gc"):
+        logging.getLogger(name).setLevel(level.upper())
+
+
+def why(error: BaseException) -> str:
+    """What somebody could not be reached or joined for, which stands behind Dask's errors, in a line."""
+    if isinstance(error, RuntimeError):
+        # "Nanny failed to start.", for "Worker failed to start.", for the reason.
+        while error.__cause__ is not None:
+            error = error.__cause__
+    # Without the object in which it happened.
+    return sentence(re.sub(r"^in <.*?>: ", "", str(error.__cause__ or error)), 200)
 
 
 def options(index: int, card: Card, number: int = 0) -> dict[str, Any]:

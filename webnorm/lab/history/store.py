@@ -113,6 +113,8 @@ def add(store: Path, files: Sequence[Path]) -> list[Added]:
             raise Unusable(f"{store} cannot be written: it is read-only")
         if store == place():
             _make_folder(store.parent)
+        elif not store.parent.is_dir():
+            raise Unusable(f"{store} cannot be written: there is no folder {store.parent}")
         with connected(store, "rwc", "written", MOST_WAIT_S) as connection:
             KIND.begin(connection)
             found = [Added(path, _kept(connection, data, report), report) for path, data, report in given]
