@@ -12,6 +12,8 @@ SECONDS ?= 3600
 VENDOR := $(CURDIR)/webnorm/web/assets/vendor
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+# What one process compiles of Python hundreds of tests do not compile again, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
 CHECK_PIP = @$(BIN)/python -m pip --version >/dev/null 2>&1 || \
   { echo ".venv is half made (it has no pip): run 'make clean', then this again." >&2; exit 1; }
 
@@ -67,7 +69,7 @@ clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The stamps come last, so a set-up that was interrupted is done again. People who only measure do not get the
-# test tools. The adapter is a system package: `doctor --mend` prints each command before it runs it.
+# test tools, much of which is never imported: Python compiles the rest when it is. The adapter is a system package: `doctor --mend` prints each command before it runs it.
 .venv/.installed: pyproject.toml .venv/bin/python
 	$(CHECK_PIP)
 	$(PIP) -e .
@@ -76,7 +78,7 @@ clean:
 
 .venv/.installed-test: pyproject.toml .venv/bin/python
 	$(CHECK_PIP)
-	$(PIP) -e '.[test,docs]'
+	$(PIP) --no-compile -e '.[test,docs]'
 	$(BIN)/webnorm doctor --mend
 	@touch .venv/.installed .venv/.installed-docs $@
 

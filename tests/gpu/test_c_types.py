@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from webnorm.gpu import c_types
 from webnorm.gpu.device import Device
+from webnorm.kernels import user_cache
 
 pytestmark = pytest.mark.opengl
 
@@ -39,6 +42,46 @@ def test_they_are_parsed_once(device: Device) -> None:
     """One that is parsed for itself takes 10 ms: wgpu-py asks for it, and `c_types` does not have it."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stdout + done.stderr
+
+
+# What a process parses of C, by its length.
+COUNTED = """
+import pycparser
+parse, parsed = pycparser.CParser.parse, []
+def noted(self, text, *rest):
+    parsed.append(len(text))
+    return parse(self, text, *rest)
+pycparser.CParser.parse = noted
+import webnorm
+webnorm.open_device()
+# By itself it is as it was.
+import cffi.cparser
+assert type(cffi.cparser._parser_cache) is pycparser.CParser
+print(sum(size > 50_000 for size in parsed), len(parsed))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system knows no owners of files")
+def test_the_next_process_does_not_parse_the_header(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def parsed() -> tuple[int, int]:
+        done = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        headers, whole = map(int, done.stdout.split())
+        return headers, whole
+
+    first = parsed()
+    assert first[0] == 1 and parsed() == (0, first[1] - len(list((tmp_path / "webnorm" / "c").iterdir())))
+    for path in (tmp_path / "webnorm" / "c").iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    # What is not whole is parsed anew, and so is what is no tree.
+    assert parsed() == first
+    for path in (tmp_path / "webnorm" / "c").iterdir():
+        path.write_bytes(user_cache._digest(b"no tree") + b"no tree")
+    assert parsed() == first and parsed()[0] == 0
 
 
 def test_they_are_what_cffi_takes_them_for(device: Device) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from handmade import HEADER
 from webnorm.errors import WebnormError
-from webnorm.kernels import compiled, templates
+from webnorm.kernels import compiled, templates, user_cache
 from webnorm.kernels.templates import RenderRequest, TemplateEnvironment
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system knows no owners of files")
@@ -163,9 +163,9 @@ def test_what_another_webnorm_kept_is_a_users_here(own: Path, folder: Path, tmp_
 def forge(folder: Path) -> None:
     """Have what is kept of the snippet give another text: whoever may write there could."""
     for path in folder.iterdir():
-        data = path.read_bytes()[compiled._DIGEST_BYTES :]
+        data = path.read_bytes()[user_cache._DIGEST_BYTES :]
         changed = data.replace(b"part ", b"fake ")
-        path.write_bytes(compiled._digest(changed) + changed)
+        path.write_bytes(user_cache._digest(changed) + changed)
 
 
 def test_what_is_kept_is_what_is_run(own: Path, folder: Path) -> None:
@@ -247,7 +247,7 @@ def test_where_nothing_can_be_kept(
 
 
 def test_they_are_bounded(own: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "MOST_FILES", 4)
+    monkeypatch.setattr(user_cache, "MOST_FILES", 4)
     kernel = own / "layer_norm" / "mine.wgsl"
     for number in range(7):
         (own / "lib" / f"part{number}.wgsl").write_text(PART)

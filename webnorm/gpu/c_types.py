@@ -1,14 +1,21 @@
-"""The C types that wgpu-py names to cffi, parsed at once.
+"""What wgpu-py has cffi parse, in Python: its header once for all processes, and the types it names at once.
 
-cffi parses a type by its name when it is first asked for it, each behind the 430 types that wgpu's header
-declares: 10 ms of Python. Opening a device, a call and reading its result ask for forty.
+The header takes 0.2 s, most of what it takes a process to open a device. And cffi parses a type by its name
+when it is first asked for it, each behind the 430 types that the header declares: 10 ms. Opening a device, a
+call and reading its result ask for forty.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import MAGIC_NUMBER
 from typing import Any
 
+from webnorm.kernels import user_cache
+
+_FOLDER = "c"
 _FUNCTIONS = (
     "void(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)",
     "void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
@@ -35,6 +42,39 @@ _OTHERS = (
     *("WGPUCommandEncoderDescriptor *", "WGPUComputePassDescriptor *", "WGPUCommandBufferDescriptor *"),
     "WGPUCommandBuffer[]",
 )
+
+
+class _Remembering:
+    """A parser of C that takes the trees of texts which it, or another process, parsed before."""
+
+    def __init__(self, parser: Any, version: str) -> None:
+        self._parser, self._version = parser, MAGIC_NUMBER + version.encode()
+
+    def parse(self, text: str) -> Any:
+        """The tree of a text."""
+        key = self._version + text.encode()
+        with suppress(Exception):  # of what another pickle left, anything may be raised
+            return pickle.loads(user_cache.taken(_FOLDER, key) or b"")
+        tree = self._parser.parse(text)
+        user_cache.keep(_FOLDER, key, pickle.dumps(tree))
+        return tree
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Have cffi parse nothing, meanwhile, that was parsed before. Another cffi parses as it does."""
+    try:
+        from cffi import cparser
+
+        parser = cparser._get_parser()
+        cparser._parser_cache = _Remembering(parser, cparser.pycparser.__version__)
+    except (ImportError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        cparser._parser_cache = parser
 
 
 def foresee(ffi: Any) -> None:

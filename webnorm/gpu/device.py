@@ -16,7 +16,7 @@ from weakref import WeakSet
 import numpy as np
 
 from webnorm.errors import WebnormError, one_line, shown, unknown
-from webnorm.gpu.c_types import foresee
+from webnorm.gpu.c_types import foresee, remembering
 from webnorm.gpu.probes import probe_subgroup_size, probe_timestamps
 from webnorm.kernels.traits import Traits
 
@@ -126,10 +126,11 @@ def _handles() -> Sequence[Any]:
     its own, and wgpu aborts the process. Devices of one listing wait for each other.
     """
     uses_wgpu()
-    # It takes 0.2 s to import, and who only asks for help need not wait.
-    from wgpu.backends.wgpu_native import ffi
+    with remembering():
+        # It takes 0.2 s to import, and who only asks for help need not wait.
+        from wgpu.backends.wgpu_native import ffi
 
-    foresee(ffi)
+        foresee(ffi)
     return tuple(wgpu.gpu.enumerate_adapters_sync())
 
 
