@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from commands import webnorm
+from webnorm.cli.spread import _Spread
 from webnorm.errors import WebnormError
 from webnorm.fleet.cards import Card, Pool, agreeing
 from webnorm.fleet.carried import Carried
-from webnorm.fleet.cluster import is_local
+from webnorm.fleet.cluster import Member, is_local
 from webnorm.fleet.errand import CopyErrand
 from webnorm.fleet.head import Found, Lost, gathered
 from webnorm.fleet.worker import dask_setup, options, quieten, why
@@ -66,6 +67,21 @@ def test_why_somebody_cannot_be_reached_names_no_object_of_dasks() -> None:
     nanny, process = RuntimeError("Nanny failed to start."), RuntimeError("Worker failed to start.")
     nanny.__cause__, process.__cause__ = process, ValueError("name taken, a-0")
     assert why(nanny) == "name taken, a-0"
+
+
+def test_a_card_whose_copy_cannot_be_timed_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = (Card(host, 0, {"adapter": "Some GPU"}, BROWSER) for host in ("here", "there"))
+    pool = Pool((here,), {here.device: 5.0}, ("here",))
+    monkeypatch.setattr("webnorm.fleet.pools.pooled", lambda *given: [pool])
+    group = [Member("tcp://", card.host, card) for card in (here, there)]
+    job: Any = SimpleNamespace(times=True, for_cards=True)
+    client: Any = SimpleNamespace()
+    assert _Spread(job, 1.0)._pools(client, group, lambda *given: None) == [pool]
+    assert capsys.readouterr().err == (
+        "webnorm: adapter 0 of there is left out: its copy could not be timed\n"
+    )
 
 
 def test_a_scheduler_that_ends_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,9 @@ class _Spread:
             return [Pool(tuple(one.card for one in group), {})]
         found = pooled(client, group, self._time_limit_s, tell)
         update(None, None)
+        timed = {device for pool in found for device in pool.devices}
+        for host, index in dict.fromkeys(one.card.device for one in group if one.card.device not in timed):
+            complain(f"adapter {index} of {host} is left out: its copy could not be timed")
         then = "each does all of the work" if self._job.for_cards else "it is left out"
         for pool in found[1:]:
             for device in pool.devices:
@@ -131,7 +134,8 @@ class _Spread:
         from webnorm.fleet.worker import Refused
 
         job = self.jobs[found.pool]
-        if len(self.jobs) > 1 and self._shown != found.pool:
+        # What is not timed is shown at the end, and begins with the device.
+        if len(self.jobs) > 1 and job.times and self._shown != found.pool:
             self._shown = found.pool
             job.console.print(plain(f"{self._names[found.pool]}:", "bold"))
         if isinstance(found.value, Refused) and only:
