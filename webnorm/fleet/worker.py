@@ -238,8 +238,8 @@ def why(error: BaseException) -> str:
         # "Nanny failed to start.", for "Worker failed to start.", for the reason.
         while error.__cause__ is not None:
             error = error.__cause__
-    # Without the object in which it happened.
-    return sentence(re.sub(r"^in <.*?>: ", "", str(error.__cause__ or error)), 200)
+    # Without the object in which it happened; a limit of time that was reached may have no words of its own.
+    return sentence(re.sub(r"^in <.*?>: ", "", str(error.__cause__ or "") or str(error)), 200)
 
 
 def options(index: int, card: Card, number: int = 0) -> dict[str, Any]:
