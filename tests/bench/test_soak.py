@@ -31,7 +31,7 @@ def soaked(device: Device, monkeypatch: pytest.MonkeyPatch, shapes: int, calls: 
 def test_calls_leave_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     found = soaked(device, monkeypatch, 8, 240)
     assert (found.checked, found.wrong) == (9, [])
-    # Memory is the system's to count, and so few calls are its noise; Python's own, too, of which an object of
+    # Memory is the system's to count, and so few calls are its noise; Python's own, too, and an object of
     # wgpu-py takes some ten blocks.
     assert not {"objects", "native"} & set(found.leaks()) and found.added()["blocks"] < 5, found.added()
 
