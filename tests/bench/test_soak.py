@@ -31,9 +31,12 @@ def soaked(device: Device, monkeypatch: pytest.MonkeyPatch, shapes: int, calls: 
 def test_calls_leave_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     found = soaked(device, monkeypatch, 8, 240)
     assert (found.checked, found.wrong) == (9, [])
-    # Memory is the system's to count, and so few calls are its noise; Python's own, too, and an object of
-    # wgpu-py takes some ten blocks.
-    assert not {"objects", "native"} & set(found.leaks()) and found.added()["blocks"] < 5, found.added()
+    # Memory is the system's to count, and so few calls are its noise.
+    leaks = {"objects", "native", "blocks"} & set(found.leaks())
+    if leaks:
+        # What calls leave the next ones leave, too; what Python keeps of the first ones they do not.
+        leaks &= set(soaked(device, monkeypatch, 8, 240).leaks())
+    assert not leaks, found.added()
 
 
 def test_what_calls_leave_is_seen(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

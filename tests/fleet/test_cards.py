@@ -150,13 +150,14 @@ def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None
         ("tcp://head:port", "expected local, local:N"),
         ("gone.json", "cannot be read: No such file"),
         ("wrong.json", "it is no scheduler file"),
-        ("tcp://127.0.0.1:9", "`dask scheduler` starts one"),
+        ("tcp://127.0.0.1:9", "no scheduler answers there"),
     ),
 )
 def test_a_cluster_that_is_none_is_one_line(where: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "wrong.json").write_text("[1]")
     done = webnorm(["check", "--case", "normal", "--kernel", "naive", "--cluster", where], tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and told in done.stderr, done.stderr
+    assert done.stderr.endswith("; `dask scheduler` starts one\n") == (told == "no scheduler answers there")
 
 
 def test_without_dask_a_cluster_names_what_to_install(

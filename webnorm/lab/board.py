@@ -33,7 +33,7 @@ from webnorm.norms.reference import Answers
 LARGEST_CACHE = 256 << 20
 # Dispatches that follow one another and have to agree: more than the 16 that a kernel may count to, and on a
 # software adapter so many that they touch about as many elements.
-_STEPS, _FEWEST_STEPS, _STEP_ELEMENTS = 33, 3, 1 << 21
+_STEPS, _FEWEST_STEPS, _STEP_ELEMENTS = 33, 3, 1 << 22
 
 # The bits of what is right for each version of the inputs: a digest each.
 Golden = tuple[bytes, ...]
