@@ -69,7 +69,8 @@ clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The stamps come last, so a set-up that was interrupted is done again. People who only measure do not get the
-# test tools, much of which is never imported: Python compiles the rest when it is. The adapter is a system package: `doctor --mend` prints each command before it runs it.
+# test tools, much of which is never imported: Python compiles the rest when it is. The adapter is a system package:
+# `doctor --mend` prints each command before it runs it.
 .venv/.installed: pyproject.toml .venv/bin/python
 	$(CHECK_PIP)
 	$(PIP) -e .

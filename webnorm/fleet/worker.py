@@ -81,16 +81,7 @@ def _as_without_dask() -> None:
             del os.environ[name]
 
 
-def _given_card() -> Card | None:
-    """What a worker's nanny has looked at."""
-    given = os.environ.get(_CARD_VARIABLE)
-    card: Card | None = pickle.loads(bytes.fromhex(given)) if given else None
-    return card
-
-
 def _looked_at() -> Card | str:
-    if card := _given_card():
-        return card
     try:
         with lab.Worker() as own:
             return cards.card_of(own)
@@ -158,8 +149,6 @@ class _Task:
         if card is not None and isinstance(known, Card) and card.key == known.key:
             return card
         self._worker.webnorm = reason
-        # What its nanny saw holds no more.
-        os.environ.pop(_CARD_VARIABLE, None)
         if isinstance(known, Card):
             none = dict.fromkeys(resources(known), 0)
             leaving = self._worker.set_resources(**none)
@@ -202,8 +191,8 @@ def dask_setup(worker: Worker) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _as_without_dask()
-    if card := _given_card():
-        worker.webnorm = card
+    if given := os.environ.get(_CARD_VARIABLE):
+        worker.webnorm = pickle.loads(bytes.fromhex(given))
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def connected(path: Path, mode: str, doing: str, patience_s: float) -> Iterator[
     is undone. Unusable for what fails, and where another process keeps the file for longer than `patience_s`:
     then it cannot be `doing`, "read" or "written". The empty file of a store that did not fit goes.
     """
-    new = not path.exists()
+    new = mode == "rwc" and not path.exists()
     try:
         address = f"{path.absolute().as_uri()}?mode={mode}"
         with closing(sqlite3.connect(address, patience_s, isolation_level=None, uri=True)) as connection:
