@@ -4,10 +4,11 @@ SHELL := /bin/sh
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help bench test fuzz lint style docs editor clean
+.PHONY: help bench test test-all fuzz lint style docs editor clean
 
 PYTHON ?= python3
 ARGS ?=
+TIER :=
 SECONDS ?= 3600
 VENDOR := $(CURDIR)/webnorm/web/assets/vendor
 BIN := .venv/bin
@@ -22,7 +23,8 @@ STALE := $(shell [ -x $(BIN)/python ] || rm -f .venv/.installed*)
 
 help:
 	@echo "make bench   set up .venv and benchmark the kernels      (ARGS='--rows 4096 --cols 768')"
-	@echo "make test    set up .venv and run every check and test   (ARGS='-k tint')"
+	@echo "make test    set up .venv, then run ruff, mypy and the tests of the first tier   (ARGS='-k tint')"
+	@echo "make test-all  set up .venv, then run ruff, mypy and every test"
 	@echo "make fuzz    set up .venv and draw hostile input for an hour   (SECONDS=600)"
 	@echo "make lint    only ruff and mypy"
 	@echo "make docs    build the documentation as a site, in build/docs"
@@ -34,10 +36,11 @@ bench: .venv/.installed
 	@$(BIN)/webnorm bench $(ARGS)
 
 # Three processes for two cores: many tests wait, for another process, a browser or a limit. mypy, which takes one core
-# for half a minute, goes beside them.
-test: style .venv/.installed-browser
+# for half a minute, runs at the same time.
+test: TIER = -m "not slow"
+test test-all: style .venv/.installed-browser
 	@$(BIN)/mypy >.venv/mypy.txt 2>&1 & types=$$!; \
-	$(BIN)/pytest -n 3 --dist loadgroup $(ARGS); status=$$?; \
+	$(BIN)/pytest -n 3 --dist loadgroup $(TIER) $(ARGS); status=$$?; \
 	wait $$types || status=1; cat .venv/mypy.txt; exit $$status
 
 # What the suite draws of each fuzzer, five times over and never the same, again and again until the time is up; the

@@ -18,7 +18,9 @@ from unittest.mock import patch
 
 import pytest
 
+import tiers
 from webnorm.cli import app as cli
+from webnorm.cli.running import OK
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab import worker
 from webnorm.lab.worker import Ticket, Work, Worker
@@ -123,6 +125,8 @@ def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProce
     ):
         cli.run()
     assert isinstance(ended.value.code, int)
+    if ended.value.code == OK:
+        tiers.meet_verb(arguments)
     return subprocess.CompletedProcess([*arguments], ended.value.code, out.getvalue(), err.getvalue())
 
 
@@ -131,4 +135,7 @@ def webnorm_process(
 ) -> subprocess.CompletedProcess[str]:
     """The same in a process of its own, for what a process is needed: signals, tracebacks, help at once."""
     command = [sys.executable, "-m", "webnorm", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode == OK:
+        tiers.meet_verb(arguments)
+    return done

@@ -7,12 +7,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
 
 import commands
+import tiers
 from webnorm.cli.running import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
@@ -30,8 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests are no garbage: looking through them takes a tenth of Python's time."""
+    # All processes collect the same tests.
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+        tiers.meet_rooms({item.path for item in session.items})
     gc.collect()
     gc.freeze()
 
@@ -56,8 +60,45 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     commands.end()
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["notes"] = tiers.noted()
+    elif whole_first_tier(session.config) and session.exitstatus == pytest.ExitCode.OK and tiers.missing():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a process of pytest-xdist noted; one that died noted nothing."""
+    notes = getattr(node, "workeroutput", {}).get("notes")
+    if notes is not None:
+        tiers.add(notes)
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    tiers.leave(item.nodeid for item in items)
+
+
+def whole_first_tier(config: pytest.Config) -> bool:
+    """Return whether all of the first tier was asked for: no path, pattern or other marker."""
+    narrowed = (
+        config.option.keyword or config.option.ignore or config.option.ignore_glob or config.option.deselect
+    )
+    everywhere = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return config.option.markexpr == tiers.FIRST and everywhere and not narrowed
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what the first tier left to the other one, and what it should have met."""
+    if config.option.markexpr != tiers.FIRST:
+        return
+    terminalreporter.section("what make test leaves to make test-all")
+    terminalreporter.write_line(tiers.left())
+    if whole_first_tier(config):
+        for line in tiers.excuses():
+            terminalreporter.write_line(f"cannot be met on this machine: {line}", yellow=True)
+        for line in tiers.missing():
+            terminalreporter.write_line(f"met by no test of this tier: {line}", red=True)
 
 
 def pytest_report_header() -> str:

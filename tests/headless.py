@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tiers
 from webnorm import system
 from webnorm.web import opening
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, Playwright
 
 MISSING = next((mend.missing for mend in opening.mends()), None)
+if MISSING is not None:
+    tiers.excuse("browser", reason=MISSING)
 needs_browser = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 # A canvas that WebGPU draws to is shown by SwiftShader if the page's compositor runs on it, too.
 CANVAS = ("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan")
@@ -39,6 +42,7 @@ def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chrom
     )
     try:
         yield browser
+        tiers.meet("browser", "chromium")
     finally:
         browser.close()
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tally
+import tiers
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.buffers import Inputs, Outputs, check_memory
 from webnorm.gpu.device import Device
@@ -173,6 +174,7 @@ def kernel_named(name: str, op: str = "layer_norm") -> Kernel:
 def compute(device: Device, shader: Shader, arrays: Mapping[str, Array]) -> Outcome:
     """Every output, computed once on poisoned buffers."""
     tally.count(shader)
+    tiers.meet_kernel(shader.variant.kernel, shader.problem)
     problem, op = shader.problem, shader.variant.kernel.op
     check_memory(Task(op, problem), device)
     inputs, outputs = Inputs(device, arrays), Outputs(device, problem, op.outputs(problem))

@@ -14,9 +14,10 @@ from unittest.mock import patch
 import pytest
 import typer
 
+import tiers
 from bench.numerics import kernels_table
 from commands import webnorm
-from pages import ROOT, blocks, edit, steps
+from pages import DOCUMENTS, ROOT, blocks, edit, steps
 from testbed import KERNELS, tracked
 from webnorm.calls import functional, modules, onnx_ops
 from webnorm.cli import bench, collect
@@ -35,7 +36,6 @@ from webnorm.web import opening, tint
 
 KERNEL_PAGE = ROOT / "docs" / "add-a-kernel.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md")
 # It takes a cluster, which the tests of that have.
 FLEET = ROOT / "docs" / "fleet.md"
 
@@ -46,7 +46,7 @@ def missing() -> str | None:
     return tint.available() or (lacking[0].missing if lacking else None)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != FLEET], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in DOCUMENTS if page != FLEET], ids=lambda page: page.name)
 def test_commands(
     page: Path,
     tmp_path: Path,
@@ -104,7 +104,7 @@ def run_command(words: list[str], folder: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
 def test_python(page: Path, tmp_path: Path, device: Device) -> None:
     """A page's blocks in one process, each with names of its own."""
     runs = [
@@ -114,6 +114,7 @@ def test_python(page: Path, tmp_path: Path, device: Device) -> None:
     command = [sys.executable, "-W", "error", "-c", "\n".join(runs)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    tiers.meet("page", page.relative_to(ROOT).as_posix())
 
 
 def test_the_workflow_for_macos_has_commands_that_exist() -> None:
@@ -129,7 +130,7 @@ def test_every_command_is_documented() -> None:
     done = webnorm(["--help"], ROOT)
     verbs = done.stdout.partition("Verbs:\n")[2].partition("\n\n")[0]
     assert re.findall(r"^  (\w+) ", verbs, re.M) == [*VERBS]
-    text = "".join(page.read_text() for page in PAGES)
+    text = "".join(page.read_text() for page in DOCUMENTS)
     assert all(f"webnorm {verb}" in text for verb in VERBS)
 
 
@@ -208,7 +209,7 @@ def test_the_kernels_table_is_fresh() -> None:
     assert table in (ROOT / "docs" / "kernels.md").read_text(), "stale: python -m bench.numerics --write"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("http"):

@@ -1,0 +1,50 @@
+"""Every kernel in every storage type and with every option: right answers, in as few compiled texts as do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+import tiers
+from testbed import KERNELS, run, suited
+from webnorm.choice.defaults import default_variant
+from webnorm.gpu.device import Device
+from webnorm.kernels.kernel import Kernel
+from webnorm.norms.case import problems
+from webnorm.norms.option_cases import OPTION_CASES
+from webnorm.norms.problem import STORAGE, Problem
+
+
+def candidates(kernel: Kernel) -> list[Problem]:
+    """Return the corpus's cases of options as problems that the kernel takes, and one without parameters."""
+    plain = replace(kernel.op.defaults, weight=False, bias=False)
+    found = [Problem(rows=11, cols=70, dtype=dtype, options=plain) for dtype in STORAGE]
+    found += [problem for _, problem in problems(OPTION_CASES, kernel.op, STORAGE)]
+    return [suited(kernel, replace(problem, distribution="normal")) for problem in found]
+
+
+def fewest(kernel: Kernel, found: Sequence[Problem]) -> list[Problem]:
+    """Return few of the problems that meet all that is needed: next comes what meets most of the rest."""
+    needed = tiers.needed_of(kernel)
+    kept = []
+    while needed:
+        best = max(found, key=lambda problem: len(needed & tiers.met_by(kernel, problem)))
+        assert needed & tiers.met_by(kernel, best), f"no case has {sorted(needed)}"
+        needed -= tiers.met_by(kernel, best)
+        kept.append(best)
+    return kept
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
+def test_every_type_and_option(kernel: Kernel, device: Device) -> None:
+    for problem in fewest(kernel, candidates(kernel)):
+        variant = default_variant(kernel, problem, device.traits)
+        missing = sorted(variant.features(problem, device.traits) - device.traits.features)
+        if missing:
+            reason = f"{device.adapter} has no {', '.join(missing)}"
+            tiers.excuse("kernel", kernel.label, reason=reason)
+            pytest.skip(reason)
+        _, accuracy = run(device, variant, problem)
+        assert accuracy.ok, f"{problem}: {accuracy.reason}"

@@ -1,0 +1,159 @@
+"""The two tiers of tests: what `make test` has to meet, and what it leaves to `make test-all`.
+
+Each process of a run notes what its tests met. After a whole run of the first tier the controlling process
+compares that with all that exists, and the run fails where something was never met.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pages import DOCUMENTS, ROOT
+from webnorm.cli.verbs import VERBS
+from webnorm.kernels.expression import parse
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.library import discover
+from webnorm.norms.problem import DTYPES, STORAGE, Problem
+
+# What pytest's -m selects of the first tier.
+FIRST = "not slow"
+# A kind of thing, and its name: ("verb", "bench"), ("kernel", "layer_norm/naive", "dtype=float16").
+Thing = tuple[str, ...]
+_met: set[Thing] = set()
+# Things that cannot be met on this machine, and why.
+_excused: dict[Thing, str] = {}
+# How many tests of a folder the run leaves out.
+_left = Counter[str]()
+
+
+def meet(*thing: str) -> None:
+    """Note that a test met a thing."""
+    _met.add(thing)
+
+
+def excuse(*thing: str, reason: str) -> None:
+    """Note that a thing, or all things whose names begin so, cannot be met here."""
+    _excused[thing] = reason
+
+
+def met_by(kernel: Kernel, problem: Problem) -> set[Thing]:
+    """Return what a kernel meets that computes a problem: its storage types, and each option set or not."""
+    names = [f"dtype={problem.dtype}"]
+    for name in kernel.op.options:
+        value = getattr(problem.options, name)
+        names.append(name if value else f"no {name}")
+        names += [f"out_dtype={value}"] if name == "out_dtype" and value else []
+    return {("kernel", kernel.label, name) for name in names}
+
+
+def meet_kernel(kernel: Kernel, problem: Problem) -> None:
+    """Note a kernel that computed a problem."""
+    _met.update(met_by(kernel, problem))
+
+
+def needed_of(kernel: Kernel) -> set[Thing]:
+    """Return what has to be met of a kernel: every storage type, and every option set and not set."""
+    rules = [require.rule for require in kernel.require]
+    names = [f"dtype={dtype}" for dtype in STORAGE]
+    for name in kernel.op.options:
+        names += [name] if parse(f"not has_{name}") not in rules else []
+        names += [f"no {name}"] if parse(name) not in rules else []
+    if "out_dtype" in kernel.op.options:
+        names += [f"out_dtype={dtype}" for dtype in DTYPES]
+    return {("kernel", kernel.label, name) for name in names}
+
+
+def verbs() -> Iterator[str]:
+    """Yield the command's verbs; those of a group behind its name, as in "store add"."""
+    for name, (place, _) in VERBS.items():
+        module, found = place.split(":")
+        if found == "VERBS":
+            yield from (f"{name} {verb}".strip() for verb in import_module(f"webnorm.cli.{module}").VERBS)
+        else:
+            yield name
+
+
+def meet_verb(arguments: Iterable[str]) -> None:
+    """Note the verb of a command that did what it was asked for."""
+    words = [*arguments]
+    name = next(
+        (name for name in sorted(verbs(), reverse=True) if words[: len(name.split())] == name.split()), None
+    )
+    if name is not None and "--help" not in words:
+        meet("verb", name)
+
+
+def rooms() -> set[str]:
+    """Return the rooms of the code: webnorm's folders, its modules beside them, and bench."""
+    found = {f"webnorm.{path.parent.name}" for path in (ROOT / "webnorm").glob("*/__init__.py")}
+    found |= {f"webnorm.{path.stem}" for path in (ROOT / "webnorm").glob("[a-z]*.py")}
+    return found | {"bench"}
+
+
+def meet_rooms(files: Iterable[Path]) -> None:
+    """Note the rooms that test files import something of."""
+    known = rooms()
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = (
+                [f"{node.module}.{one.name}" for one in node.names]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            names += [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                for room in ({name.split(".")[0], ".".join(name.split(".")[:2])}) & known:
+                    meet("room", room)
+
+
+def needed() -> set[Thing]:
+    """Return all that the first tier has to meet."""
+    things = {thing for kernel in discover() for thing in needed_of(kernel)}
+    things |= {("verb", name) for name in verbs()}
+    things |= {("page", page.relative_to(ROOT).as_posix()) for page in DOCUMENTS}
+    things |= {("room", room) for room in rooms()}
+    return things | {("browser", "chromium")}
+
+
+def missing() -> list[str]:
+    """Return what the first tier did not meet, a line for each group of things."""
+    prefixes = [*_excused]
+    left = {thing for thing in needed() - _met if not any(thing[: len(one)] == one for one in prefixes)}
+    groups: dict[Thing, list[str]] = {}
+    for *group, name in sorted(left):
+        groups.setdefault(tuple(group), []).append(name)
+    return [f"{' '.join(group)}: {', '.join(names)}" for group, names in groups.items()]
+
+
+def excuses() -> list[str]:
+    """Return what cannot be met on this machine, each with the reason."""
+    return [f"{' '.join(thing)}: {reason}" for thing, reason in sorted(_excused.items())]
+
+
+def leave(nodes: Iterable[str]) -> None:
+    """Note tests, by their ids, that a run leaves out."""
+    _left.update("/".join(node.split("::")[0].split("/")[:2]) for node in nodes)
+
+
+def left() -> str:
+    """Return how many tests the run left out, and of which folders."""
+    folders = ", ".join(f"{folder} {count:,}" for folder, count in _left.most_common())
+    return f"{_left.total():,} tests: {folders}"
+
+
+def noted() -> dict[str, Any]:
+    """Return what this process noted, as lists that pytest-xdist can send."""
+    excused = [[[*thing], reason] for thing, reason in _excused.items()]
+    return {"met": [[*thing] for thing in _met], "excused": excused, "left": {**_left}}
+
+
+def add(notes: dict[str, Any]) -> None:
+    """Add what another process noted. Every process leaves out the same tests."""
+    _met.update(tuple(thing) for thing in notes["met"])
+    _excused.update((tuple(thing), reason) for thing, reason in notes["excused"])
+    _left.update(Counter(notes["left"]) - _left)
