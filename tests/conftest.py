@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Groups come first: one that begins last is waited for by the other processes."""
+    tiers.mark_slow(items)
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 

@@ -90,6 +90,7 @@ def test_wheel_holds_kernels_and_pages_and_nothing_foreign(wheel: Path) -> None:
         assert source.relative_to(REPOSITORY).as_posix() in names
 
 
+@pytest.mark.slow
 def test_wheel_is_what_gets_imported(installed: Path) -> None:
     where = run(installed / "python", "-c", "import webnorm; print(webnorm.__file__)", cwd=installed.parent)
     assert Path(where.strip()).is_relative_to(installed.parent)
@@ -100,6 +101,7 @@ def test_export_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "rms" / "runtime.js").is_file() and (tmp_path / "rms" / "verify.html").is_file()
 
 
+@pytest.mark.slow
 def test_bench_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     if not adapters():
         pytest.skip("no WebGPU adapter: webnorm doctor --mend")

@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pages import DOCUMENTS, ROOT
 from webnorm.cli.verbs import VERBS
 from webnorm.kernels.expression import parse
@@ -22,6 +24,8 @@ from webnorm.norms.problem import DTYPES, STORAGE, Problem
 
 # What pytest's -m selects of the first tier.
 FIRST = "not slow"
+# Each takes half a minute: the whole lab, the site with it, and the examples as apps.
+SLOW_FIXTURES = frozenset({"lab_folder", "site", "apps"})
 # A kind of thing, and its name: ("verb", "bench"), ("kernel", "layer_norm/naive", "dtype=float16").
 Thing = tuple[str, ...]
 _met: set[Thing] = set()
@@ -29,6 +33,25 @@ _met: set[Thing] = set()
 _excused: dict[Thing, str] = {}
 # How many tests of a folder the run leaves out.
 _left = Counter[str]()
+
+
+def mark_slow(items: Iterable[pytest.Item]) -> None:
+    """Mark as slow what uses a fixture that takes long, and the cases that a marker `sampled` leaves out."""
+    seen = Counter[str]()
+    for item in items:
+        if SLOW_FIXTURES & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.slow)
+        marker = item.get_closest_marker("sampled")
+        if marker is not None:
+            test = item.nodeid.partition("[")[0]
+            kept = marker.kwargs.get("ids", ())
+            if kept:
+                keeps = item.nodeid.partition("[")[2].removesuffix("]") in kept
+            else:
+                keeps = seen[test] % marker.args[0] == 0
+            seen[test] += 1
+            if not keeps:
+                item.add_marker(pytest.mark.slow)
 
 
 def meet(*thing: str) -> None:

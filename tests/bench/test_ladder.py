@@ -28,6 +28,7 @@ def test_the_body_is_fresh(rung: str) -> None:
     assert between_markers(PAGE, rung, body(rung)) == page, "stale: python -m bench.ladder --write"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rung", RUNGS)
 def test_costs_and_errors_are_fresh(rung: str, device: Device) -> None:
     variant = variant_of(rung)

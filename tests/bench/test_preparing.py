@@ -162,6 +162,7 @@ def test_ctrl_c_does_not_wait_for_what_is_prepared(
 # --- what tuning finds
 
 
+@pytest.mark.slow
 def test_what_a_search_finds_is_timed_beside_the_choice(device: Device) -> None:
     task = task_of()
     with Worker(str(device.adapter.index)) as worker:

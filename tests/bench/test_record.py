@@ -457,6 +457,7 @@ runpy.run_module("bench.record", run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.mark.slow
 def test_a_run_writes_what_compare_reads(tmp_path: Path) -> None:
     if not any(adapter.traits.software for adapter in adapters()):
         pytest.skip("no software adapter, of which the section cpu is")

@@ -28,6 +28,7 @@ def soaked(device: Device, monkeypatch: pytest.MonkeyPatch, shapes: int, calls: 
     return found
 
 
+@pytest.mark.slow
 def test_calls_leave_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     found = soaked(device, monkeypatch, 8, 240)
     assert (found.checked, found.wrong) == (9, [])
@@ -39,6 +40,7 @@ def test_calls_leave_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) ->
     assert not leaks, found.added()
 
 
+@pytest.mark.slow
 def test_what_calls_leave_is_seen(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[Any] = []
     real = webnorm.GpuArray.from_numpy

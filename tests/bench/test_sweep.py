@@ -31,6 +31,7 @@ def key_of(job: Mapping[str, Any], constants: Mapping[str, int]) -> tuple[Any, .
     return job["rows"], job["cols"], job["kernel"], tuple(constants.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["odd", "small", "few_long", "residual", "own_stats", "held_out"])
 def test_jobs_are_different_variants_that_a_gpu_can_run(part: str) -> None:
     op = PARTS[part].ops[-1]
@@ -46,6 +47,7 @@ def test_jobs_are_different_variants_that_a_gpu_can_run(part: str) -> None:
     assert len(set(keys)) == len(keys) > 100
 
 
+@pytest.mark.slow
 def test_a_part_has_what_is_expected_and_what_nobody_expects() -> None:
     (line, *_) = [one for one in jobs(PARTS["named"], "rms_norm", "float32", seed=0) if one["cols"] == 4096]
     ranked = [dict(one.constants) for one in decode_of("rms_norm-float32").entries[0].shares]

@@ -97,6 +97,7 @@ def test_packages_are_pinned_by_digest_and_name_no_registry() -> None:
     assert own and all(entry["integrity"].startswith("sha512-") for entry in own)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("npm")
 @needs_browser
 def test_a_page_finds_webnorm_exact_where_onnxruntime_web_is_not(tmp_path: Path) -> None:

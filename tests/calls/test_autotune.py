@@ -66,6 +66,7 @@ def recorded(device: Device) -> Tuning | None:
     return tuning.applicable(Platform.of(device.adapter.description()))[0]
 
 
+@pytest.mark.slow
 def test_a_first_call_tunes_and_the_next_process_follows(
     device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,6 +223,7 @@ def test_large_problems_are_tuned_with_fewer_rows(device: Device, monkeypatch: p
     assert LARGE_BYTES <= problem.rows * problem.cols * 4 < LARGE_BYTES + 4 * problem.cols
 
 
+@pytest.mark.slow
 def test_calls_tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As a user has it: the variable, and a script that knows nothing of it."""
     script = tmp_path / "script.py"

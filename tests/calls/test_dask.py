@@ -277,6 +277,7 @@ def test_odd_arguments_are_one_line_or_work(name: str) -> None:
             told(lambda given={**right, parameter: one}: getattr(lazy, name)(**given))  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_workers_of_their_own(device: Device, tmp_path: Path) -> None:
     """In a nanny's worker, which is a daemonic process, in several threads."""
     distributed = pytest.importorskip("distributed")

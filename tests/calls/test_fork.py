@@ -88,6 +88,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_a_child_is_told_and_ends(device: Device) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM],

@@ -230,6 +230,7 @@ def run(call: Call) -> Any:
     return FUNCTIONS[call.op.name](**call.given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("layer_norm", "rms_norm"), ("layer_norm_backward", "rms_norm_backward")])
 def test_right_calls_are_right(names: tuple[str, ...], device: Device) -> None:
     @examples(120)

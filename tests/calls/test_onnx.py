@@ -25,6 +25,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> Array:
     return RNG.standard_normal(shape).astype(dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("onnx") is None, reason="onnx is not installed")
 def test_backend_cases(device: Device) -> None:
     worker = Path(__file__).with_name("onnx_cases.py")

@@ -47,6 +47,7 @@ KNOWN = [
 ]
 
 
+@pytest.mark.slow
 def test_a_checker_knows_what_calls_give(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "script.py").write_text(SCRIPT)

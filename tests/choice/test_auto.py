@@ -67,6 +67,7 @@ def recorded(op: Op, problem: Problem, kernel: str, constants: dict[str, int]) -
     return Tuning(platform=PLATFORM, date="2026-01-01", choices=(choice,))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_a_choice_can_run(op: Op, name: str) -> None:
@@ -90,6 +91,7 @@ def test_a_choice_can_run(op: Op, name: str) -> None:
     assert none == 0 or traits.software or (op.backward and traits.max_invocations < 256)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: Op, name: str) -> None:
@@ -108,6 +110,7 @@ def test_a_choice_fits_workgroup_memory_and_uses_no_feature_that_is_missing(op: 
             assert all(each.workgroup_size <= traits.max_invocations for each in shader.passes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
 def test_what_was_recorded_on_a_greater_adapter_is_followed_only_where_it_runs(op: Op) -> None:
     desktop = ADAPTERS["desktop"]

@@ -52,6 +52,7 @@ def test_every_op_and_storage_type_has_a_file() -> None:
     assert {f"{op}-{dtype}" for op in NORMS for dtype in STORAGE} <= set(FILES)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FILES)
 def test_what_was_measured_exists_and_runs_there(name: str) -> None:
     op, dtype, *kind = name.split("-")
@@ -71,6 +72,7 @@ def test_what_was_measured_exists_and_runs_there(name: str) -> None:
             assert Variant(kernel, constants).refusal(problem, GPU) is None, (there, one)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("op", NORMS)
 def test_columns_that_are_left_out_are_chosen_well(op: str, dtype: str) -> None:

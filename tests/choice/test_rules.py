@@ -52,6 +52,7 @@ def test_any_problem_has_a_choice_that_runs_on_any_adapter(
     assert chosen.kernel.name not in {"naive", "one_pass"}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("cols", [96, 1096, 3001, 6920])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("op", NORMS)

@@ -179,6 +179,7 @@ def test_the_parent_of_a_worker_leaves_the_native_backend_to_it() -> None:
     assert "wgpu.backends.wgpu_native" not in done.stdout.split()
 
 
+@pytest.mark.slow
 def test_bench_profiles_the_fastest_of_each_problem(tmp_path: Path, device: Device) -> None:
     arguments = [
         "--rows",
@@ -272,6 +273,7 @@ def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None
     assert webnorm(["compare", "out.json", "slower.json", "--any-device"], tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_benchmark_is_held_against_a_baseline(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +304,7 @@ def test_a_benchmark_is_held_against_a_baseline(
     assert others.returncode == 2 and said in others.stderr and "naive" not in others.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.opengl
 def test_selections_mean_the_same_everywhere(tmp_path: Path, device: Device) -> None:
     asked = ["--op", "rms*", "--dtype", "float32,bf*", "-k", "na*"]
@@ -320,6 +323,7 @@ def test_selections_mean_the_same_everywhere(tmp_path: Path, device: Device) -> 
     assert timed.stderr.count("percent of the copy") == 4 and "-v shows a table of each" in timed.stderr
 
 
+@pytest.mark.slow
 def test_runs_are_merged_and_compared(tmp_path: Path, device: Device) -> None:
     arguments = [*QUICK, "--kernel", "naive", "--runs", "3", "--json", "out.json"]
     done = webnorm(arguments, tmp_path)
@@ -332,6 +336,7 @@ def test_runs_are_merged_and_compared(tmp_path: Path, device: Device) -> None:
     assert {tuple(result["runs"]) for result in data["results"]} == {tuple(data["results"][0]["runs"])}
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_skipped_proves_nothing(tmp_path: Path, device: Device) -> None:
     """As many columns as no workgroup holds."""
     long = ["--kernel", "registers", "--dtype", "float32"]

@@ -7,8 +7,10 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -38,6 +40,8 @@ KERNEL_PAGE = ROOT / "docs" / "add-a-kernel.md"
 WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
 # It takes a cluster, which the tests of that have.
 FLEET = ROOT / "docs" / "fleet.md"
+# It takes half a minute.
+EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
 
 
 def missing() -> str | None:
@@ -46,9 +50,55 @@ def missing() -> str | None:
     return tint.available() or (lacking[0].missing if lacking else None)
 
 
-@pytest.mark.parametrize("page", [page for page in DOCUMENTS if page != FLEET], ids=lambda page: page.name)
+def pages_to_run() -> Iterator[Any]:
+    """Yield every page with few cases for its checks; one with a command that takes long once more, whole."""
+    for page in DOCUMENTS:
+        if page != FLEET:
+            yield pytest.param(page, few_cases, id=page.name)
+            if any(checks_all(words) or words == EXPORT_LAB for words in commands(page)):
+                yield pytest.param(page, shorter_corpus, id=f"{page.name}-whole", marks=pytest.mark.slow)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Yield the arguments of each webnorm command of a page."""
+    for text in blocks(page, "console"):
+        for line in text.splitlines():
+            program, *words = shlex.split(line, comments=True)
+            if program == "webnorm":
+                yield words
+
+
+def checks_all(words: Sequence[str]) -> bool:
+    """Return whether a command checks kernels on the whole corpus."""
+    return words[0] == "check" and "--case" not in words
+
+
+def parse(words: Sequence[str]) -> None:
+    """Parse a command without running it: its verb and its options exist."""
+    verb, *arguments = words
+    _loaded(verb).make_context(verb, arguments)
+
+
+def few_cases(seed: int) -> tuple[Case, ...]:
+    """Return every 20th case of the corpus, the hostile values, options and drawn ones among them."""
+    return WHOLE_CORPUS(seed)[::20]
+
+
+def shorter_corpus(seed: int) -> tuple[Case, ...]:
+    """Return every fixed case, an option on one of its three row lengths in turn, and one of six drawn ones.
+
+    Other tests check every kernel but a page's own on all of them.
+    """
+    turns = {case.name: at % 3 == at // 3 % 3 for at, case in enumerate(OPTION_GRID)}
+    cases = WHOLE_CORPUS(seed)
+    fixed = [case for case in cases if turns.get(case.name, case.name in FIXED)]
+    return (*fixed, *[case for case in cases if case.name not in FIXED][::6])
+
+
+@pytest.mark.parametrize(("page", "cases"), [*pages_to_run()])
 def test_commands(
     page: Path,
+    cases: Callable[[int], tuple[Case, ...]],
     tmp_path: Path,
     device: Device,
     monkeypatch: pytest.MonkeyPatch,
@@ -63,29 +113,22 @@ def test_commands(
         for line in text.splitlines():
             program, *words = shlex.split(line, comments=True)
             assert program == "webnorm", line
-            if words == ["export", "--lab", "--out", "dist/lab"]:
+            if words == EXPORT_LAB and cases is few_cases:
+                parse(words)
+            elif words == EXPORT_LAB:
                 request.getfixturevalue("lab_folder")
             else:
-                run_command(words, tmp_path)
+                run_command(words, tmp_path, cases)
+    tiers.meet("page", page.relative_to(ROOT).as_posix())
 
 
-def shorter_corpus(seed: int) -> tuple[Case, ...]:
-    """Every fixed case, an option on one of its three row lengths in turn; of those that are drawn, one of
-    six. Other tests hold every kernel but a page's own against all of them.
-    """
-    turns = {case.name: at % 3 == at // 3 % 3 for at, case in enumerate(OPTION_GRID)}
-    cases = WHOLE_CORPUS(seed)
-    fixed = [case for case in cases if turns.get(case.name, case.name in FIXED)]
-    return (*fixed, *[case for case in cases if case.name not in FIXED][::6])
-
-
-def run_command(words: list[str], folder: Path) -> None:
-    verifies, checks_all = words[0] == "verify", words[0] == "check" and "--case" not in words
+def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Case, ...]]) -> None:
+    verifies = words[0] == "verify"
     if words[0] == "bench" and "--budget" not in words:
         # How long it takes by itself is no page's business.
         words = [*words, "--budget", "0.2"]
     with (
-        patch.object(corpus, "whole_corpus", shorter_corpus if checks_all else WHOLE_CORPUS),
+        patch.object(corpus, "whole_corpus", cases if checks_all(words) else WHOLE_CORPUS),
         # What several runs say of each other is another test's subject.
         patch.object(bench, "_RUNS_TO_COMPARE", 1),
         # Nor is it a page's business how much of a problem there is.
@@ -114,7 +157,6 @@ def test_python(page: Path, tmp_path: Path, device: Device) -> None:
     command = [sys.executable, "-W", "error", "-c", "\n".join(runs)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    tiers.meet("page", page.relative_to(ROOT).as_posix())
 
 
 def test_the_workflow_for_macos_has_commands_that_exist() -> None:
@@ -122,8 +164,17 @@ def test_the_workflow_for_macos_has_commands_that_exist() -> None:
     text = (ROOT / ".github" / "workflows" / "macos.yml").read_text()
     lines = re.findall(r"^ *(?:run: )?webnorm ([^|>\n]+)", text, re.M)
     assert {line.split()[0] for line in lines} == {"doctor", "check", "export", "verify"}
-    for verb, *words in map(shlex.split, lines):
-        _loaded(verb).make_context(verb, words)
+    for line in lines:
+        parse(shlex.split(line))
+
+
+def test_the_guide_to_clusters_has_commands_that_exist() -> None:
+    """tests/fleet follows it, which takes half a minute."""
+    found = [*commands(FLEET)]
+    assert {words[0] for words in found} == {"fleet", "check", "bench", "tune"}
+    for words in found:
+        parse(words)
+    tiers.meet("page", FLEET.relative_to(ROOT).as_posix())
 
 
 def test_every_command_is_documented() -> None:

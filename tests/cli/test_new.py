@@ -39,6 +39,7 @@ def code(variant: Variant, problem: Problem, *roots: Path) -> list[str]:
     return [line for line in (re.sub("//.*", "", line).strip() for line in text.splitlines()) if line]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "kernel", [kernel for kernel in KERNELS if not kernel.op.exact], ids=lambda kernel: kernel.label
 )
@@ -58,6 +59,7 @@ def test_a_draft_renders_as_what_it_was_copied_from(kernel: Kernel, tmp_path: Pa
         assert all(line in left for line in source) and len(copy) <= len(source) + 3
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("op", "source"),
     [

@@ -171,6 +171,7 @@ def mine(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_kernel_of_hostile_name_and_words(
     mine: Path,
     tmp_path: Path,

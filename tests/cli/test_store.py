@@ -187,6 +187,7 @@ def test_the_recipe_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert lines is not None and lines.fetchall() == [(3,)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("datasette") is None, reason="datasette is not installed")
 def test_the_recipe_for_datasette(tmp_path: Path) -> None:
     webnorm(["store", "add", *steady(tmp_path, 3)], tmp_path)

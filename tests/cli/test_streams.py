@@ -127,6 +127,7 @@ def into_a_full_one(arguments: Sequence[str], folder: Path) -> subprocess.Comple
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "status", "errors"),
     [(left_by_its_reader, 1, ""), (into_a_full_one, 2, FULL)],

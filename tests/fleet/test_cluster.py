@@ -44,6 +44,7 @@ def test_a_plain_dask_worker_does_it(plain: Fleet, tmp_path: Path) -> None:
     assert all(one["status"] == "pass" and one["percent_of_copy"] for one in found)
 
 
+@pytest.mark.slow
 def test_a_check_says_what_one_without_a_cluster_says(tmp_path: Path, device: Device) -> None:
     command = [
         "check",
@@ -120,6 +121,7 @@ def test_a_kernel_runs_where_its_file_is_not(plain: Fleet, tmp_path: Path) -> No
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_what_was_tuned_before_an_interruption_is_not_tuned_again(tmp_path: Path, device: Device) -> None:
     command = ["tune", "--op", "rms_norm", "--dtype", "float32", "--rows", "64", "--cols", "64,96"]
     command += ["--budget", "0.2", "--out", "tuned.json", "--cluster", "local:1"]

@@ -17,6 +17,7 @@ from webnorm.gpu.device import adapters, open_device
 pytestmark = pytest.mark.xdist_group("fleet")
 
 
+@pytest.mark.slow
 def test_the_guide_is_followed_with_two_workers(fleet: Fleet, tmp_path: Path) -> None:
     _check_platforms("Vulkan", "OpenGL")
     text = "".join(blocks(ROOT / "docs" / "fleet.md", "console"))

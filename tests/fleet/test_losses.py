@@ -74,6 +74,7 @@ def left(fleet: Fleet) -> subprocess.Popen[bytes]:
     return fleet.worker("--no-nanny")
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(
     fleet: Fleet, left: subprocess.Popen[bytes]
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(
     fleet.end(process)
 
 
+@pytest.mark.slow
 def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(
     fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(
     fleet.end(lost)
 
 
+@pytest.mark.slow
 def test_without_an_equal_adapter_what_is_left_is_an_error(
     fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

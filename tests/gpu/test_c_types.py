@@ -61,6 +61,7 @@ print(sum(size > 50_000 for size in parsed), len(parsed))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system knows no owners of files")
 def test_the_next_process_does_not_parse_the_header(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

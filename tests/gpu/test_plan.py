@@ -135,6 +135,7 @@ def in_turn(kernels: Iterable[Kernel], trials: Sequence[tuple[Any, ...]]) -> lis
     ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.opengl
 @pytest.mark.parametrize(
     ("kernel", "rows", "cols"),
@@ -150,6 +151,7 @@ def test_a_device_of_small_limits(kernel: Kernel, rows: int, cols: int, small: D
     assert accuracy.ok, accuracy.reason
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("rows", "cols", "dtype", "options"),
     [
@@ -182,6 +184,7 @@ def four_groups(kernel: Kernel, problem: Problem, device: Device) -> Variant:
     return Variant(kernel, {**constants, "groups": 4} if "groups" in kernel.tune else constants)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("kernel", "rows", "cols", "dtype"),
     in_turn(
@@ -228,6 +231,7 @@ def test_sums_that_do_not_fit_a_binding(narrow: Device) -> None:
         run(narrow, four_groups(kernel, problem, narrow), problem)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("kernel", "name"),
     in_turn(
@@ -249,6 +253,7 @@ def test_rows_are_cut_however_many_groups_share_them(kernel: Kernel, name: str, 
     assert case.narrow == "dispatches" or plan.dispatches > len(plan.shader.passes)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.opengl
 @pytest.mark.parametrize(("kernel", "cap"), in_turn(STABLE, [(1,), (3,), (50,)]))
 def test_a_cap_on_the_number_of_workgroups(kernel: Kernel, cap: int, device: Device) -> None:
@@ -274,6 +279,7 @@ def test_no_rows_give_sums_of_0(kernel: Kernel, device: Device) -> None:
     assert not outputs["dweight"][0].any()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.opengl
 @pytest.mark.parametrize(
     ("op", "rows", "cols", "options"),

@@ -51,6 +51,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(wgsl_root(), tmp_path_factory.mktemp("copy") / "wgsl"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_the_other_process_renders_the_same(kernel: Kernel, copies: Path) -> None:
     copy = load(copies / kernel.path.relative_to(wgsl_root()), kernel.op.name)
@@ -117,6 +118,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", BOMBS)
 def test_what_takes_too_much_memory_is_stopped(tmp_path: Path, name: str) -> None:
     message = refusal(tmp_path, BOMBS[name])

@@ -31,6 +31,7 @@ def now_ended(played: Session) -> Attempt:
     return ended(played, played.state.now.file.text)
 
 
+@pytest.mark.slow
 def test_a_copy_of_another_ops_kernel_takes_the_place(played: Session) -> None:
     judged(played, TWO_PASS)
     Desk(played).fork("rms_norm", "workgroup")

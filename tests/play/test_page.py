@@ -206,6 +206,7 @@ def wait_text(page: Page, text: str) -> None:
     page.wait_for_function(f"(text) => {TEXT_OF} === text", arg=text)
 
 
+@pytest.mark.slow
 def test_two_browsers_show_one_playground(page: Page, chromium: Chromium, url: str, fake: Fake) -> None:
     context = chromium.new_context()
     with opened(context, url, complains=True) as other:

@@ -106,6 +106,7 @@ def terminal(now: Snapshot) -> str:
     return re.sub(r"@font-face {[^}]*}", "", console.export_svg(title="webnorm play"))
 
 
+@pytest.mark.slow
 def test_from_a_fork_to_a_package_by_keys(
     chromium: Chromium, played: Session, tmp_path: Path, picture: Picture
 ) -> None:

@@ -185,6 +185,7 @@ def covering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return export, export.write(tmp_path_factory.mktemp("package") / "package")
 
 
+@pytest.mark.sampled(ids=["layer_norm-61-768-float16", "rms_norm-768-float32"])
 def test_every_shader_is_right(covering: tuple[Export, Path], browser: Browser) -> None:
     export, folder = covering
     assert {"portable", "subgroups", "software"} <= assert_right(folder, browser)
@@ -210,6 +211,7 @@ def changed_shader(folder: Path, old: str, new: str) -> None:
     manifest_file.write_text(json.dumps(manifest), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: Path) -> None:
     folder = Export("rms_norm", (64,)).write(tmp_path / "package")
     changed_shader(folder, "inverseSqrt(", "1.00002*inverseSqrt(")
@@ -235,6 +237,7 @@ def test_a_wrong_shader_is_seen(browser: Browser, chromium: Chromium, tmp_path: 
 # --- verify.html -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_full_run_times_every_shader_beside_a_copy(folder: Path, browser: Browser) -> None:
     visit = browser.visit(folder, screenshot=True)
     package = read_package(folder)
@@ -293,6 +296,7 @@ def test_the_page_shows_what_it_reports(folder: Path, chromium: Chromium) -> Non
         assert again["error"] is None and again["chosen"] == report["chosen"]
 
 
+@pytest.mark.slow
 def test_without_timestamps_the_wall_clock_is_read(folder: Path, chromium: Chromium) -> None:
     with opened(chromium, folder, "verify.html?without=subgroups,timestamp-query") as page:
         report = report_of(page)
@@ -333,6 +337,7 @@ TROUBLES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @TROUBLES
 def test_a_page_that_cannot_check_says_why(
     first: str, sentence: str, folder: Path, chromium: Chromium
@@ -346,6 +351,7 @@ def test_a_page_that_cannot_check_says_why(
         assert page.locator("#again").is_enabled()
 
 
+@pytest.mark.slow
 def test_a_browser_whose_webgpu_is_off(folder: Path, lab_folder: Path, playwright: Playwright) -> None:
     """As Chromium on Linux without its flag."""
     arguments = [argument for argument in opening.ARGUMENTS if "webgpu" not in argument]
@@ -383,6 +389,7 @@ def overflow(page: Page) -> int:
     return wide
 
 
+@pytest.mark.slow
 def test_a_report_fits_a_phone(folder: Path, chromium: Chromium) -> None:
     with opened(chromium, folder, "verify.html", width=PHONE) as page:
         assert report_of(page)["error"] is None
@@ -869,6 +876,7 @@ def ones(export: Export) -> tuple[Problem, dict[str, Array]]:
     }
 
 
+@pytest.mark.sampled(ids=["layer_norm-61-768-float16"])
 def test_the_snippet_of_a_package_is_right(covering: tuple[Export, Path], chromium: Chromium) -> None:
     """The first element of the main output, as a number or as its bits."""
     export, folder = covering

@@ -76,6 +76,7 @@ def tool(project: Path, name: str) -> Path:
     return project.parent / "node_modules" / ".bin" / name
 
 
+@pytest.mark.slow
 @needs_npm
 @pytest.mark.parametrize("op", [export.op for export in EXPORTS])
 def test_npm_packs_what_was_written_and_nothing_else(
@@ -124,6 +125,7 @@ def snippets(folder: Path, install: Path) -> Iterator[tuple[str, str]]:
     yield "printed", re.sub(r"^ {2}", "", "".join(re.findall(r"^ {2}.*\n", printed, re.M)), flags=re.M)
 
 
+@pytest.mark.slow
 @needs_npm
 def test_strict_typescript_takes_the_types_and_every_snippet_that_users_see(
     folders: Mapping[str, Path], project: Path
@@ -148,6 +150,7 @@ def test_strict_typescript_takes_the_types_and_every_snippet_that_users_see(
         shutil.rmtree(shown)
 
 
+@pytest.mark.slow
 @needs_npm
 def test_strict_typescript_finds_mistakes(project: Path) -> None:
     compiler = tool(project, "tsc")
@@ -198,6 +201,7 @@ def expected_of(export: Export, eps: float | None) -> Iterator[tuple[str, str, A
         yield tensor.name, tensor.dtype(problem), answer.value, unit
 
 
+@pytest.mark.slow
 @needs_npm
 @needs_browser
 def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
@@ -229,6 +233,7 @@ SMALL = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("export", SMALL, ids=str)
 def test_what_an_app_loads_is_small(export: Export, tmp_path: Path) -> None:
     folder = export.write(tmp_path / "package")
@@ -236,6 +241,7 @@ def test_what_an_app_loads_is_small(export: Export, tmp_path: Path) -> None:
     assert sum(sizes.values()) < MOST_BYTES, sizes
 
 
+@pytest.mark.sampled(4)
 @needs_tint
 @pytest.mark.parametrize("export", COVERING, ids=str)
 def test_chrome_takes_every_text_within_the_limits_that_it_names(export: Export) -> None:
