@@ -110,7 +110,11 @@ def cases() -> list[Any]:
     found = []
     for kernel, stack, problem in sorted(trials, key=lambda trial: trial[0].label):
         name = stack[0].name + (f"+{len(stack) - 1}" if len(stack) > 1 else "")
-        found.append(pytest.param(kernel, stack, problem, id=f"{kernel.label}-{name}-{problem.dtype}"))
+        # One text for many values is what the first tier takes.
+        marks = () if len(stack) > 8 and problem.dtype == "float32" else pytest.mark.slow
+        found.append(
+            pytest.param(kernel, stack, problem, id=f"{kernel.label}-{name}-{problem.dtype}", marks=marks)
+        )
     return found
 
 
@@ -158,6 +162,7 @@ def test_every_option_of_every_op_has_a_case() -> None:
             assert len({getattr(options, name) for options in asked}) > 1, f"{op.name}: {name}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize("name", ["layer_norm/registers", "layer_norm_backward/registers"])
 def test_a_row_of_one_value_bears_a_division_that_rounds(name: str, dtype: str, device: Device) -> None:
@@ -247,6 +252,7 @@ def test_int8_of_a_poisoned_row_has_no_scale(name: str, device: Device) -> None:
     assert np.isfinite(outputs["y_scale"][0][:, 0]).tolist() == [True, False, True]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.opengl
 @pytest.mark.parametrize(
     "name", ["naive", "two_pass", "registers", "split_row", "streaming", "workgroup_cache"]
@@ -293,6 +299,7 @@ def test_an_h_that_overflows_float16_is_infinite_for_y_too(op: str, device: Devi
     assert np.isfinite(outputs["y"][0][1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 def test_all_pairs_of_constants(family: tuple[Kernel, ...], device: Device) -> None:
     trials = []
@@ -310,6 +317,7 @@ def test_all_pairs_of_constants(family: tuple[Kernel, ...], device: Device) -> N
         assert accuracy.ok, f"{variant}, {problem}: {accuracy.reason}"
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("cols", "dtype", "wanted", "width"),
     [
@@ -392,6 +400,7 @@ def options_of(op: Op) -> st.SearchStrategy[Options]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Device) -> None:

@@ -267,6 +267,7 @@ random_headers = st.lists(lines, max_size=12)
 BODY = "@compute @workgroup_size(8)\nfn main() {{ '{{ cols }}' }}\n"
 
 
+@pytest.mark.slow
 @examples(250)
 @given(
     header=st.one_of(mutated_headers(), mutated_headers(), mutated_headers(), random_headers),
@@ -434,6 +435,7 @@ def bodies(draw: st.DrawFn) -> str:
     return text
 
 
+@pytest.mark.slow
 @examples(80)
 @given(body=bodies(), part=st.one_of(st.just(""), pieces), problem=st.sampled_from(PROBLEMS[:3]))
 def test_bodies(folder: Path, body: str, part: str, problem: Problem) -> None:

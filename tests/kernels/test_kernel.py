@@ -64,6 +64,7 @@ def test_header_is_read(tmp_path: Path) -> None:
     assert next(all_variants(kernel)).names(problem, GPU)["double"] == 2
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("traits", [GPU, SOFTWARE, BROWSER], ids=["gpu", "software", "browser"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_runnable_variants_are_those_that_nothing_refuses(kernel: Kernel, traits: Traits) -> None:
