@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from webnorm.lab.results import Origin, Report, Result
     from webnorm.lab.worker import Worker
 
-OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+# The exit statuses. OK: all that was asked for was checked, and is right. WRONG: something is wrong.
+# BAD_USAGE: the command could not begin or end. INCONCLUSIVE: nothing was found to be wrong, but something that
+# was asked for could not be checked, or was measured and says nothing.
+OK, WRONG, BAD_USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 Found = TypeVar("Found")
 
 
