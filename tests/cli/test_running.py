@@ -21,6 +21,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.kernels.traits import BROWSER
 from webnorm.lab import bench, jobs, worker
+from webnorm.lab.coverage import Coverage
 from webnorm.lab.results import Result
 from webnorm.lab.worker import WorkerDied
 from webnorm.norms.ops import OPS, Task
@@ -96,7 +97,14 @@ def test_what_is_in_no_file_is_not_called_kept(
         def finish(self, complete: bool) -> None:
             pass
 
-    job = Found(outputs={"--json": path}, console=Screen(), seed=None, allow_skipped=False, wanted="timed")
+    job = Found(
+        outputs={"--json": path},
+        console=Screen(),
+        seed=None,
+        allow_skipped=False,
+        wanted="timed",
+        coverage=Coverage(),
+    )
     with pytest.raises(Interrupted, match="nothing was finished"):
         run(job, None, 1.0)
     problem = Problem(rows=1, cols=1)

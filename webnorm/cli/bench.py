@@ -108,6 +108,7 @@ def bench(
     """
     from webnorm.cli.screen import Screen
     from webnorm.lab import asked
+    from webnorm.lab.coverage import Coverage
 
     if preset == "help":
         return show_presets()
@@ -134,6 +135,7 @@ def bench(
         seed=work.seed,
         allow_skipped=allow_skipped,
         wanted="timed",
+        coverage=Coverage.of(op, dtype, asked.kernel_names(kernel), timed=True),
         request=replace(
             _request(kernel, work.ops, wgsl, constant, all_constants, quick, budget, at_once),
             runs=runs or (_RUNS_TO_COMPARE if save or baseline else 1),
@@ -262,10 +264,12 @@ class _Bench(Measuring):
         self._keep(at, found)
         self._tell(at)
 
-    def lack(self, at: int, reason: str) -> None:
+    def lack(self, at: int, reason: str, lost: bool) -> None:
         from webnorm.lab import bench
 
-        self.take(at, bench.without_results(self.request.kernels, self.request.tasks[at], reason))
+        self.lost += lost
+        task = self.request.tasks[at]
+        self.take(at, bench.without_results(self.request.kernels, task, reason, lost=lost))
 
     def of_platform(self, name: str) -> Self:
         if self.save is not None or self.before is not None:
