@@ -21,7 +21,6 @@ from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.kernels.traits import BROWSER
 from webnorm.lab import bench, jobs, worker
-from webnorm.lab.coverage import Coverage
 from webnorm.lab.results import Result
 from webnorm.lab.worker import WorkerDied
 from webnorm.norms.ops import OPS, Task
@@ -83,7 +82,7 @@ def test_what_is_in_no_file_is_not_called_kept(
     class Found(Measuring):
         found: Sequence[Result] = ()
 
-        begin = errands = take = lack = cast(Any, None)
+        begin = errands = take = lack = coverage = cast(Any, None)
 
         def work(self, opened: Opened) -> None:
             raise KeyboardInterrupt
@@ -102,8 +101,6 @@ def test_what_is_in_no_file_is_not_called_kept(
         console=Screen(),
         seed=None,
         allow_skipped=False,
-        wanted="timed",
-        coverage=Coverage(),
     )
     with pytest.raises(Interrupted, match="nothing was finished"):
         run(job, None, 1.0)

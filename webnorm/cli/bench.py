@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from webnorm.kernels.traits import Traits
     from webnorm.lab.asked import Workload
     from webnorm.lab.bench import BenchRequest, Progress
+    from webnorm.lab.coverage import Coverage
     from webnorm.lab.results import Report, Result
     from webnorm.lab.tables import Usual
     from webnorm.norms.ops import Task
@@ -108,7 +109,6 @@ def bench(
     """
     from webnorm.cli.screen import Screen
     from webnorm.lab import asked
-    from webnorm.lab.coverage import Coverage
 
     if preset == "help":
         return show_presets()
@@ -134,8 +134,6 @@ def bench(
         console=Screen(stderr="-" in map(str, (json, csv, markdown))),
         seed=work.seed,
         allow_skipped=allow_skipped,
-        wanted="timed",
-        coverage=Coverage.of(op, dtype, asked.kernel_names(kernel), timed=True),
         request=replace(
             _request(kernel, work.ops, wgsl, constant, all_constants, quick, budget, at_once),
             runs=runs or (_RUNS_TO_COMPARE if save or baseline else 1),
@@ -210,6 +208,13 @@ class _Bench(Measuring):
     finished: dict[int, list[Result]] = field(default_factory=dict, init=False)
     standing: Progress | None = field(default=None, init=False)
     traits: Traits | None = field(default=None, init=False)
+    done = "timed"
+
+    @property
+    def coverage(self) -> Coverage:
+        from webnorm.lab.coverage import Coverage
+
+        return Coverage.of(self.workload.op, self.workload.dtype, self.names, timed=True)
 
     def begin(self, traits: Traits) -> None:
         from webnorm.cli.overview import device_line

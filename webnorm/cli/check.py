@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from webnorm.fleet.errand import CheckErrand, Errand
     from webnorm.kernels.traits import Traits
     from webnorm.lab.check import CheckRequest
+    from webnorm.lab.coverage import Coverage
     from webnorm.lab.results import Result
 
 # Of a cluster's work, for each worker: fewer would leave some without at the end, more would open the adapter
@@ -82,8 +83,7 @@ def check(
         console=console,
         seed=seed if input is None else None,
         allow_skipped=allow_skipped,
-        wanted="verified",
-        coverage=Coverage.of(op, dtype, asked.kernel_names(kernel), chosen),
+        named=Coverage.of(op, dtype, asked.kernel_names(kernel), chosen),
         request=request,
         errand=partial(_errand, kernel, op, input, cases=chosen, seed=seed, dtype=dtype),
         verbose=verbose,
@@ -135,6 +135,7 @@ class _Check(Measuring):
     """`found` has the results by parts of the request, in whose order they are shown, and `said` of all."""
 
     request: CheckRequest
+    named: Coverage
     errand: Callable[..., CheckErrand]
     verbose: bool
     found: dict[int, list[Result]] = field(default_factory=dict, init=False)
@@ -142,6 +143,11 @@ class _Check(Measuring):
     parts: list[tuple[int, int]] = field(default_factory=list, init=False)
     left_to_gpus: Sequence[str] = field(default=(), init=False)
     times = False
+    done = "verified"
+
+    @property
+    def coverage(self) -> Coverage:
+        return self.named
 
     def begin(self, traits: Traits) -> None:
         self.left_to_gpus = self.request.left_to_gpus(traits)

@@ -171,7 +171,7 @@ def _origin() -> Origin:
 class Measuring(SharedJob):
     """A job whose results go where `outputs` (paths by their options, as in check_outputs) say.
 
-    `seed` is None where nothing was drawn; `wanted` says what is done with a kernel. Where a part of what
+    `seed` is None where nothing was drawn; `done` says what is done to a kernel. Where a part of what
     `coverage` asks for was skipped, the status says so, unless `allow_skipped`. `lost` counts the problems
     that no worker of a cluster was left for.
     """
@@ -179,10 +179,14 @@ class Measuring(SharedJob):
     outputs: Mapping[str, Path | None]
     seed: int | None
     allow_skipped: bool
-    wanted: str
-    coverage: Coverage
     origin: Origin = field(default_factory=_origin)
     lost: int = field(default=0, init=False)
+    done = ""
+
+    @property
+    @abstractmethod
+    def coverage(self) -> Coverage:
+        """What was asked for by its name."""
 
     @abstractmethod
     def results(self) -> Sequence[Result]:
@@ -255,10 +259,10 @@ class Measuring(SharedJob):
             return WRONG
         if self.lost:
             problems = "1 problem" if self.lost == 1 else f"{self.lost} problems"
-            complain(f"not {self.wanted}: {problems}, for which no worker was left")
+            complain(f"not {self.done}: {problems}, for which no worker was left")
             return INCONCLUSIVE
         unchecked = self.coverage.unchecked(results)
         if self.allow_skipped or not unchecked:
             return OK
-        complain(f"not {self.wanted}: {listed(unchecked)} (--allow-skipped admits that)")
+        complain(f"not {self.done}: {listed(unchecked)} (--allow-skipped admits that)")
         return INCONCLUSIVE
