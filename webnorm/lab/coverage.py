@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,14 @@ class Coverage:
         """The parts of the request without a checked result, in words; "everything" where none has one."""
         own = [one for one in results if not one.roofline] or results
         parts: dict[str, bool] = {}
+        kernels: dict[tuple[str, str], bool] = {}
         for one in own:
-            for part, checked in self._parts(one):
-                parts[part] = parts.get(part, False) or checked
+            part, checked = self._part(one), self._checked(one)
+            parts[part] = parts.get(part, False) or checked
+            if any(_is_of(name, one) for name in self.kernels):
+                # A kernel that is declared unstable may have to fail, and then has no time.
+                failed = one.status == "fail" and bool(one.expected)
+                kernels[one.kernel, part] = kernels.get((one.kernel, part), False) or checked or failed
         if not any(self._checked(one) for one in own):
             return ["everything"]
         given = {
@@ -55,18 +60,17 @@ class Coverage:
             *(one.case for one in own),
         }
         absent = (name for name in (*self.ops, *self.dtypes, *self.cases) if name not in given)
-        return [*(part for part, checked in parts.items() if not checked), *absent]
+        return [
+            *(part for part, checked in parts.items() if not checked),
+            # Where nothing of a part was checked, no kernel was.
+            *(f"{name} ({part})" for (name, part), checked in kernels.items() if parts[part] and not checked),
+            *absent,
+        ]
 
-    def _parts(self, one: Result) -> Iterable[tuple[str, bool]]:
-        """The parts that a result belongs to, and whether it checks them."""
-        checked = self._checked(one)
-        what = f"{one.op}, {one.problem}" if self.timed else f"{one.op}, {one.problem.dtype}"
-        if one.case in self.cases:
-            what = f"{what}, case {one.case}"
-        yield what, checked
-        if any(_is_of(name, one) for name in self.kernels):
-            # A kernel that is declared unstable may have to fail, and then has no time.
-            yield f"{one.kernel} ({what})", checked or (one.status == "fail" and bool(one.expected))
+    def _part(self, one: Result) -> str:
+        """The part of the request that a result belongs to."""
+        what = f"{one.op}, {one.problem if self.timed else one.problem.dtype}"
+        return f"{what}, case {one.case}" if one.case in self.cases else what
 
     def _checked(self, one: Result) -> bool:
         return one.timed if self.timed else one.status != "skip"
