@@ -18,6 +18,7 @@ from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.sources import wgsl_root
+from webnorm.kernels.tokens import Unwatchable
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
@@ -144,7 +145,7 @@ def find_races(device: Device, job: JudgeJob) -> Iterator[Watched]:
             found = race(device, variant, problem, posed.draw(), job.roots)
         except Exception as error:
             # The text has run by now: whatever goes wrong in watching it is no fault of the kernel's.
-            yield Watched(unwatched=told(error))
+            yield Watched(unwatched=str(error) if isinstance(error, Unwatchable) else told(error))
         else:
             yield Watched(Hint("race", str(found), found.place) if found else None)
 
