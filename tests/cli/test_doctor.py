@@ -14,7 +14,7 @@ import pytest
 from webnorm import system
 from webnorm.cli import doctor as verb
 from webnorm.cli.app import run as run_command
-from webnorm.cli.running import BAD_USAGE, OK
+from webnorm.cli.running import BAD_USAGE, OK, WRONG
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, open_device
 from webnorm.system import Mend
 from webnorm.web import opening, tint
@@ -95,7 +95,7 @@ def test_what_is_needed_and_cannot_be_installed_is_a_mistake(doctor: Callable[..
     said = doctor("--mend", "--browser", others=(replace(FAILING, optional=False),))
     assert said.status == BAD_USAGE
     assert said.error.startswith("webnorm: `") and said.error.count("\n") == 1
-    assert doctor("--browser", others=(replace(BETTER, optional=False),)).status == BAD_USAGE
+    assert doctor("--browser", others=(replace(BETTER, optional=False),)).status == WRONG
 
 
 def test_one_that_fails_does_not_keep_the_others_from_being_installed(doctor: Callable[..., Said]) -> None:
@@ -122,9 +122,9 @@ def test_the_last_line_says_what_will_work(doctor: Callable[..., Said], first: D
     assert last.startswith("works here: check, bench, tune, play")
     assert ("with subgroups" in last) == ("subgroups" in first.traits.features)
     assert ("not a GPU's" in last) == first.traits.software and "doctor --browser" in last
-    assert doctor("--browser").out.splitlines()[-1].endswith("; verify works")
+    assert doctor("--browser").out.splitlines()[-1].endswith("; a browser and Tint are installed for verify")
     lacking = doctor("--browser", others=(replace(FAILING, optional=False),))
-    assert lacking.status == BAD_USAGE
+    assert lacking.status == WRONG
     assert lacking.out.splitlines()[-1].endswith("; verify lacks what is named above")
 
 
@@ -153,7 +153,7 @@ def test_json(doctor: Callable[..., Said], first: Device) -> None:
         "gpu": not first.traits.software,
         "verify": None,
     }
-    assert doctor("--json", "--browser", others=(replace(BETTER, optional=False),)).status == BAD_USAGE
+    assert doctor("--json", "--browser", others=(replace(BETTER, optional=False),)).status == WRONG
     refused = doctor("--json", "--mend")
     assert refused.status == BAD_USAGE and refused.error.startswith("webnorm: --json is given with --mend")
 

@@ -82,7 +82,7 @@ def test_what_is_in_no_file_is_not_called_kept(
     class Found(Measuring):
         found: Sequence[Result] = ()
 
-        begin = errands = take = lack = cast(Any, None)
+        begin = errands = take = lack = coverage = cast(Any, None)
 
         def work(self, opened: Opened) -> None:
             raise KeyboardInterrupt
@@ -96,7 +96,12 @@ def test_what_is_in_no_file_is_not_called_kept(
         def finish(self, complete: bool) -> None:
             pass
 
-    job = Found(outputs={"--json": path}, console=Screen(), seed=None, allow_skipped=False, wanted="timed")
+    job = Found(
+        outputs={"--json": path},
+        console=Screen(),
+        seed=None,
+        allow_skipped=False,
+    )
     with pytest.raises(Interrupted, match="nothing was finished"):
         run(job, None, 1.0)
     problem = Problem(rows=1, cols=1)

@@ -9,8 +9,9 @@ from testbed import GPU, kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.variants import Variant
-from webnorm.lab.accuracy import Accuracy, assess, tolerance
+from webnorm.lab.accuracy import VAGUE, WITHOUT_NUMBERS, Accuracy, assess, tolerance
 from webnorm.lab.deviations import Tolerance, rounded_to
+from webnorm.lab.trial import blank_result, with_accuracy
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array, Options, Problem, finfo
 from webnorm.norms.reference import Answer
@@ -226,3 +227,33 @@ def test_the_tolerance_follows_from_the_header() -> None:
     # 16 values are added one after another, and joins count as twelve.
     assert tolerance_of("welford", 4096).slope == pytest.approx(4 * 2.0**-24 * np.sqrt(28))
     assert "mean rounded" in tolerance_of("welford", 4096).reason
+
+
+def test_a_tolerance_as_large_as_the_answers_shows_nothing() -> None:
+    coarse = Tolerance(1e-6, 1.0, 0.0, 0.0, "test")
+    zeros = np.zeros_like(EXPECTED, dtype=np.float32)
+    # What is off by everything is within such a tolerance.
+    found = judge(zeros, coarse, shaky=np.full(EXPECTED.shape, 1e3))
+    assert found.ok and found.not_compared == VAGUE
+    assert judge(zeros, coarse, shaky=np.full(EXPECTED.shape, np.inf)).not_compared == VAGUE
+    assert judge(EXPECTED.astype(np.float32), coarse, shaky=np.full(EXPECTED.shape, 0.3)).not_compared is None
+    assert judge(EXPECTED.astype(np.float32)).not_compared is None
+    # A few elements of many may be as uncertain as that.
+    few = np.array([[1e3, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    assert judge(EXPECTED.astype(np.float32), coarse, shaky=few).not_compared is None
+
+
+def test_int8_of_nothing_but_nan_shows_nothing() -> None:
+    nothing = np.full(EXPECTED.shape, np.nan)
+    got = np.zeros(EXPECTED.shape, np.int8)
+    assert judge(got, expected=nothing, dtype="int8").not_compared == WITHOUT_NUMBERS
+    assert judge(nothing.astype(np.float32), expected=nothing).not_compared is None
+
+
+def test_what_was_not_compared_is_skipped_with_its_reason() -> None:
+    problem = Problem(rows=2, cols=3)
+    blank = blank_result(Variant(kernel_named("naive"), {}), problem)
+    accuracy = Accuracy(0.5, 0.5, 1.0, 0, None, None, VAGUE)
+    assert (with_accuracy(blank, accuracy).status, with_accuracy(blank, accuracy).reason) == ("skip", VAGUE)
+    wrong = with_accuracy(blank, replace(accuracy, reason="off"))
+    assert (wrong.status, wrong.reason) == ("fail", "off")

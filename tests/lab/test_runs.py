@@ -125,14 +125,6 @@ def test_noisy_are_runs_that_disagree_beside_the_copy() -> None:
     assert of((1, 1), copies=(1, 1)) == ("noisy",)
 
 
-def test_nothing_ran_where_all_but_the_copies_was_skipped() -> None:
-    skip = replace(result([1.0]), status="skip", median_ns=None, samples_ns=None)
-    copy = result([1.0], "copy")
-    assert not bench.ran([]) and not bench.ran([skip, copy])
-    assert bench.ran([copy]) and bench.ran([skip, result([1.0]), copy])
-    assert bench.ran([replace(skip, status="fail", expected=True)])
-
-
 class FakeWorker:
     """Counts its processes."""
 

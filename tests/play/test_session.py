@@ -239,7 +239,9 @@ def test_what_the_adapter_lacks_is_told(played: Session, monkeypatch: pytest.Mon
     monkeypatch.setattr(judging, "judge", playing.judge_without_subgroups)
     attempt = judged(played, drafted("welford_subgroup"))
     (mistake,) = attempt.mistakes
-    assert mistake.message == "it cannot run here: needs the feature 'subgroups', which the adapter lacks"
+    assert (
+        mistake.message == "it cannot be judged here: needs the feature 'subgroups', which the adapter lacks"
+    )
     assert [one.result.status for one in attempt.shapes] == ["skip", "skip"] and not attempt.times
     last = played.state.now.good
     assert last is not None and last.number == good.number

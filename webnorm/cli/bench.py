@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from webnorm.kernels.traits import Traits
     from webnorm.lab.asked import Workload
     from webnorm.lab.bench import BenchRequest, Progress
+    from webnorm.lab.coverage import Coverage
     from webnorm.lab.results import Report, Result
     from webnorm.lab.tables import Usual
     from webnorm.norms.ops import Task
@@ -133,7 +134,6 @@ def bench(
         console=Screen(stderr="-" in map(str, (json, csv, markdown))),
         seed=work.seed,
         allow_skipped=allow_skipped,
-        wanted="timed",
         request=replace(
             _request(kernel, work.ops, wgsl, constant, all_constants, quick, budget, at_once),
             runs=runs or (_RUNS_TO_COMPARE if save or baseline else 1),
@@ -208,6 +208,13 @@ class _Bench(Measuring):
     finished: dict[int, list[Result]] = field(default_factory=dict, init=False)
     standing: Progress | None = field(default=None, init=False)
     traits: Traits | None = field(default=None, init=False)
+    done = "timed"
+
+    @property
+    def coverage(self) -> Coverage:
+        from webnorm.lab.coverage import Coverage
+
+        return Coverage.of(self.workload.op, self.workload.dtype, self.names, timed=True)
 
     def begin(self, traits: Traits) -> None:
         from webnorm.cli.overview import device_line
@@ -262,10 +269,12 @@ class _Bench(Measuring):
         self._keep(at, found)
         self._tell(at)
 
-    def lack(self, at: int, reason: str) -> None:
+    def lack(self, at: int, reason: str, lost: bool) -> None:
         from webnorm.lab import bench
 
-        self.take(at, bench.without_results(self.request.kernels, self.request.tasks[at], reason))
+        self.lost += lost
+        task = self.request.tasks[at]
+        self.take(at, bench.without_results(self.request.kernels, task, reason, lost=lost))
 
     def of_platform(self, name: str) -> Self:
         if self.save is not None or self.before is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from webnorm.fleet.errand import CheckErrand, Errand
     from webnorm.kernels.traits import Traits
     from webnorm.lab.check import CheckRequest
+    from webnorm.lab.coverage import Coverage
     from webnorm.lab.results import Result
 
 # Of a cluster's work, for each worker: fewer would leave some without at the end, more would open the adapter
@@ -60,6 +61,7 @@ def check(
     from webnorm.cli.overview import corpus_table
     from webnorm.cli.screen import Screen
     from webnorm.lab import asked
+    from webnorm.lab.coverage import Coverage
     from webnorm.norms.case import Changes
     from webnorm.norms.corpus import whole_corpus
 
@@ -81,7 +83,7 @@ def check(
         console=console,
         seed=seed if input is None else None,
         allow_skipped=allow_skipped,
-        wanted="verified",
+        named=Coverage.of(op, dtype, asked.kernel_names(kernel), chosen),
         request=request,
         errand=partial(_errand, kernel, op, input, cases=chosen, seed=seed, dtype=dtype),
         verbose=verbose,
@@ -133,14 +135,22 @@ class _Check(Measuring):
     """`found` has the results by parts of the request, in whose order they are shown, and `said` of all."""
 
     request: CheckRequest
+    named: Coverage
     errand: Callable[..., CheckErrand]
     verbose: bool
     found: dict[int, list[Result]] = field(default_factory=dict, init=False)
     said: list[Result] = field(default_factory=list, init=False)
     parts: list[tuple[int, int]] = field(default_factory=list, init=False)
+    left_to_gpus: Sequence[str] = field(default=(), init=False)
     times = False
+    done = "verified"
+
+    @property
+    def coverage(self) -> Coverage:
+        return self.named
 
     def begin(self, traits: Traits) -> None:
+        self.left_to_gpus = self.request.left_to_gpus(traits)
         if self.request.ladder:
             self.request = replace(self.request, tuning=arguments.recorded_tuning(self.device))
 
@@ -170,12 +180,13 @@ class _Check(Measuring):
     def take(self, at: int, found: list[Result]) -> None:
         self.found[at] = found
 
-    def lack(self, at: int, reason: str) -> None:
+    def lack(self, at: int, reason: str, lost: bool) -> None:
         from webnorm.lab import bench
 
         tasks = self.request.tasks[slice(*self.parts[at])]
+        self.lost += len(tasks) if lost else 0
         kernels = self.request.kernels
-        gone = (bench.without_results(kernels, task, reason, case.name) for case, task in tasks)
+        gone = (bench.without_results(kernels, task, reason, case.name, lost) for case, task in tasks)
         self.take(at, [result for results in gone for result in results])
 
     def finish(self, complete: bool) -> None:
@@ -200,3 +211,7 @@ class _Check(Measuring):
         for mistake in mistakes(found):
             self.console.print(mistake, soft_wrap=True)
         self.console.print(CheckTable(found, self.verbose))
+        if self.left_to_gpus:
+            self.console.print(
+                f"too large for a program on the CPU, not tried: {', '.join(self.left_to_gpus)}"
+            )

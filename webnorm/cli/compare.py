@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from webnorm.cli.running import OK, WRONG
+from webnorm.cli.running import INCONCLUSIVE, OK, WRONG
 from webnorm.errors import WebnormError
 
 # A slowdown that no clock tells from a run that hangs.
@@ -24,8 +24,8 @@ def compare(
     fail_slower: Annotated[
         float | None,
         Option(
-            help="Exit 1 if anything is slower by more than so many percent, broken or missing, if a run was "
-            "interrupted, or if nothing could be compared.",
+            help="Exit 1 if anything is slower by more than so many percent or broken. Exit 3 if that is not "
+            "known: something is missing or unclear, a run was interrupted, or nothing could be compared.",
             min=0.0,
             max=_MOST_PERCENT,
         ),
@@ -55,7 +55,7 @@ def compare(
     from webnorm.cli.outputs import check_outputs, put, take_each
     from webnorm.cli.screen import Screen
     from webnorm.lab import baselines, changes
-    from webnorm.lab.compare import compare, objections
+    from webnorm.lab.compare import compare, objections, unknowns
 
     if fail_slower is None and (fail_unclear or allow_missing):
         raise WebnormError("--fail-unclear and --allow-missing go with --fail-slower PERCENT")
@@ -65,11 +65,12 @@ def compare(
     console.print(CompareTable(verdicts))
     status = OK
     if fail_slower is not None:
-        against = objections(verdicts, fail_slower, allow_missing=allow_missing, fail_unclear=fail_unclear)
-        for line in against or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
+        against = objections(verdicts, fail_slower, fail_unclear=fail_unclear)
+        unknown = unknowns(verdicts, fail_slower, allow_missing=allow_missing)
+        for line in [*against, *unknown] or [f"passed: nothing is slower by more than {fail_slower:g} %"]:
             console.print(f"webnorm: {line}", soft_wrap=True)
         console.print(f"{verdicts.unclear} of {len(verdicts.comparisons)} are unclear")
-        status = WRONG if against else OK
+        status = WRONG if against else INCONCLUSIVE if unknown else OK
     texts = {json: changes.to_json(verdicts), markdown: changes.to_markdown(verdicts, old, new)}
     take_each(*(partial(put, text, path) for path, text in texts.items() if path is not None))
     raise typer.Exit(status)

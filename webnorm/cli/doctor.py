@@ -12,7 +12,7 @@ import typer
 from typer import Option
 
 from webnorm.cli import options
-from webnorm.cli.running import BAD_USAGE, OK
+from webnorm.cli.running import OK, WRONG
 from webnorm.cli.streams import emit
 from webnorm.errors import WebnormError
 
@@ -63,7 +63,7 @@ def doctor(
         _show_device(console, description)
         _show_line(console, machine.works_line(works))
     if not all(one.optional for one in missing):
-        raise typer.Exit(BAD_USAGE)
+        raise typer.Exit(WRONG)
 
 
 def _browser_mends() -> list[Mend]:
@@ -112,6 +112,10 @@ def _mend(
         raise WebnormError(" ".join(needed))
     if browser:
         _show_browser(console)
+        # A package that is installed may be another one than was needed.
+        still = [one.missing for one in _browser_mends() if not one.optional]
+        if still:
+            raise WebnormError(" ".join(still))
     if driver is not None and driver not in failed:
         _look_again()
     else:

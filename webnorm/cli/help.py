@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webnorm.cli import completion
-from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, WRONG
+from webnorm.cli.running import BAD_USAGE, INCONCLUSIVE, INTERRUPTED, OK, WRONG
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,26 +49,46 @@ _PLACES = {
     for name, _, value in (entry.partition("=") for entry in entries.split())
 }
 
+# What 0 means, by verb, where it is more than that the command did its work.
+_RIGHT = {
+    "doctor": "nothing that was looked for is missing",
+    "play": "with --once, every step was taken and the kernel is right; without it, the end",
+    "check": "everything that was asked for was checked and is right",
+    "bench": "everything that was asked for was checked, is right and was timed",
+    "tune": "every problem has a choice",
+    "export": "written; shaders that could not be run here are listed",
+    "verify": "every step was taken and everything is right",
+    "compare": "compared; with --fail-slower, nothing is slower",
+    "store regressions": "every result was judged and nothing is slower",
+}
 # What 1 means, by verb; of the others it is never the status.
 _WRONG = {
+    "doctor": "what kernels need is missing, or with --browser what `webnorm verify` needs",
     "play": "with --once, the kernel is wrong",
-    "check": "a kernel is wrong, or none was tried",
-    "bench": "a kernel is wrong, or none was timed",
-    "tune": "with --cluster, nobody was left for a problem",
+    "check": "a kernel is wrong",
+    "bench": "a kernel is wrong",
     "export": "a shader that was written is wrong natively",
     "verify": "something in the folder is wrong",
-    "compare": "with --fail-slower, something is slower, broken or missing",
+    "compare": "with --fail-slower, something is slower or broken",
     "store regressions": "something is slower, or broken",
 }
 # What 2 means beside bad usage.
 _LACKING = {
-    "doctor": "what kernels need is missing, or with --browser what `webnorm verify` needs",
-    "play": "no adapter or no verdict in time",
-    "verify": "a step could not be taken",
+    "doctor": "something that could not be installed",
     "collect": "a port that is in use",
     "baselines": "no such baseline",
     "fleet": "nobody who answers",
     "store": "a store that is none",
+}
+# What 3 means, by verb: nothing was found to be wrong, and not everything is known.
+_UNKNOWN = {
+    "play": "with --once, nothing is wrong, and a step was skipped, failed or was stopped",
+    "check": "something that was asked for was skipped, or lost with a cluster's workers",
+    "bench": "something that was asked for was skipped, or lost with a cluster's workers",
+    "tune": "a problem has no choice: nothing was right and timed, or a cluster's workers are gone",
+    "verify": "nothing is wrong, and a step was skipped",
+    "compare": "with --fail-slower, something is missing, unclear or interrupted",
+    "store regressions": "something is unclear, or nothing could be judged",
 }
 # Each is a command of a page of the docs, where a test runs it.
 EXAMPLES = {
@@ -139,12 +159,15 @@ def called(param: Any) -> str:
 
 def exit_statuses(verb: str = "") -> Iterator[tuple[int, str]]:
     """What a verb, such as "store add", or any of them, ends with, and what that means."""
-    yield OK, "all right"
-    wrong = _WRONG.get(verb) if verb else "a kernel is wrong or slower than asked, or none was tried"
+    yield OK, _RIGHT.get(verb, "done") if verb else "everything that was asked for was done, and is right"
+    wrong = _WRONG.get(verb) if verb else "something is wrong: a kernel, a file, a time"
     if wrong:
         yield WRONG, wrong
     lacking = _LACKING.get(verb.partition(" ")[0], "no adapter")
     yield BAD_USAGE, f"bad usage, a file that cannot be read or written, or {lacking}"
+    unknown = _UNKNOWN.get(verb) if verb else "nothing is wrong, and not everything could be checked"
+    if unknown:
+        yield INCONCLUSIVE, unknown
     yield INTERRUPTED, "interrupted by Ctrl-C"
 
 

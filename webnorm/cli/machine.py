@@ -110,7 +110,7 @@ def works_line(works: Mapping[str, bool | None]) -> str:
         line += "; times are a GPU's" if works["gpu"] else "; times are a software adapter's, not a GPU's"
     told = {
         None: "`webnorm doctor --browser` looks for what verify needs",
-        True: "verify works",
+        True: "a browser and Tint are installed for verify",
         False: "verify lacks what is named above",
     }
     return f"{line}; {told[works['verify']]}"

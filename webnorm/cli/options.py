@@ -88,7 +88,7 @@ Verbose = Annotated[
 NoWeight = Annotated[bool, typer.Option("--no-weight", help="Leave the weight out.")]
 NoBias = Annotated[bool, typer.Option("--no-bias", help="Leave the bias out.")]
 AllowSkipped = Annotated[
-    bool, typer.Option("--allow-skipped", help="Exit 0 even where everything was skipped.")
+    bool, typer.Option("--allow-skipped", help="Exit 0 even where something that was asked for was skipped.")
 ]
 Seed = Annotated[
     int | None,

@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from webnorm.cli import options
 from webnorm.cli.arguments import integers
-from webnorm.cli.running import BAD_USAGE, OK, WRONG, Interrupted, Left
+from webnorm.cli.running import BAD_USAGE, INCONCLUSIVE, OK, WRONG, Interrupted, Left
 from webnorm.cli.streams import complain, emit, say
 from webnorm.errors import WebnormError, nearest
 from webnorm.gpu import seconds
@@ -189,13 +189,18 @@ def _constants(pairs: list[str] | None) -> dict[str, int]:
 
 
 def _once(session: Session, console: Screen, json: bool) -> int:
-    """Follow one attempt to its end; 1 where it is wrong, 2 where that could not be found out."""
+    """Follow one attempt to its end. The exit status; a line on stderr names steps that were not taken."""
     _follow(session, console, json, once=True)
     now = session.state.now
     if now.attempt is None:
         complain("; ".join(now.notices) or "nothing could be judged")
         return BAD_USAGE
-    return {True: OK, False: WRONG, None: BAD_USAGE}[now.attempt.ok]
+    if now.attempt.ok is False:
+        return WRONG
+    left_out = now.attempt.left_out
+    if left_out:
+        complain(f"not checked: {', '.join(left_out)}")
+    return INCONCLUSIVE if left_out or now.attempt.ok is None else OK
 
 
 def _follow(session: Session, console: Screen, json: bool, once: bool = False) -> None:

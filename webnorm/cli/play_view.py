@@ -75,16 +75,14 @@ def findings(attempt: Attempt) -> Iterator[RenderableType]:
     if attempt.corpus is not None:
         yield _corpus(attempt)
     for stage in attempt.stages:
-        if stage.note and not attempt.mistakes:
-            yield plain(f"{stage.name}: {stage.note}", "red")
+        yield from _note(attempt, stage)
 
 
 def news(attempt: Attempt, known: int = 0, mistakes: int = 0) -> Iterator[RenderableType]:
     """The stages that have ended, with what they found, and the mistakes, but for the first so many."""
     for stage in [stage for stage in attempt.stages if stage.ended][known:]:
         yield _stages([stage])
-        if stage.note and not attempt.mistakes:
-            yield plain(f"{stage.name}: {stage.note}", "red")
+        yield from _note(attempt, stage)
         match stage.name:
             case "verdict" if attempt.shapes:
                 yield from _verdicts(attempt)
@@ -102,6 +100,12 @@ def news(attempt: Attempt, known: int = 0, mistakes: int = 0) -> Iterator[Render
                 yield _corpus(attempt)
     for mistake in attempt.mistakes[mistakes:]:
         yield mistake_text(mistake)
+
+
+def _note(attempt: Attempt, stage: Stage) -> Iterator[RenderableType]:
+    """Why a step was skipped, or has failed where no mistake says so."""
+    if stage.note and (stage.state == "skipped" or not attempt.mistakes):
+        yield plain(f"{stage.name}: {stage.note}", _STYLES[stage.state])
 
 
 def _where(attempt: Attempt) -> Iterator[RenderableType]:
@@ -341,13 +345,13 @@ def _counts(attempt: Attempt) -> Text:
 def _corpus(attempt: Attempt) -> RenderableType:
     corpus = attempt.corpus
     assert corpus is not None
-    text = Text(f"corpus: {corpus.done} of {corpus.of}")
+    text = Text(f"corpus: {corpus.done - corpus.skipped} of {corpus.of} tried")
     if corpus.wrong:
         text.append(f", {corpus.wrong} wrong", "bold red")
     if corpus.expected:
         text.append(f", {corpus.expected} wrong as the header says", "dim")
     if corpus.skipped:
-        text.append(f", {corpus.skipped} of them refused: not tried", "dim")
+        text.append(f", {corpus.skipped} refused", "dim")
     return Group(
         text, *(plain(f"  {one['case']}: {one['reason']}", "red") for one in corpus.failed[:_MISTAKES])
     )

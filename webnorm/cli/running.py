@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from webnorm.fleet.errand import Errand
     from webnorm.kernels.traits import Traits
     from webnorm.lab.bench import Progress
+    from webnorm.lab.coverage import Coverage
     from webnorm.lab.results import Origin, Report, Result
     from webnorm.lab.worker import Worker
 
-OK, WRONG, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+# The exit statuses. OK: everything that was asked for was checked, and is right. WRONG: something is wrong.
+# BAD_USAGE: the command could not begin or end. INCONCLUSIVE: nothing was found to be wrong, but something
+# that was asked for could not be checked, or was measured and says nothing.
+OK, WRONG, BAD_USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 Found = TypeVar("Found")
 
 
@@ -119,8 +123,8 @@ class SharedJob(Job):
         """Save and show what came of an errand."""
 
     @abstractmethod
-    def lack(self, at: int, reason: str) -> None:
-        """The same where nothing did."""
+    def lack(self, at: int, reason: str, lost: bool) -> None:
+        """The same where nothing did: the errand was refused, or it was `lost` with the workers."""
 
     @abstractmethod
     def of_platform(self, name: str) -> Self:
@@ -167,15 +171,22 @@ def _origin() -> Origin:
 class Measuring(SharedJob):
     """A job whose results go where `outputs` (paths by their options, as in check_outputs) say.
 
-    `seed` is None where nothing was drawn; `wanted` says what at least one kernel has to be, lest the command
-    fail, where `allow_skipped` does not admit that.
+    `seed` is None where nothing was drawn; `done` says what is done to a kernel. Where a part of what
+    `coverage` asks for was skipped, the status says so, unless `allow_skipped`. `lost` counts the problems
+    that no worker of a cluster was left for.
     """
 
     outputs: Mapping[str, Path | None]
     seed: int | None
     allow_skipped: bool
-    wanted: str
     origin: Origin = field(default_factory=_origin)
+    lost: int = field(default=0, init=False)
+    done = ""
+
+    @property
+    @abstractmethod
+    def coverage(self) -> Coverage:
+        """What was asked for by its name."""
 
     @abstractmethod
     def results(self) -> Sequence[Result]:
@@ -207,7 +218,10 @@ class Measuring(SharedJob):
         from webnorm.lab.results import Report
 
         return Report(
-            device=self.device, results=tuple(self.results()), complete=complete, origin=self.origin
+            device=self.device,
+            results=tuple(self.results()),
+            complete=complete and not self.lost,
+            origin=self.origin,
         )
 
     def finish(self, complete: bool) -> None:
@@ -234,11 +248,21 @@ class Measuring(SharedJob):
             self.console.print(said)
 
     def status(self) -> int:
-        """Whether a kernel is wrong, or none was tried; a line on stderr says so of the latter."""
+        """Whether a kernel is wrong, else a part of the request could not be checked: a line on stderr
+        lists those parts.
+        """
         from webnorm.lab import bench
+        from webnorm.lab.coverage import listed
 
         results = self.results()
-        if not self.allow_skipped and not bench.ran(results):
-            complain(f"nothing was {self.wanted}: everything was skipped (--allow-skipped admits that)")
+        if bench.failed(results):
             return WRONG
-        return WRONG if bench.failed(results) else OK
+        if self.lost:
+            problems = "1 problem" if self.lost == 1 else f"{self.lost} problems"
+            complain(f"not {self.done}: {problems}, for which no worker was left")
+            return INCONCLUSIVE
+        unchecked = self.coverage.unchecked(results)
+        if self.allow_skipped or not unchecked:
+            return OK
+        complain(f"not {self.done}: {listed(unchecked)} (--allow-skipped admits that)")
+        return INCONCLUSIVE

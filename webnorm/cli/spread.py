@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from webnorm.cli.outputs import take_each
-from webnorm.cli.running import Interrupted, Left, SharedJob, run
+from webnorm.cli.running import WRONG, Interrupted, Left, SharedJob, run
 from webnorm.cli.screen import plain, progress
 from webnorm.cli.streams import complain
 from webnorm.errors import WebnormError
@@ -55,7 +55,9 @@ def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_
     if not complete:
         order = (Left.NOTHING, Left.SHOWN, Left.KEPT)
         raise Interrupted(max((one.left for one in work.jobs), key=order.index, default=Left.NOTHING))
-    raise typer.Exit(max(one.status() for one in work.jobs))
+    # Of several platforms a wrong kernel counts more than what could not be checked.
+    found = [one.status() for one in work.jobs]
+    raise typer.Exit(WRONG if WRONG in found else max(found))
 
 
 class _Spread:
@@ -141,7 +143,7 @@ class _Spread:
         if isinstance(found.value, Refused) and only:
             raise WebnormError(found.value.reason)
         if isinstance(found.value, Lost | Refused):
-            job.lack(found.at, found.value.reason)
+            job.lack(found.at, found.value.reason, isinstance(found.value, Lost))
         else:
             job.take(found.at, found.value)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from webnorm.cli.running import OK, WRONG
+from webnorm.cli.running import INCONCLUSIVE, OK, WRONG
 from webnorm.cli.streams import say
 
 _Files = Annotated[
@@ -100,7 +100,9 @@ def regressions(
     Screen(stderr=str(json) == "-").print(RegressionsTable(found))
     if json is not None:
         put(judging.to_json(found), json)
-    raise typer.Exit(WRONG if any(one.worse for one in found) else OK)
+    if any(one.worse for one in found):
+        raise typer.Exit(WRONG)
+    raise typer.Exit(INCONCLUSIVE if not found or any(one.unknown for one in found) else OK)
 
 
 def export(
@@ -129,6 +131,9 @@ def _place(store: Path | None) -> Path:
 VERBS: Mapping[str, tuple[Callable[..., Any], str]] = {
     "add": (add, "Keep results: reports of bench and check, as their --json wrote them."),
     "history": (history, "What is kept: medians, GB/s and the share of the copy, the newest last."),
-    "regressions": (regressions, "What became slower: exit status 1 where anything did."),
+    "regressions": (
+        regressions,
+        "What became slower: exit status 1 where anything did, 3 where that is not known.",
+    ),
     "export": (export, "Results as other tools take them: Bencher, github-action-benchmark."),
 }

@@ -14,7 +14,7 @@ from typer import Option
 from webnorm.cli import options
 from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
 from webnorm.cli.outputs import beside
-from webnorm.cli.running import OK, WRONG, Left, Opened, SharedJob, show_presets
+from webnorm.cli.running import INCONCLUSIVE, OK, Left, Opened, SharedJob, show_presets
 from webnorm.cli.spread import run_on
 from webnorm.cli.streams import complain, say
 from webnorm.errors import WebnormError
@@ -144,7 +144,7 @@ class _Tune(SharedJob):
     recorded: Tuning = field(init=False)
     unsaved: list[Choice] = field(default_factory=list, init=False)
     saved: int = field(default=0, init=False)
-    lacking: int = field(default=0, init=False)
+    lacking: list[Task] = field(default_factory=list, init=False)
     for_cards = False
 
     @property
@@ -191,15 +191,17 @@ class _Tune(SharedJob):
     def take(self, at: int, found: Tuned) -> None:
         from webnorm.cli.overview import tuned_lines
 
-        if found.choice is not None:
+        if found.choice is None:
+            self.lacking.append(found.task)
+        else:
             self.unsaved.append(found.choice)
             # Where this fails the choice is shown all the same, and the next attempt tells.
             with suppress(WebnormError):
                 self._save()
         self.console.print(tuned_lines(found), soft_wrap=True)
 
-    def lack(self, at: int, reason: str) -> None:
-        self.lacking += 1
+    def lack(self, at: int, reason: str, lost: bool) -> None:
+        self.lacking.append(self.request.tasks[at])
         self.console.print(f"{self.request.tasks[at]}: error: {reason}", soft_wrap=True)
 
     def of_platform(self, name: str) -> Self:
@@ -227,8 +229,13 @@ class _Tune(SharedJob):
             self.console.print(f"{count} {choices} in {self.path}", soft_wrap=True)
 
     def status(self) -> int:
-        """Whether there is a problem that nobody tuned."""
-        return WRONG if self.lacking else OK
+        """Whether every problem has a choice; a line on stderr lists those that have none."""
+        from webnorm.lab.coverage import listed
+
+        if not self.lacking:
+            return OK
+        complain(f"not tuned: {listed([str(task) for task in self.lacking])}")
+        return INCONCLUSIVE
 
 
 def _show_tuning(console: Console, path: Path, platform: Platform) -> None:

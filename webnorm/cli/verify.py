@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from webnorm.cli.outputs import check_outputs
-from webnorm.cli.running import BAD_USAGE, OK, WRONG, Interrupted
+from webnorm.cli.running import INCONCLUSIVE, OK, WRONG, Interrupted
 from webnorm.cli.streams import complain
 from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
@@ -44,7 +44,6 @@ def verify(
     """A step that lacks something is skipped, and named in the end.
 
     `webnorm doctor --mend --browser` brings Tint, Chromium and Playwright.
-    Exit status: 1 where something is wrong, 2 where a step was skipped.
     """
     import logging
 
@@ -85,7 +84,7 @@ def _status(findings: Sequence[Finding]) -> int:
         )
     if any(finding.passed is False for finding in findings):
         return WRONG
-    return BAD_USAGE if skipped else OK
+    return INCONCLUSIVE if skipped else OK
 
 
 def _show(finding: Finding) -> None:

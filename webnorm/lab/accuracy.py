@@ -35,6 +35,9 @@ GRADIENT_FACTOR = 4.0
 EQUAL_SHARE = 0.999
 # So many are no share of a small output: rows of narrow types hold the same value several times.
 FEW = 8
+# Why nothing speaks against a result, and nothing for it.
+VAGUE = "not compared: the tolerance that its header declares is as large as the answers"
+WITHOUT_NUMBERS = "not compared: no answer is a number, and int8 has nothing else"
 # Where more answers than this lie at boundaries, they are not spread over the type's steps: a few values of a
 # coarse x make up the row.
 AMBIGUOUS_SHARE = 0.03
@@ -65,6 +68,8 @@ class Accuracy:
     The errors and `worst` are those of the op's main output, unless another one is wrong. They are against
     the answer before it is rounded to its storage type. `non_finite` counts NaN and Inf where a number was
     expected. Where the answer is NaN or Inf, so has to be the result; but for int8, which has neither.
+    `not_compared` says why that shows nothing: at least half of an output's elements may be off by as much
+    as they are, or int8 is to hold what is no number.
     """
 
     max_abs_error: float
@@ -73,6 +78,7 @@ class Accuracy:
     non_finite: int
     worst: Worst | None
     reason: str | None
+    not_compared: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -124,7 +130,8 @@ def assess(
     wrong = [accuracy for accuracy in found if not accuracy.ok]
     # The main output speaks for the op unless another one is wrong and it is not; what was never written goes
     # first, since others are held against it: y against the norm of the h that was stored.
-    return next((accuracy for accuracy in wrong if accuracy.non_finite), next(iter(wrong), found[0]))
+    main = next((accuracy for accuracy in wrong if accuracy.non_finite), next(iter(wrong), found[0]))
+    return replace(main, not_compared=next(filter(None, (each.not_compared for each in found)), None))
 
 
 def assess_output(one: Comparison, guard_intact: bool = True) -> Accuracy:
@@ -142,7 +149,15 @@ def assess_output(one: Comparison, guard_intact: bool = True) -> Accuracy:
         non_finite=errors.non_finite,
         worst=errors.worst,
         reason=reason,
+        not_compared=_not_compared(one, errors),
     )
+
+
+def _not_compared(one: Comparison, errors: _Errors) -> str | None:
+    """Why an output shows nothing, right or wrong."""
+    if errors.counted:
+        return VAGUE if 2 * errors.vague >= errors.counted else None
+    return WITHOUT_NUMBERS if one.dtype == "int8" and one.got.size else None
 
 
 def too_many_neighbours(one: Comparison, unequal: int) -> bool:
@@ -156,7 +171,7 @@ def too_many_neighbours(one: Comparison, unequal: int) -> bool:
 @dataclass(frozen=True)
 class _Errors:
     """Errors of some rows; `ratio` is the largest error in units of its tolerance, at `worst`. `stray` counts
-    what should not have been finite, or of the other sign.
+    what should not have been finite, or of the other sign; for `counted` and `vague` see Deviations.
     """
 
     ratio: float
@@ -165,12 +180,14 @@ class _Errors:
     non_finite: int
     stray: int
     unequal: int
+    counted: int
+    vague: int
     worst: Worst | None
 
 
 def _together(parts: Sequence[_Errors]) -> _Errors:
     """The errors of all rows."""
-    largest = max(parts, key=lambda part: part.ratio, default=_Errors(0.0, 0.0, 0.0, 0, 0, 0, None))
+    largest = max(parts, key=lambda part: part.ratio, default=_Errors(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, None))
     return replace(
         largest,
         max_abs_error=max((part.max_abs_error for part in parts), default=0.0),
@@ -178,6 +195,8 @@ def _together(parts: Sequence[_Errors]) -> _Errors:
         non_finite=sum(part.non_finite for part in parts),
         stray=sum(part.stray for part in parts),
         unequal=sum(part.unequal for part in parts),
+        counted=sum(part.counted for part in parts),
+        vague=sum(part.vague for part in parts),
     )
 
 
@@ -212,5 +231,7 @@ def _errors(one: Comparison, rows: slice) -> _Errors:
         non_finite=int(found.missing.sum()),
         stray=int(found.stray.sum()),
         unequal=found.unequal,
+        counted=int(found.counted.sum()),
+        vague=found.vague,
         worst=worst if found.counted[at] or found.stray[at] else None,
     )

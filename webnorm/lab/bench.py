@@ -25,7 +25,7 @@ from webnorm.lab import jobs, runs
 from webnorm.lab.board import LARGEST_CACHE
 from webnorm.lab.proof import SUSPICIOUS_PERCENT
 from webnorm.lab.ranking import best
-from webnorm.lab.results import Calls, Result
+from webnorm.lab.results import Calls, Result, Status
 from webnorm.lab.trial import blank_result, declared, unreadable, with_samples
 from webnorm.lab.worker import TaskFailed, Worker, WorkerDied, failing
 from webnorm.norms.ops import OPS, Task, plain
@@ -213,12 +213,15 @@ def _run_task(
 
 
 def without_results(
-    kernels: Sequence[Kernel], task: Task, reason: str, case: str | None = None
+    kernels: Sequence[Kernel], task: Task, reason: str, case: str | None = None, lost: bool = False
 ) -> list[Result]:
-    """A result for each kernel of a task's op, or of auto alone, that says why there is none."""
+    """A result for each kernel of a task's op, or of auto alone, that says why there is none: an error, or
+    where the task was `lost` with a cluster's workers nothing that speaks against a kernel.
+    """
     gone = [Broken(one.op, one.name, one.path, reason) for one in kernels if one.op is task.op]
     gone = gone or [Broken(task.op, AUTO, Path(), reason)]
-    return [unreadable(one, task.problem, case) for one in gone]
+    status: Status = "skip" if lost else "error"
+    return [replace(unreadable(one, task.problem, case), status=status) for one in gone]
 
 
 def _whole(
@@ -353,12 +356,6 @@ def profiled(results: Sequence[Result], measure: Measure) -> list[Result]:
     with failing(f"profiling {fastest.op} {fastest.problem}"):
         *_, transfers = measure(Task(OPS[fastest.op], fastest.problem), kernel)
     return [replace(result, **vars(transfers)) if result is fastest else result for result in results]
-
-
-def ran(results: Sequence[Result]) -> bool:
-    """Whether anything was run: not where every result that is no copy was skipped, or there is none."""
-    judged = [result for result in results if not result.roofline] or results
-    return any(result.status != "skip" for result in judged)
 
 
 def device_of(worker: Worker) -> tuple[dict[str, Any], Traits]:

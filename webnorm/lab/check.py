@@ -32,6 +32,7 @@ WATCHED = (
     *("normal", "cols-4095", "capped-61"),
     *("everything-float8-61", "everything-int8-61", "everything-backward-61"),
 )
+_FOR_GPUS = "too large for a program on the CPU: this case is tried on GPUs only"
 # Cases that a kernel may end the process in, or hang, before it is left alone.
 _MOST_ENDED = 3
 
@@ -87,6 +88,11 @@ class CheckRequest:
             found += [chosen] if chosen not in found else []
         return found, broken
 
+    def left_to_gpus(self, traits: Traits) -> list[str]:
+        """The cases of a whole corpus that are not tried on this adapter."""
+        names = dict.fromkeys(case.name for case, _ in self.tasks if case.for_gpus)
+        return [*names] if self.whole and traits.software else []
+
     def refuse_options(self) -> None:
         """Raise WebnormError for options that the kernels' ops lack, where these are why there is no task."""
         for op in self.ops:
@@ -96,12 +102,16 @@ class CheckRequest:
 def own_case(given: Path | Array) -> Case:
     """A case of the user's own: an array (..., cols), perhaps in an .npy file, without weight and bias.
 
-    Raises WebnormError for what is no such array (see npy).
+    Raises WebnormError for what is no such array (see npy), and for one without rows: nothing would be
+    compared.
     """
     if isinstance(given, Path):
         (x, dtype), name, source = read_rows(given), given.name, str(given)
     else:
         (x, dtype), name, source = rows_of(given, "input"), "input", "an array of the caller's"
+    if not len(x):
+        where = given if isinstance(given, Path) else name
+        raise WebnormError(f"{where} has no rows; expected 1 or more to check")
     return Case(
         name=name,
         source=source,
@@ -125,9 +135,13 @@ def of_cases(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[
     """Yield a result for each kernel, constants and case."""
     ended: Counter[str] = Counter()
     for case, task in request.tasks:
-        if case.for_gpus and traits.software:
-            continue
         found, broken = request.variants(task, traits)
+        if case.for_gpus and traits.software:
+            # Of a whole corpus nobody asked for it.
+            if not request.whole:
+                for one in found:
+                    yield replace(blank_result(one, task.problem, case.name, _FOR_GPUS), status="skip")
+            continue
         for given, variants in _given(request, task, found, traits):
             yield from _check(request, case, given, variants, worker, ended)
         yield from (unreadable(one, task.problem, case.name) for one in broken)

@@ -151,31 +151,39 @@ def _problem(one: Comparison) -> Hashable:
     return problem_key(one.result.op, one.result.problem, one.result.case)[0]
 
 
-def objections(
-    verdicts: Verdicts, percent: float, *, allow_missing: bool = False, fail_unclear: bool = False
-) -> list[str]:
-    """Why a gate against slowdowns of more than `percent` is not passed, a line each; none where it is.
-
-    `allow_missing` admits results that only the old report has, or that have no time in the new one, and
-    reports of interrupted runs. WebnormError unless `percent` is 0 or more.
+def objections(verdicts: Verdicts, percent: float, *, fail_unclear: bool = False) -> list[str]:
+    """What fails a gate against slowdowns of more than `percent`, a line each. WebnormError unless `percent`
+    is 0 or more.
     """
     if not (percent >= 0 and math.isfinite(percent)):
         raise WebnormError(f"percent is {percent}; expected a finite number of 0 or more")
     limit = 1 + percent / 100
-    slower = broken = missing = 0
+    slower = broken = 0
     for one in verdicts.comparisons:
         slower += one.verdict == "SLOWER" and (one.ratio or math.inf) > limit
         broken += one.verdict == "BROKEN"
-        missing += one.verdict == "ONLY IN OLD" or (one.verdict == "NOT TIMED" and one.timed_before)
     lines = [*_counted(slower, f"slower by more than {percent:g} %"), *_counted(broken, "broken")]
+    return [*lines, *(_counted(verdicts.unclear, "unclear") if fail_unclear else ())]
+
+
+def unknowns(verdicts: Verdicts, percent: float, *, allow_missing: bool = False) -> list[str]:
+    """What the same gate cannot know, a line each: what is missing, and what is UNCLEAR and may be slower by
+    more than `percent`.
+
+    `allow_missing` admits results that only the old report has, or that have no time in the new one, and
+    reports of interrupted runs.
+    """
+    limit = 1 + percent / 100
+    missing = doubtful = 0
+    for one in verdicts.comparisons:
+        missing += one.verdict == "ONLY IN OLD" or (one.verdict == "NOT TIMED" and one.timed_before)
+        doubtful += one.verdict == "UNCLEAR" and (one.high is None or one.high > limit)
+    lines = [] if allow_missing else _counted(missing, "missing in NEW")
     if not allow_missing:
-        lines += _counted(missing, "missing in NEW")
         lines += [f"{age} is of a run that was interrupted" for age in verdicts.incomplete]
-    if fail_unclear:
-        lines += _counted(verdicts.unclear, "unclear")
     if not any(one.low is not None for one in verdicts.comparisons):
-        lines.append("nothing could be compared")
-    return lines
+        return [*lines, "nothing could be compared"]
+    return [*lines, *_counted(doubtful, f"unclear, and may be slower by more than {percent:g} %")]
 
 
 def _counted(count: int, what: str) -> list[str]:

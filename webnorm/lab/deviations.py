@@ -87,7 +87,7 @@ class Deviations:
 
     `counted` tells the answers that are numbers; `missing` what should have been a number, `stray` what
     should not, or has the other sign. `unequal` counts the elements of a narrow type that are a neighbour of
-    the rounded answer, which no tie excuses.
+    the rounded answer, which no tie excuses, and `vague` those that may be off by as much as they are.
     """
 
     got: Float64Array
@@ -99,6 +99,7 @@ class Deviations:
     missing: Array
     stray: Array
     unequal: int
+    vague: int
 
     def tolerated(self, at: tuple[int, ...], dtype: str) -> float:
         """What is allowed of one element."""
@@ -194,7 +195,18 @@ def _deviations(name: str, got: Array, answer: Answer, dtype: str, allowed: Tole
         ratio[np.isnan(ratio) | missing | stray] = np.inf
         ratio[~known | (same & ~counted)] = 0.0
         error[~(counted | stray) | (same & ~np.isfinite(nearest))] = 0.0
-    return Deviations(wide, value, error, limit, ratio, counted, missing, stray, unequal)
+        vague = _vague(answer, limit, counted, allowed)
+    return Deviations(wide, value, error, limit, ratio, counted, missing, stray, unequal, vague)
+
+
+def _vague(answer: Answer, limit: Array, counted: Array, allowed: Tolerance) -> int:
+    """How many elements may be off by as much as they are, and by as much as what they are made of: to hold
+    such an element against its answer shows nothing. Only a mean that is rounded is allowed so much.
+    """
+    if not allowed.slope > 0:
+        return 0
+    size = np.maximum(answer.unit, np.abs(answer.value))
+    return int((counted & (limit >= size) & (size > DENORMAL)).sum())
 
 
 def _compare_narrow(

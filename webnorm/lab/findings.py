@@ -29,12 +29,14 @@ class Findings:
     """The results of a benchmark or a check. In a notebook it shows a table of each problem, and a plot.
 
     The tables tell constants that are not the default ones of `kernels` on a device of these `traits`, and
-    all of them where these are not known.
+    all of them where these are not known. `unchecked` lists the parts of the request that could not be
+    checked: everything there was skipped.
     """
 
     report: Report
     kernels: tuple[Kernel, ...] = field(default=(), compare=False)
     traits: Traits | None = field(default=None, compare=False)
+    unchecked: tuple[str, ...] = ()
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -43,8 +45,11 @@ class Findings:
 
     @property
     def ok(self) -> bool:
-        """Whether no kernel is wrong or broken, but for those that are declared unstable."""
-        return not any(verdict(result) in ("FAIL", "error") for result in self.results)
+        """Whether everything was checked and is right: no part of the request is `unchecked`, and no kernel
+        is wrong or broken, except those that are declared unstable.
+        """
+        wrong = any(verdict(result) in ("FAIL", "error") for result in self.results)
+        return bool(self.results) and not wrong and not self.unchecked
 
     def rows(self) -> list[dict[str, Cell]]:
         """Flat rows, such as pandas.DataFrame takes: see Result.row."""

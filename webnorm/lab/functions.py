@@ -13,12 +13,14 @@ from webnorm.choice.tuning import Platform, Tuning, applicable
 from webnorm.errors import WebnormError, shown
 from webnorm.gpu import timing
 from webnorm.gpu.seconds import LEAST_BUDGET, LEAST_SILENCE, check_seconds
+from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.traits import Traits
 from webnorm.lab import asked, baselines
 from webnorm.lab import bench as benchmark
 from webnorm.lab import check as checking
 from webnorm.lab import compare as comparing
 from webnorm.lab.bench import Progress
+from webnorm.lab.coverage import Coverage
 from webnorm.lab.findings import Changes, Findings
 from webnorm.lab.results import Report, Result, origin_of
 from webnorm.lab.worker import Worker, failing
@@ -87,8 +89,8 @@ def bench(
         progress: is called with where the work stands.
 
     Returns:
-        The results of every kernel and of the copies, wrong ones included; `Findings.ok` is False where there
-        are such.
+        The results of every kernel and of the copies, wrong ones included. `Findings.ok` is False if there is
+        a wrong one, or if something that was asked for could not be checked; `Findings.unchecked` lists that.
 
     Raises:
         WebnormError: an unknown name, a value that makes no sense, or no adapter.
@@ -125,7 +127,8 @@ def bench(
         request = replace(request, tasks=work.tasks(traits), tuning=tuning)
         results = _last_of_each(benchmark.run(request, worker, traits), len(request.tasks), progress)
     report = Report(device=device, results=results, complete=True, origin=origin)
-    return Findings(report, (*request.kernels, *request.copies, *request.ladder), traits)
+    coverage = Coverage.of(op, dtype, _names(kernels), timed=True)
+    return _findings(report, (*request.kernels, *request.copies, *request.ladder), traits, coverage)
 
 
 @contextmanager
@@ -205,7 +208,13 @@ def check(
             if progress is not None:
                 progress(result)
     report = Report(device=device, results=tuple(found), complete=True, origin=origin)
-    return Findings(report, (*request.kernels, *request.ladder), traits)
+    coverage = Coverage.of(op, dtype, _names(kernels), cases)
+    return _findings(report, (*request.kernels, *request.ladder), traits, coverage)
+
+
+def _findings(report: Report, kernels: Sequence[Kernel], traits: Traits, coverage: Coverage) -> Findings:
+    unchecked = tuple(coverage.unchecked(report.results))
+    return Findings(report, tuple(kernels), traits, unchecked)
 
 
 def compare(

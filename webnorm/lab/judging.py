@@ -18,14 +18,16 @@ from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.sources import wgsl_root
+from webnorm.kernels.tokens import Unwatchable
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.check import WATCHED, judged
-from webnorm.lab.examine import examine, races
+from webnorm.lab.examine import examine
+from webnorm.lab.races import race
 from webnorm.lab.results import Result
 from webnorm.lab.trace import Trace, trace
-from webnorm.lab.trial import blank_result, declared, try_plan, try_variant
+from webnorm.lab.trial import blank_result, declared, told, try_plan, try_variant
 from webnorm.lab.why import Hint
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import Task
@@ -114,7 +116,18 @@ def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
         yield examine(*wrong)
 
 
-def find_races(device: Device, job: JudgeJob) -> Iterator[Hint]:
+@dataclass(frozen=True)
+class Watched:
+    """A problem on which workgroup memory was watched: the race that was seen, and why it could not be
+    watched; it is `refused` where the kernel does not take the problem.
+    """
+
+    race: Hint | None = None
+    unwatched: str | None = None
+    refused: bool = False
+
+
+def find_races(device: Device, job: JudgeJob) -> Iterator[Watched]:
     """The worker's task: races on workgroup memory in the odd problem, also where few workgroups walk over
     all of its rows. What is right may race: most races do no harm on most adapters.
     """
@@ -124,8 +137,17 @@ def find_races(device: Device, job: JudgeJob) -> Iterator[Hint]:
         _, posed, *_ = _posed(kernel, replace(job, options=options))
         problem = posed.task.problem
         variant = job.variant(kernel, problem, device.traits)
-        if variant.refusal(problem, device.traits) is None:
-            yield from races(Board(device, problem, posed.draw(), job.roots), variant)
+        refusal = variant.refusal(problem, device.traits)
+        if refusal is not None:
+            yield Watched(unwatched=refusal, refused=True)
+            continue
+        try:
+            found = race(device, variant, problem, posed.draw(), job.roots)
+        except Exception as error:
+            # The text has run by now: whatever goes wrong in watching it is no fault of the kernel's.
+            yield Watched(unwatched=str(error) if isinstance(error, Unwatchable) else told(error))
+        else:
+            yield Watched(Hint("race", str(found), found.place) if found else None)
 
 
 def rehearse(device: Device, roots: tuple[Path, ...]) -> None:

@@ -358,4 +358,4 @@ def _strayed(board: Board, one: Running, dispatches: range) -> Result:
     except Unlike as unlike:
         return replace(result, reason=str(unlike))
     result = replace(with_accuracy(result, accuracy), status="fail")
-    return replace(result, reason=result.reason or UNSTEADY)
+    return replace(result, reason=accuracy.reason or UNSTEADY)

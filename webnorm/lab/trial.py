@@ -62,7 +62,9 @@ def unreadable(broken: Broken, problem: Problem, case: str | None = None) -> Res
 def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
     """The result with its errors and verdict."""
     known = {**vars(accuracy), "worst": str(accuracy.worst) if accuracy.worst else None}
-    return replace(result, status="pass" if accuracy.ok else "fail", **known)
+    not_compared = known.pop("not_compared")
+    found = replace(result, status="pass" if accuracy.ok else "fail", **known)
+    return replace(found, status="skip", reason=not_compared) if accuracy.ok and not_compared else found
 
 
 def with_samples(result: Result, samples: Sequence[float]) -> Result:
@@ -119,6 +121,8 @@ def try_plan(
     result = replace(result, deterministic=steady, watched=watched)
     if not steady or found:
         return replace(result, status="fail", reason=found if steady else UNSTEADY), None, ()
+    if result.status == "skip":
+        return result, None, ()
     return result, plan, tuple(golden)
 
 

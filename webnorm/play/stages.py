@@ -136,7 +136,7 @@ def judge(run: Run) -> None:
                 run.change(worst=event.worst, map=event.map, hints=event.hints)
     results = [one.result for one in run.attempt.shapes]
     if not run.attempt.judged:
-        raise WebnormError(f"it cannot run here: {results[0].reason}")
+        raise WebnormError(f"it cannot be judged here: {results[0].reason}")
     if not any(map(_is_wrong, results)):
         run.change(ok=True)
 
@@ -150,14 +150,23 @@ def time(run: Run) -> None:
             others = tuple(one for one in run.attempt.times if one.name != event.name)
             tell = run.against if event.name == "attempt" and _is_wrong(event.result) else run.change
             tell(times=(*others, Timed(event.name, event.result, event.proved)))
+    own = run.attempt.time
+    if own is None or not (own.timed or _is_wrong(own)):
+        raise Skipped(f"it has no time on {job.task.problem}: {(own and own.reason) or 'none was taken'}")
 
 
 def find_races(run: Run) -> None:
     """Races on workgroup memory, which a right kernel may have."""
     run.enter("race")
-    found = tuple(run.ask(judging.find_races, run.job))
+    watched = tuple(run.ask(judging.find_races, run.job))
+    found = tuple(one.race for one in watched if one.race is not None)
     if found:
         run.against(hints=(*found[:1], *run.attempt.hints))
+        return
+    tried = [one for one in watched if not one.refused] or watched
+    reason = next((one.unwatched for one in tried if one.unwatched is not None), None)
+    if reason is not None:
+        raise Skipped(f"workgroup memory could not be watched: {reason}")
 
 
 def ask_tint(run: Run) -> None:
@@ -194,10 +203,16 @@ def trace(run: Run) -> None:
     try:
         for found in run.ask(judging.trace_judged, job):
             run.change(trace=found)
+            if not found.count:
+                raise Skipped(f"no trace(...) of the kernel left a record{_filtered(run.settings.trace)}")
     except WebnormError:
         # An earlier trace, of another filter, must not be taken for this one.
         run.change(trace=None)
         raise
+
+
+def _filtered(rule: str | None) -> str:
+    return f" that {rule!r} keeps" if rule else ""
 
 
 def count_cost(run: Run) -> None:
@@ -227,6 +242,11 @@ def try_corpus(run: Run) -> None:
         for result in run.ask(judging.try_case, job):
             _count(run, case, result)
         run.left_cases.pop(0)
+    corpus = run.attempt.corpus
+    assert corpus is not None
+    if 2 * corpus.skipped > corpus.of:
+        refuses = f"the kernel refuses {corpus.skipped} of {corpus.of} cases"
+        raise Skipped(f"{refuses}: what it gets right on the others proves little")
 
 
 def _is_wrong(result: Result) -> bool:

@@ -56,8 +56,8 @@ class Stage:
 
     @property
     def ended(self) -> bool:
-        """Whether it came to an end, good or bad."""
-        return self.state in ("done", "failed")
+        """Whether it came to an end, good or bad, or was skipped."""
+        return self.state in ("done", "failed", "skipped")
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,11 @@ class Attempt:
     def time(self) -> Result | None:
         """Its own time, if it was taken."""
         return next((one.result for one in self.times if one.name == "attempt"), None)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The steps that were asked for and not taken to their end."""
+        return tuple(stage.name for stage in self.stages if stage.state != "done")
 
     @property
     def judged(self) -> bool:

@@ -28,6 +28,7 @@ _MADS = 3
 # What is in the deviations between runs, and in the interval.
 _OF_NOISE = ("noisy", "few samples")
 _WORSE = ("SLOWER", "BROKEN")
+_UNKNOWN = ("UNCLEAR", "NOT TIMED")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,14 @@ class Newest:
     def worse(self) -> int:
         """How many regressions there are."""
         return sum(one.worse for one in self.judged)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether a regression may be hidden: a result is unclear or has no time any more, nothing was
+        judged, or a newer run was interrupted.
+        """
+        doubtful = any(one.comparison.verdict in _UNKNOWN for one in self.judged)
+        return doubtful or not self.judged or self.interrupted > 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,137 @@
+"""What was asked for and not checked is named: nothing passes because it was skipped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from webnorm.cli.running import INCONCLUSIVE, OK, WRONG, Measuring
+from webnorm.cli.screen import Screen
+from webnorm.lab.coverage import Coverage, listed
+from webnorm.lab.findings import Findings
+from webnorm.lab.results import Report, Result
+from webnorm.norms.problem import Problem
+
+PASS = Result(
+    op="layer_norm",
+    kernel="naive",
+    constants={},
+    problem=Problem(rows=4, cols=8),
+    status="pass",
+    case="rows-4",
+    median_ns=100.0,
+)
+SKIP = replace(PASS, status="skip", median_ns=None)
+COPY = replace(PASS, op="copy", kernel="copy")
+
+
+def of(result: Result, kernel: str = "naive", dtype: str = "float32", case: str = "rows-4") -> Result:
+    return replace(result, kernel=kernel, problem=replace(result.problem, dtype=dtype), case=case)
+
+
+@pytest.mark.parametrize("results", [[], [SKIP], [SKIP, COPY]])
+def test_nothing_was_checked_where_all_but_the_copies_was_skipped(results: list[Result]) -> None:
+    assert Coverage().unchecked(results) == ["everything"]
+    assert Coverage(timed=True).unchecked(results) == ["everything"]
+
+
+def test_copies_count_where_nothing_else_was_asked_for() -> None:
+    assert Coverage().unchecked([COPY]) == [] and Coverage(timed=True).unchecked([COPY]) == []
+
+
+def test_a_kernel_that_was_named_has_to_be_checked() -> None:
+    found = [PASS, of(SKIP, "registers")]
+    for kernels in (["naive,registers"], ["layer_norm/registers"], ["mine/layer_norm/registers.wgsl"]):
+        names = [name for text in kernels for name in text.split(",")]
+        assert Coverage.of(kernels=names).unchecked(found) == ["registers (layer_norm, float32)"]
+    assert Coverage.of(kernels=["*"]).unchecked(found) == Coverage.of().unchecked(found) == []
+    # In one case of a corpus it may be refused.
+    assert Coverage.of(kernels=["registers"]).unchecked([*found, of(PASS, "registers", case="b")]) == []
+
+
+def test_every_op_and_storage_type_has_to_be_checked() -> None:
+    found = [PASS, of(SKIP, dtype="float16"), replace(SKIP, op="rms_norm")]
+    assert Coverage.of("all", "all").unchecked(found) == ["layer_norm, float16", "rms_norm, float32"]
+
+
+def test_a_name_without_results_was_not_checked() -> None:
+    coverage = Coverage.of("layer_norm,rms_norm", ["float32", "float16"], None, ["rows-4", "rows-5"])
+    assert coverage.unchecked([PASS]) == ["rms_norm", "float16", "rows-5"]
+    assert Coverage.of("rms*,layer_norm", "*16", None, "rows-4,cols-*").unchecked([PASS]) == []
+
+
+def test_a_case_that_was_named_has_to_be_checked() -> None:
+    found = [PASS, of(SKIP, case="large")]
+    assert Coverage.of(cases="rows-4,large").unchecked(found) == ["layer_norm, float32, case large"]
+    assert Coverage.of(cases="*").unchecked(found) == []
+
+
+def test_what_is_timed_needs_a_time_on_every_problem() -> None:
+    untimed = replace(PASS, median_ns=None, problem=Problem(rows=9, cols=8))
+    assert Coverage(timed=True).unchecked([PASS, untimed]) == ["layer_norm, 9x8 float32"]
+    assert Coverage().unchecked([PASS, untimed]) == []
+
+
+def test_a_failure_that_is_declared_is_no_gap_beside_others_and_no_time() -> None:
+    unstable = replace(PASS, kernel="one_pass", status="fail", expected=True, median_ns=None)
+    coverage = Coverage.of(kernels=["one_pass", "naive"], timed=True)
+    assert coverage.unchecked([PASS, unstable]) == []
+    assert coverage.unchecked([unstable]) == ["everything"]
+    assert Coverage.of(kernels=["one_pass"]).unchecked([unstable]) == []
+
+
+def test_a_list_is_short() -> None:
+    assert listed(["a", "b", "c"]) == "a; b; c"
+    assert listed([*"abcde"]) == "a; b; c; and 2 more"
+
+
+def test_findings_are_ok_only_where_everything_was_checked() -> None:
+    def ok(*results: Result, unchecked: tuple[str, ...] = ()) -> bool:
+        return Findings(Report(device={}, results=results), unchecked=unchecked).ok
+
+    assert ok(PASS) and not ok() and not ok(PASS, unchecked=("float16",))
+    assert not ok(PASS, replace(PASS, status="fail"))
+
+
+class _Known(Measuring):
+    """A job that has found these results."""
+
+    found: list[Result]
+    named: Coverage
+    done = "verified"
+    begin = errands = take = lack = work = show_results = None  # type: ignore[assignment]
+
+    @property
+    def coverage(self) -> Coverage:
+        return self.named
+
+    def results(self) -> list[Result]:
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "lost", "allow", "status", "said"),
+    [
+        ([PASS], 0, False, OK, ""),
+        ([PASS, of(SKIP, "registers")], 0, False, INCONCLUSIVE, "registers (layer_norm, float32) (--allow-"),
+        ([PASS, of(SKIP, "registers")], 0, True, OK, ""),
+        ([PASS, of(replace(SKIP, status="fail"), "registers")], 0, False, WRONG, ""),
+        ([PASS, of(PASS, "registers")], 2, True, INCONCLUSIVE, "2 problems, for which no worker was left"),
+    ],
+)
+def test_the_status_says_what_is_not_known(
+    found: list[Result],
+    lost: int,
+    allow: bool,
+    status: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    coverage = Coverage.of(kernels=["naive", "registers"][: len(found)])
+    job = _Known(outputs={}, console=Screen(), seed=None, allow_skipped=allow)
+    job.found, job.lost, job.named = found, lost, coverage
+    assert job.status() == status
+    told = capsys.readouterr().err
+    assert (f"not verified: {said}" in told) if said else told == ""
+    assert job.report(complete=True).complete is not bool(lost)

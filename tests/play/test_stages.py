@@ -1,0 +1,161 @@
+"""A step of the playground ends with a tick only where it was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from webnorm.cli.play import Told, _once
+from webnorm.cli.running import BAD_USAGE, INCONCLUSIVE, OK, WRONG
+from webnorm.cli.screen import Screen
+from webnorm.lab.beside import Beside
+from webnorm.lab.judging import Watched
+from webnorm.lab.results import Result
+from webnorm.lab.why import Hint
+from webnorm.norms.ops import OPS, Task
+from webnorm.norms.problem import Problem
+from webnorm.play import stages
+from webnorm.play.state import Attempt, Corpus, File, Settings, Snapshot, Stage, State
+
+ATTEMPT = Attempt(number=1, hash="0", saved="")
+RESULT = Result(
+    op="layer_norm", kernel="mine", constants={}, problem=Problem(rows=4, cols=8), status="pass", case="a"
+)
+
+
+@dataclass
+class FakeRun:
+    """A run whose worker answers what it is told to."""
+
+    answers: Sequence[Any]
+    attempt: Attempt = ATTEMPT
+    settings: Settings = field(default_factory=Settings)
+    left_cases: list[Any] | None = None
+    failed_before: frozenset[str] = frozenset()
+    software: bool = True
+    op: Any = OPS["layer_norm"]
+    job: Any = field(default_factory=lambda: SimpleNamespace(constants={}))
+    text: Any = None
+    roots: tuple[Any, ...] = ()
+    previous: Any = None
+    goal: str | None = None
+    timed_task: Task = field(default_factory=lambda: Task(OPS["layer_norm"], RESULT.problem))
+
+    def enter(self, stage: str) -> None:
+        self.entered = stage
+
+    def ask(self, work: Any, job: Any) -> Iterable[Any]:
+        return iter(self.answers)
+
+    def change(self, **changes: Any) -> None:
+        self.attempt = replace(self.attempt, **changes)
+
+    against = change
+
+
+def skipped(step: Callable[[Any], None], run: FakeRun) -> str | None:
+    try:
+        step(run)
+    except stages.Skipped as reason:
+        return str(reason)
+    return None
+
+
+RACE = Hint("race", "two invocations", None)
+
+
+@pytest.mark.parametrize(
+    ("watched", "reason"),
+    [
+        ([Watched(), Watched()], None),
+        ([Watched(), Watched(unwatched="no loop", refused=True)], None),
+        ([Watched(RACE), Watched(unwatched="x is passed on by its address")], None),
+        ([Watched(), Watched(unwatched="x is passed on by its address")], "x is passed on by its address"),
+        ([Watched(unwatched="no loop", refused=True)] * 2, "no loop"),
+    ],
+)
+def test_what_was_not_watched_has_no_tick(watched: list[Watched], reason: str | None) -> None:
+    run = FakeRun(watched)
+    told = skipped(stages.find_races, run)
+    assert told == (reason and f"workgroup memory could not be watched: {reason}")
+    assert bool(run.attempt.hints) == (watched[0].race is not None)
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (replace(RESULT, median_ns=5.0), None),
+        (replace(RESULT, status="skip", reason="only 768"), "only 768"),
+        (replace(RESULT, status="fail", expected=True, reason="off by 3"), "off by 3"),
+        (replace(RESULT, status="fail", reason="off by 3"), None),
+        (RESULT, "none was taken"),
+        (None, "none was taken"),
+    ],
+)
+def test_without_a_time_there_is_no_tick(result: Result | None, reason: str | None) -> None:
+    run = FakeRun([] if result is None else [Beside("attempt", result, True)])
+    told = skipped(stages.time, run)
+    assert told == (reason and f"it has no time on 4x8 float32: {reason}")
+
+
+@pytest.mark.parametrize(("refused", "is_skipped"), [(0, False), (2, False), (3, True), (4, True)])
+def test_a_corpus_that_is_mostly_refused_has_no_tick(refused: int, is_skipped: bool) -> None:
+    run = FakeRun([], replace(ATTEMPT, corpus=Corpus(4, 4, skipped=refused)), left_cases=[])
+    told = skipped(stages.try_corpus, run)
+    assert (told is not None) == is_skipped
+    if told:
+        assert told.startswith(f"the kernel refuses {refused} of 4 cases")
+
+
+def test_a_trace_without_records_has_no_tick() -> None:
+    from webnorm.lab.trace import Trace
+
+    empty = cast(Trace, SimpleNamespace(count=0))
+    run = FakeRun([empty], settings=Settings(trace="row == 9"))
+    assert skipped(stages.trace, run) == "no trace(...) of the kernel left a record that 'row == 9' keeps"
+    assert run.attempt.trace is empty
+
+
+class _Judged:
+    """A session that has nothing left to do."""
+
+    def __init__(self, attempt: Attempt | None) -> None:
+        file = File(name="mine.wgsl", path="mine.wgsl")
+        self.state = State(Snapshot(file=file, settings=Settings(), attempt=attempt))
+
+    def idle(self, timeout_s: float) -> bool:
+        return True
+
+
+DONE = (Stage("verdict", "done"), Stage("race", "done"))
+
+
+@pytest.mark.parametrize(
+    ("attempt", "status", "said"),
+    [
+        (replace(ATTEMPT, ok=True, stages=DONE), OK, ""),
+        (replace(ATTEMPT, ok=False, stages=(*DONE, Stage("tint", "skipped"))), WRONG, ""),
+        (replace(ATTEMPT, ok=True, stages=(*DONE, Stage("tint", "skipped"))), INCONCLUSIVE, "tint"),
+        (replace(ATTEMPT, ok=True, stages=(*DONE, Stage("corpus", "failed"))), INCONCLUSIVE, "corpus"),
+        (replace(ATTEMPT, ok=None, stages=(Stage("verdict", "failed"),)), INCONCLUSIVE, "verdict"),
+        (None, BAD_USAGE, "nothing could be judged"),
+    ],
+)
+def test_the_exit_status_says_whether_every_step_was_taken(
+    attempt: Attempt | None, status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _once(cast(Any, _Judged(attempt)), Screen(), json=False) == status
+    told = capsys.readouterr().err
+    assert told == ("" if not said else f"webnorm: {'' if attempt is None else 'not checked: '}{said}\n")
+
+
+def test_a_step_that_is_skipped_is_told_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    skipping = replace(ATTEMPT, ok=True, stages=(*DONE, Stage("tint", "skipped", 1.0, "node is missing")))
+    Told(Screen(), json=False).of(
+        Snapshot(file=File(name="m", path="m"), settings=Settings(), attempt=skipping)
+    )
+    assert capsys.readouterr().out.splitlines()[-2:] == ["- tint 1 ms", "tint: node is missing"]
