@@ -12,7 +12,7 @@ import numpy as np
 from webnorm.calls.arrays import check_kind, check_type, dtype_text, ints
 from webnorm.calls.call import AnyArray
 from webnorm.errors import WebnormError, shown, unknown
-from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Problem
+from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Problem, expected_dtype
 
 _FLOAT32_MAXIMUM = float(np.finfo(np.float32).max)
 _FLOAT64_MAXIMUM = float(np.finfo(np.float64).max)
@@ -54,7 +54,8 @@ def like_x(name: str, array: AnyArray, x: AnyArray) -> None:
     if array.shape != x.shape:
         raise WebnormError(f"{name} has shape {array.shape}; expected x's {x.shape}")
     if array.dtype != x.dtype:
-        raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; expected x's {x.dtype}")
+        expected = expected_dtype(name, array.dtype, [DTYPE_NAMES[x.dtype]], f"x's {x.dtype}")
+        raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; {expected}")
 
 
 def parameters(
@@ -71,7 +72,8 @@ def parameters(
             raise WebnormError(f"{name} has shape {array.shape}; expected normalized_shape {shape}")
         if array.dtype not in (x.dtype, DTYPES["float32"]):
             wanted = "float32" if x.dtype == DTYPES["float32"] else f"x's {x.dtype} or float32"
-            raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; expected {wanted}")
+            expected = expected_dtype(name, array.dtype, [DTYPE_NAMES[x.dtype]], wanted)
+            raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; {expected}")
         for other, before in found.items():
             if before.dtype != array.dtype:
                 raise WebnormError(

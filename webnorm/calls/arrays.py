@@ -15,7 +15,7 @@ from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pool import BufferPool
 from webnorm.gpu.readback import read
-from webnorm.norms.problem import DTYPE_NAMES, DTYPES, Array
+from webnorm.norms.problem import DTYPE_NAMES, DTYPES, Array, expected_dtype
 
 # A tuple is known at once; to ask the abstract class takes several times as long.
 _LISTS = (tuple, Sequence, np.ndarray)
@@ -200,10 +200,7 @@ def check_type(
     check_kind(name, array, device_arrays)
     dtype = array.dtype  # type: ignore[attr-defined]
     if DTYPE_NAMES.get(dtype) not in known:
-        raise WebnormError(
-            f"{name} has dtype {dtype_text(dtype)}; expected {', '.join(known)}: "
-            f"cast it, as with {name}.astype(np.float32)"
-        )
+        raise WebnormError(f"{name} has dtype {dtype_text(dtype)}; {expected_dtype(name, dtype, known)}")
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:

@@ -99,16 +99,16 @@ class CheckRequest:
             op.problem(1, 1, options=op.defaults.changed(self.changes.options or ()))
 
 
-def own_case(given: Path | Array) -> Case:
+def own_case(given: Path | Array, dtypes: Sequence[str] = ()) -> Case:
     """A case of the user's own: an array (..., cols), perhaps in an .npy file, without weight and bias.
 
-    Raises WebnormError for what is no such array (see npy), and for one without rows: nothing would be
-    compared.
+    Raises WebnormError for what is no such array, or of none of the dtypes, where there are any (see npy), and
+    for one without rows: nothing would be compared.
     """
     if isinstance(given, Path):
-        (x, dtype), name, source = read_rows(given), given.name, str(given)
+        (x, dtype), name, source = read_rows(given, dtypes), given.name, str(given)
     else:
-        (x, dtype), name, source = rows_of(given, "input"), "input", "an array of the caller's"
+        (x, dtype), name, source = rows_of(given, "input", dtypes), "input", "an array of the caller's"
     if not len(x):
         where = given if isinstance(given, Path) else name
         raise WebnormError(f"{where} has no rows; expected 1 or more to check")

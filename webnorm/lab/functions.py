@@ -161,7 +161,7 @@ def check(
     kernels: Names | None = None,
     *,
     op: Names = "layer_norm",
-    dtype: Names = "float32",
+    dtype: Names | None = None,
     cases: Names | None = None,
     input: str | Path | Array | None = None,
     options: Names | None = None,
@@ -181,6 +181,8 @@ def check(
 
     Args:
         cases: names or patterns of the corpus, such as "cols-*"; None for all of it.
+        dtype: the storage types; None for float32, or that of `input`. An `input` of another type is
+            refused; bytes, as which NumPy's files keep bfloat16, are read so where that is among them.
         input: your own array in place of the corpus, or the .npy file that it is in: (..., cols), float32,
             float16 or bfloat16.
         options: for every case in place of its own; None for the cases' own.

@@ -51,6 +51,32 @@ def finfo(dtype: str) -> Any:
     return ml_dtypes.finfo(DTYPES[dtype])  # type: ignore[no-untyped-call]
 
 
+def read_back_from(dtype: np.dtype[Any], known: Sequence[str] = tuple(DTYPES)) -> tuple[str, ...]:
+    """The storage types among those known whose arrays NumPy reads from an .npy file as `dtype`: its files
+    have no bfloat16 and no float8, and keep their bytes as |V2 and |V1.
+    """
+    if dtype.kind != "V" or dtype.names is not None or dtype.subdtype is not None:
+        return ()
+    return tuple(
+        name for name in known if hasattr(ml_dtypes, name) and DTYPES[name].itemsize == dtype.itemsize
+    )
+
+
+def expected_dtype(name: str, dtype: np.dtype[Any], known: Sequence[str], wanted: str = "") -> str:
+    """The end of a message on the array called `name`, whose dtype is none of those known: what was expected,
+    `wanted` where that has a name of its own, and what turns the array into that, if anything does.
+    """
+    expected = f"expected {wanted or ', '.join(known)}"
+    if twins := read_back_from(dtype, known):
+        views = " or ".join(f"{name}.view(ml_dtypes.{twin})" for twin in twins)
+        return f"{expected}: NumPy's files keep {' and '.join(twins)} as {dtype}; pass {views}"
+    if dtype.kind not in "biuf" and dtype not in DTYPE_NAMES:
+        # A cast fails, or drops what the elements hold.
+        return expected
+    module = "ml_dtypes" if hasattr(ml_dtypes, known[0]) else "np"
+    return f"{expected}: cast it, as with {name}.astype({module}.{known[0]})"
+
+
 def _refuse_kinds(one: Any) -> None:
     """Raise WebnormError for a value that is not of its field's kind; NumPy's numbers are numbers."""
     for field in fields(one):
