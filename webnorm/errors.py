@@ -80,10 +80,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     return None
 
 
-def unknown(kind: str, name: str, known: Iterable[str], like: str | None = None) -> WebnormError:
+def unknown(kind: str, given: object, known: Iterable[str], like: str | None = None) -> WebnormError:
     """The error for a name that does not exist, with those that go on from it, where they are few, or the
     nearest one that does exist: to `like`, where that is known to be meant.
     """
+    name = given if isinstance(given, str) else shown(given)
     names = sorted(known)
     meant = [one for one in names if name and one.startswith(name)]
     if like not in (None, name) or not 0 < len(meant) <= _MOST_BEGUN:
@@ -93,7 +94,7 @@ def unknown(kind: str, name: str, known: Iterable[str], like: str | None = None)
     if len(listed) > _MOST_LISTED:
         listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
     hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"there is: {listed}"
-    return WebnormError(f"unknown {kind} {shown(name)}; {hint}")
+    return WebnormError(f"unknown {kind} {shown(given)}; {hint}")
 
 
 def check_kind(name: str, value: object, kind: type[Any], wanted: str = "") -> None:
@@ -108,6 +109,17 @@ def shown(value: object) -> str:
         return one_line(_SHORT.repr(value))
     except Exception:  # a __repr__ of the caller's
         return f"a {type(value).__name__}"
+
+
+def described(value: object) -> str:
+    """A value of Python's own as `shown` has it; another, which may be of any size, by its type, such as
+    "a torch.Tensor".
+    """
+    kind = type(value)
+    if kind.__module__ == "builtins" or isinstance(value, str) or not hasattr(kind, "__len__"):
+        return shown(value)
+    named = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+    return f"{'an' if named[0] in 'aeiou' else 'a'} {named}"
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from webnorm.calls.arrays import check_kind, check_type, dtype_text, ints
 from webnorm.calls.call import AnyArray
 from webnorm.errors import WebnormError, shown, unknown
-from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Problem, expected_dtype
+from webnorm.norms.problem import DTYPE_NAMES, DTYPES, DTYPES_ELSEWHERE, STORAGE, Problem, expected_dtype
 
 _FLOAT32_MAXIMUM = float(np.finfo(np.float32).max)
 _FLOAT64_MAXIMUM = float(np.finfo(np.float64).max)
@@ -32,7 +32,7 @@ def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
         )
     if 0 in shape:
         raise WebnormError(
-            f"normalized_shape is {shown(shape)}; expected one element or more to normalise over"
+            f"normalized_shape is {shown(normalized_shape)}; expected one element or more to normalise over"
         )
     return shape
 
@@ -138,7 +138,10 @@ def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTY
         try:
             found = np.dtype(dtype).name
         except Exception:  # what NumPy raises depends on what it is asked for
-            raise WebnormError(f"{name} is {shown(dtype)}; expected one of {', '.join(known)}") from None
-    if found not in known:
-        raise unknown(name, str(found), known)
-    return str(found)
+            found = None
+    if found in known:
+        return str(found)
+    if isinstance(dtype, str | np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        raise unknown(name, found, known, DTYPES_ELSEWHERE.get(str(found)))
+    # NumPy has a type for None, too, and for numbers and lists: what was given is told.
+    raise WebnormError(f"{name} is {shown(dtype)}; expected one of {', '.join(known)}")

@@ -156,7 +156,7 @@ class _Norm:
         loaded = {}
         for name, value in state.items():
             if not isinstance(name, str) or name not in self._names:
-                raise unknown("key in the state", name if isinstance(name, str) else shown(name), self._names)
+                raise unknown("key in the state", name, self._names)
             check_kind(name, value, device_arrays=False)
             if value.shape != self.normalized_shape:
                 raise WebnormError(f"{name} has shape {value.shape}; expected {self.normalized_shape}")

@@ -178,7 +178,7 @@ def select(
         check_kind("one of kernels", one, Kernel)
     check_kind("name", name, str, "a text")
     if not isinstance(op, str) or op not in OPS:
-        raise unknown("op", op if isinstance(op, str) else shown(op), OPS)
+        raise unknown("op", op, OPS)
     if name.endswith(".wgsl"):
         return load(Path(name), op)
     by_label = {kernel.label: kernel for kernel in kernels}

@@ -77,11 +77,13 @@ def named(
     """The names that a list asks for, in its order: "all" of `everything` (what is known unless that is
     given), each by itself, or those that a pattern like "rms*" fits.
 
-    Raises WebnormError for a name, or a pattern, that fits none of those known; `what` says of what they are,
-    and `like` what would be called so here.
+    Raises WebnormError for what is no text, and for a name, or a pattern, that fits none of those known;
+    `what` says of what they are, and `like` what would be called so here.
     """
     every = tuple(known) if everything is None else tuple(everything)
-    parts = asked.split(",") if isinstance(asked, str) else asked
+    parts = listed(asked, what)
+    if not parts:
+        raise WebnormError(f"{what} is {shown(asked)}; expected one name or more")
     found: dict[str, None] = {}
     for part in (part.strip() for part in parts):
         if part in known:
@@ -94,6 +96,16 @@ def named(
                 raise _unknown(what, part, known, every, like(part))
             found |= dict.fromkeys(fitting)
     return tuple(found)
+
+
+def listed(asked: str | Sequence[str], name: str) -> list[str]:
+    """The texts of a list such as "rms*,layer_norm", or several texts; WebnormError for what is neither, and
+    called `name`.
+    """
+    parts = asked.split(",") if isinstance(asked, str) else asked
+    if isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts):
+        return list(parts)
+    raise WebnormError(f"{name} is {shown(asked)}; expected a text, or a list of texts")
 
 
 def _unknown(
