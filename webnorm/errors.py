@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ MOST = 2000
 # A longer name than that is no slip of the pen; a longer list of those that there are helps nobody.
 _LONGEST = 100
 _MOST_LISTED = 600
+# What names of a kind are all of, where that says more.
+_THERE_IS = {"op": "webnorm computes only these today"}
 # Of more names that begin alike, the nearest is as good a guess.
 _MOST_BEGUN = 3
 _SHORT = reprlib.Repr()
@@ -80,9 +82,17 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     return None
 
 
-def unknown(kind: str, given: object, known: Iterable[str], like: str | None = None) -> WebnormError:
+def unknown(
+    kind: str,
+    given: object,
+    known: Iterable[str],
+    like: str | None = None,
+    elsewhere: Mapping[str, str] | None = None,
+) -> WebnormError:
     """The error for a name that does not exist, with those that go on from it, where they are few, or the
     nearest one that does exist: to `like`, where that is known to be meant.
+
+    A name that exists, but is of no use here, is told with its words in `elsewhere`, which go on after it.
     """
     name = given if isinstance(given, str) else shown(given)
     names = sorted(known)
@@ -93,7 +103,10 @@ def unknown(kind: str, given: object, known: Iterable[str], like: str | None = N
     listed = ", ".join(names)
     if len(listed) > _MOST_LISTED:
         listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
-    hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"there is: {listed}"
+    if name in (elsewhere or {}):
+        return WebnormError(f"{kind} {shown(given)} {(elsewhere or {})[name]}; expected one of {listed}")
+    there_is = _THERE_IS.get(kind, "there is")
+    hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"{there_is}: {listed}"
     return WebnormError(f"unknown {kind} {shown(given)}; {hint}")
 
 

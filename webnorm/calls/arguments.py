@@ -12,7 +12,15 @@ import numpy as np
 from webnorm.calls.arrays import check_kind, check_type, dtype_text, ints
 from webnorm.calls.call import AnyArray
 from webnorm.errors import WebnormError, shown, unknown
-from webnorm.norms.problem import DTYPE_NAMES, DTYPES, DTYPES_ELSEWHERE, STORAGE, Problem, expected_dtype
+from webnorm.norms.problem import (
+    DTYPE_NAMES,
+    DTYPES,
+    DTYPES_ELSEWHERE,
+    OF_OUTPUTS,
+    STORAGE,
+    Problem,
+    expected_dtype,
+)
 
 _FLOAT32_MAXIMUM = float(np.finfo(np.float32).max)
 _FLOAT64_MAXIMUM = float(np.finfo(np.float64).max)
@@ -142,6 +150,7 @@ def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTY
     if found in known:
         return str(found)
     if isinstance(dtype, str | np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
-        raise unknown(name, found, known, DTYPES_ELSEWHERE.get(str(found)))
+        elsewhere = OF_OUTPUTS if tuple(known) == STORAGE else None
+        raise unknown(name, found, known, DTYPES_ELSEWHERE.get(str(found)), elsewhere)
     # NumPy has a type for None, too, and for numbers and lists: what was given is told.
     raise WebnormError(f"{name} is {shown(dtype)}; expected one of {', '.join(known)}")

@@ -55,6 +55,12 @@ def finfo(dtype: str) -> Any:
     return ml_dtypes.finfo(DTYPES[dtype])  # type: ignore[no-untyped-call]
 
 
+# The types that y alone may have, for who asks for another array's.
+OF_OUTPUTS = {
+    name: f"is a type of y alone: option out_dtype={name}" for name in DTYPES if name not in STORAGE
+}
+
+
 def read_back_from(dtype: np.dtype[Any], known: Sequence[str] = tuple(DTYPES)) -> tuple[str, ...]:
     """The storage types among those known whose arrays NumPy reads from an .npy file as `dtype`: its files
     have no bfloat16 and no float8, and keep their bytes as |V2 and |V1.
@@ -123,7 +129,7 @@ class Options:
     def __post_init__(self) -> None:
         _refuse_kinds(self)
         if self.weight_dtype is not None and self.weight_dtype not in STORAGE:
-            raise unknown("weight_dtype", self.weight_dtype, STORAGE)
+            raise unknown("weight_dtype", self.weight_dtype, STORAGE, elsewhere=OF_OUTPUTS)
         if self.out_dtype is not None and self.out_dtype not in DTYPES:
             raise unknown("out_dtype", self.out_dtype, DTYPES)
         if self.max_workgroups < 0:
@@ -192,7 +198,7 @@ class Problem:
         if self.cols < 1:
             raise WebnormError(f"cols is {shown(self.cols)}; expected 1 or more")
         if self.dtype not in STORAGE:
-            raise unknown("dtype", self.dtype, STORAGE, DTYPES_ELSEWHERE.get(self.dtype))
+            raise unknown("dtype", self.dtype, STORAGE, DTYPES_ELSEWHERE.get(self.dtype), OF_OUTPUTS)
         if not (self.eps == 0 or 1 / _LARGEST <= self.eps < _LARGEST):
             raise WebnormError(
                 f"eps is {shown(self.eps)}; expected a finite number of 0 or more that float32 holds"
