@@ -21,7 +21,7 @@ from webnorm.norms.parts import in_parts
 from webnorm.norms.problem import Array
 from webnorm.norms.reference import Answer, Answers
 
-Kind = Literal["poison", "guard", "unsteady", "race", "formula", "statistics", "place", "precision"]
+Kind = Literal["poison", "guard", "unsteady", "race", "loop", "formula", "statistics", "place", "precision"]
 # Elements of the rows that formulas are tried on: all of them at once take tens of megabytes.
 _MOST_ELEMENTS = 1 << 16
 # Times its tolerance that an output may be from a formula that it fits "but for rounding": the tolerance is
