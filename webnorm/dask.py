@@ -21,7 +21,7 @@ from webnorm.calls import arguments, session
 from webnorm.calls.arrays import GpuArray
 from webnorm.calls.given import Asked, Given, checked, computed
 from webnorm.calls.outputs import DtypeLike, NormOutput, backward_result, forward_result
-from webnorm.errors import WebnormError, sentence, shown
+from webnorm.errors import WebnormError, described, sentence, shown
 from webnorm.norms.ops import OPS, Op, Tensor
 from webnorm.norms.problem import DTYPES, Array
 
@@ -197,7 +197,7 @@ def _outlines(op: Op, given: Given) -> dict[str, _Outline]:
             found[name] = _Outline(array)
         elif tensor.per_row or not isinstance(array, np.ndarray):
             wanted = "a dask array" if tensor.per_row else "a NumPy array or a dask array"
-            raise WebnormError(f"{name} is a {type(array).__name__}; expected {wanted}")
+            raise WebnormError(f"{name} is {described(array)}; expected {wanted}")
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ MOST = 2000
 # A longer name than that is no slip of the pen; a longer list of those that there are helps nobody.
 _LONGEST = 100
 _MOST_LISTED = 600
+# What names of a kind are all of, where that says more.
+_THERE_IS = {"op": "webnorm computes only these today"}
 # Of more names that begin alike, the nearest is as good a guess.
 _MOST_BEGUN = 3
 _SHORT = reprlib.Repr()
@@ -80,10 +82,19 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     return None
 
 
-def unknown(kind: str, name: str, known: Iterable[str], like: str | None = None) -> WebnormError:
+def unknown(
+    kind: str,
+    given: object,
+    known: Iterable[str],
+    like: str | None = None,
+    elsewhere: Mapping[str, str] | None = None,
+) -> WebnormError:
     """The error for a name that does not exist, with those that go on from it, where they are few, or the
     nearest one that does exist: to `like`, where that is known to be meant.
+
+    A name that exists, but is of no use here, is told with its words in `elsewhere`, which go on after it.
     """
+    name = given if isinstance(given, str) else shown(given)
     names = sorted(known)
     meant = [one for one in names if name and one.startswith(name)]
     if like not in (None, name) or not 0 < len(meant) <= _MOST_BEGUN:
@@ -92,8 +103,11 @@ def unknown(kind: str, name: str, known: Iterable[str], like: str | None = None)
     listed = ", ".join(names)
     if len(listed) > _MOST_LISTED:
         listed = listed[:_MOST_LISTED].rpartition(", ")[0] + ", ..."
-    hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"there is: {listed}"
-    return WebnormError(f"unknown {kind} {shown(name)}; {hint}")
+    if name in (elsewhere or {}):
+        return WebnormError(f"{kind} {shown(given)} {(elsewhere or {})[name]}; expected one of {listed}")
+    there_is = _THERE_IS.get(kind, "there is")
+    hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else f"{there_is}: {listed}"
+    return WebnormError(f"unknown {kind} {shown(given)}; {hint}")
 
 
 def check_kind(name: str, value: object, kind: type[Any], wanted: str = "") -> None:
@@ -108,6 +122,17 @@ def shown(value: object) -> str:
         return one_line(_SHORT.repr(value))
     except Exception:  # a __repr__ of the caller's
         return f"a {type(value).__name__}"
+
+
+def described(value: object) -> str:
+    """A value of Python's own as `shown` has it; another, which may be of any size, by its type, such as
+    "a torch.Tensor".
+    """
+    kind = type(value)
+    if kind.__module__ == "builtins" or isinstance(value, str) or not hasattr(kind, "__len__"):
+        return shown(value)
+    named = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+    return f"{'an' if named[0] in 'aeiou' else 'a'} {named}"
 
 
 def printable(text: str) -> str:

@@ -243,10 +243,13 @@ def test_a_mistake_is_told_at_once_in_the_same_words(wrong: dict[str, Any], devi
             "x has chunks ((2, 2, 2), (2, 2)) along normalized_shape (6, 4); expected one each: "
             "x.rechunk({-2: -1, -1: -1})",
         ),
-        (lambda: lazy.layer_norm(np.ones((2, 4), np.float32), 4), "x is a ndarray; expected a dask array"),
+        (
+            lambda: lazy.layer_norm(np.ones((2, 4), np.float32), 4),
+            "x is a numpy.ndarray; expected a dask array",
+        ),
         (
             lambda: lazy.layer_norm(unread(2, 4, chunks=4), 4, [1]),
-            "weight is a list; expected a NumPy array or a dask array",
+            "weight is [1]; expected a NumPy array or a dask array",
         ),
         (
             lambda: lazy.layer_norm(da.ma.masked_less(unread(2, 4, chunks=4), 0), 4),

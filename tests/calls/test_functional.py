@@ -305,9 +305,9 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ),
         ({"x": np.ones((2, 3), np.int8)}, "x has dtype int8; expected float32"),
         ({"x": normal(2, 3).astype(">f4")}, "x has dtype >f4; expected float32"),
-        ({"x": [[1.0, 2.0, 3.0]]}, "x is a list; expected a NumPy array or a GpuArray"),
+        ({"x": [[1.0, 2.0, 3.0]]}, "x is [[1.0, 2.0, 3.0]]; expected a NumPy array or a GpuArray"),
         ({"x": normal(2, 4)}, "x has shape (2, 4); expected it to end in normalized_shape (3,)"),
-        ({"x": np.float32(1.0) * np.ones(())}, "x is a float64; expected a NumPy array"),
+        ({"x": np.float32(1.0) * np.ones(())}, "x is np.float64(1.0); expected a NumPy array"),
         ({"x": np.ones((), np.float32)}, "x has shape (); expected it to end in normalized_shape (3,)"),
         ({"normalized_shape": (2, 2, 3)}, "expected it to end in"),
         ({"normalized_shape": ()}, "normalized_shape is ()"),
@@ -317,7 +317,7 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ({"normalized_shape": None}, "normalized_shape is None"),
         ({"x": normal(2, 0), "normalized_shape": 0}, "expected one element or more"),
         ({"weight": normal(4)}, "weight has shape (4,); expected normalized_shape (3,)"),
-        ({"weight": 1.0}, "weight is a float; expected a NumPy array or a GpuArray"),
+        ({"weight": 1.0}, "weight is 1.0; expected a NumPy array or a GpuArray"),
         ({"bias": normal(3, dtype="float16")}, "bias has dtype float16; expected float32"),
         (
             {"x": normal(2, 3, dtype="float16"), "bias": normal(3, dtype="bfloat16")},
@@ -349,7 +349,7 @@ def test_a_kernel_file_that_was_edited_is_compiled_anew(device: Device, tmp_path
         ({"kernel": "rms_norm/registers"}, "computes rms_norm; expected a kernel of layer_norm"),
         ({"kernel": "missing.wgsl"}, "missing.wgsl: cannot read the kernel"),
         ({"kernel": 3}, "kernel is 3; expected a kernel's name"),
-        ({"device": "cpu"}, "device is a str; expected one from webnorm.open_device"),
+        ({"device": "cpu"}, "device is 'cpu'; expected one from webnorm.open_device"),
     ],
 )
 def test_mistakes(arguments: dict[str, Any], message: str, device: Device) -> None:
@@ -391,7 +391,7 @@ def test_a_mistake_that_equals_what_was_right(
             "stats is float32 of shape (2, 1); expected the forward pass's, float32 of shape (2, 3)",
         ),
         ({"stats": normal(2, 3, dtype="float16")}, "stats is float16"),
-        ({"stats": 1.0}, "stats is a float; expected a NumPy array"),
+        ({"stats": 1.0}, "stats is 1.0; expected a NumPy array"),
         ({"kernel": "layer_norm/registers"}, "computes layer_norm; expected a kernel of layer_norm_backward"),
         ({"weight": normal(2)}, "weight has shape (2,)"),
     ],

@@ -126,7 +126,10 @@ def test_every_argument_says_what_it_takes(name: str, device: Device) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: webnorm.GpuArray.from_numpy(normal(2), "llvmpipe"), "device is a str; expected one from"),  # type: ignore[arg-type]
+        (
+            lambda: webnorm.GpuArray.from_numpy(normal(2), "llvmpipe"),  # type: ignore[arg-type]
+            "device is 'llvmpipe'; expected one from",
+        ),
         (lambda: webnorm.LayerNorm(8, bias=None), "bias is None; expected True or False"),  # type: ignore[arg-type]
         (lambda: webnorm.LayerNorm(8).load_state_dict(None), "state is None; expected a mapping"),  # type: ignore[arg-type]
         (lambda: webnorm.LayerNorm(8, eps=-1.0), "eps is -1.0; expected a finite number of 0 or more"),

@@ -94,6 +94,24 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["check", "--dtype", "float32,half"], "unknown dtype 'half'; did you mean 'float16'"),
         (["show", "naive", "--dtype", "half"], "unknown dtype 'half'; did you mean 'float16'"),
         (["check", "--op", "rms_norm_grad"], "unknown op 'rms_norm_grad'; did you mean 'rms_norm_backward'"),
+        (
+            ["check", "--dtype", "float8_e5m2"],
+            "is a type of y alone: option out_dtype=float8_e5m2; expected one",
+        ),
+        (
+            ["bench", "-o", "weight_dtype=int8"],
+            "weight_dtype 'int8' is a type of y alone: option out_dtype=int8",
+        ),
+        (["check", "--dtype", "double"], "unknown dtype 'double'; did you mean 'float32'?"),
+        (
+            ["check", "--op", "softmax"],
+            "unknown op 'softmax'; webnorm computes only these today: copy, layer_norm",
+        ),
+        (["play", "x.wgsl", "--op", "softmax"], "x.wgsl is no file"),
+        (
+            ["check", "--kernel", "naive", "--constant", "vector_width=4"],
+            "constant 'vector_width' is of other kernels; expected one of workgroup_size",
+        ),
         (["check", "--dtype", "bf"], "unknown dtype 'bf'; did you mean 'bfloat16'?"),
         (["check", "--case", "ALL"], "unknown case 'ALL'; did you mean 'all'"),
         (["check", "--case", "rows"], "unknown case 'rows'; did you mean 'rows-1', or 'rows*' for "),

@@ -33,7 +33,7 @@ from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import assess, tolerance
-from webnorm.lab.races import Race, race
+from webnorm.lab.races import Fault, fault
 from webnorm.lab.why import Failure, hints
 from webnorm.norms.corpus import CASES
 from webnorm.norms.ops import Task, complete_inputs, make_inputs
@@ -414,7 +414,7 @@ def unbroken_text(
 
 def caught(
     kernel_path: Path, op: str, device: Device, chosen: dict[str, int], which: str, watch: bool
-) -> Failure | Race | None:
+) -> Failure | Fault | None:
     """What the harness has against the kernel on the first of the hard problems that it refuses it on, or the
     race that it sees; its text must have changed.
     """
@@ -429,9 +429,9 @@ def caught(
         if shader.text == unbroken_text(kernel.label, constants, problem, device.traits):
             continue
         changed = True
-        found: Failure | Race | None
+        found: Failure | Fault | None
         if watch:
-            found = race(device, variant, problem, arrays, ())
+            found = fault(device, variant, problem, arrays, ())
         else:
             found = failure_of(device, shader, arrays)
             found = None if assess(found.outputs, found.answers, shader, found.allowed).ok else found

@@ -15,7 +15,7 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.variants import Variant, runnable_variants
-from webnorm.norms.ops import make_inputs
+from webnorm.norms.ops import Task, complete_inputs, make_inputs
 from webnorm.norms.problem import Options, Problem
 from webnorm.norms.reference import Float64Array, normalise
 
@@ -152,3 +152,39 @@ def test_amax_is_the_largest_float32_y(name: str, device: Device) -> None:
         amax, scale_inv = outputs[float8]["amax"][0]
         assert amax == pytest.approx(np.abs(outputs[plain]["y"][0]).max(), rel=2.0**-23)
         assert scale_inv == 0.25
+
+
+def small_rows(kernel: Kernel, device: Device, cols: int, deviation: float, eps: float) -> str | None:
+    """What a kernel that makes its own statistics gets wrong of rows of a standard deviation."""
+    options = replace(kernel.op.defaults, saved_stats=False)
+    problem = suited(kernel, Problem(rows=4, cols=cols, eps=eps, distribution="given", options=options))
+    variant = default_variant(kernel, problem, device.traits)
+    needs(device, variant.features(problem, device.traits))
+    x = deviation * np.random.default_rng(0).standard_normal((4, problem.cols))
+    arrays = complete_inputs(Task(kernel.op, problem), {"x": x.astype(np.float32)}, np.random.default_rng(1))
+    _, accuracy = run_shader(device, render_shader(variant, problem, "native", device.traits), arrays)
+    return None if accuracy.ok else accuracy.reason
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param(one, marks=() if one.name == "registers" else pytest.mark.slow, id=one.label)
+        for one in KERNELS
+        if not one.op.exact
+    ],
+)
+def test_rows_down_to_the_lower_limit_are_right(kernel: Kernel, device: Device) -> None:
+    for cols in (768, 4096):
+        limit = 1e-17 * cols**0.5
+        assert small_rows(kernel, device, cols, limit, 0.0) is None
+        assert small_rows(kernel, device, cols, limit * 1e-8, 1e-32) is None
+
+
+def test_below_the_lower_limit_rows_lose_their_digits(device: Device) -> None:
+    """As the documentation says, with the places where it begins and where it ends."""
+    registers = kernel_named("registers")
+    if device.traits.software:
+        assert small_rows(registers, device, 768, 3e-20 * 768**0.5, 0.0) is None
+    assert small_rows(registers, device, 768, 1e-20, 0.0) is not None
+    assert "NaN or Inf" in (small_rows(registers, device, 768, 1e-22, 0.0) or "")

@@ -71,7 +71,7 @@ def test_a_check_takes_an_array(tmp_path: Path, device: Device) -> None:
         assert (result.problem.rows, result.problem.cols) == (6, 8)
     for bad, said in (
         (x.astype(np.float64), "input: dtype is float64; expected float32, float16, bfloat16"),
-        (np.ones((), np.float32), "input: expected an array of one or more dimensions"),
+        (np.ones((), np.float32), r"input: shape is \(\); expected an array of one or more dimensions"),
         ([[1.0]], r"input is \[\[1.0\]\]; expected a NumPy array, or the path of an .npy file"),
     ):
         with pytest.raises(WebnormError, match=said):

@@ -27,7 +27,7 @@ from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.tokens import Code, Unwatchable
 from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.lab.board import Board
-from webnorm.lab.races import race
+from webnorm.lab.races import fault
 from webnorm.lab.results import Result
 from webnorm.lab.trial import try_variant
 from webnorm.lab.watched import Watched
@@ -86,7 +86,7 @@ def default_of(kernel: Kernel, device: Device, cols: int) -> tuple[Variant, Prob
 
 def race_of(kernel: Kernel, device: Device, cols: int) -> str | None:
     variant, problem = default_of(kernel, device, cols)
-    found = race(device, variant, problem, make_inputs(kernel.op, problem), ())
+    found = fault(device, variant, problem, make_inputs(kernel.op, problem), ())
     return None if found is None else str(found)
 
 

@@ -405,7 +405,10 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tune", "--op", "copy"], "unknown op 'copy'"),
+        (
+            ["tune", "--op", "copy"],
+            "op 'copy' only measures what a norm is compared with; expected",
+        ),
         (["tune", "--preset", "equinoxe"], "unknown preset 'equinoxe'; did you mean 'equinox'"),
         (["tune", "--preset", "equinox", "--cols", "3"], "--preset names its own op and shapes"),
         (["tune", "--dtype", "half"], "unknown dtype 'half'"),

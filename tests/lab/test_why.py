@@ -9,7 +9,7 @@ import pytest
 from webnorm.gpu.buffers import POISON
 from webnorm.lab.deviations import Tolerance, rounded_to
 from webnorm.lab.why import Failure, Hint, hints
-from webnorm.norms.mistakes import wrong_formulas
+from webnorm.norms.mistakes import rows_of, wrong_formulas
 from webnorm.norms.ops import OPS, Task, complete_inputs
 from webnorm.norms.playing import draw_playing, playing_tasks
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem
@@ -116,6 +116,57 @@ def test_a_formula_may_fit_but_for_rounding() -> None:
     y = wrong_formulas(task, draw_playing(task))["leaves bias out"]["y"]
     hint = only(task, y + 8e-6)
     assert hint.kind == "formula" and "leaves bias out, but for rounding (at most" in hint.text
+
+
+EPS = {
+    "1e-3": (lambda v, n, eps: np.sqrt(v + 1e-3), "takes 0.001 for eps in place of 1e-05"),
+    "1e-8": (lambda v, n, eps: np.sqrt(v + 1e-8), "takes 1e-08 for eps in place of 1e-05"),
+    "squared": (lambda v, n, eps: np.sqrt(v + eps**2), "takes 1e-10 for eps in place of 1e-05 (eps squared)"),
+    "its root": (
+        lambda v, n, eps: np.sqrt(v + np.sqrt(eps)),
+        "takes 0.00316 for eps in place of 1e-05 (the root of eps)",
+    ),
+    "times N": (
+        lambda v, n, eps: np.sqrt(v + eps * n),
+        "takes 0.00768 for eps in place of 1e-05 (eps times N)",
+    ),
+    "outside": (
+        lambda v, n, eps: np.sqrt(v) + 1e-3,
+        "takes 0.001 for eps in place of 1e-05 outside of the root",
+    ),
+    "N - 1": (
+        lambda v, n, eps: np.sqrt(v * n / (n - 1) + 1e-3),
+        "takes 0.001 for eps in place of 1e-05 and divides the variance by N - 1",
+    ),
+    "none": (lambda v, n, eps: np.sqrt(v), "leaves eps out"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("which", EPS)
+def test_the_eps_that_rstd_fits_is_named(which: str, dtype: str) -> None:
+    """Rows of several variances tell it, and what else is wrong behind the root."""
+    task = playing_tasks(NORM, dtype)[0]
+    arrays = draw_playing(task)
+    rows = rows_of(task, arrays)
+    divisor, said = EPS[which]
+    y = rows.y(rows.d / divisor(rows.variance, rows.cols, task.problem.eps)).astype(DTYPES[dtype])
+    found = [hint.text for hint in hints(failure_of(task, {"y": y}, arrays))]
+    if dtype == "float16" and which in ("squared", "its root", "times N"):
+        assert not any(name in text for text in found for name in ("N - 1", "never written")), found
+    else:
+        assert found == [f"y fits a kernel that {said}"]
+
+
+def test_rows_that_are_alike_do_not_tell_an_eps() -> None:
+    """A factor would do as well."""
+    task = Task(NORM, Problem(rows=8, cols=768, options=Options()))
+    x = rows_of_normal(task)
+    x = ((x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)).astype(np.float32)
+    arrays = complete_inputs(task, {"x": x}, np.random.default_rng(0))
+    rows = rows_of(task, arrays)
+    found = hints(failure_of(task, {"y": rows.y(rows.d / np.sqrt(rows.variance + 0.1))}, arrays))
+    assert not any("eps" in hint.text for hint in found), found
 
 
 def poisoned(like: Array) -> Array:

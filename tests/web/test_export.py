@@ -510,7 +510,8 @@ MISTAKES = {
     "--out out": "OP is missing; expected one of layer_norm, layer_norm_backward, rms_norm, "
     "rms_norm_backward, or --lab",
     "layernorm --cols 64 --out out": "unknown op 'layernorm'; did you mean 'layer_norm'?",
-    "copy --cols 64 --out out": "unknown op 'copy'; there is: layer_norm, layer_norm_backward, rms_norm, "
+    "copy --cols 64 --out out": "op 'copy' only measures what a norm is compared with; expected one of "
+    "layer_norm, layer_norm_backward, rms_norm, "
     "rms_norm_backward",
     "layer_norm --out out": "--cols is missing; expected the columns of a row, such as --cols 768",
     "layer_norm --cols 0 --out out": "--cols is '0'; expected 1 or more",

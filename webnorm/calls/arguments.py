@@ -12,7 +12,15 @@ import numpy as np
 from webnorm.calls.arrays import check_kind, check_type, dtype_text, ints
 from webnorm.calls.call import AnyArray
 from webnorm.errors import WebnormError, shown, unknown
-from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Problem
+from webnorm.norms.problem import (
+    DTYPE_NAMES,
+    DTYPES,
+    DTYPES_ELSEWHERE,
+    OF_OUTPUTS,
+    STORAGE,
+    Problem,
+    expected_dtype,
+)
 
 _FLOAT32_MAXIMUM = float(np.finfo(np.float32).max)
 _FLOAT64_MAXIMUM = float(np.finfo(np.float64).max)
@@ -32,7 +40,7 @@ def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
         )
     if 0 in shape:
         raise WebnormError(
-            f"normalized_shape is {shown(shape)}; expected one element or more to normalise over"
+            f"normalized_shape is {shown(normalized_shape)}; expected one element or more to normalise over"
         )
     return shape
 
@@ -54,7 +62,8 @@ def like_x(name: str, array: AnyArray, x: AnyArray) -> None:
     if array.shape != x.shape:
         raise WebnormError(f"{name} has shape {array.shape}; expected x's {x.shape}")
     if array.dtype != x.dtype:
-        raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; expected x's {x.dtype}")
+        expected = expected_dtype(name, array.dtype, [DTYPE_NAMES[x.dtype]], f"x's {x.dtype}")
+        raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; {expected}")
 
 
 def parameters(
@@ -71,7 +80,8 @@ def parameters(
             raise WebnormError(f"{name} has shape {array.shape}; expected normalized_shape {shape}")
         if array.dtype not in (x.dtype, DTYPES["float32"]):
             wanted = "float32" if x.dtype == DTYPES["float32"] else f"x's {x.dtype} or float32"
-            raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; expected {wanted}")
+            expected = expected_dtype(name, array.dtype, [DTYPE_NAMES[x.dtype]], wanted)
+            raise WebnormError(f"{name} has dtype {dtype_text(array.dtype)}; {expected}")
         for other, before in found.items():
             if before.dtype != array.dtype:
                 raise WebnormError(
@@ -136,7 +146,11 @@ def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTY
         try:
             found = np.dtype(dtype).name
         except Exception:  # what NumPy raises depends on what it is asked for
-            raise WebnormError(f"{name} is {shown(dtype)}; expected one of {', '.join(known)}") from None
-    if found not in known:
-        raise unknown(name, str(found), known)
-    return str(found)
+            found = None
+    if found in known:
+        return str(found)
+    if isinstance(dtype, str | np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        elsewhere = OF_OUTPUTS if tuple(known) == STORAGE else None
+        raise unknown(name, found, known, DTYPES_ELSEWHERE.get(str(found)), elsewhere)
+    # NumPy has a type for None, too, and for numbers and lists: what was given is told.
+    raise WebnormError(f"{name} is {shown(dtype)}; expected one of {', '.join(known)}")

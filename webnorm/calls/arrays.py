@@ -10,12 +10,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from webnorm.calls import session
-from webnorm.errors import WebnormError, shown
+from webnorm.errors import WebnormError, described, shown
 from webnorm.gpu.buffers import write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pool import BufferPool
 from webnorm.gpu.readback import read
-from webnorm.norms.problem import DTYPE_NAMES, DTYPES, Array
+from webnorm.norms.problem import DTYPE_NAMES, DTYPES, Array, expected_dtype
 
 # A tuple is known at once; to ask the abstract class takes several times as long.
 _LISTS = (tuple, Sequence, np.ndarray)
@@ -181,13 +181,13 @@ def check_kind(name: str, array: object, device_arrays: bool = True) -> None:
     """Raise WebnormError for what is no array."""
     if not isinstance(array, _ANY_KIND if device_arrays else np.ndarray):
         wanted = "a NumPy array or a GpuArray" if device_arrays else "a NumPy array"
-        kind = type(array).__name__
+        kind = described(array)
         if type(array).__module__.partition(".")[0] == "dask":
             kind, wanted = (
-                "dask array",
+                "a dask array",
                 f"{wanted}: webnorm.dask.layer_norm, and its like there, take dask arrays",
             )
-        raise WebnormError(f"{name} is a {kind}; expected {wanted}")
+        raise WebnormError(f"{name} is {kind}; expected {wanted}")
     # NumPy imports its masked arrays where they are named: 10 ms of a first call.
     if type(array) not in _ANY_KIND and isinstance(array, np.ma.MaskedArray):
         raise WebnormError(f"{name} is a masked array; expected one without a mask: {name}.filled(value)")
@@ -200,10 +200,7 @@ def check_type(
     check_kind(name, array, device_arrays)
     dtype = array.dtype  # type: ignore[attr-defined]
     if DTYPE_NAMES.get(dtype) not in known:
-        raise WebnormError(
-            f"{name} has dtype {dtype_text(dtype)}; expected {', '.join(known)}: "
-            f"cast it, as with {name}.astype(np.float32)"
-        )
+        raise WebnormError(f"{name} has dtype {dtype_text(dtype)}; {expected_dtype(name, dtype, known)}")
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
@@ -214,7 +211,7 @@ def dtype_text(dtype: np.dtype[Any]) -> str:
 def check_device(device: object) -> None:
     """Raise WebnormError for what is no device."""
     if device is not None and not isinstance(device, Device):
-        raise WebnormError(f"device is a {type(device).__name__}; expected one from webnorm.open_device")
+        raise WebnormError(f"device is {described(device)}; expected one from webnorm.open_device")
 
 
 def ints(given: object) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from webnorm.calls.call import AnyArray
 from webnorm.calls.outputs import A
 from webnorm.errors import WebnormError, one_line, shown, unknown
 from webnorm.gpu.device import Device
-from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Array
+from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Array, read_back_from
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,13 @@ class _Norm:
         loaded = {}
         for name, value in state.items():
             if not isinstance(name, str) or name not in self._names:
-                raise unknown("key in the state", name if isinstance(name, str) else shown(name), self._names)
+                raise unknown("key in the state", name, self._names)
             check_kind(name, value, device_arrays=False)
             if value.shape != self.normalized_shape:
                 raise WebnormError(f"{name} has shape {value.shape}; expected {self.normalized_shape}")
-            if value.dtype.kind not in "biuf" and value.dtype not in DTYPE_NAMES:
+            if DTYPE_NAMES[self.dtype] in read_back_from(value.dtype):
+                value = value.view(self.dtype)
+            elif value.dtype.kind not in "biuf" and value.dtype not in DTYPE_NAMES:
                 raise WebnormError(f"{name} has dtype {dtype_text(value.dtype)}; expected numbers")
             loaded[name] = value.astype(self.dtype)
         for name, value in loaded.items():

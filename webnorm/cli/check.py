@@ -37,7 +37,11 @@ def check(
     ] = None,
     seed: options.Seed = None,
     input: Annotated[
-        Path | None, Option(help="Check your own array, an .npy file, in place of the corpus.")
+        Path | None,
+        Option(
+            help="Check your own array, an .npy file, in place of the corpus, in the type it has; "
+            "NumPy's files do not name bfloat16: --dtype bfloat16 does."
+        ),
     ] = None,
     eps: options.Eps = None,
     scale: Annotated[

@@ -84,10 +84,10 @@ def _print_command(console: Screen, *parts: Sequence[str]) -> None:
 def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
     """The kernel to copy; WebnormError for one of another op, and for a new one whose place is taken."""
     from webnorm.kernels.library import AUTO, select, survey
-    from webnorm.norms.ops import OPS
+    from webnorm.norms.ops import MEASURES, OPS
 
     if op.exact:
-        raise unknown("op of a new kernel", op.name, [one.name for one in OPS.values() if not one.exact])
+        raise unknown("op", op.name, [one for one in OPS if one not in MEASURES], elsewhere=MEASURES)
     if not _NAME.fullmatch(name):
         raise WebnormError(f"NAME is {name!r}; expected letters, digits and _, at most 64, a letter first")
     if os.path.lexists(path):

@@ -130,14 +130,17 @@ def _check_op(path: Path, op: str | None) -> None:
     the playground's to tell.
     """
     from webnorm.kernels.header import home, load
-    from webnorm.norms.ops import OPS
+    from webnorm.norms.ops import OPS, op_named
     from webnorm.norms.selection import NORMS
 
-    if op is None:
+    if op is not None:
+        op_named(op)
+    else:
         folder = home(path)[1]
         if folder not in OPS:
             likely = nearest(path.stem, NORMS, _ALIKE) or nearest(folder, NORMS, _ALIKE)
-            hint = f"did you mean --op {likely}?" if likely else f"there is: {', '.join(NORMS)}"
+            listed = f"webnorm computes only these today: {', '.join(NORMS)}"
+            hint = f"did you mean --op {likely}?" if likely else listed
             raise WebnormError(f"{path} lies in no op's folder; expected --op with what it computes; {hint}")
         return
     try:

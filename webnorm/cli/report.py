@@ -49,8 +49,8 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
 
 
 def race_line(results: Sequence[Result]) -> str:
-    """What is known of races on workgroup memory: right results alone would show none on a CPU. Empty where
-    nobody looked.
+    """What is known of races on workgroup memory, and of endless loops where there are any: right results
+    alone would show neither on a CPU. Empty where nobody looked.
     """
     watched = sum(result.watched is True for result in results)
     unwatched = sum(result.watched is False for result in results)
@@ -59,6 +59,8 @@ def race_line(results: Sequence[Result]) -> str:
         return f"races on workgroup memory: {_runs(unwatched)} could not be watched" if unwatched else ""
     found = f"in {seen} of" if seen else "none in"
     line = f"races on workgroup memory: {found} {_runs(watched)}"
+    endless = sum("a loop that does not end" in (result.reason or "") for result in results if result.watched)
+    line += f", endless loops in {endless}" if endless else ""
     return f"{line}, {unwatched} more could not be watched" if unwatched else line
 
 

@@ -85,10 +85,11 @@ def tune(
     from webnorm.cli.screen import Screen
     from webnorm.gpu.device import find_adapter
     from webnorm.lab import tune
+    from webnorm.norms.ops import MEASURES
     from webnorm.norms.presets import of_preset
     from webnorm.norms.selection import dtypes_named, named
 
-    ops = None if op is None else named(op, tune.OPS, "op")
+    ops = None if op is None else named(op, tune.OPS, "op", elsewhere=MEASURES)
     if preset == "help":
         return show_presets()
     console = Screen()

@@ -329,7 +329,7 @@ def _checked_limits(adapter: AdapterInfo, limits: Mapping[str, int]) -> Mapping[
     own = adapter.limits
     for name, value in limits.items():
         if name not in own:
-            raise unknown("limit", name if isinstance(name, str) else shown(name), own)
+            raise unknown("limit", name, own)
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 1 << 63:
             raise WebnormError(f"limit {name} is {shown(value)}; expected an int of 0 or more")
     return {name: int(value) for name, value in limits.items()}

@@ -98,7 +98,7 @@ def _read(path: Path, op_name: str | None) -> tuple[int, str, str]:
         raise WebnormError(f"{named}: cannot read the kernel: {error.reason}", place) from error
     default = folder if folder in OPS or op_name is None else op_name
     if default not in OPS:
-        raise unknown(f"op (the folder of {path})", default, OPS)
+        raise WebnormError(f"{path}: its folder: {unknown('op', default, OPS)}")
     return *split_header(source, path), default
 
 

@@ -81,7 +81,8 @@ def _kernel_files(root: Path) -> list[Path]:
         raise WebnormError(f"{root}: cannot read the folder of kernels: {error}") from error
     if not paths:
         raise WebnormError(
-            f"{root}: holds no kernel; expected <op>/<kernel>.wgsl there, op one of {', '.join(OPS)}"
+            f"{root}: holds no kernel; expected <op>/<kernel>.wgsl there; webnorm computes only these ops "
+            f"today: {', '.join(OPS)}"
         )
     return paths
 
@@ -178,7 +179,7 @@ def select(
         check_kind("one of kernels", one, Kernel)
     check_kind("name", name, str, "a text")
     if not isinstance(op, str) or op not in OPS:
-        raise unknown("op", op if isinstance(op, str) else shown(op), OPS)
+        raise unknown("op", op, OPS)
     if name.endswith(".wgsl"):
         return load(Path(name), op)
     by_label = {kernel.label: kernel for kernel in kernels}
@@ -197,7 +198,9 @@ def unknown_kernel(
     """The error for a name, or a pattern, that no kernel of these ops has: of which others there is one, what
     finds such a file, or what is near.
     """
-    others = [kernel.op.name for kernel in kernels if kernel.name == name and kernel.op.name not in ops]
+    others = dict.fromkeys(
+        kernel.op.name for kernel in kernels if fits(name, kernel.name) and kernel.op.name not in ops
+    )
     if others:
         return WebnormError(f"kernel {shown(name)} is for {', '.join(others)}, not for {', '.join(ops)}")
     for path in _lying(name):
@@ -222,4 +225,6 @@ def check_axes(names: Iterable[str], kernels: Sequence[Kernel]) -> None:
     axes = {axis for kernel in kernels for axis in kernel.tune}
     for name in names:
         if name not in axes:
-            raise unknown("constant", name, axes)
+            others = (axis for kernel in survey()[0] for axis in kernel.tune)
+            elsewhere = dict.fromkeys(others, "is of other kernels")
+            raise unknown("constant", name, axes, elsewhere=elsewhere)

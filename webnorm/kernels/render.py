@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from webnorm.errors import Place, WebnormError, check_kind, one_line, sentence, shown, unknown
+from webnorm.errors import Place, WebnormError, check_kind, one_line, sentence, unknown
 from webnorm.files import resolved
 from webnorm.kernels import confined, expression, filters, places, revisions, templates
 from webnorm.kernels.diagnostics import read_report
@@ -316,7 +316,7 @@ def _check_arguments(variant: object, problem: object, target: object, traits: o
     check_kind("problem", problem, Problem)
     check_kind("traits", traits, Traits)
     if not isinstance(target, str) or target not in TARGETS:
-        raise unknown("target", shown(target), TARGETS)
+        raise unknown("target", target, TARGETS)
     check_kind("roots", roots, Sequence, "a sequence of folders")
     for root in cast(Sequence[object], roots):
         check_kind("one of roots", root, Path)

@@ -23,6 +23,8 @@ _SMALL = 1e-3
 _ROUNDOFF = 2.0**-24
 # Such parts of a standard deviation, or of rstd, are a rounding's and no formula's.
 _DIGITS = 1e-3
+# What a slope is known to: of an arithmetic in float32, and in roundings of y over the root of their number.
+_SLOPE_DIGITS, _SLOPE_ROUNDINGS = 4e-6, 4.0
 # What a sum may be off by, in units of itself, to be that of some columns.
 _NEAR_SUM = 1e-4
 # No sum of squares that matters.
@@ -34,7 +36,8 @@ _CONDITION = 100.0
 @dataclass(frozen=True)
 class Statistics:
     """What wrong rows fit: `factor` times the right rstd, a mean that is off by `offset` standard deviations,
-    each (rows,). `bad` are rows that have something that is no number, of which nothing is known.
+    each (rows,). `bad` are rows that have something that is no number, of which nothing is known. `dtype` is
+    that of y.
     """
 
     rows: Rows
@@ -42,6 +45,7 @@ class Statistics:
     factor: Float64Array
     offset: Float64Array
     bad: Array
+    dtype: str
 
     def __str__(self) -> str:
         return "; ".join([*self._of_rstd(), *self._of_mean()])
@@ -81,6 +85,35 @@ class Statistics:
                 return [f"as if the sum of squares left out the {words} {count} of {n} columns"]
         return []
 
+    def constants(self) -> str | None:
+        """The eps that rstd fits in all rows, and the divisor of the variance, in words that go on after "a
+        kernel that": the simplest that does. None where another eps does not explain it.
+        """
+        rows, n = self.rows, self.rows.cols
+        # Rows that are alike fit a factor, or any eps.
+        few = float(finfo(self.dtype).eps) / np.sqrt(n)
+        digits = max(_SLOPE_DIGITS, _SLOPE_ROUNDINGS * few)
+        if np.ptp(self.factor) <= 8.0 * digits or np.abs(self.offset).max() > _DIGITS or self.bad.size:
+            return None
+        variance, eps = rows.variance[self.at, 0], rows.problem.eps
+        root = 1.0 / (self.factor * rows.rstd[self.at, 0])
+        spread = "variance" if rows.has_mean else "mean of squares"
+        models = {
+            "": (root**2, variance),
+            f" and divides the {spread} by N - 1": (root**2, variance * (n / max(1, n - 1))),
+            f" and divides the {spread} by N + 1": (root**2, variance * (n / (n + 1))),
+            " outside of the root": (root, np.sqrt(variance)),
+        }
+        for words, (taken, without) in models.items():
+            each, weight = taken - without, taken**-2
+            added = float((weight * each).sum() / weight.sum())
+            off = np.abs(each - added) / taken
+            # What it is known to: the row with the least spread tells most.
+            known = float((digits * taken).min())
+            if (off <= 2.0 * digits).all() and abs(added - eps) > 8.0 * known:
+                return f"takes {_eps(added, eps, known, n)}{words}"
+        return None
+
     def rounding(self) -> str | None:
         """Which rounding they fit, where they grow with the mean as that does."""
         rows = self.rows
@@ -100,6 +133,18 @@ class Statistics:
         if (off <= bound[at]).all() and (bound[self.bad] >= variance[self.bad]).all():
             return "E[x²] - E[x]² in float32, one pass: such an error grows with (mean / sd)²"
         return None
+
+
+def _eps(added: float, eps: float, known: float, cols: int) -> str:
+    """What is added in place of eps, as far as it is known, and what that is in terms of eps."""
+    if abs(added) <= 2.0 * known:
+        return f"no eps in place of {eps:g}"
+    told = f"{added:.3g} for eps in place of {eps:g}"
+    likely = {"eps squared": eps**2, "the root of eps": eps**0.5, "eps times N": eps * cols}
+    for words, value in likely.items():
+        if eps and abs(added - value) <= max(8.0 * known, 1e-3 * value):
+            return f"{told} ({words})"
+    return told
 
 
 def _range(values: Float64Array, off: float, unit: str = "") -> str:
@@ -129,7 +174,7 @@ def fitted(one: Comparison, task: Task, arrays: Mapping[str, Array], few: slice)
         slope, level, near = _line(rows, one, found, at)
         if not near.all():
             return None
-        return Statistics(rows, at, slope[:, 0], (-level / slope)[:, 0], bad)
+        return Statistics(rows, at, slope[:, 0], (-level / slope)[:, 0], bad, one.dtype)
 
 
 def differs_within_rows(one: Comparison, task: Task, arrays: Mapping[str, Array], few: slice) -> bool:

@@ -167,12 +167,12 @@ def with_cases(
     Raises WebnormError for a case that there is not, and where nothing is left to check.
     """
     chosen = cases_asked(cases, corpus)
-    dtypes = dtypes_named(dtype) or ("float32",)
+    dtypes = dtypes_named(dtype)
     if input is not None:
-        own = own_case(input)
+        own = own_case(input, dtypes)
         chosen, dtypes = (own,), (own.given or "",)
     whole = not cases and input is None and changes.options is None
-    found = replace(request, cases=chosen, dtypes=dtypes, changes=changes, whole=whole)
+    found = replace(request, cases=chosen, dtypes=dtypes or ("float32",), changes=changes, whole=whole)
     if not found.count():
         found.refuse_options()
         raise WebnormError("nothing to check: no case has these options, or they are of other ops")

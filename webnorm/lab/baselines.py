@@ -170,6 +170,8 @@ def read(name: str) -> Report:
 
 def read_any(given: str) -> Report:
     """The report in a file, or of a baseline where there is no such file."""
+    if not given:
+        raise WebnormError("the report is ''; expected a file, or the name of a baseline")
     path = Path(given)
     named = _NAME.fullmatch(given.removesuffix(BEFORE)) is not None and not given.endswith(_SUFFIX)
     if path.exists() or not named:

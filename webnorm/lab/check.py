@@ -99,16 +99,16 @@ class CheckRequest:
             op.problem(1, 1, options=op.defaults.changed(self.changes.options or ()))
 
 
-def own_case(given: Path | Array) -> Case:
+def own_case(given: Path | Array, dtypes: Sequence[str] = ()) -> Case:
     """A case of the user's own: an array (..., cols), perhaps in an .npy file, without weight and bias.
 
-    Raises WebnormError for what is no such array (see npy), and for one without rows: nothing would be
-    compared.
+    Raises WebnormError for what is no such array, or of none of the dtypes, where there are any (see npy),
+    and for one without rows: nothing would be compared.
     """
     if isinstance(given, Path):
-        (x, dtype), name, source = read_rows(given), given.name, str(given)
+        (x, dtype), name, source = read_rows(given, dtypes), given.name, str(given)
     else:
-        (x, dtype), name, source = rows_of(given, "input"), "input", "an array of the caller's"
+        (x, dtype), name, source = rows_of(given, "input", dtypes), "input", "an array of the caller's"
     if not len(x):
         where = given if isinstance(given, Path) else name
         raise WebnormError(f"{where} has no rows; expected 1 or more to check")
@@ -239,7 +239,8 @@ def _check(
 
 
 def judged(result: Result, kernel: Kernel, case: Case) -> Result:
-    """The result, marked as expected or turned into a failure where the kernel is declared unstable.
+    """The result, marked as expected or turned into a failure where the kernel is declared unstable, and into
+    a skip where it is right but not known to end.
 
     An unstable kernel has to fail where the corpus says its formula must: if it passes, the check has gone
     blind. It may fail where a stable kernel must not.
@@ -247,6 +248,8 @@ def judged(result: Result, kernel: Kernel, case: Case) -> Result:
     if kernel.unstable and result.status == "pass" and must_fail(kernel, case, result.problem):
         reason = f"passed a case that its formula cannot: {kernel.unstable}"
         return replace(result, status="fail", reason=reason)
+    if result.status == "pass" and result.reason:
+        return replace(result, status="skip")
     return declared(result, kernel)
 
 

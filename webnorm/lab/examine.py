@@ -9,7 +9,7 @@ from webnorm.gpu.plan import Plan
 from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Worst, assess_output, tolerance
 from webnorm.lab.board import Board
-from webnorm.lab.races import race
+from webnorm.lab.races import fault
 from webnorm.lab.where import HeatMap, heat_map
 from webnorm.lab.why import Failure, Hint, hints
 from webnorm.norms.ops import Task
@@ -82,11 +82,13 @@ def _examined(
 
 
 def races(board: Board, variant: Variant) -> tuple[Hint, ...]:
-    """The race on workgroup memory that is seen; whatever goes wrong in watching says nothing."""
+    """The endless loop, or the race on workgroup memory, that is seen; whatever goes wrong in watching says
+    nothing.
+    """
     if not board.problem.rows:
         return ()
     try:
-        found = race(board.device, variant, board.problem, board.arrays, board.roots)
+        found = fault(board.device, variant, board.problem, board.arrays, board.roots)
     except Exception:
         return ()
-    return (Hint("race", str(found), found.place),) if found else ()
+    return (Hint(found.kind, str(found), found.place),) if found else ()

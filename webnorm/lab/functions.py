@@ -27,7 +27,7 @@ from webnorm.lab.worker import Worker, failing
 from webnorm.norms.case import Changes as OfCases
 from webnorm.norms.corpus import whole_corpus
 from webnorm.norms.problem import Array
-from webnorm.norms.selection import ops_named, sizes
+from webnorm.norms.selection import listed, ops_named, sizes
 
 Names = str | Sequence[str]
 Sizes = SupportsIndex | str | Iterable[SupportsIndex]
@@ -103,19 +103,21 @@ def bench(
         rows=_sizes(rows, "rows"),
         cols=_sizes(cols, "cols"),
         preset=preset,
-        options=_listed(options),
+        options=tuple(listed(options, "options")),
         quick=quick,
         distribution=distribution,
         eps=eps,
         scale=scale,
         seed=asked.seed_or_any(seed),
     )
+    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
+        raise WebnormError(f"runs is {shown(runs)}; expected an int of 1 or more")
     if budget is not None:
         check_seconds("budget", budget, LEAST_BUDGET)
     request = asked.bench_request(
         _names(kernels),
         work.ops,
-        roots=[Path(folder) for folder in wgsl],
+        roots=_folders(wgsl),
         chosen=_constants(constants),
         every=all_constants,
         rule=timing.QUICK if quick else timing.Rule(),
@@ -161,7 +163,7 @@ def check(
     kernels: Names | None = None,
     *,
     op: Names = "layer_norm",
-    dtype: Names = "float32",
+    dtype: Names | None = None,
     cases: Names | None = None,
     input: str | Path | Array | None = None,
     options: Names | None = None,
@@ -181,6 +183,8 @@ def check(
 
     Args:
         cases: names or patterns of the corpus, such as "cols-*"; None for all of it.
+        dtype: the storage types; None for float32, or that of `input`. An `input` of another type is
+            refused; bytes, as which NumPy's files keep bfloat16, are read so where that is among them.
         input: your own array in place of the corpus, or the .npy file that it is in: (..., cols), float32,
             float16 or bfloat16.
         options: for every case in place of its own; None for the cases' own.
@@ -191,7 +195,7 @@ def check(
         asked.check_request(
             _names(kernels),
             ops_named(op),
-            roots=[Path(folder) for folder in wgsl],
+            roots=_folders(wgsl),
             chosen=_constants(constants),
             every=all_constants,
         ),
@@ -199,7 +203,7 @@ def check(
         cases,
         Path(input) if isinstance(input, str) else input,
         dtype,
-        OfCases(None if options is None else _listed(options), eps, scale),
+        OfCases(None if options is None else tuple(listed(options, "options")), eps, scale),
     )
     origin, found = origin_of("webnorm.check"), list[Result]()
     with _opened(adapter, time_limit) as (worker, device, traits, tuning):
@@ -250,24 +254,29 @@ def _report(given: Findings | Report | str | Path) -> Report:
 def _names(given: Names | None) -> list[str] | None:
     if given is None:
         return None
-    return asked.kernel_names([given] if isinstance(given, str) else list(given))
+    return asked.kernel_names([given] if isinstance(given, str) else listed(given, "kernels"))
 
 
-def _listed(given: Names) -> tuple[str, ...]:
-    return tuple(given.split(",") if isinstance(given, str) else given)
+def _folders(given: Sequence[str | Path]) -> list[Path]:
+    if isinstance(given, str | bytes) or not all(isinstance(folder, str | Path) for folder in given):
+        raise WebnormError(f"wgsl is {shown(given)}; expected a list of folders, such as ['wgsl']")
+    return [Path(folder) for folder in given]
 
 
 def _sizes(given: Sizes | None, name: str) -> tuple[int, ...] | None:
     if given is None or isinstance(given, str):
         return None if given is None else sizes(given, name)
-    with suppress(TypeError, ValueError):
-        return (operator.index(given),)  # type: ignore[arg-type]
-    with suppress(TypeError, ValueError):
-        return tuple(operator.index(size) for size in given)  # type: ignore[union-attr]
+    if not isinstance(given, bool | bytes | bytearray):
+        with suppress(TypeError, ValueError):
+            return (operator.index(given),)  # type: ignore[arg-type]
+        with suppress(TypeError, ValueError):
+            return tuple(operator.index(size) for size in given)  # type: ignore[union-attr]
     raise WebnormError(
         f"{name} is {shown(given)}; expected an integer, some of them, or a text like '256..4k'"
     )
 
 
 def _constants(given: Constants | None) -> dict[str, tuple[int, ...]]:
+    if not isinstance(given or {}, Mapping):
+        raise WebnormError(f"constants is {shown(given)}; expected values by name, as {{'threads': 64}}")
     return {name: _sizes(value, f"constants[{name!r}]") or () for name, value in (given or {}).items()}

@@ -24,7 +24,7 @@ from webnorm.kernels.variants import Variant
 from webnorm.lab.board import Board
 from webnorm.lab.check import WATCHED, judged
 from webnorm.lab.examine import examine
-from webnorm.lab.races import race
+from webnorm.lab.races import fault
 from webnorm.lab.results import Result
 from webnorm.lab.trace import Trace, trace
 from webnorm.lab.trial import blank_result, declared, told, try_plan, try_variant
@@ -118,18 +118,18 @@ def judge(device: Device, job: JudgeJob) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Watched:
-    """A problem on which workgroup memory was watched: the race that was seen, and why it could not be
-    watched; it is `refused` where the kernel does not take the problem.
+    """A problem on which loops and workgroup memory were watched: the endless loop or the race that was seen,
+    and why they could not be watched; it is `refused` where the kernel does not take the problem.
     """
 
-    race: Hint | None = None
+    fault: Hint | None = None
     unwatched: str | None = None
     refused: bool = False
 
 
 def find_races(device: Device, job: JudgeJob) -> Iterator[Watched]:
-    """The worker's task: races on workgroup memory in the odd problem, also where few workgroups walk over
-    all of its rows. What is right may race: most races do no harm on most adapters.
+    """The worker's task: endless loops, and races on workgroup memory, in the odd problem, also where few
+    workgroups walk over all of its rows. What is right may race: most races do no harm on most adapters.
     """
     kernel = load(job.path, job.op)
     capped = () if kernel.op.exact else (_CAPPED,)
@@ -142,12 +142,12 @@ def find_races(device: Device, job: JudgeJob) -> Iterator[Watched]:
             yield Watched(unwatched=refusal, refused=True)
             continue
         try:
-            found = race(device, variant, problem, posed.draw(), job.roots)
+            found = fault(device, variant, problem, posed.draw(), job.roots)
         except Exception as error:
             # The text has run by now: whatever goes wrong in watching it is no fault of the kernel's.
             yield Watched(unwatched=str(error) if isinstance(error, Unwatchable) else told(error))
         else:
-            yield Watched(Hint("race", str(found), found.place) if found else None)
+            yield Watched(Hint(found.kind, str(found), found.place) if found else None)
 
 
 def rehearse(device: Device, roots: tuple[Path, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Races on workgroup memory, found by the watched rendering of a kernel, run a few times.
+"""Races on workgroup memory and endless loops, found by the watched rendering of a kernel, run a few times.
 
 Two invocations of a workgroup race where both use one element of workgroup memory with no barrier between,
 and one of them writes. A program on the CPU runs invocations in an order in which most races do no harm, so
@@ -12,19 +12,24 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import wgpu
 
-from webnorm.errors import Place
+from webnorm.errors import Place, WebnormError, sentence
 from webnorm.gpu.buffers import Inputs, Outputs, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.plan import Plan
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.tokens import Unwatchable
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant
+from webnorm.lab.rounds import NOTES as LOOP_NOTES
+from webnorm.lab.rounds import WORDS, Rounds
 from webnorm.lab.spoil import of_outputs, of_scratch, spoiler_of
 from webnorm.lab.watched import HEAD, Watched
+from webnorm.lab.watched import NOTES as MEMORY_NOTES
 from webnorm.norms.problem import Array, Problem
 
 # Rows that are watched, and elements of them: enough for several workgroups, and for those that walk over
@@ -32,12 +37,17 @@ from webnorm.norms.problem import Array, Problem
 _ROWS, _ELEMENTS = 1024, 1 << 20
 # Notes of all workgroups together, in bytes.
 _NOTES_BYTES = 1 << 26
+# What a text that is not understood, or whose watched rendering cannot run, raises.
+_UNCLEAR = (Unwatchable, WebnormError, wgpu.GPUError)
 
 
 @dataclass(frozen=True)
-class Race:
-    """A race: what it is, and where one of the two accesses stands."""
+class Fault:
+    """What was seen: a race, or a loop that does not end. What it is, and where the loop, or one of the two
+    accesses, stands.
+    """
 
+    kind: Literal["race", "loop"]
     text: str
     place: Place
 
@@ -45,68 +55,135 @@ class Race:
         return f"{self.place.file}:{self.place.line}: {self.text}"
 
 
-def race(
-    device: Device, variant: Variant, problem: Problem, arrays: Mapping[str, Array], roots: Sequence[Path]
-) -> Race | None:
-    """What a race is and where, found on the first rows of a problem; None where there is none.
+class UnwatchedLoops(Unwatchable):
+    """Whether the loops of a text end could not be found out."""
 
-    Raises Unwatchable where that cannot be told, and WebnormError where the variant, or its watched text,
-    cannot run.
+
+def fault(
+    device: Device, variant: Variant, problem: Problem, arrays: Mapping[str, Array], roots: Sequence[Path]
+) -> Fault | None:
+    """The loop that does not end, or the race, that is found on the first rows of a problem; None where there
+    is neither.
+
+    Raises Unwatchable where races cannot be told, UnwatchedLoops where loops cannot, either, and WebnormError
+    where the variant cannot run.
     """
-    fitting = _fitting(device, variant, problem, roots)
-    if fitting is None:
+    rows = max(1, min(problem.rows, _ROWS, _ELEMENTS // problem.cols))
+    watch = _Watch(device, variant, replace(problem, rows=rows), arrays, roots)
+    try:
+        return watch.fault()
+    except _UNCLEAR:
+        # Where races cannot be seen, endless loops can.
+        watch.memory = False
+        try:
+            found = watch.fault()
+        except _UNCLEAR as error:
+            raise UnwatchedLoops(sentence(str(error))) from error
+        if found:
+            return found
+        raise
+
+
+@dataclass
+class _Watch:
+    """A variant and the rows that it is watched on; `memory` says whether races are looked for, too."""
+
+    device: Device
+    variant: Variant
+    problem: Problem
+    arrays: Mapping[str, Array]
+    roots: Sequence[Path]
+    memory: bool = True
+
+    def fault(self) -> Fault | None:
+        """What is seen: see `fault`."""
+        device = self.device
+        fitting = self._fitting()
+        if fitting is None:
+            return None
+        shader, rounds, watched, size = fitting
+        bound = max(len(each.bindings) for each in shader.passes)
+        if bound >= device.limits["max-storage-buffers-per-shader-stage"]:
+            raise Unwatchable("the kernel binds as many buffers as this device has")
+        problem, words = shader.problem, WORDS * len(rounds.lines)
+        shader = replace(shader, text=_text(shader, rounds, watched, size // 4 - words))
+        op, rows = self.variant.kernel.op, problem.rows
+        by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
+        given = {name: array[:rows] if name in by_rows else array for name, array in self.arrays.items()}
+        notes = device.create_buffer(math.ceil(size / 16) * 16)
+        outputs = Outputs(device, problem, op.outputs(problem))
+        pipelines = compile_shader(device, shader, extra_bindings=1)
+        plan = Plan(device, shader, Inputs(device, given).buffers, outputs.buffers, pipelines, [notes])
+        if plan.dispatches > len(shader.passes):
+            raise Unwatchable("the rows are cut into slices")
+        for _ in _states(device, plan, outputs):
+            write(device, notes, np.zeros(size, np.uint8))
+            plan.run()
+            head = _words(device, notes, 0, HEAD) if watched else []
+            of_loops = _words(device, notes, size // 4 - words, words)
+            found = _endless(of_loops, shader, rounds) or (watched and _race(head, shader, watched))
+            if found:
+                return found
         return None
-    shader, watched, size = fitting
+
+    def _fitting(self) -> tuple[Shader, Rounds, Watched | None, int] | None:
+        """The shader for as many of the rows as there is room for notes on, its text as it is understood, and
+        the bytes of the notes; None without loops and without workgroup memory.
+        """
+        device, rows = self.device, self.problem.rows
+        most = min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"])
+        while True:
+            problem = replace(self.problem, rows=rows)
+            shader = render_shader(self.variant, problem, "native", device.traits, roots=self.roots)
+            rounds = Rounds(shader.text)
+            watched = Watched(rounds.text()) if self.memory else None
+            if watched is None or not watched.memory:
+                return (shader, rounds, None, 4 * WORDS * len(rounds.lines)) if rounds.lines else None
+            workgroups = max(shader.workgroup_count(each, rows) for each in shader.passes)
+            size = 4 * (watched.words(len(shader.passes), workgroups) + WORDS * len(rounds.lines))
+            if size <= most:
+                return shader, rounds, watched, size
+            if rows == 1:
+                raise Unwatchable(f"notes of {workgroups} workgroups take {size} bytes")
+            rows = max(1, rows // 2)
+
+
+def _text(shader: Shader, rounds: Rounds, watched: Watched | None, first: int) -> str:
+    """The text that takes notes: those of workgroup memory, and from word `first` on one for each loop."""
+    binding, problem = len(shader.bindings) + 1, shader.problem
+    elements = problem.rows * problem.cols
+    if watched is None:
+        notes = f"@group(0) @binding({binding}) var<storage, read_write> {LOOP_NOTES}: array<atomic<u32>>;"
+        return f"{rounds.text()}\n{notes}{rounds.library(elements, LOOP_NOTES, first)}"
     entry_points = {each.entry_point: each.workgroup_size for each in shader.passes}
     if len(entry_points) < len(shader.passes):
         # Notes of one dispatch would be taken for those of another.
         raise Unwatchable("two passes have the same entry point")
-    bound = max(len(each.bindings) for each in shader.passes)
-    if bound >= device.limits["max-storage-buffers-per-shader-stage"]:
-        raise Unwatchable("the kernel binds as many buffers as this device has")
-    shader = replace(shader, text=watched.text(entry_points, len(shader.bindings) + 1))
-    op, rows = variant.kernel.op, shader.problem.rows
-    by_rows = {tensor.name for tensor in op.present(problem) if tensor.per_row}
-    given = {name: array[:rows] if name in by_rows else array for name, array in arrays.items()}
-    notes = device.create_buffer(math.ceil(size / 16) * 16)
-    outputs = Outputs(device, shader.problem, op.outputs(shader.problem))
-    pipelines = compile_shader(device, shader, extra_bindings=1)
-    plan = Plan(device, shader, Inputs(device, given).buffers, outputs.buffers, pipelines, [notes])
-    if plan.dispatches > len(shader.passes):
-        raise Unwatchable("the rows are cut into slices")
-    for _ in _states(device, plan, outputs):
-        write(device, notes, np.zeros(size, np.uint8))
-        plan.run()
-        head = np.frombuffer(device.handle.queue.read_buffer(notes, 0, 4 * HEAD), np.uint32)
-        seen = _told(head.tolist(), shader, watched)
-        if seen:
-            return seen
-    return None
+    library = rounds.library(elements, MEMORY_NOTES, first) if rounds.lines else ""
+    return watched.text(entry_points, binding) + library
 
 
-def _fitting(
-    device: Device, variant: Variant, problem: Problem, roots: Sequence[Path]
-) -> tuple[Shader, Watched, int] | None:
-    """The shader for as many of the first rows as there is room for notes on, and the bytes of the notes;
-    None without workgroup memory.
-    """
-    rows = max(1, min(problem.rows, _ROWS, _ELEMENTS // problem.cols))
-    most = min(_NOTES_BYTES, device.limits["max-storage-buffer-binding-size"])
-    while True:
-        shader = render_shader(variant, replace(problem, rows=rows), "native", device.traits, roots=roots)
-        watched = Watched(shader.text)
-        if not watched.memory:
-            return None
-        workgroups = max(shader.workgroup_count(each, rows) for each in shader.passes)
-        size = 4 * watched.words(len(shader.passes), workgroups)
-        if size <= most:
-            return shader, watched, size
-        if rows == 1:
-            raise Unwatchable(f"notes of {workgroups} workgroups take {size} bytes")
-        rows = max(1, rows // 2)
+def _words(device: Device, notes: Any, first: int, count: int) -> list[int]:
+    if not count:
+        return []
+    return np.frombuffer(device.handle.queue.read_buffer(notes, 4 * first, 4 * count), np.uint32).tolist()
 
 
-def _told(head: Sequence[int], shader: Shader, watched: Watched) -> Race | None:
+def _endless(notes: Sequence[int], shader: Shader, rounds: Rounds) -> Fault | None:
+    """The loop that the notes say did not end by itself."""
+    found = rounds.endless(notes)
+    if found is None:
+        return None
+    line, longest = found
+    file, number = shader.origins[line - 1]
+    text = (
+        f"a loop that does not end: it was stopped after {longest} rounds or more; a GPU may hang in it, and "
+        f"Mesa's llvmpipe ends all loops of an invocation after {SOFTWARE_ITERATIONS} without a word"
+    )
+    return Fault("loop", text, Place(file, number))
+
+
+def _race(head: Sequence[int], shader: Shader, watched: Watched) -> Fault | None:
     """The race that the first words of the notes tell of."""
     races, line, element, uneven = head
     if races:
@@ -116,7 +193,7 @@ def _told(head: Sequence[int], shader: Shader, watched: Watched) -> Race | None:
             f"a race: {memory.name}[{element - memory.first}] is used by two invocations with no barrier "
             "between, and one of them writes it"
         )
-        return Race(text, Place(file, number))
+        return Fault("race", text, Place(file, number))
     if uneven:
         raise Unwatchable("a barrier that not all invocations of a workgroup come to, or too many barriers")
     return None

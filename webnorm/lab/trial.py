@@ -19,7 +19,7 @@ from webnorm.kernels.library import Broken
 from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Accuracy
 from webnorm.lab.board import Board, Golden, Unlike
-from webnorm.lab.races import race
+from webnorm.lab.races import UnwatchedLoops, fault
 from webnorm.lab.results import Result, Status
 from webnorm.norms.problem import Problem
 
@@ -84,7 +84,7 @@ def try_variant(
     board: Board, variant: Variant, case: str | None = None, watch: bool = False
 ) -> tuple[Result, Plan | None, Golden]:
     """Compute the problem with a variant, hold it against float64, and see whether it stays the same; with
-    `watch`, look for races on workgroup memory too.
+    `watch`, look for endless loops and races on workgroup memory too.
 
     Gives the result, and for a variant that is right its plan and the bits of its outputs.
     """
@@ -115,7 +115,9 @@ def try_plan(
             if version == 0:
                 result = with_accuracy(result, accuracy)
         steady = board.steady(plan) if board.problem.rows else True
-        watched, found = _watched(board, variant) if watch and board.problem.rows else (None, None)
+        watched, found, unknown = (
+            _watched(board, variant) if watch and board.problem.rows else (None, None, None)
+        )
     except Exception as error:
         return broken(board, variant, result, error), None, ()
     result = replace(result, deterministic=steady, watched=watched)
@@ -123,20 +125,23 @@ def try_plan(
         return replace(result, status="fail", reason=found if steady else UNSTEADY), None, ()
     if result.status == "skip":
         return result, None, ()
-    return result, plan, tuple(golden)
+    return replace(result, reason=unknown), plan, tuple(golden)
 
 
-def _watched(board: Board, variant: Variant) -> tuple[bool, str | None]:
-    """Whether the use of workgroup memory could be watched, and the race that was seen.
+def _watched(board: Board, variant: Variant) -> tuple[bool, str | None, str | None]:
+    """Whether loops and the use of workgroup memory could be watched, the fault that was seen, and why it is
+    not known whether the loops end.
 
     The variant's own text has run by now: whatever goes wrong in watching it is no fault of the variant's.
     """
     problem = replace(board.problem_of(variant), rows=len(board.arrays["x"]))
     try:
-        found = race(board.device, variant, problem, board.arrays, board.roots)
-        return True, None if found is None else str(found)
+        found = fault(board.device, variant, problem, board.arrays, board.roots)
+        return True, None if found is None else str(found), None
+    except UnwatchedLoops as unclear:
+        return False, None, f"whether its loops end could not be watched: {unclear}"
     except Exception:
-        return False, None
+        return False, None, None
 
 
 def broken(board: Board, variant: Variant, result: Result, error: Exception) -> Result:

@@ -24,6 +24,8 @@ HEAD = 4
 _NOTES_OF_ELEMENT = 4
 
 _PREFIX = "watch_"
+# The array of notes.
+NOTES = f"{_PREFIX}notes"
 _ASSIGNED = re.compile(r"=(?!=)|\+=|-=|\*=|/=|%=|\|=|&=|\^=|<<=|>>=|\+\+|--")
 # What the notes are made of and what tells the order of accesses: a text may declare another of that name.
 _MEANT = re.compile(r"atomic\w*|\w+Barrier|workgroupUniformLoad|array|bool|min|ptr|u32|vec3")
@@ -251,5 +253,5 @@ def _library(binding: int, passes: int, elements: int) -> str:
         "last_barrier": (1 << _BARRIERS) - 1,
     }
     declared = "".join(f"const {_PREFIX}{name} = {number}u;\n" for name, number in numbers.items())
-    notes = f"var<storage, read_write> {_PREFIX}notes: array<atomic<u32>>;"
+    notes = f"var<storage, read_write> {NOTES}: array<atomic<u32>>;"
     return f"\n@group(0) @binding({binding}) {notes}\n{declared}{_FUNCTIONS}"

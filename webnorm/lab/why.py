@@ -21,7 +21,7 @@ from webnorm.norms.parts import in_parts
 from webnorm.norms.problem import Array
 from webnorm.norms.reference import Answer, Answers
 
-Kind = Literal["poison", "guard", "unsteady", "race", "formula", "statistics", "place", "precision"]
+Kind = Literal["poison", "guard", "unsteady", "race", "loop", "formula", "statistics", "place", "precision"]
 # Elements of the rows that formulas are tried on: all of them at once take tens of megabytes.
 _MOST_ELEMENTS = 1 << 16
 # Times its tolerance that an output may be from a formula that it fits "but for rounding": the tolerance is
@@ -31,6 +31,8 @@ _NEAR = 8.0
 _FAR = 10.0
 # Columns that most formulas are ruled out by.
 _GLANCE = 32
+# Of so many wrong elements of a narrow type one may look as if it had never been written.
+_CHANCE = 500
 # So many formulas that all fit tell nothing.
 _MOST_FORMULAS = 4
 
@@ -96,7 +98,8 @@ def _poison(failure: Failure) -> Iterator[Hint]:
             return mask if one.got is not got or not mask.any() else mask & (one.of(part).ratio > 1.0)
 
         found = spots(left, len(got), got.size // len(got))
-        if found.count:
+        # Where nearly all is wrong, some of a narrow type looks like poison by chance.
+        if found.count and (got.dtype.itemsize > 2 or _CHANCE * found.count > wrong(one).count):
             yield Hint("poison", _left_out(one.name, got, found))
 
 
@@ -234,6 +237,8 @@ def _numbers(failure: Failure, one: Comparison, at: Spots) -> list[Hint]:
         found.append(Hint("precision", f"{one.name} fits {rounding}"))
     elif digits:
         found.append(Hint("precision", digits))
+    elif statistics and (constants := statistics.constants()):
+        found.append(Hint("formula", f"{one.name} fits a kernel that {constants}"))
     elif statistics and str(statistics):
         text = f"{one.name} fits right elements under wrong statistics of their row: {statistics}"
         found.append(Hint("statistics", f"{text}; look at the reduction, or at a mask"))

@@ -322,6 +322,10 @@ OPS: Mapping[str, Op] = {
 }
 
 
+# What those that compute no norm are, for who asks for a norm.
+MEASURES = {name: "only measures what a norm is compared with" for name, op in OPS.items() if op.exact}
+
+
 def op_named(name: str) -> Op:
     """The op of that name; raises WebnormError without one."""
     if name not in OPS:

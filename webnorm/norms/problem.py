@@ -32,7 +32,11 @@ _LARGEST = 2.0**126
 # What x and the parameters may be stored as; all arithmetic is float32.
 STORAGE = ("float32", "float16", "bfloat16")
 # What others call them, where no likeness tells.
-DTYPES_ELSEWHERE = {"half": "float16", "float": "float32", "single": "float32"}
+DTYPES_ELSEWHERE = {
+    **{"half": "float16", "float": "float32", "single": "float32"},
+    # More than float32 nothing here stores, or computes.
+    **{"float64": "float32", "double": "float32"},
+}
 # What y may be turned into on its way out.
 FP8 = ("float8_e4m3fn", "float8_e5m2")
 
@@ -49,6 +53,38 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], type, str]] = {
 def finfo(dtype: str) -> Any:
     """NumPy's finfo of a floating-point storage type, those of ml_dtypes included."""
     return ml_dtypes.finfo(DTYPES[dtype])  # type: ignore[no-untyped-call]
+
+
+# The types that y alone may have, for who asks for another array's.
+OF_OUTPUTS = {
+    name: f"is a type of y alone: option out_dtype={name}" for name in DTYPES if name not in STORAGE
+}
+
+
+def read_back_from(dtype: np.dtype[Any], known: Sequence[str] = tuple(DTYPES)) -> tuple[str, ...]:
+    """The storage types among those known whose arrays NumPy reads from an .npy file as `dtype`: its files
+    have no bfloat16 and no float8, and keep their bytes as |V2 and |V1.
+    """
+    if dtype.kind != "V" or dtype.names is not None or dtype.subdtype is not None:
+        return ()
+    return tuple(
+        name for name in known if hasattr(ml_dtypes, name) and DTYPES[name].itemsize == dtype.itemsize
+    )
+
+
+def expected_dtype(name: str, dtype: np.dtype[Any], known: Sequence[str], wanted: str = "") -> str:
+    """The end of a message on the array called `name`, whose dtype is none of those known: what was expected,
+    `wanted` where that has a name of its own, and what turns the array into that, if anything does.
+    """
+    expected = f"expected {wanted or ', '.join(known)}"
+    if twins := read_back_from(dtype, known):
+        views = " or ".join(f"{name}.view(ml_dtypes.{twin})" for twin in twins)
+        return f"{expected}: NumPy's files keep {' and '.join(twins)} as {dtype}; pass {views}"
+    if dtype.kind not in "biuf" and dtype not in DTYPE_NAMES:
+        # A cast fails, or drops what the elements hold.
+        return expected
+    module = "ml_dtypes" if hasattr(ml_dtypes, known[0]) else "np"
+    return f"{expected}: cast it, as with {name}.astype({module}.{known[0]})"
 
 
 def _refuse_kinds(one: Any) -> None:
@@ -93,7 +129,7 @@ class Options:
     def __post_init__(self) -> None:
         _refuse_kinds(self)
         if self.weight_dtype is not None and self.weight_dtype not in STORAGE:
-            raise unknown("weight_dtype", self.weight_dtype, STORAGE)
+            raise unknown("weight_dtype", self.weight_dtype, STORAGE, elsewhere=OF_OUTPUTS)
         if self.out_dtype is not None and self.out_dtype not in DTYPES:
             raise unknown("out_dtype", self.out_dtype, DTYPES)
         if self.max_workgroups < 0:
@@ -162,7 +198,7 @@ class Problem:
         if self.cols < 1:
             raise WebnormError(f"cols is {shown(self.cols)}; expected 1 or more")
         if self.dtype not in STORAGE:
-            raise unknown("dtype", self.dtype, STORAGE, DTYPES_ELSEWHERE.get(self.dtype))
+            raise unknown("dtype", self.dtype, STORAGE, DTYPES_ELSEWHERE.get(self.dtype), OF_OUTPUTS)
         if not (self.eps == 0 or 1 / _LARGEST <= self.eps < _LARGEST):
             raise WebnormError(
                 f"eps is {shown(self.eps)}; expected a finite number of 0 or more that float32 holds"

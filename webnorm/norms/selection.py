@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from webnorm.errors import WebnormError, nearest, shown, unknown
 from webnorm.norms.ops import OPS
-from webnorm.norms.problem import DTYPES_ELSEWHERE, STORAGE
+from webnorm.norms.problem import DTYPES_ELSEWHERE, OF_OUTPUTS, STORAGE
 
 ALL = "all"
 # What is computed; the copies are what it is held against.
@@ -73,15 +73,18 @@ def named(
     what: str,
     everything: Sequence[str] | None = None,
     like: Callable[[str], str | None] = str,
+    elsewhere: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """The names that a list asks for, in its order: "all" of `everything` (what is known unless that is
     given), each by itself, or those that a pattern like "rms*" fits.
 
-    Raises WebnormError for a name, or a pattern, that fits none of those known; `what` says of what they are,
-    and `like` what would be called so here.
+    Raises WebnormError for what is no text, and for a name, or a pattern, that fits none of those known;
+    `what` says of what they are, and `like` what would be called so here; `elsewhere` is that of `unknown`.
     """
     every = tuple(known) if everything is None else tuple(everything)
-    parts = asked.split(",") if isinstance(asked, str) else asked
+    parts = listed(asked, what)
+    if not parts:
+        raise WebnormError(f"{what} is {shown(asked)}; expected one name or more")
     found: dict[str, None] = {}
     for part in (part.strip() for part in parts):
         if part in known:
@@ -91,13 +94,28 @@ def named(
         else:
             fitting = [name for name in every if fits(part, name)]
             if not fitting:
-                raise _unknown(what, part, known, every, like(part))
+                raise _unknown(what, part, known, every, like(part), elsewhere)
             found |= dict.fromkeys(fitting)
     return tuple(found)
 
 
+def listed(asked: str | Sequence[str], name: str) -> list[str]:
+    """The texts of a list such as "rms*,layer_norm", or several texts; WebnormError for what is neither, and
+    called `name`.
+    """
+    parts = asked.split(",") if isinstance(asked, str) else asked
+    if isinstance(parts, Sequence) and all(isinstance(part, str) for part in parts):
+        return list(parts)
+    raise WebnormError(f"{name} is {shown(asked)}; expected a text, or a list of texts")
+
+
 def _unknown(
-    what: str, name: str, known: Collection[str], every: Sequence[str], like: str | None
+    what: str,
+    name: str,
+    known: Collection[str],
+    every: Sequence[str],
+    like: str | None,
+    elsewhere: Mapping[str, str] | None,
 ) -> WebnormError:
     """The error for a name that there is not; several that begin so are not told by one of them."""
     beginning = [one for one in every if name and one.startswith(name)]
@@ -106,7 +124,8 @@ def _unknown(
         return WebnormError(
             f"unknown {what} {shown(name)}; did you mean {near!r}, or '{name}*' for {len(beginning)} of them?"
         )
-    return unknown(what, name, {*known, ALL}, like)
+    # "all" is no op, where all that can be computed is listed.
+    return unknown(what, name, known if what == "op" else {*known, ALL}, like, elsewhere)
 
 
 def is_pattern(name: str) -> bool:
@@ -128,4 +147,8 @@ def ops_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def dtypes_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
     """The storage types of a list: see `named`; none where none is asked for."""
-    return () if asked is None else named(asked, STORAGE, "dtype", like=DTYPES_ELSEWHERE.get)
+    return (
+        ()
+        if asked is None
+        else named(asked, STORAGE, "dtype", like=DTYPES_ELSEWHERE.get, elsewhere=OF_OUTPUTS)
+    )

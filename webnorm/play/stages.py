@@ -156,17 +156,17 @@ def time(run: Run) -> None:
 
 
 def find_races(run: Run) -> None:
-    """Races on workgroup memory, which a right kernel may have."""
+    """Endless loops and races on workgroup memory, which a right kernel may have."""
     run.enter("race")
     watched = tuple(run.ask(judging.find_races, run.job))
-    found = tuple(one.race for one in watched if one.race is not None)
+    found = tuple(one.fault for one in watched if one.fault is not None)
     if found:
         run.against(hints=(*found[:1], *run.attempt.hints))
         return
     tried = [one for one in watched if not one.refused] or watched
     reason = next((one.unwatched for one in tried if one.unwatched is not None), None)
     if reason is not None:
-        raise Skipped(f"workgroup memory could not be watched: {reason}")
+        raise Skipped(f"loops and workgroup memory could not be watched: {reason}")
 
 
 def ask_tint(run: Run) -> None:

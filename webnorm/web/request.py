@@ -14,7 +14,7 @@ from webnorm.files import lies_in
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import AUTO, discover, select
 from webnorm.kernels.sources import wgsl_root
-from webnorm.norms.ops import OPS, Op, Task
+from webnorm.norms.ops import MEASURES, OPS, Op, Task
 from webnorm.norms.problem import Options
 
 # Rows several times as long as any model's; the test vectors of such an export take 25 MB.
@@ -130,7 +130,7 @@ def _op(name: str | None) -> Op:
     if name is None:
         raise WebnormError(f"OP is missing; expected one of {', '.join(ops)}, or --lab")
     if name not in ops:
-        raise unknown("op", name, ops)
+        raise unknown("op", name, ops, elsewhere=MEASURES)
     return OPS[name]
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from webnorm.errors import WebnormError, shown
+from webnorm.kernels.library import own_names
 from webnorm.lab.history.store import COLUMNS, PLATFORM, TIMED, reading
 from webnorm.lab.results import Cell
-from webnorm.norms.selection import named
+from webnorm.norms.ops import OPS
+from webnorm.norms.selection import fits, listed, named
 
 SCHEMA = 1
 # What has to agree for figures to be of one series, and how they were taken, which failures do not tell.
@@ -43,7 +45,7 @@ class Asked:
         for column, text in asked.items():
             if text is not None:
                 rows = connection.execute(f"SELECT DISTINCT {column} FROM results ORDER BY 1")
-                found = named(text, [name for (name,) in rows], column)
+                found = _kept(text, [name for (name,) in rows], column)
                 parts.append(f"{column} IN ({', '.join('?' * len(found))})")
                 values += found
         if self.adapter is not None:
@@ -54,7 +56,22 @@ class Asked:
                 raise WebnormError(f"no adapter has {shown(self.adapter)} in its name; there is: {there}")
             parts.append(f"adapter IN ({', '.join('?' * len(found))})")
             values += found
-        return " AND ".join(parts), values
+        where = " AND ".join(parts)
+        if values and connection.execute(f"SELECT 1 FROM history WHERE {where}", values).fetchone() is None:
+            raise WebnormError("nothing is stored that has all that was asked for: leave one of them out")
+        return where, values
+
+
+def _kept(asked: str, kept: Sequence[str], what: str) -> tuple[str, ...]:
+    """The names of what is kept that a list asks for; WebnormError for what nothing which is kept has: one
+    that does not exist at all is unknown.
+    """
+    known = OPS if what == "op" else own_names()
+    there = f"it has {', '.join(kept)}" if kept else "it has no results"
+    for part in listed(asked, what):
+        if any(fits(part, name) for name in known) and not any(fits(part, name) for name in kept):
+            raise WebnormError(f"nothing is stored for {what} {shown(part)}: {there}")
+    return named(asked, kept, what)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,9 @@ export function headline(attempt, working) {
   if (mistakes.length && attempt.ok === null) return ["error", "Stopped at a limit of time", last];
   if (mistakes.length) return ["error", counted(mistakes.length, "mistake"), last];
   const right = rightText(ran);
-  if (attempt.hints?.some(({ kind }) => kind === "race")) return ["fail", `${right}, but invocations race`, last];
+  const kinds = attempt.hints?.map(({ kind }) => kind) ?? [];
+  if (kinds.includes("loop")) return ["fail", `${right}, but a loop does not end`, last];
+  if (kinds.includes("race")) return ["fail", `${right}, but invocations race`, last];
   if (corpus?.wrong) return ["fail", `${right}, wrong in ${corpus.wrong} of ${corpus.of} cases of the corpus`, last];
   const timed = attempt.times?.find(({ name }) => name === "attempt")?.result;
   if (timed && isWrong(timed)) return ["fail", `${right}, wrong on the problem that is timed`, last];

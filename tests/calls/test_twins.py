@@ -1,0 +1,124 @@
+"""A value of the wrong type that reads like a right one: a message shows which type it has."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import webnorm
+from webnorm.errors import described, shown
+from webnorm.gpu.device import Device
+from webnorm.kernels.library import discover, select
+from webnorm.lab import asked
+from webnorm.norms.case import Changes
+from webnorm.norms.corpus import CASES
+
+NAIVE = select(discover(), "naive", "layer_norm")
+CHECK = asked.check_request(["naive"], ["layer_norm"])
+PROBLEM = webnorm.Problem(rows=2, cols=4)
+X = np.ones((2, 4), np.float32)
+
+
+def twins(value: Any) -> Iterator[Any]:
+    """What looks like a value, and is another; and some that are nothing like it."""
+    yield from (str(value), str(value).encode(), [value], (value,), {"value": value}, np.str_(str(value)))
+    yield from (
+        None,
+        True,
+        "",
+        b"",
+        [],
+        -1,
+        1.5,
+        3j,
+        math.nan,
+        np.float64(2.5),
+        range(1, 3),
+        object,
+        Path("x"),
+    )
+    yield value.tolist() if isinstance(value, np.ndarray) else np.array(value)
+
+
+# A call, and right arguments: each in turn is replaced by its twins.
+CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
+    "layer_norm": (
+        lambda **given: webnorm.layer_norm(**given),
+        {
+            **{
+                "x": X,
+                "normalized_shape": 4,
+                "weight": X[0],
+                "eps": 1e-5,
+                "residual": X,
+                "return_stats": False,
+            },
+            **{"zero_centered_weight": False, "out_dtype": "float16", "max_workgroups": 1, "kernel": "naive"},
+            **{"device": None},
+        },
+    ),
+    "LayerNorm": (webnorm.LayerNorm, {"normalized_shape": 4, "eps": 1e-5, "bias": True, "dtype": "float32"}),
+    "Problem": (
+        webnorm.Problem,
+        {"rows": 4, "cols": 8, "dtype": "float32", "eps": 1e-5, "distribution": "normal", "seed": 0},
+    ),
+    "Options": (webnorm.Options, {"weight": True, "weight_dtype": "float16", "max_workgroups": 3}),
+    "from_numpy": (webnorm.GpuArray.from_numpy, {"array": X, "device": None}),
+    "find_adapter": (webnorm.find_adapter, {"choice": "no such adapter"}),
+    "open_device": (webnorm.open_device, {"adapter": None, "without": {"subgroups"}, "limits": {}}),
+    "select": (partial(select, [NAIVE]), {"name": "naive", "op": "layer_norm"}),
+    "make_inputs": (webnorm.make_inputs, {"op": NAIVE.op, "problem": PROBLEM}),
+    "layer_normalization": (
+        webnorm.layer_normalization,
+        {"X": X, "Scale": X[0], "axis": -1, "stash_type": 1},
+    ),
+    "compare": (webnorm.compare, {"old": "no-such-baseline", "new": "no-such-baseline"}),
+    # Refused in any case, and before a worker is started.
+    "bench": (partial(webnorm.bench, "none"), {"rows": 4, "cols": 8, "budget": 1.0, "seed": 1, "eps": 1e-5}),
+    "check": (
+        lambda input, cases, dtype: asked.with_cases(CHECK, CASES, cases, input, dtype, Changes()),
+        {"input": X, "cases": "normal", "dtype": "float16"},
+    ),
+    "names": (
+        lambda kernels="none", **given: webnorm.bench(kernels, rows=4, cols=8, **given),
+        {
+            **{"kernels": "none", "op": "layer_norm", "dtype": "float32", "options": "residual"},
+            **{"distribution": "a", "runs": 3, "constants": {"threads": 64}, "wgsl": []},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_messages_show_the_type_of_what_they_refuse(name: str, device: Device) -> None:
+    call, right = CALLS[name]
+    for argument, value in right.items():
+        for twin in twins(value):
+            try:
+                call(**{**right, argument: twin})
+            except webnorm.WebnormError as error:
+                said = str(error)
+            else:
+                continue
+            if not re.match(rf"{argument} is (?!not )", said):
+                # Another argument is refused, or one of several values, or a name is not known.
+                continue
+            assert shown(twin) in said or described(twin) in said, f"{argument}={twin!r}: {said}"
+            # "rows is 4; expected an int" of the text "4" says nothing.
+            assert f"{argument} is {twin!s};" not in said or shown(twin) == str(twin), said
+
+
+def test_values_of_any_size_are_told_by_their_type() -> None:
+    class Big(list[int]):
+        pass
+
+    Big.__module__ = "torch.nn"
+    assert described(Big()) == "a torch.Big" and described(np.ones(3)) == "a numpy.ndarray"
+    assert described("4") == "'4'" and described(4) == "4" and described(np.int64(4)) == "np.int64(4)"

@@ -1,0 +1,47 @@
+// The functions that count the rounds of loops. Of each loop the notes have how often it was entered and how often it
+// ended by itself, the most rounds that were seen of it, a power of two, and the most that it had when it ended. What
+// a driver ends comes to none of these: its compiler takes for granted that a loop ends by its own `break` alone, so
+// that nothing behind the loop can tell. Constants are declared before, and the notes beside them.
+
+var<private> rounds_of: array<u32, rounds_loops>;
+var<private> rounds_all: u32;
+var<private> rounds_over: bool;
+
+fn rounds_note(loop_number: u32) -> u32 {
+    return rounds_first + rounds_words * loop_number;
+}
+
+fn rounds_enter(loop_number: u32) {
+    rounds_of[loop_number] = 0u;
+    if (!rounds_over) { atomicAdd(&rounds_notes[rounds_note(loop_number)], 1u); }
+}
+
+// A loop ends by itself.
+fn rounds_end(loop_number: u32) {
+    if (rounds_over) { return; }
+    let at = rounds_note(loop_number);
+    atomicAdd(&rounds_notes[at + 1u], 1u);
+    atomicMax(&rounds_notes[at + 3u], rounds_of[loop_number]);
+}
+
+// A round begins; true where it is one too many, and from then on for every loop, so that all of them end.
+fn rounds_begin(loop_number: u32) -> bool {
+    rounds_of[loop_number] += 1u;
+    rounds_all += 1u;
+    let count = rounds_of[loop_number];
+    if (!rounds_over && (count & (count - 1u)) == 0u) {
+        atomicMax(&rounds_notes[rounds_note(loop_number) + 2u], count);
+    }
+    rounds_over = rounds_over || count > rounds_most || rounds_all > rounds_most_of_all;
+    return rounds_over;
+}
+
+fn rounds_goes_on(loop_number: u32, goes_on: bool) -> bool {
+    if (!goes_on) { rounds_end(loop_number); }
+    return goes_on && !rounds_begin(loop_number);
+}
+
+fn rounds_ends(loop_number: u32, ends: bool) -> bool {
+    if (ends) { rounds_end(loop_number); }
+    return ends;
+}
