@@ -1,4 +1,4 @@
-"""Every way in which a file comes to have another text is noticed; nothing here waits for a clock to run out."""
+"""Every way in which a file comes to have another text is noticed."""
 
 from __future__ import annotations
 

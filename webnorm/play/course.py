@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from webnorm.errors import LimitReached, WebnormError
+from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.lab.beside import Text
 from webnorm.lab.hot import HotWorker, Left
 from webnorm.lab.worker import TaskFailed, TimedOut, WorkerDied
@@ -164,10 +164,13 @@ class Course:
         self._software = traits.software
         self._state.change(device=description)
         while (next := self._next()) is not None:
-            if isinstance(next, _Errand):
-                self._go(next)
-            else:
-                self._do(next)
+            try:
+                if isinstance(next, _Errand):
+                    self._go(next)
+                else:
+                    self._do(next)
+            except Exception as error:  # it would end this thread, and everybody would wait for ever
+                self.notice(f"{_unforeseen(error)}; the playground goes on")
 
     def _next(self) -> StageName | _Errand | None:
         """What is done next; waits for it. None at the end."""
@@ -196,6 +199,8 @@ class Course:
             errand.found.set_exception(WebnormError(str(failure)))
         except WebnormError as error:
             errand.found.set_exception(error)
+        except Exception as error:  # who asked waits for an answer
+            errand.found.set_exception(WebnormError(_unforeseen(error)))
 
     # --- an attempt
 
@@ -285,6 +290,9 @@ class Course:
             self._keep_to(run.attempt.rendered and "tint")
         except (TaskFailed, WebnormError) as error:
             self._failed(run, step, error if isinstance(error, WebnormError) else WebnormError(str(error)))
+        except Exception as error:  # of this process: it is no mistake of the kernel's
+            self._refuse(run, "run", WebnormError(_unforeseen(error)), ok=None)
+            self._keep_to()
         if step == "verdict":
             self._judged(run)
         self._keep(run.attempt, run.located.text)
@@ -369,3 +377,7 @@ class Course:
                 self._source(text)
             except WebnormError as error:
                 self.notice(str(error))
+
+
+def _unforeseen(error: Exception) -> str:
+    return sentence(f"webnorm failed: {type(error).__name__}: {error}")

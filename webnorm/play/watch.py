@@ -1,7 +1,7 @@
 """Notices changes by polling: stamps work on every file system, and need nothing that can run out.
 
-inotify hears nothing of changes that another machine makes on a network mount, loses folders that are replaced
-or reached through a link, and has limits for each user that editors and build tools exhaust.
+inotify hears nothing of changes that another machine makes on a network mount, loses folders that are
+replaced or reached through a link, and has limits for each user that editors and build tools exhaust.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Watch:
                 elif began >= again_at:
                     again_at = float("inf")
                     self._changed()
-            except Exception as error:  # an error that ends this thread would end the watch, and nobody would know
+            except (
+                Exception
+            ) as error:  # an error that ends this thread would end the watch, and nobody would know
                 self._failed(sentence(f"the watch met {type(error).__name__}: {error}; it goes on"))
             pause = max(_STEP_S, _REST * (time.monotonic() - began))
 
