@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -26,6 +27,10 @@ _MAKERS = (
 
 class Compiled(BytecodeCache):
     """A file for each template, which a newer text of the template takes over."""
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        """The name of a template's file; Jinja's own takes only paths that UTF-8 has."""
+        return blake2b(os.fsencode(f"{name}|{filename}"), digest_size=20).hexdigest()
 
     def load_bytecode(self, bucket: Bucket) -> None:
         """Have the bucket hold what is kept of its template, if that is there and sound."""

@@ -57,7 +57,7 @@ class Browser:
             )
         playwright()
         self.opener, self.time_limit_s = found, time_limit_s
-        self._thread, self._loop = ThreadPoolExecutor(1), asyncio.Runner()
+        self._thread, self._loop = ThreadPoolExecutor(1), asyncio.Runner(loop_factory=_quiet_loop)
         self._playwright: Playwright | None = None
         self._opened: Opened | None = None
 
@@ -176,6 +176,16 @@ class Browser:
     def _give_up(self) -> None:
         if self._opened is not None:
             self._opened.end()
+
+
+def _quiet_loop() -> asyncio.AbstractEventLoop:
+    """An event loop that logs nothing: where Playwright fails, tasks of its own fail, which nobody waits for.
+
+    Whoever calls Playwright hears of it.
+    """
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    return loop
 
 
 class _Listener:
