@@ -121,7 +121,7 @@ def one_line(text: str) -> str:
 
 
 def utf8(text: str) -> str:
-    """The text as UTF-8 has it: halves of surrogate pairs, which stand for odd bytes in paths, are escapes."""
+    """The text as UTF-8 has it: halves of surrogate pairs, which paths have for odd bytes, are escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -113,9 +113,12 @@ def play(
 
 def _file(given: Path | None, web: bool) -> Path:
     """The file to play with; without one, for the page, a draft that stays from one day to the next."""
+    from webnorm.kernels.header import check_name
+
     if given is not None:
         if not given.is_file():
             raise WebnormError(f"{given} is no file; expected a kernel's, such as `webnorm new NAME` writes")
+        check_name(given)
         return given
     if not web:
         raise WebnormError("FILE is missing; expected a kernel's file, or --web for the page")

@@ -62,12 +62,12 @@ def check_where(where: str, given: str = "--cluster") -> None:
         address_in(Path(where))
         return
     scheme, _, rest = where.rpartition("://")
-    parts = urlsplit(f"//{rest}")
     try:
-        port = parts.port
+        parts = urlsplit(f"//{rest}")
+        is_place = (scheme or "tcp") in _SCHEMES and parts.hostname and parts.port
     except ValueError:
-        port = None
-    if (scheme or "tcp") not in _SCHEMES or not parts.hostname or not port:
+        is_place = False
+    if not is_place:
         raise WebnormError(f"{given} is {where!r}; expected {WHERE}")
 
 

@@ -10,8 +10,9 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import jinja2
-from jinja2 import Environment
+from jinja2 import Environment, nodes
 from jinja2.bccache import Bucket, BytecodeCache
+from jinja2.compiler import CodeGenerator, Frame
 
 from webnorm.kernels import user_cache
 
@@ -21,8 +22,22 @@ _OF_JINJA = ("lexer", "parser", "nodes", "visitor", "idtracking", "optimizer", "
 # package takes 10 ms.)
 _MAKERS = (
     *(Path(jinja2.__file__).with_name(f"{name}.py") for name in _OF_JINJA),
-    *(Path(__file__).with_name(name) for name in ("marks.py", "templates.py")),
+    *(Path(__file__).with_name(name) for name in ("marks.py", "templates.py", "compiled.py")),
 )
+
+
+class Generator(CodeGenerator):
+    """Writes a template's code; Jinja's own writes a template's name between quotes as it is."""
+
+    def visit_CondExpr(self, node: nodes.CondExpr, frame: Frame) -> None:
+        """Write an inline `if`, whose error names the line and not the template: a folder may have a quote in
+        its name.
+        """
+        name, self.name = self.name, None
+        try:
+            super().visit_CondExpr(node, frame)
+        finally:
+            self.name = name
 
 
 class Compiled(BytecodeCache):
