@@ -25,6 +25,7 @@ from rich.table import Table
 from bench.arguments import positive, run
 from webnorm.errors import WebnormError
 from webnorm.kernels.library import discover, select
+from webnorm.kernels.sources import stamp
 from webnorm.play.session import Session
 from webnorm.play.state import Attempt, Settings
 from webnorm.play.store import FOLDER_VARIABLE
@@ -72,8 +73,7 @@ class _File:
 def seen(file: _File, saves: int) -> Iterator[float]:
     """Milliseconds from a renaming to the watch's call."""
     called = threading.Event()
-    with Watch(file.path, file.path.parents[1], called.set):
-        called.wait(1.0)
+    with Watch(lambda: stamp(str(file.path)), called.set, print):
         for _ in range(saves):
             called.clear()
             file.save()

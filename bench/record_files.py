@@ -7,7 +7,6 @@ import platform
 from collections.abc import Collection
 from dataclasses import replace
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,11 @@ from bench.side_by_side import CALLS
 from webnorm.errors import WebnormError
 from webnorm.files import write_text
 from webnorm.gpu.device import Device
+from webnorm.lab.drawing import LIBRARY
 from webnorm.lab.results import Report
 from webnorm.lab.tables import to_csv
 from webnorm.norms.problem import Problem
+from webnorm.system import is_installed
 
 # What a record tells the versions of, where it is installed.
 _ON_CUDA = ("torch", "triton", "liger-kernel", "quack-kernels", "nvidia-cutlass-dsl", "jax")
@@ -103,8 +104,10 @@ def write_tables(out: Path, report: Report) -> None:
     lab's page shows of a record that is published.
     """
     picture = beside(out, ".svg")
-    if find_spec("matplotlib"):
-        plot(report, picture)
-    write_text(beside(out, ".md"), to_markdown(report, picture.name if picture.exists() else None))
-    write_text(beside(out, ".csv"), to_csv(report))
-    record_lab.renew(out, report)
+    try:
+        if is_installed(LIBRARY):
+            plot(report, picture)
+    finally:
+        write_text(beside(out, ".md"), to_markdown(report, picture.name if picture.exists() else None))
+        write_text(beside(out, ".csv"), to_csv(report))
+        record_lab.renew(out, report)

@@ -11,12 +11,15 @@ from bench.contenders import COPIES, NAMES
 from bench.record_tables import Summary, summaries
 from bench.sections import SECTIONS
 from webnorm.files import replacing
+from webnorm.lab.drawing import drawn
 from webnorm.lab.plot_style import COLOURS, MARKERS
 from webnorm.lab.results import Report
 
 _OWN = "webnorm"
 _COPY = "best copy"
 _ACROSS = 3
+# Text stays text, and equal records give equal files.
+_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "webnorm"}
 # Fewer numbers of columns are read off the table.
 _FEWEST_COLS = 4
 
@@ -25,38 +28,38 @@ def plot(report: Report, path: Path) -> None:
     """Draw an .svg with a panel for each section, op and storage type of at least four numbers of columns;
     columns that were drawn are a sample, and no curve.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     panels = _panels(report)
     if not panels:
         return
+    title = f"{report.device['adapter']}: % of the best copy's bytes per second, by columns"
+    with replacing(path) as beside:
+        beside.write_bytes(drawn("svg", _figure, panels, title, settings=_SETTINGS, background="white"))
+
+
+def _figure(panels: Sequence[tuple[str, list[Summary]]], title: str) -> Any:
+    from matplotlib.figure import Figure
+
     # Four are a square rather than three and one.
     across = 2 if len(panels) == 4 else min(_ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
-    # Text stays text, and equal records give equal files.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "webnorm"}):
-        figure = Figure(figsize=(max(7.0, 4.4 * across), 3.3 * down + 1.0), layout="constrained")
-        axes = list(figure.subplots(down, across, squeeze=False).flat)
-        for (title, members), ax in zip(panels, axes, strict=False):
-            _draw(ax, title, members)
-        for ax in axes[len(panels) :]:
-            ax.set_visible(False)
-        handles = {
-            label: handle
-            for ax in axes
-            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(
-            [handles[name] for name in (_OWN, *NAMES, _COPY) if name in handles],
-            [name for name in (_OWN, *NAMES, _COPY) if name in handles],
-            loc="outside lower center",
-            ncols=4,
-            frameon=False,
-        )
-        figure.suptitle(f"{report.device['adapter']}: % of the best copy's bytes per second, by columns")
-        with replacing(path) as beside:
-            figure.savefig(beside, format="svg", metadata={"Date": None}, facecolor="white")
+    figure = Figure(figsize=(max(7.0, 4.4 * across), 3.3 * down + 1.0), layout="constrained")
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
+    for (heading, members), ax in zip(panels, axes, strict=False):
+        _draw(ax, heading, members)
+    for ax in axes[len(panels) :]:
+        ax.set_visible(False)
+    handles = {
+        label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        [handles[name] for name in (_OWN, *NAMES, _COPY) if name in handles],
+        [name for name in (_OWN, *NAMES, _COPY) if name in handles],
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+    )
+    figure.suptitle(title)
+    return figure
 
 
 def _panels(report: Report) -> list[tuple[str, list[Summary]]]:
@@ -81,9 +84,9 @@ def _draw(ax: Any, title: str, members: Sequence[Summary]) -> None:
         if line and name not in COPIES:
             colour, marker = COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]
             ax.plot(*zip(*line, strict=True), color=colour, marker=marker, ms=4, lw=1.2, label=name)
-    drawn = [(n, share) for n, share in zip(cols, own, strict=True) if share is not None]
-    if drawn:
-        ax.plot(*zip(*drawn, strict=True), color="black", marker="o", ms=5, lw=2.2, label=_OWN)
+    line = [(n, share) for n, share in zip(cols, own, strict=True) if share is not None]
+    if line:
+        ax.plot(*zip(*line, strict=True), color="black", marker="o", ms=5, lw=2.2, label=_OWN)
     ax.axhline(100, color="#777777", lw=1.0, ls="--", label=_COPY)
     ax.set_title(title, fontsize=9)
     ax.set_xscale("log", base=2)

@@ -1,15 +1,27 @@
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from webnorm.errors import WebnormError
-from webnorm.system import CHROMIUM, DRIVER, INSTALL, Mend, adapter_mend, browser_mend, run_mend
+from webnorm.system import (
+    CHROMIUM,
+    DRIVER,
+    INSTALL,
+    Mend,
+    Unavailable,
+    adapter_mend,
+    browser_mend,
+    library,
+    run_mend,
+)
 
 
 def finder(*present: str) -> Callable[[str], str | None]:
@@ -225,3 +237,46 @@ def test_run_of_a_missing_program() -> None:
 def test_run_without_commands_says_what_is_missing() -> None:
     with pytest.raises(WebnormError, match="nothing to install"):
         run_mend(Mend("nothing to install"), lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    (
+        ("raise ModuleNotFoundError(name='odd_library')", "is not installed"),
+        ("import another_that_is_gone", "ModuleNotFoundError: No module named"),
+        ("raise AttributeError('two\\nlines')", "AttributeError: two lines"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("raise OSError(13, 'Permission denied')", r"PermissionError: \[Errno 13\] Permission denied"),
+        ("1 +", "SyntaxError: "),
+        ("nothing = 0", "ImportError: it has no wanted"),
+    ),
+)
+def test_an_optional_library_fails_in_one_line(
+    code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_library.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "odd_library", raising=False)
+    with pytest.raises(Unavailable, match=f"^a test needs odd_library, .*{said}.* install odd$") as raised:
+        library("odd_library", "a test", "odd", "wanted")
+    assert "\n" not in str(raised.value)
+    monkeypatch.delitem(sys.modules, "odd_library", raising=False)
+
+
+def test_what_a_signal_handler_raises_is_no_librarys_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SoftTimeLimit(Exception):
+        pass
+
+    def expire(*_: object) -> None:
+        raise SoftTimeLimit
+
+    (tmp_path / "slow_library.py").write_text("import signal\nsignal.raise_signal(signal.SIGUSR1)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = signal.signal(signal.SIGUSR1, expire)
+    try:
+        with pytest.raises(SoftTimeLimit):
+            library("slow_library", "a test", "slow")
+    finally:
+        signal.signal(signal.SIGUSR1, before)

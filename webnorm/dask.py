@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,16 +21,15 @@ from webnorm.calls import arguments, session
 from webnorm.calls.arrays import GpuArray
 from webnorm.calls.given import Asked, Given, checked, computed
 from webnorm.calls.outputs import DtypeLike, NormOutput, backward_result, forward_result
-from webnorm.errors import WebnormError, described, sentence, shown
+from webnorm.errors import WebnormError, described, shown
 from webnorm.norms.ops import OPS, Op, Tensor
 from webnorm.norms.problem import DTYPES, Array
+from webnorm.system import library
 
-try:
+if TYPE_CHECKING:
     import dask.array as da
-except ImportError as error:
-    raise ImportError(
-        f"webnorm.dask needs dask.array ({sentence(str(error))}): pip install 'webnorm[fleet]'"
-    ) from None
+else:
+    da = library("dask.array", "webnorm.dask", "webnorm[fleet]", "Array", "blockwise", "reduction")
 
 # Blocks are tuned as calls are: the worker that computes one imports this module for it.
 autotune.install()

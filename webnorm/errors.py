@@ -145,6 +145,11 @@ def one_line(text: str) -> str:
     return _ONE_LINE.sub(_escaped, text)
 
 
+def utf8(text: str) -> str:
+    """The text as UTF-8 has it: halves of surrogate pairs, which paths have for odd bytes, are escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def sentence(text: str, most: int = MOST) -> str:
     """What somebody else says, in one line and no longer than `most`: where it breaks lines are spaces."""
     return shortened(one_line(re.sub(r"\s*[\t\n\r]\s*", " ", text.strip())), most)

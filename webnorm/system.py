@@ -1,19 +1,25 @@
-"""What the operating system lacks to run WebGPU, natively and in a browser, and the commands that mend it."""
+"""What this machine lacks to run WebGPU, natively and in a browser, with the commands that mend it; optional
+libraries.
+"""
 
 from __future__ import annotations
 
 import ctypes.util
+import importlib
+import importlib.util
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from traceback import walk_tb
+from typing import Any, Protocol
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, sentence
 
 # Per package manager: the commands that install, the last of which takes the packages' names.
 INSTALL: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -39,6 +45,47 @@ _DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 # What Mesa calls lavapipe's file, lvp_icd.x86_64.json for example.
 _SOFTWARE_DRIVER = "lvp_icd*.json"
 _OPENGL = ("OpenGL", "OpenGLES")
+
+
+class Unavailable(WebnormError, ImportError):
+    """An optional library is missing, or cannot be imported."""
+
+
+def library(module: str, what: str, package: str, *names: str) -> Any:
+    """Import a module of an optional library, which has these names, and return it.
+
+    Raises Unavailable where that fails in any way: `what` needs it, and pip installs it as `package`.
+    Libraries read a user's files and variables when they are imported, and raise all kinds of errors at them.
+    """
+    needs, install = f"{what} needs {module}", shlex.join(pip_install(package))
+    try:
+        found = importlib.import_module(module)
+        lacking = next((name for name in names if not hasattr(found, name)), None)
+        if lacking is not None:
+            raise ImportError(f"it has no {lacking}")
+    except (Exception, SystemExit) as error:
+        if is_of_a_handler(error):
+            raise
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            raise Unavailable(f"{needs}, which is not installed: {install}") from error
+        why = sentence(f"{type(error).__name__}: {error}", 600)
+        mend = f"mend its settings, or install it again: {install}"
+        raise Unavailable(f"{needs}, which cannot be imported ({why}); {mend}") from error
+    return found
+
+
+def is_installed(module: str) -> bool:
+    """Whether a library is there; it may be broken."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def is_of_a_handler(error: BaseException) -> bool:
+    """Whether one of this process's signal handlers raised an error: it is not the interrupted code's."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(frame.f_code in handlers for frame, _ in walk_tb(error.__traceback__))
 
 
 class Adapter(Protocol):

@@ -105,9 +105,12 @@ def write_files(out: Path, told: dict[str, Any]) -> None:
     """NAME.json, NAME.md, NAME.csv and NAME.svg."""
     at = {suffix: out.with_name(out.name + suffix) for suffix in _SUFFIXES}
     write_text(at[".json"], json.dumps(told, indent=1, allow_nan=False) + "\n")
-    drawn = plot(told, at[".svg"])
-    write_text(at[".md"], tables.to_markdown(told, at[".svg"].name if drawn else None))
-    write_text(at[".csv"], tables.to_csv(told))
+    drawn = False
+    try:
+        drawn = plot(told, at[".svg"])
+    finally:
+        write_text(at[".md"], tables.to_markdown(told, at[".svg"].name if drawn else None))
+        write_text(at[".csv"], tables.to_csv(told))
 
 
 def main() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from bench.web.plan import LIBRARIES, MEANS, SHAPES
 from bench.web.tables import first_errors, mean_text
 from webnorm.files import replacing
-from webnorm.lab.plot_style import SETTINGS, styles
+from webnorm.lab.drawing import LIBRARY, drawn
+from webnorm.lab.plot_style import styles
+from webnorm.system import is_installed
 
 # Where 0 stands on a logarithmic axis, and where an error that is no number stands.
 _ZERO, _LOST = 10.0, 1e5
@@ -21,23 +22,25 @@ def plot(told: Mapping[str, Any], path: Path) -> bool:
     """Draw an .svg with a panel for each op in float32; False without matplotlib, or without errors."""
     panels = {op: _lines(told, op) for op in ("layer_norm", "rms_norm")}
     panels = {op: lines for op, lines in panels.items() if lines}
-    if not find_spec("matplotlib") or not panels:
+    if not is_installed(LIBRARY) or not panels:
         return False
-    import matplotlib
+    with replacing(path) as beside:
+        beside.write_bytes(drawn("svg", _figure, panels))
+    return True
+
+
+def _figure(panels: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:
     from matplotlib.figure import Figure
 
     looks = styles(library.name for library in LIBRARIES)
-    with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=(4.6 * len(panels) + 0.4, 4.6), layout="constrained")
-        axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-        for ax, (op, lines) in zip(axes, panels.items(), strict=True):
-            _draw(ax, op, lines, looks)
-        axes[0].set_ylabel("largest error against float64")
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-        with replacing(path) as beside:
-            figure.savefig(beside, format="svg", metadata={"Date": None}, transparent=True)
-    return True
+    figure = Figure(figsize=(4.6 * len(panels) + 0.4, 4.6), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for ax, (op, lines) in zip(axes, panels.items(), strict=True):
+        _draw(ax, op, lines, looks)
+    axes[0].set_ylabel("largest error against float64")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
 
 
 def _lines(told: Mapping[str, Any], op: str) -> list[Mapping[str, Any]]:

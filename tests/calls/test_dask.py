@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import webnorm
 from fuzzing import examples
 from odd import ODD, normal, told
+from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.norms.ops import OPS, make_inputs
 from webnorm.norms.problem import DTYPES, Array, Options, Problem
@@ -310,7 +311,18 @@ def test_workers_of_their_own(device: Device, tmp_path: Path) -> None:
 def test_without_dask_one_line_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask.array", None)
     monkeypatch.delitem(sys.modules, "webnorm.dask")
-    with pytest.raises(
-        ImportError, match=r"^webnorm\.dask needs dask\.array .*: pip install 'webnorm\[fleet\]'$"
-    ):
+    with pytest.raises(ImportError, match=r"^webnorm\.dask needs dask\.array, .*install 'webnorm\[fleet\]'$"):
         importlib.import_module("webnorm.dask")
+
+
+def test_a_dask_that_its_settings_break_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.yaml").write_text("{{{ : garbage")
+    monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
+    for name in [one for one in sys.modules if one.partition(".")[0] == "dask"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "webnorm.dask")
+    with pytest.raises(
+        WebnormError, match=r"cannot be imported \(ValueError: .*a\.yaml.* malformed"
+    ) as raised:
+        importlib.import_module("webnorm.dask")
+    assert isinstance(raised.value, ImportError) and "\n" not in str(raised.value)

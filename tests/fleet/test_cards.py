@@ -10,10 +10,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from commands import webnorm
+from webnorm.cli.running import Left
 from webnorm.cli.spread import _Spread
 from webnorm.errors import WebnormError
 from webnorm.fleet.cards import Card, Pool, agreeing
@@ -172,6 +174,26 @@ def test_without_dask_a_cluster_names_what_to_install(
         done = webnorm(command, tmp_path)
         assert done.returncode == 2 and done.stderr.count("\n") == 1
         assert done.stderr.endswith("pip install 'webnorm[fleet]'\n")
+
+
+def test_settings_that_dask_cannot_use_are_one_line(tmp_path: Path) -> None:
+    import dask
+
+    words = ["check", "--case", "normal", "--kernel", "naive", "--cluster", "tcp://127.0.0.1:9"]
+    for name in ("distributed.comm.timeouts.connect", "distributed.scheduler.idle-timeout"):
+        with dask.config.set({name: "garbage"}):
+            done = webnorm(words, tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_what_a_cluster_found_is_shown_where_it_fails_later() -> None:
+    found, nothing = Mock(left=Left.SHOWN), Mock(left=Left.NOTHING)
+    work = _Spread(found, 1.0)
+    work.jobs = [found, nothing]
+    with pytest.raises(WebnormError, match="the cluster failed"):
+        work.finish_what_is_found(WebnormError("the cluster failed"))
+    found.finish.assert_called_once_with(False)
+    nothing.finish.assert_not_called()
 
 
 def test_dask_is_not_imported_without_a_cluster(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_a_name_that_a_terminal_would_take_for_a_command(home: Path) -> None:
     path.parent.mkdir()
     path.write_text(HEADER)
     message = refusal(lambda: load(path))
-    assert message.endswith("a\\x1b[31m.wgsl: its name holds the character U+001B")
+    assert message.endswith("a\\x1b[31m.wgsl: its name holds the character U+001B; rename it")
 
 
 @pytest.mark.parametrize("command", ["show", "export", "lab", "check", "bench"])

@@ -18,7 +18,6 @@ from matplotlib.text import Annotation, Text
 
 from webnorm.errors import WebnormError
 from webnorm.lab import bench
-from webnorm.lab import plot as plotting
 from webnorm.lab.bench import against_copy
 from webnorm.lab.plot import _figure, plot
 from webnorm.lab.plot_panels import panels
@@ -279,18 +278,24 @@ def test_nothing_timed_is_told(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def without_matplotlib(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "matplotlib.py").write_text("raise ModuleNotFoundError(name='matplotlib')")
+    monkeypatch.syspath_prepend(str(folder))
+
+
 def test_without_matplotlib_the_command_to_install_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plotting, "find_spec", lambda name: None)
-    with pytest.raises(WebnormError, match=r"^a plot needs matplotlib: \S+ -m pip install matplotlib$"):
+    without_matplotlib(tmp_path, monkeypatch)
+    said = r"^a plot needs matplotlib, which is not installed: \S+ -m pip install matplotlib$"
+    with pytest.raises(WebnormError, match=said):
         plot(report(sweep([64], [256])), tmp_path / "a.svg")
 
 
 def test_before_anything_is_timed_it_is_known_that_nothing_can_be_drawn(
-    mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mistake: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plotting, "find_spec", lambda name: None)
+    without_matplotlib(tmp_path, monkeypatch)
     monkeypatch.setattr(bench, "run", lambda *_: pytest.fail("timed"))
     assert "pip install matplotlib" in mistake(["bench", "--plot", "a.svg"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
@@ -17,6 +18,8 @@ from webnorm.play.guard import MOST_BYTES
 from webnorm.play.server import Server, _Routes
 
 TEXT = "fn main() {}"
+# Ends a hang, and nothing else.
+PATIENCE_S = 120.0
 HASH = digest(TEXT)
 ROUTES = (
     ("GET", "/api/events"),
@@ -354,3 +357,29 @@ def test_stopping_ends_streams_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
     assert not server._thread.is_alive()
+
+
+@pytest.mark.parametrize("before", (True, False))
+def test_a_server_that_fails_is_reported(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(self: Server) -> None:
+        if before:
+            self._ready.set()
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Server, "_serve", fail)
+    server = Server(Fake())
+    with pytest.raises(WebnormError, match=r"the page's server failed: OSError: .* Too many open files"):
+        server.__enter__().wait()
+    server._socket.close()
+
+
+def test_a_stream_ends_where_nothing_more_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake()
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with Server(fake) as started:
+        monkeypatch.setattr(fake, "wait", None)
+        connection = HTTPConnection("127.0.0.1", started.port, timeout=PATIENCE_S)
+        connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {started.token}"})
+        # It has an end.
+        connection.getresponse().read()
+        connection.close()

@@ -13,9 +13,10 @@ import pytest
 from playing import TWO_PASS, changed, drafted, ended, judged, peak, saved, shared, until
 
 import broken
+from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.lab import judging
-from webnorm.play import stages
+from webnorm.play import course, stages
 from webnorm.play.playground import Conflict
 from webnorm.play.session import Session
 from webnorm.play.state import StageName, digest
@@ -112,6 +113,32 @@ def test_the_latest_of_many_saves_wins(played: Session) -> None:
         saved(played.path, f"{TWO_PASS}// {number}\n")
     attempt = ended(played, f"{TWO_PASS}// 19\n")
     assert attempt.ok and played.state.now.file.text.endswith("// 19\n")
+
+
+@pytest.mark.parametrize("step", ("verdict", "cost"))
+def test_an_error_that_nobody_foresaw_ends_its_attempt_alone(
+    step: StageName, played: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(run: stages.Run) -> None:
+        raise ZeroDivisionError("one\nline")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(course._STEPS, step, fail)
+        attempt = judged(played, f"{TWO_PASS}// {step}\n")
+    assert attempt.ok is None
+    assert attempt.mistakes[-1].message == "webnorm failed: ZeroDivisionError: one line"
+    assert judged(played, TWO_PASS).ok
+
+
+def test_an_errand_that_fails_is_answered(played: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(played._course.worker, "stream", fail)
+        with pytest.raises(WebnormError, match="webnorm failed: ZeroDivisionError"):
+            played.ask(judging.judge, None, 1.0)
+    assert judged(played, TWO_PASS).ok
 
 
 def test_a_file_that_goes_comes_back(played: Session) -> None:

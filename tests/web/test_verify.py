@@ -870,13 +870,39 @@ def test_the_browser_of_the_environment(folder: Path, monkeypatch: pytest.Monkey
             Browser()
 
 
-def test_a_missing_playwright(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "find_spec", lambda name: None)
-    with pytest.raises(
-        WebnormError, match=r"^Playwright is not installed: \S*python\S* -m pip install playwright$"
-    ):
+@pytest.mark.parametrize(
+    ("code", "said", "mendable"),
+    (
+        (
+            "raise ModuleNotFoundError(name='playwright')",
+            r"is not installed: .* -m pip install playwright",
+            True,
+        ),
+        ("raise RuntimeError('broken')", r"cannot be imported \(RuntimeError: broken\)", False),
+    ),
+)
+def test_a_playwright_that_is_missing_or_broken(
+    code: str, said: str, mendable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "playwright.py").write_text(code)
+    for name in [one for one in sys.modules if one.partition(".")[0] == "playwright"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(system, "is_installed", lambda _: not mendable)
+    with pytest.raises(WebnormError, match=said):
         Browser()
-    assert opening.mends()[0].commands == ((sys.executable, "-m", "pip", "install", "playwright"),)
+    mend = opening.mends()[0]
+    assert mend.commands == mendable * ((sys.executable, "-m", "pip", "install", "playwright"),)
+
+
+@pytest.mark.parametrize("program", ("/nonexistent", "/bin/false"))
+def test_a_playwright_whose_program_fails(
+    program: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", program)
+    with Browser() as own, pytest.raises(WebnormError, match=r"^Playwright does not start: ") as raised:
+        own.visit(folder)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_browser_without_a_sandbox_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,11 +149,11 @@ def bench(
 
 
 def _check_outputs(outputs: Mapping[str, Path | None], inputs: Sequence[Path]) -> None:
-    from webnorm.lab.plot import file_format
+    from webnorm.lab import plot
 
     picture = outputs["--plot"]
     if picture is not None:
-        file_format(picture)
+        plot.check(picture)
     check_outputs(outputs, inputs)
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # How often the screen is drawn at most, and how long a view waits for news at a time, in seconds.
 _DRAWN_S, _GLANCE_S = 0.05, 0.1
-_PATIENCE_S = 3600.0
 # How much of an op's name stands in a file's that may be meant for it, as difflib counts.
 _ALIKE = 0.6
 # How long a step may be silent where nobody sits before it, and what else runs may take the processor.
@@ -114,9 +113,12 @@ def play(
 
 def _file(given: Path | None, web: bool) -> Path:
     """The file to play with; without one, for the page, a draft that stays from one day to the next."""
+    from webnorm.kernels.header import check_name
+
     if given is not None:
         if not given.is_file():
             raise WebnormError(f"{given} is no file; expected a kernel's, such as `webnorm new NAME` writes")
+        check_name(given)
         return given
     if not web:
         raise WebnormError("FILE is missing; expected a kernel's file, or --web for the page")
@@ -153,8 +155,6 @@ def _check_op(path: Path, op: str | None) -> None:
 
 def _serve(session: Session, port: int) -> None:
     """Serve the page until Ctrl-C."""
-    from threading import Event
-
     from webnorm.play.desk import Desk
     from webnorm.play.server import Server
 
@@ -163,8 +163,7 @@ def _serve(session: Session, port: int) -> None:
         say(f"{session.path}: open {server.url}")
         say("Ctrl-C ends it. The link is for you alone: who has it may write the file.")
         sys.stdout.flush()
-        while not Event().wait(_PATIENCE_S):
-            pass
+        server.wait()
 
 
 def _size(text: str | None, option: str) -> int | None:

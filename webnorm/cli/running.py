@@ -225,13 +225,14 @@ class Measuring(SharedJob):
         )
 
     def finish(self, complete: bool) -> None:
-        """Write, draw and print; an output that fails costs no other."""
+        """Write, print and draw; an output that fails costs no other."""
         from webnorm.lab import plot
 
         report, picture = self.report(complete), self.outputs.get("--plot")
         drawn = [partial(plot.plot, report, picture)] if picture is not None and report.results else []
         saved, printed = report_steps(report, self.outputs)
-        take_each(*saved, *drawn, self._show, *printed, *self.further(report))
+        # Another library draws, which may fail or hang: everything else comes first.
+        take_each(*saved, self._show, *printed, *self.further(report), *drawn)
 
     def further(self, report: Report) -> Sequence[Action]:
         """What is done with a report that has been shown."""

@@ -14,6 +14,7 @@ from webnorm.cli.running import WRONG, Interrupted, Left, SharedJob, run
 from webnorm.cli.screen import plain, progress
 from webnorm.cli.streams import complain
 from webnorm.errors import WebnormError
+from webnorm.system import library
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -26,11 +27,10 @@ Update = Callable[[str | None, float | None], None]
 
 
 def require_dask(what: str) -> None:
-    """WebnormError where Dask is not installed."""
-    try:
-        import distributed  # noqa: F401
-    except ImportError as error:
-        raise WebnormError(f"{what} needs Dask, which is not there: pip install 'webnorm[fleet]'") from error
+    """WebnormError where Dask is not installed, or cannot be imported."""
+    # Those that are used, since a folder without files passes for a package.
+    names = ("Client", "Nanny", "Scheduler", "Security", "SpecCluster", "Worker", "get_worker")
+    library("distributed", what, "webnorm[fleet]", *names)
 
 
 def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_s: float) -> NoReturn:
@@ -44,13 +44,16 @@ def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_
 
     work = _Spread(job, time_limit_s)
     complete = False
-    with (
-        progress("connecting to the cluster") as update,
-        suppress(KeyboardInterrupt),
-        connected(cluster, adapter, complain) as client,
-    ):
-        work.run(client, cluster, adapter, update)
-        complete = True
+    try:
+        with (
+            progress("connecting to the cluster") as update,
+            suppress(KeyboardInterrupt),
+            connected(cluster, adapter, complain) as client,
+        ):
+            work.run(client, cluster, adapter, update)
+            complete = True
+    except WebnormError as error:
+        work.finish_what_is_found(error)
     take_each(*(partial(one.finish, complete) for one in work.jobs))
     if not complete:
         order = (Left.NOTHING, Left.SHOWN, Left.KEPT)
@@ -68,6 +71,16 @@ class _Spread:
         self.jobs: list[SharedJob] = []
         self._names: list[str] = []
         self._shown = -1
+
+    def finish_what_is_found(self, error: WebnormError) -> NoReturn:
+        """Save and show what there is, and raise the error that ended the work."""
+
+        def fail() -> NoReturn:
+            raise error
+
+        found = (one for one in self.jobs if one.left is not Left.NOTHING)
+        take_each(*(partial(one.finish, False) for one in found), fail)
+        raise error
 
     def run(self, client: Client, where: str, adapter: str | None, update: Update) -> None:
         """Have it done, and shown and saved as it comes."""

@@ -19,7 +19,7 @@ from webnorm import files
 from webnorm._version import __version__
 from webnorm.errors import WebnormError, sentence
 from webnorm.fleet.cards import Card, card_of
-from webnorm.fleet.worker import interrupts_held, join, options, quieten, why
+from webnorm.fleet.worker import dask_failing, interrupts_held, join, options, quieten, why
 from webnorm.gpu.device import adapters, find_adapter
 from webnorm.lab.worker import Worker
 
@@ -62,12 +62,12 @@ def check_where(where: str, given: str = "--cluster") -> None:
         address_in(Path(where))
         return
     scheme, _, rest = where.rpartition("://")
-    parts = urlsplit(f"//{rest}")
     try:
-        port = parts.port
+        parts = urlsplit(f"//{rest}")
+        is_place = (scheme or "tcp") in _SCHEMES and parts.hostname and parts.port
     except ValueError:
-        port = None
-    if (scheme or "tcp") not in _SCHEMES or not parts.hostname or not port:
+        is_place = False
+    if not is_place:
         raise WebnormError(f"{given} is {where!r}; expected {WHERE}")
 
 
@@ -92,20 +92,21 @@ def connected(where: str, adapter: str | None, warn: Callable[[str], None]) -> I
     """A client of the cluster: of `local`, a worker for each adapter that is equal to the one asked for, or N
     on these in turn. `warn` is called with a line for whom an address is open to.
 
-    WebnormError where nobody answers.
+    WebnormError where nobody answers, and where Dask fails while the client is in use.
     """
     check_where(where)
-    quieten()
-    local = _LOCAL.fullmatch(where)
-    if local:
-        with (
-            _local_cluster(adapter, int(local[1] or 0)) as here,
-            Client(here, set_as_default=False) as client,
-        ):
-            yield client
-    else:
-        with _client(_address(where, warn)) as client:
-            yield client
+    with dask_failing("the cluster failed"):
+        quieten()
+        local = _LOCAL.fullmatch(where)
+        if local:
+            with (
+                _local_cluster(adapter, int(local[1] or 0)) as here,
+                Client(here, set_as_default=False) as client,
+            ):
+                yield client
+        else:
+            with _client(_address(where, warn)) as client:
+                yield client
 
 
 def checked_address(where: str, warn: Callable[[str], None]) -> str:
@@ -113,9 +114,10 @@ def checked_address(where: str, warn: Callable[[str], None]) -> str:
     check_where(where, "ADDRESS")
     if is_local(where):
         raise WebnormError(f"ADDRESS is {where!r}; expected a scheduler's, as tcp://head:8786, or its file")
-    quieten()
-    address = _address(where, warn)
-    _client(address).close()
+    with dask_failing("Dask failed"):
+        quieten()
+        address = _address(where, warn)
+        _client(address).close()
     return address
 
 

@@ -37,11 +37,11 @@ async def _serve(address: str, cards: Mapping[int, Card], ready: Callable[[], No
         nannies = []
         for index, card in cards.items():
             given = options(index, card)
-            nanny = Nanny(address, **given)
             try:
+                nanny = Nanny(address, **given)
                 with interrupts_held():
                     nannies.append(await stack.enter_async_context(nanny))
-            except (OSError, RuntimeError, ValueError) as error:
+            except Exception as error:  # Dask raises all kinds at settings that it cannot use
                 reason = why(error)
                 if "name taken" in reason:
                     reason = f"a worker called {given['name']}, as its host and index say, is there already"

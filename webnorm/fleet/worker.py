@@ -30,6 +30,7 @@ from webnorm.fleet.errand import Errand
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab import worker as lab
 from webnorm.lab.bench import Progress
+from webnorm.system import is_of_a_handler
 
 # Every worker has one of it, and every task takes it: no two run beside each other.
 ADAPTER = "adapter"
@@ -229,6 +230,21 @@ def why(error: BaseException) -> str:
             error = error.__cause__
     # Without the object in which it happened; a limit of time that was reached may have no words of its own.
     return sentence(re.sub(r"^in <.*?>: ", "", str(error.__cause__ or "") or str(error)), 200)
+
+
+@contextmanager
+def dask_failing(what: str) -> Iterator[None]:
+    """Have a WebnormError say that something failed because Dask did, which raises all kinds of errors at
+    settings that it cannot use.
+    """
+    try:
+        yield
+    except WebnormError:
+        raise
+    except Exception as error:
+        if is_of_a_handler(error):
+            raise
+        raise WebnormError(f"{what}: {type(error).__name__}: {why(error)}") from error
 
 
 def options(index: int, card: Card, number: int = 0) -> dict[str, Any]:

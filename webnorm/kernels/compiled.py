@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -9,8 +10,9 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import jinja2
-from jinja2 import Environment
+from jinja2 import Environment, nodes
 from jinja2.bccache import Bucket, BytecodeCache
+from jinja2.compiler import CodeGenerator, Frame
 
 from webnorm.kernels import user_cache
 
@@ -20,12 +22,30 @@ _OF_JINJA = ("lexer", "parser", "nodes", "visitor", "idtracking", "optimizer", "
 # package takes 10 ms.)
 _MAKERS = (
     *(Path(jinja2.__file__).with_name(f"{name}.py") for name in _OF_JINJA),
-    *(Path(__file__).with_name(name) for name in ("marks.py", "templates.py")),
+    *(Path(__file__).with_name(name) for name in ("marks.py", "templates.py", "compiled.py")),
 )
+
+
+class Generator(CodeGenerator):
+    """Writes a template's code; Jinja's own writes a template's name between quotes as it is."""
+
+    def visit_CondExpr(self, node: nodes.CondExpr, frame: Frame) -> None:
+        """Write an inline `if`, whose error names the line and not the template: a folder may have a quote in
+        its name.
+        """
+        name, self.name = self.name, None
+        try:
+            super().visit_CondExpr(node, frame)
+        finally:
+            self.name = name
 
 
 class Compiled(BytecodeCache):
     """A file for each template, which a newer text of the template takes over."""
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        """The name of a template's file; Jinja's own takes only paths that UTF-8 has."""
+        return blake2b(os.fsencode(f"{name}|{filename}"), digest_size=20).hexdigest()
 
     def load_bytecode(self, bucket: Bucket) -> None:
         """Have the bucket hold what is kept of its template, if that is there and sound."""

@@ -59,6 +59,18 @@ def unreadable(path: Path, error: OSError) -> WebnormError:
     return WebnormError(f"{path}: cannot read the kernel: {error.strerror or error}")
 
 
+def check_name(path: Path) -> None:
+    """Raise WebnormError for a file whose name would be shown as something else, or whose folders have names
+    that cannot stand in one line of a template's text (kernels.marks).
+    """
+    for what, name, forbidden in (
+        ("name", path.name, rf"{FORBIDDEN.pattern}|[\t\n]"),
+        ("path", str(absolute(path)), "[\n\r\ufdd0\ufdd1]"),
+    ):
+        if found := re.search(forbidden, name):
+            raise WebnormError(f"{sentence(str(path))}: its {what} holds {code_point(found[0])}; rename it")
+
+
 def load(path: Path, op_name: str | None = None) -> Kernel:
     """Read a kernel file for one of the ops that it serves: `op_name` if that is one, else the first.
 
@@ -88,9 +100,7 @@ def _read(path: Path, op_name: str | None) -> tuple[int, str, str]:
     folder, else `op_name`.
     """
     root, folder = home(path)
-    found = re.search(rf"{FORBIDDEN.pattern}|[\t\n]", path.name)
-    if found:
-        raise WebnormError(f"{sentence(str(path))}: its name holds {code_point(found[0])}")
+    check_name(path)
     try:
         source, _, _ = read(path, root)
     except Unreadable as error:

@@ -15,8 +15,9 @@ MOST_BYTES = 1 << 20
 # from (kernels.templates).
 FORBIDDEN = NOT_TO_SHOW
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
-# What tells a file from itself at another time: device, number, when it was written, size; None without one.
-Stamp = tuple[int, int, int, int] | None
+# The identity of a file's content: device, inode, time of its last write, time of its last change of any kind
+# (tools that restore the first cannot set this one), size; None without a file.
+Stamp = tuple[int, int, int, int, int] | None
 
 
 class Unreadable(Exception):
@@ -44,7 +45,7 @@ def stamp(path: str) -> Stamp:
 
 
 def _stamp(status: os.stat_result) -> Stamp:
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def read(path: str | Path, root: str | Path) -> tuple[str, str, Stamp]:

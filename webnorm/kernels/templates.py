@@ -28,7 +28,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from webnorm.errors import Place, WebnormError, sentence
 from webnorm.kernels import places, sources, tags
 from webnorm.kernels.bounds import too_deep, workgroup_bytes
-from webnorm.kernels.compiled import Compiled, CompiledOwn
+from webnorm.kernels.compiled import Compiled, CompiledOwn, Generator
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.marks import MarkingLexer, Origin, unmarked
 from webnorm.kernels.places import Run, spliced
@@ -149,6 +149,7 @@ class TemplateEnvironment(SandboxedEnvironment):
     """Jinja for kernels: what one template asks for by name stays in the folders, and text is marked."""
 
     context_class = _Noting
+    code_generator_class = Generator
 
     @cached_property
     def lexer(self) -> Lexer:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from webnorm.choice.defaults import default_constants
-from webnorm.errors import one_line
+from webnorm.errors import WebnormError, one_line
 from webnorm.files import write_text
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.traits import Traits
@@ -81,7 +81,7 @@ class Findings:
         parts = [f"<p><b>{escape(tables.device_text(self.report.device))}</b></p>"]
         for title, members in by_problem(self.results):
             parts += [f"<p>{escape(title)}</p>", _table(members, self._usual(members[0]))]
-        return "".join([*parts, plot.svg(self.report) if plot.can_draw(self.report) else ""])
+        return "".join([*parts, _picture(self.report)])
 
     def _usual(self, result: Result) -> tables.Usual | None:
         """The constants of a result's problem that need not be told."""
@@ -121,6 +121,14 @@ class Changes:
         ]
         head = escape(changes.drift_text(self.verdicts.drift))
         return f"<p>{head}</p>{_html(changes.COLUMNS, [[escape(cell) for cell in row] for row in rows])}"
+
+
+def _picture(report: Report) -> str:
+    """The plot, or why there is none; nothing where matplotlib is not installed."""
+    try:
+        return plot.svg(report) if plot.can_draw(report) else ""
+    except WebnormError as error:
+        return f"<p>{escape(str(error))}</p>"
 
 
 def _table(results: list[Result], usual: tables.Usual | None) -> str:

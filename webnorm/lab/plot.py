@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import shlex
 import textwrap
-import warnings
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from webnorm import system
 from webnorm.errors import WebnormError
 from webnorm.files import replacing
-from webnorm.lab import plot_axes
+from webnorm.lab import drawing, plot_axes
 from webnorm.lab.plot_panels import Panel, panels
-from webnorm.lab.plot_style import SETTINGS, label, styles
+from webnorm.lab.plot_style import label, styles
 from webnorm.lab.results import Report
 
 if TYPE_CHECKING:
@@ -32,16 +28,16 @@ _IN_AN_INCH = 14
 
 
 def file_format(path: Path) -> str:
-    """The format that the name of a picture asks for, "svg" or "png".
-
-    Raises WebnormError for any other, and without matplotlib.
-    """
+    """The format that the name of a picture asks for, "svg" or "png"; WebnormError for any other."""
     suffix = path.suffix.lower()
     if suffix not in (".svg", ".png"):
         raise WebnormError(f"cannot draw {path}: its suffix is {suffix!r}; expected .svg or .png")
-    if find_spec("matplotlib") is None:
-        raise WebnormError(f"a plot needs matplotlib: {shlex.join(system.pip_install('matplotlib'))}")
     return suffix[1:]
+
+
+def check(path: Path) -> None:
+    """Raise WebnormError where a picture of this name cannot be drawn here, whatever it shows."""
+    drawing.check(file_format(path))
 
 
 def plot(report: Report, path: Path) -> None:
@@ -53,36 +49,26 @@ def plot(report: Report, path: Path) -> None:
     Raises WebnormError for another suffix, without matplotlib, and where nothing was timed.
     """
     form = file_format(path)
-    if not can_draw(report):
+    if not panels(report.results):
         raise WebnormError(f"cannot draw {path}: no result in the report is both right and timed")
     with replacing(path) as beside:
-        _draw(report, beside, form)
+        beside.write_bytes(_drawn(report, form))
 
 
 def svg(report: Report) -> str:
     """The same as an SVG element, for a page."""
-    drawn = io.BytesIO()
-    _draw(report, drawn, "svg")
-    text = drawn.getvalue().decode()
+    text = _drawn(report, "svg").decode()
     return text[text.index("<svg") :]
 
 
 def can_draw(report: Report) -> bool:
     """Whether matplotlib is there, and anything in a report is both right and timed."""
-    return find_spec("matplotlib") is not None and bool(panels(report.results))
+    return system.is_installed(drawing.LIBRARY) and bool(panels(report.results))
 
 
-def _draw(report: Report, target: Path | io.BytesIO, form: str) -> None:
-    import matplotlib
-
-    found = panels(report.results)
-    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        # Of glyphs that its font lacks, in names of any script.
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        figure = _figure(found, str(report.device.get("adapter", "unknown device")))
-        # An SVG has the date of its making unless told not to.
-        metadata = {"Date": None} if form == "svg" else {}
-        figure.savefig(target, format=form, metadata=metadata, transparent=True)
+def _drawn(report: Report, form: str) -> bytes:
+    adapter = str(report.device.get("adapter", "unknown device"))
+    return drawing.drawn(form, _figure, panels(report.results), adapter)
 
 
 def _figure(found: Sequence[Panel], adapter: str) -> Figure:

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from webnorm.errors import LimitReached, WebnormError
+from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.lab.beside import Text
 from webnorm.lab.hot import HotWorker, Left
 from webnorm.lab.worker import TaskFailed, TimedOut, WorkerDied
@@ -65,11 +65,11 @@ class Course:
         self, state: State, store: Store, path: Path, root: Path, op: str | None, adapter: str | None
     ):
         self._state, self._store = state, store
-        self._path, self._root, self._op = path, root, op
+        self._path, self._op = path, op
         self.worker, self._tint = HotWorker(adapter, (root,)), OpenTint()
         # Guards what is to be done, and wakes who does it.
         self._asked = threading.Condition()
-        self._fresh: tuple[str, int] | None = None
+        self._fresh: tuple[str, int, Path] | None = None
         self._waiting: deque[StageName] = deque()
         self._errands: deque[_Errand] = deque()
         self._doing: StageName | Literal["errand"] | None = None
@@ -96,10 +96,10 @@ class Course:
         while self._errands:
             self._errands.popleft().found.set_exception(WebnormError("the playground has ended"))
 
-    def judge(self, text: str, edition: int) -> None:
-        """Begin an attempt at a text; `edition` counts the changes of its snippets."""
+    def judge(self, text: str, edition: int, root: Path) -> None:
+        """Begin an attempt at a text; `edition` counts the changes of its snippets, which lie in `root`."""
         with self._asked:
-            self._fresh = text, edition
+            self._fresh = text, edition, root
             self._interrupt(verdict=True)
 
     def do(self, stage: StageName) -> None:
@@ -138,6 +138,8 @@ class Course:
 
     def notice(self, text: str) -> None:
         """Tell of something that is no attempt's fault; once, however often it happens."""
+        if self._state.now.notices[-1:] == (text,):
+            return
         known = tuple(one for one in self._state.now.notices if one != text)
         self._state.change(notices=(*known, text)[-_MOST_NOTICES:])
 
@@ -162,10 +164,13 @@ class Course:
         self._software = traits.software
         self._state.change(device=description)
         while (next := self._next()) is not None:
-            if isinstance(next, _Errand):
-                self._go(next)
-            else:
-                self._do(next)
+            try:
+                if isinstance(next, _Errand):
+                    self._go(next)
+                else:
+                    self._do(next)
+            except Exception as error:  # it would end this thread, and everybody would wait for ever
+                self.notice(f"{_unforeseen(error)}; the playground goes on")
 
     def _next(self) -> StageName | _Errand | None:
         """What is done next; waits for it. None at the end."""
@@ -176,9 +181,8 @@ class Course:
             if self._ended:
                 return None
             if self._fresh is not None:
-                text, edition = self._fresh
-                self._fresh = None
-                self._run = self._begun(text, edition)
+                fresh, self._fresh = self._fresh, None
+                self._run = self._begun(*fresh)
                 self._waiting = self._steps(self._run)
             if self._errands and not (self._waiting and self._waiting[0] == "verdict"):
                 self._doing = "errand"
@@ -195,10 +199,12 @@ class Course:
             errand.found.set_exception(WebnormError(str(failure)))
         except WebnormError as error:
             errand.found.set_exception(error)
+        except Exception as error:  # who asked waits for an answer
+            errand.found.set_exception(WebnormError(_unforeseen(error)))
 
     # --- an attempt
 
-    def _begun(self, text: str, edition: int) -> Run:
+    def _begun(self, text: str, edition: int, root: Path) -> Run:
         """A new attempt; the last text that was timed is what it is timed beside."""
         last, now = self._run, self._state.now
         attempt = self._attempt(text)
@@ -211,7 +217,7 @@ class Course:
             text=Text(self._path, key),
             previous=self._previous(last, key),
             op_name=self._op,
-            roots=(self._root,),
+            roots=(root,),
             settings=now.settings,
             software=self._software,
             worker=self.worker,
@@ -284,6 +290,9 @@ class Course:
             self._keep_to(run.attempt.rendered and "tint")
         except (TaskFailed, WebnormError) as error:
             self._failed(run, step, error if isinstance(error, WebnormError) else WebnormError(str(error)))
+        except Exception as error:  # of this process: it is no mistake of the kernel's
+            self._refuse(run, "run", WebnormError(_unforeseen(error)), ok=None)
+            self._keep_to()
         if step == "verdict":
             self._judged(run)
         self._keep(run.attempt, run.located.text)
@@ -368,3 +377,7 @@ class Course:
                 self._source(text)
             except WebnormError as error:
                 self.notice(str(error))
+
+
+def _unforeseen(error: Exception) -> str:
+    return sentence(f"webnorm failed: {type(error).__name__}: {error}")

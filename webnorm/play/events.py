@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import msgspec
 
@@ -54,6 +55,14 @@ class Events:
         self._news.set()
 
     def _watch(self) -> None:
+        try:
+            self._publish_each()
+        finally:
+            # Where this thread fails the page has to see that nothing comes any more.
+            with suppress(RuntimeError):  # the loop has ended before
+                self._loop.call_soon_threadsafe(self.end)
+
+    def _publish_each(self) -> None:
         snapshot = self._playground.snapshot()
         while True:
             # JSON has no line feeds of its own, so it is one line of data.

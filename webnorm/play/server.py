@@ -111,15 +111,29 @@ class Server:
         self.token = new_token()
         self.url = f"http://{HOST}:{self.port}/#{self.token}"
         self._ready = threading.Event()
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="webnorm play: server", daemon=True)
 
     def __enter__(self) -> Server:
         self._thread.start()
         self._ready.wait()
+        self._check()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def wait(self) -> None:
+        """Wait for the server's end, which Ctrl-C interrupts; WebnormError where it ends by an error."""
+        while self._thread.is_alive():
+            # On Windows nothing interrupts a wait without a limit.
+            self._thread.join(_PATIENCE_S)
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            said = sentence(f"the page's server failed: {type(self._failure).__name__}: {self._failure}")
+            raise WebnormError(said) from self._failure
 
     def stop(self) -> None:
         """Answer no more, and end; from any thread, and again."""
@@ -135,6 +149,8 @@ class Server:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
+        except Exception as error:  # whoever waits raises it
+            self._failure = error
         finally:
             self._ready.set()
 

@@ -6,6 +6,7 @@ hang or die over them.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from webnorm import files
+from webnorm.errors import WebnormError
 from webnorm.kernels.header import home
 from webnorm.kernels.sources import MOST_BYTES, Stamp, Unreadable, read, stamp
 from webnorm.play.course import Course
@@ -30,11 +32,10 @@ class Session:
         self, path: Path, settings: Settings, op: str | None = None, adapter: str | None = None
     ) -> None:
         self.path = files.absolute(path)
-        self.root = home(self.path)[0]
         self.store = Store.of(self.path)
         file = File(name=path.name, path=str(self.path))
         self.state = State(Snapshot(file=file, settings=settings, history=self.store.entries()))
-        self._course = Course(self.state, self.store, self.path, self.root, op, adapter)
+        self._course = Course(self.state, self.store, self.path, home(self.path)[0], op, adapter)
         # What was seen last, by one who looks at a time: the snippets, and how often they have changed.
         self._looking = threading.Lock()
         self._snippets: Mapping[str, Stamp] = {}
@@ -44,7 +45,7 @@ class Session:
     def __enter__(self) -> Session:
         self._course.start()
         self._open.callback(self._course.stop)
-        self._open.enter_context(Watch(self.path, self.root, self.look))
+        self._open.enter_context(Watch(self._glance, self.look, self._course.notice))
         self.look()
         return self
 
@@ -69,7 +70,7 @@ class Session:
                 return
             self.state.change(file=replace(file, text=text, missing=False))
             if self.state.now.settings.run or again:
-                self._course.judge(text, self._edition)
+                self._course.judge(text, self._edition, self.root)
 
     def run(self) -> None:
         """Judge the text as it is."""
@@ -132,6 +133,11 @@ class Session:
         return self._course.idle(timeout_s)
 
     @property
+    def root(self) -> Path:
+        """The folder that the file and its snippets have to lie in: another one after a link has moved."""
+        return home(self.path)[0]
+
+    @property
     def worker_pids(self) -> tuple[int, ...]:
         """The worker processes that stand ready, the one that works first."""
         return self._course.worker.pids
@@ -142,6 +148,8 @@ class Session:
         """The text, or why there is none."""
         try:
             return read(self.path, self.root)[0], None
+        except WebnormError as error:
+            return "", str(error)
         except Unreadable as error:
             where = f":{error.line}" if error.line is not None else ""
             return "", f"{self.path}{where}: cannot read the kernel: {error.reason}"
@@ -153,8 +161,28 @@ class Session:
         except OSError:
             return "\n"
 
+    def _glance(self) -> object:
+        """Everything that differs when the file, a snippet, or a folder on the way to them is another."""
+        return stamp(str(self.path)), self._stamps()
+
     def _stamps(self) -> Mapping[str, Stamp]:
-        """What tells the snippets from themselves at another time."""
-        folders = {self.path.parent, self.root, self.root / "lib"}
-        found = (one for folder in folders for one in folder.glob("*.wgsl") if one != self.path)
-        return {str(one): stamp(str(one)) for one in found}
+        """The stamp of each snippet, by its path."""
+        folders = {self.path.parent, *self._root_folders()}
+        found = (path for folder in folders for path in _templates(folder))
+        return {path: stamp(path) for path in found if path != str(self.path)}
+
+    def _root_folders(self) -> tuple[Path, ...]:
+        try:
+            root = self.root
+        except WebnormError:
+            return ()
+        return root, root / "lib"
+
+
+def _templates(folder: Path) -> list[str]:
+    """The paths of a folder's WGSL files; none where it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries if entry.name.endswith(".wgsl")]
+    except OSError:
+        return []

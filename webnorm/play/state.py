@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
+from webnorm.errors import utf8
 from webnorm.lab.accuracy import Worst
 from webnorm.lab.cost import Cost
 from webnorm.lab.judging import Judged
@@ -278,7 +279,7 @@ def digest(text: str) -> str:
 
 def as_json(value: Any) -> Any:
     """A snapshot, or a part of one, as JSON has it: what is None is left out, and a number that is not finite
-    is text: "inf", "-inf", "nan". Results are those of results files.
+    is text: "inf", "-inf", "nan". Results are those of results files. Text is UTF-8, whatever a path holds.
     """
     if isinstance(value, Result):
         return result_as_json(value)
@@ -289,7 +290,9 @@ def as_json(value: Any) -> Any:
         return {name: one for name, one in found.items() if one is not None}
     if isinstance(value, Mapping):
         return {name: as_json(one) for name, one in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, str):
+        return utf8(value)
+    if isinstance(value, Sequence):
         return [as_json(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

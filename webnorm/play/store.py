@@ -7,6 +7,7 @@ each attempt, `sources/HASH/FOLDER/KERNEL.wgsl` its text, and `results/NUMBER.js
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -63,7 +64,7 @@ class Store:
     @classmethod
     def of(cls, file: Path) -> Store:
         """The store of a file, wherever that is reached from; nothing is made yet."""
-        name = digest(str(files.resolved(file)))[:16]
+        name = hashlib.sha256(os.fsencode(files.resolved(file))).hexdigest()[:16]
         return cls(_base() / f"{file.stem[:40]}-{name}")
 
     @property

@@ -1,64 +1,77 @@
-"""A kernel's file and its snippets, watched: every way in which editors save, and at once."""
+"""Notices changes by polling: stamps work on every file system, and need nothing that can run out.
+
+inotify hears nothing of changes that another machine makes on a network mount, loses folders that are
+replaced or reached through a link, and has limits for each user that editors and build tools exhaust.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from pathlib import Path
 
-from watchfiles import watch
+from webnorm.errors import sentence
 
-# Milliseconds. An editor that renames makes several changes, of which the last is there within a few.
-_STEP_MS, _DEBOUNCE_MS = 10, 100
-# How soon the end of a watch is noticed.
-_GLANCE_MS = 200
-_ENDS_S = 2.0
+# Seconds between two looks. A look that takes long, in a large folder or over a network, is followed by a
+# pause of so many times its length: watching takes 5 % of a core at most.
+_STEP_S, _REST = 0.05, 20
+# Editors empty a file before they write it: a change is reported once two looks in a row agree, or after so
+# many looks.
+_SETTLING_S, _MOST_LOOKS = 0.015, 20
+# The clock of a file system may stand still for 2 s (FAT), and a second save in that time may leave the stamp
+# as it is. So a change is reported once more after that.
+_COARSE_S = 2.5
 
 
 class Watch:
-    """Calls `changed` in a thread of its own when a file of one of the folders has changed.
+    """Calls `changed` in a thread of its own when `look` returns something else than before.
 
-    Folders are watched and not files: an editor that writes beside and renames puts another file there.
+    `failed` hears in one line of whatever either of them raises; the watch goes on.
     """
 
-    def __init__(self, file: Path, root: Path, changed: Callable[[], None]) -> None:
-        self._file, self._root, self._changed = file, root, changed
+    def __init__(
+        self, look: Callable[[], object], changed: Callable[[], None], failed: Callable[[str], None]
+    ) -> None:
+        self._look, self._changed, self._failed = look, changed, failed
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> Watch:
+        # Before anybody reads the file: what is written from now on is noticed.
+        self._seen = self._look()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(_ENDS_S)
-
-    def folders(self) -> list[Path]:
-        """Where the file and its snippets lie, as far as these folders are there."""
-        nearest = next(one for one in self._file.parents if one.is_dir())
-        found = [nearest, self._root, self._root / "lib"]
-        return list(dict.fromkeys(one for one in found if one.is_dir()))
-
-    def _concerns(self, change: object, path: str) -> bool:
-        return path.endswith(".wgsl") or Path(path) in (*self._file.parents, self._root / "lib")
+        self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            folders = self.folders()
-            for changes in watch(
-                *folders,
-                watch_filter=self._concerns,
-                step=_STEP_MS,
-                debounce=_DEBOUNCE_MS,
-                rust_timeout=_GLANCE_MS,
-                yield_on_timeout=True,
-                stop_event=self._stop,
-                raise_interrupt=False,
-                recursive=False,
-            ):
-                if changes:
+        again_at = float("inf")
+        pause = _STEP_S
+        while not self._stop.wait(pause):
+            began = time.monotonic()
+            try:
+                if self._is_new():
+                    again_at = time.monotonic() + _COARSE_S
                     self._changed()
-                if self.folders() != folders:
+                elif began >= again_at:
+                    again_at = float("inf")
                     self._changed()
-                    break
+            except (
+                Exception
+            ) as error:  # an error that ends this thread would end the watch, and nobody would know
+                self._failed(sentence(f"the watch met {type(error).__name__}: {error}; it goes on"))
+            pause = max(_STEP_S, _REST * (time.monotonic() - began))
+
+    def _is_new(self) -> bool:
+        """Look; a change has settled when this returns."""
+        before, self._seen = self._seen, self._look()
+        if self._seen == before:
+            return False
+        for _ in range(_MOST_LOOKS):
+            self._stop.wait(_SETTLING_S)
+            before, self._seen = self._seen, self._look()
+            if self._seen == before:
+                break
+        return True

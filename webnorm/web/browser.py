@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -14,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webnorm import system
 from webnorm.errors import WebnormError
-from webnorm.web.opening import Gone, Opened, first_line, has_playwright, opener, while_connected
+from webnorm.web.opening import Opened, first_line, opener, playwright, while_connected
 from webnorm.web.served import POLICY, Server, served
 
 if TYPE_CHECKING:
@@ -57,10 +55,9 @@ class Browser:
                 "no browser: install Chromium, Chrome or Edge (Debian's package is chromium; "
                 "`webnorm doctor --mend --browser` installs it), or name one with --browser"
             )
-        if not has_playwright():
-            raise WebnormError(f"Playwright is not installed: {shlex.join(system.pip_install('playwright'))}")
+        playwright()
         self.opener, self.time_limit_s = found, time_limit_s
-        self._thread, self._loop = ThreadPoolExecutor(1), asyncio.Runner()
+        self._thread, self._loop = ThreadPoolExecutor(1), asyncio.Runner(loop_factory=_quiet_loop)
         self._playwright: Playwright | None = None
         self._opened: Opened | None = None
 
@@ -94,8 +91,6 @@ class Browser:
             raise
 
     async def _visit(self, folder: Path, page: str, query: str, screenshot: bool, policy: str) -> Visit:
-        from playwright.async_api import Error
-
         opened = self._opened or await self._open()
         deadline = time.monotonic() + self.time_limit_s
         try:
@@ -108,7 +103,7 @@ class Browser:
             gone = not opened.browser.is_connected()
             self._give_up()
             await self._end()
-            if not isinstance(error, (Error, Gone)):
+            if isinstance(error, WebnormError):
                 raise
             if time.monotonic() >= deadline:
                 raise WebnormError(self._late(page)) from error
@@ -145,24 +140,25 @@ class Browser:
         return f"{page} did not report within {self.time_limit_s:g} s: stopped"
 
     async def _open(self) -> Opened:
-        from playwright.async_api import async_playwright
-
-        self._playwright = self._playwright or await async_playwright().start()
+        try:
+            self._playwright = self._playwright or await playwright().async_playwright().start()
+        except Exception as error:  # its program raises some kinds of its own, and plain ones
+            raise WebnormError(f"Playwright does not start: {first_line(error)}") from error
         self._opened = await self.opener.open(self._playwright, self.time_limit_s)
         return self._opened
 
     async def _stop(self) -> None:
         await self._end()
         if self._playwright is not None:
-            await self._playwright.stop()
+            # One whose program has died cannot be told to.
+            with suppress(Exception):
+                await self._playwright.stop()
             self._playwright = None
 
     async def _end(self) -> None:
-        from playwright.async_api import Error
-
         if self._opened is not None:
             browser = self._opened.browser
-            with self._given_up_after(_GRACE_S), suppress(Error, Gone):
+            with self._given_up_after(_GRACE_S), suppress(Exception):
                 await while_connected(browser, browser.close())
         self._opened = None
 
@@ -180,6 +176,16 @@ class Browser:
     def _give_up(self) -> None:
         if self._opened is not None:
             self._opened.end()
+
+
+def _quiet_loop() -> asyncio.AbstractEventLoop:
+    """An event loop that logs nothing: where Playwright fails, tasks of its own fail, which nobody waits for.
+
+    Whoever calls Playwright hears of it.
+    """
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    return loop
 
 
 class _Listener:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -108,17 +107,22 @@ def opener(named: str | Path | None = None) -> Opener | None:
     return None if path is None else Installed(path)
 
 
-def has_playwright() -> bool:
-    """Whether this Python can drive a browser."""
-    return find_spec("playwright") is not None
+def playwright() -> Any:
+    """Playwright's module; Unavailable where this Python cannot drive a browser."""
+    return system.library(
+        "playwright.async_api", "a browser", "playwright", "async_playwright", "Error", "TimeoutError"
+    )
 
 
 def mends(named: str | Path | None = None) -> list[system.Mend]:
     """What is missing for opening pages, in the browser that is named or else in the first installed."""
     missing = []
-    if not has_playwright():
-        command = system.pip_install("playwright")
-        missing.append(system.Mend("No Playwright: this Python has no package playwright.", (command,)))
+    try:
+        playwright()
+    except system.Unavailable as error:
+        # To install what is there already would change nothing.
+        commands = () if system.is_installed("playwright") else (system.pip_install("playwright"),)
+        missing.append(system.Mend(f"No Playwright: {error}.", commands))
     browser = system.browser_mend(opener(named) is not None)
     return missing if browser is None else [*missing, browser]
 

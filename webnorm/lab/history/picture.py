@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from webnorm.errors import WebnormError
 from webnorm.files import replacing
+from webnorm.lab import drawing
 from webnorm.lab.history.series import TITLE, Entry, History
 from webnorm.lab.history.store import PLATFORM
+from webnorm.lab.plot import file_format
 from webnorm.lab.plot_axes import ROOFLINE, label_line, move_apart, widest
-from webnorm.lab.plot_style import INK, SETTINGS, label, styles
+from webnorm.lab.plot_style import INK, label, styles
 from webnorm.lab.results import MOST_GBPS
 
 if TYPE_CHECKING:
@@ -49,12 +50,10 @@ class Panel:
 
 
 def draw(found: History, path: Path) -> None:
-    """Draw what became of GB/s into an .svg or .png file without a background; the format has been checked.
+    """Draw what became of GB/s into an .svg or .png file without a background.
 
     WebnormError where nothing can be drawn, or too much was asked for.
     """
-    import matplotlib
-
     shown = panels(found)
     if not shown:
         raise WebnormError(f"cannot draw {path}: no result that is kept and asked for has GB/s")
@@ -63,12 +62,8 @@ def draw(found: History, path: Path) -> None:
             f"cannot draw {path}: {len(shown)} problems are more than {_MOST_PANELS} panels; "
             "choose some by --op, --kernel or --adapter"
         )
-    form = path.suffix.lower()[1:]
-    with replacing(path) as beside, matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        # Of glyphs that its font lacks, in names of any script.
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        metadata = {"Date": None} if form == "svg" else {}
-        _figure(shown).savefig(beside, format=form, metadata=metadata, transparent=True)
+    with replacing(path) as beside:
+        beside.write_bytes(drawing.drawn(file_format(path), _figure, shown))
 
 
 def panels(found: History) -> list[Panel]:

@@ -11,12 +11,12 @@ from sqlite3 import Connection, Row
 
 import numpy as np
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, utf8
 from webnorm.lab import runs
 from webnorm.lab.compare import BAND, Comparison, Side, concluded, keyed, untimed
 from webnorm.lab.doubts import flagged
 from webnorm.lab.history.series import Asked
-from webnorm.lab.history.store import PLATFORM, TIMED, reading, report_of, utf8
+from webnorm.lab.history.store import PLATFORM, TIMED, reading, report_of
 from webnorm.lab.results import Cell, Result
 from webnorm.norms.problem import Array
 

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, utf8
 from webnorm.files import MOST_WAIT_S, data_folder
 from webnorm.lab import result_files
 from webnorm.lab.compare import DEVICE_KEYS
@@ -122,11 +122,6 @@ def add(store: Path, files: Sequence[Path]) -> list[Added]:
         return found
     except WebnormError as error:
         raise WebnormError(f"{error}; nothing was added") from error
-
-
-def utf8(text: str) -> str:
-    """The text as the tables have it: halves of surrogate pairs, which JSON may name, are escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _make_folder(folder: Path) -> None:

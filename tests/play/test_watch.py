@@ -1,0 +1,226 @@
+"""Every way in which a file comes to have another text is noticed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playing import TWO_PASS
+
+from webnorm.play import session as sessions
+from webnorm.play.session import Session
+from webnorm.play.state import Settings
+from webnorm.play.watch import Watch
+from webnorm.system import is_root
+
+# Ends a hang, and nothing else.
+PATIENCE_S = 120.0
+
+
+class Course:
+    """A course that judges nothing and lists what it is asked to judge."""
+
+    def __init__(self, *_: object) -> None:
+        self.texts: queue.Queue[str] = queue.Queue()
+        self.notices: queue.Queue[str] = queue.Queue()
+        self.notice = self.notices.put
+
+    def judge(self, text: str, *_: object) -> None:
+        self.texts.put(text)
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@contextmanager
+def watched(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Course]:
+    """A session on a file, whose first text was taken."""
+    monkeypatch.setattr(sessions, "Course", Course)
+    session = Session(path, Settings(), "layer_norm")
+    course: Any = session._course
+    with session:
+        assert course.texts.get(timeout=PATIENCE_S) == path.read_text(encoding="utf-8")
+        yield course
+
+
+def seen(course: Course, text: str) -> None:
+    """Wait until a text is judged; others that come before it were there for a moment, too."""
+    while course.texts.get(timeout=PATIENCE_S) != text:
+        pass
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def renamed_over(folder: Path) -> None:
+    """As rsync and many editors save."""
+    beside = folder / "k.wgsl~"
+    write(beside, "renamed")
+    beside.replace(folder / "k.wgsl")
+
+
+def folder_replaced(folder: Path) -> None:
+    """As `git checkout` and `mv` leave it."""
+    shutil.copytree(folder, folder.with_name("new"))
+    folder.rename(folder.with_name("old"))
+    folder.with_name("new").rename(folder)
+
+
+def folder_gone_and_back(folder: Path) -> None:
+    shutil.rmtree(folder)
+    write(folder / "k.wgsl", "back")
+
+
+def root_gone_and_back(folder: Path) -> None:
+    shutil.rmtree(folder.parent)
+    write(folder / "k.wgsl", "back")
+
+
+def root_replaced(folder: Path) -> None:
+    root = folder.parent
+    shutil.copytree(root, root.with_name("other"))
+    root.rename(root.with_name("before"))
+    root.with_name("other").rename(root)
+
+
+def hard_linked(folder: Path) -> None:
+    write(folder.parent / "elsewhere", "linked")
+    (folder / "k.wgsl").unlink()
+    os.link(folder.parent / "elsewhere", folder / "k.wgsl")
+
+
+def soft_linked(folder: Path) -> None:
+    write(folder / "target.txt", "linked")
+    (folder / "k.wgsl").unlink()
+    (folder / "k.wgsl").symlink_to("target.txt")
+
+
+def a_folder_for_a_while(folder: Path) -> None:
+    (folder / "k.wgsl").unlink()
+    (folder / "k.wgsl").mkdir()
+    (folder / "k.wgsl").rmdir()
+    write(folder / "k.wgsl", "a file again")
+
+
+def with_its_old_time(folder: Path) -> None:
+    """As `cp -p` and `tar` write: the same size, and the time of the file that it replaces."""
+    path = folder / "k.wgsl"
+    status = path.stat()
+    text = path.read_text(encoding="utf-8")
+    write(path, text.swapcase())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "change",
+    (
+        *(renamed_over, folder_replaced, folder_gone_and_back, root_gone_and_back, root_replaced),
+        *(hard_linked, soft_linked, a_folder_for_a_while, with_its_old_time),
+    ),
+)
+def test_the_save_after_a_change_is_seen(
+    change: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "root" / "layer_norm" / "k.wgsl"
+    write(path, TWO_PASS)
+    with watched(path, monkeypatch) as course:
+        change(path.parent)
+        if (changed := path.read_text(encoding="utf-8")) != TWO_PASS:
+            seen(course, changed)
+        write(path, "an ordinary save")
+        seen(course, "an ordinary save")
+
+
+@pytest.mark.parametrize("inside", ("", "layer_norm"))
+def test_a_link_that_moves_is_followed(inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = tmp_path / "current"
+    for name in ("v1", "v2"):
+        write(tmp_path / name / inside / "k.wgsl", name)
+        write(tmp_path / name / "lib" / "s.wgsl", name)
+    link.symlink_to(Path("v1", inside))
+    with watched(link / "k.wgsl", monkeypatch) as course:
+        link.with_name("next").symlink_to(Path("v2", inside))
+        link.with_name("next").replace(link)
+        seen(course, "v2")
+        write(tmp_path / "v2" / inside / "k.wgsl", "an ordinary save")
+        seen(course, "an ordinary save")
+
+
+def test_snippets_that_come_change_and_go_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "layer_norm" / "k.wgsl"
+    write(path, TWO_PASS)
+    with watched(path, monkeypatch) as course:
+        for snippet in (tmp_path / "lib" / "s.wgsl", tmp_path / "s.wgsl", path.with_name("s.wgsl")):
+            write(snippet, "one")
+            seen(course, TWO_PASS)
+            write(snippet, "two")
+            seen(course, TWO_PASS)
+            snippet.unlink()
+            seen(course, TWO_PASS)
+
+
+def test_what_cannot_be_read_is_reported_and_seen_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "layer_norm" / "k.wgsl"
+    write(path, TWO_PASS)
+    with watched(path, monkeypatch) as course:
+        path.unlink()
+        assert "No such file" in course.notices.get(timeout=PATIENCE_S)
+        path.symlink_to(path)
+        while "symbolic links" not in course.notices.get(timeout=PATIENCE_S):
+            pass
+        path.unlink()
+        write(path, "back")
+        seen(course, "back")
+
+
+@pytest.mark.skipif(is_root(), reason="root may read everything")
+def test_permissions_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "layer_norm" / "k.wgsl"
+    write(path, TWO_PASS)
+    with watched(path, monkeypatch) as course:
+        for locked, mode in ((path, 0o644), (path.parent, 0o755)):
+            locked.chmod(0)
+            assert "Permission denied" in course.notices.get(timeout=PATIENCE_S)
+            locked.chmod(mode)
+            seen(course, TWO_PASS)
+
+
+def test_an_error_in_the_watch_is_reported_and_the_watch_goes_on() -> None:
+    failures: queue.Queue[str] = queue.Queue()
+    changes: queue.Queue[int] = queue.Queue()
+    looks = iter(range(1 << 20))
+    broken = {3: OSError(errno.EMFILE, "Too many open files"), 40: KeyError("no")}
+
+    def look() -> int:
+        number = next(looks)
+        if number in broken:
+            raise broken[number]
+        return number // 20
+
+    with Watch(look, lambda: changes.put(1), failures.put):
+        assert "OSError: [Errno 24] Too many open files; it goes on" in failures.get(timeout=PATIENCE_S)
+        assert "KeyError" in failures.get(timeout=PATIENCE_S)
+        changes.get(timeout=PATIENCE_S)
+        changes.get(timeout=PATIENCE_S)
+
+
+def test_a_second_save_that_leaves_the_stamp_is_noticed() -> None:
+    """Where a file system's clock stands still."""
+    changes: queue.Queue[int] = queue.Queue()
+    stamp = [0]
+    with Watch(lambda: stamp[0], lambda: changes.put(stamp[0]), pytest.fail):
+        stamp[0] = 1
+        assert changes.get(timeout=PATIENCE_S) == 1
+        assert changes.get(timeout=PATIENCE_S) == 1
