@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_docs import PAGES
 
 from commands import webnorm
-from pages import blocks
+from pages import DOCUMENTS, blocks
 from webnorm.cli import completion, help
 from webnorm.cli.verbs import VERBS, _loaded
 from webnorm.kernels.sources import wgsl_root
@@ -102,7 +101,7 @@ def test_exit_statuses_are_those_of_the_verb(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_examples_are_run_where_the_docs_have_them() -> None:
-    run = [line for page in PAGES for text in blocks(page, "console") for line in text.splitlines()]
+    run = [line for page in DOCUMENTS for text in blocks(page, "console") for line in text.splitlines()]
     assert [*help.EXAMPLES] == [*VERBS]
     for verb, examples in help.EXAMPLES.items():
         assert all(line in run and line.split()[1] == verb for line in examples), verb

@@ -82,7 +82,7 @@ def test_what_was_not_watched_has_no_tick(watched: list[Watched], reason: str | 
     run = FakeRun(watched)
     told = skipped(stages.find_races, run)
     assert told == (reason and f"workgroup memory could not be watched: {reason}")
-    assert bool(run.attempt.hints) == (watched[0].race is not None)
+    assert bool(run.attempt.hints) == (watched[0].fault is not None)
 
 
 @pytest.mark.parametrize(
