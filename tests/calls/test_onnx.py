@@ -125,7 +125,7 @@ def test_on_the_device(device: Device) -> None:
         ({"Scale": np.ones(4, np.float32), "B": [0.0]}, "B is [0.0]; expected a NumPy array"),
         ({"X": normal(2, 4, dtype=np.float64)}, "X has dtype float64"),
         ({"X": np.ones((), np.float32)}, "X has no dimensions"),
-        ({"epsilon": -1.0}, "eps is -1.0"),
+        ({"epsilon": -1.0}, "epsilon is -1.0"),
     ],
 )
 def test_mistakes(arguments: dict[str, Any], message: str) -> None:

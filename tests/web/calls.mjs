@@ -342,7 +342,8 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
       [{ ...unset, adapterInfo: undefined }, own],
       [{ eps: 0.5 }, { ...own, eps: 0.5 }],
       [{ eps: 0 }, { ...own, eps: 0 }],
-      [{ scale: 0.125 }, { ...own, scale: kind === "forward" ? 0.125 : own.scale }],
+      [{ scale: own.scale }, own],
+      ...(kind === "forward" ? [[{ scale: 0.125 }, { ...own, scale: 0.125 }]] : []),
     ]) {
       const norm = await normOf(bundle, options);
       const arrays = drawn(norm, 6);

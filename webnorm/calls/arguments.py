@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,13 @@ from webnorm.norms.problem import (
     DTYPES_ELSEWHERE,
     OF_OUTPUTS,
     STORAGE,
-    Problem,
     expected_dtype,
 )
 
-_FLOAT32_MAXIMUM = float(np.finfo(np.float32).max)
-_FLOAT64_MAXIMUM = float(np.finfo(np.float64).max)
 # What WGSL's integers hold.
 _MOST = (1 << 31) - 1
 # Python's own types come first: to ask an abstract class takes several times as long.
 _INTEGRAL = (int, Integral)
-_REAL = (float, Real)
 
 
 def shape_of(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
@@ -103,19 +98,6 @@ def check_stats(stats: AnyArray, leading: tuple[int, ...], width: int) -> None:
         )
 
 
-def number(name: str, value: object, wanted: str) -> float:
-    """The value as a float; raises WebnormError for what is no number that float32 holds."""
-    if isinstance(value, bool) or not isinstance(value, _REAL):
-        raise WebnormError(f"{name} is {shown(value)}; expected {wanted}")
-    try:
-        found = float(value)
-    except OverflowError:  # an int past float64's range
-        found = _FLOAT64_MAXIMUM
-    if math.isfinite(found) and abs(found) > _FLOAT32_MAXIMUM:
-        raise WebnormError(f"{name} is {found:g}, which float32 does not hold; expected {wanted}")
-    return found
-
-
 def count(name: str, value: int) -> int:
     """The value as an int; raises WebnormError for what is none."""
     if isinstance(value, bool) or not isinstance(value, _INTEGRAL):
@@ -131,12 +113,6 @@ def flag(name: str, value: object) -> bool:
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise WebnormError(f"{name} is {shown(value)}; expected True or False")
-
-
-def epsilon(value: object) -> float:
-    """The value as an eps that a problem can have."""
-    found = number("eps", value, "a finite number of 0 or more")
-    return Problem(rows=0, cols=1, eps=found).eps
 
 
 def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTYPES)) -> str:

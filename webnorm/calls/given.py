@@ -14,6 +14,7 @@ from webnorm.calls import arguments
 from webnorm.calls.arrays import GpuArray, check_device, ints
 from webnorm.calls.call import AnyArray, compute
 from webnorm.errors import WebnormError
+from webnorm.norms.numbers import EPS, SCALE
 from webnorm.norms.ops import Op, Task, Tensor
 from webnorm.norms.problem import DTYPE_NAMES, Options
 
@@ -95,7 +96,7 @@ def checked(op: Op, given: Given) -> Asked:
     )
     arrays |= parameters
     eps = _eps(op, given["eps"])
-    scale = arguments.number("scale", given.get("scale", 1.0), "a finite number above 0")
+    scale = SCALE.number(given.get("scale", 1.0))
     options = Options(weight_dtype=weight_dtype, **_options(op, given, arrays))
     problem = op.problem(
         math.prod(leading),
@@ -158,7 +159,7 @@ def _option(name: str, argument: str, value: Any) -> Any:
 def _eps(op: Op, eps: float | None) -> float | None:
     if eps is None and not op.has_mean:
         return None
-    return arguments.number("eps", eps, "a finite number of 0 or more")
+    return EPS.number(eps)
 
 
 def _shape(tensor: Tensor, leading: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:

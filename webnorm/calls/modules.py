@@ -15,6 +15,7 @@ from webnorm.calls.call import AnyArray
 from webnorm.calls.outputs import A
 from webnorm.errors import WebnormError, one_line, shown, unknown
 from webnorm.gpu.device import Device
+from webnorm.norms.numbers import EPS
 from webnorm.norms.problem import DTYPE_NAMES, DTYPES, STORAGE, Array, read_back_from
 
 
@@ -216,7 +217,7 @@ class LayerNorm(_Norm):
         affine = arguments.flag("elementwise_affine", elementwise_affine)
         names = ["weight"] * affine + ["bias"] * (arguments.flag("bias", bias) and affine)
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
-        self.eps = arguments.epsilon(eps)
+        self.eps = EPS.number(eps)
 
 
 class RMSNorm(_Norm):
@@ -240,4 +241,4 @@ class RMSNorm(_Norm):
     ) -> None:
         names = ["weight"] * arguments.flag("elementwise_affine", elementwise_affine)
         super().__init__(normalized_shape, zero_centered_weight, dtype, device, names)
-        self.eps = None if eps is None else arguments.epsilon(eps)
+        self.eps = None if eps is None else EPS.number(eps)

@@ -14,6 +14,7 @@ from webnorm.calls.arrays import GpuArray, check_type
 from webnorm.calls.call import AnyArray
 from webnorm.calls.outputs import A
 from webnorm.errors import WebnormError, shown
+from webnorm.norms.numbers import EPS
 from webnorm.norms.problem import STORAGE
 
 # TensorProto.FLOAT: stage one is computed in float32.
@@ -49,6 +50,7 @@ def layer_normalization(
     Raises:
         WebnormError: a wrong shape, dtype, axis, epsilon or stash_type; double is not computed.
     """
+    epsilon = EPS.number(epsilon, "epsilon")
     shape: tuple[int, ...] = _normalised_dimensions(X, axis, stash_type)
     ready: dict[str, AnyArray | None] = {"B": None}
     for name, vector in {"Scale": Scale, **({} if B is None else {"B": B})}.items():
@@ -93,6 +95,7 @@ def rms_normalization(X: A, scale: AnyArray, axis: int = -1, epsilon: float = 1e
     Raises:
         WebnormError: a wrong shape, dtype, axis, epsilon or stash_type; double is not computed.
     """
+    epsilon = EPS.number(epsilon, "epsilon")
     shape = _normalised_dimensions(X, axis, stash_type)
     ready = _per_column("scale", scale, X, shape)
     if ready is None:

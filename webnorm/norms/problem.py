@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Integral
 from types import NoneType
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webnorm.errors import WebnormError, check_kind, shortened, shown, unknown
+from webnorm.norms.numbers import EPS, SCALE
 from webnorm.norms.parts import converted, standard_normal
 
 Array = npt.NDArray[Any]
@@ -27,8 +28,6 @@ DTYPE_NAMES: Mapping[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPE
 _MOST_SIZE = 1 << 53
 # More than any count here takes; Python refuses to read some thousands of them.
 _MOST_DIGITS = 15
-# Below it a float32 has an inverse that is one too, and no denormal.
-_LARGEST = 2.0**126
 # What x and the parameters may be stored as; all arithmetic is float32.
 STORAGE = ("float32", "float16", "bfloat16")
 # What others call them, where no likeness tells.
@@ -44,7 +43,6 @@ FP8 = ("float8_e4m3fn", "float8_e5m2")
 _KINDS: Mapping[str, tuple[tuple[type, ...], type, str]] = {
     "bool": ((bool,), np.bool_, "True or False"),
     "int": ((int,), Integral, "an int"),
-    "float": ((float, int), Real, "a number"),
     "str": ((str,), str, "a text"),
     "str | None": ((str, NoneType), str, "a text, or None"),
 }
@@ -199,14 +197,9 @@ class Problem:
             raise WebnormError(f"cols is {shown(self.cols)}; expected 1 or more")
         if self.dtype not in STORAGE:
             raise unknown("dtype", self.dtype, STORAGE, DTYPES_ELSEWHERE.get(self.dtype), OF_OUTPUTS)
-        if not (self.eps == 0 or 1 / _LARGEST <= self.eps < _LARGEST):
-            raise WebnormError(
-                f"eps is {shown(self.eps)}; expected a finite number of 0 or more that float32 holds"
-            )
-        if not (1 / _LARGEST < self.scale < _LARGEST):
-            raise WebnormError(
-                f"scale is {shown(self.scale)}; expected a finite number above 0, whose inverse float32 holds"
-            )
+        # Results files have them as JSON, which knows no scalar of NumPy's.
+        object.__setattr__(self, "eps", EPS.number(self.eps))
+        object.__setattr__(self, "scale", SCALE.number(self.scale))
         if self.distribution not in DISTRIBUTIONS and self.distribution != "given":
             raise unknown("distribution", self.distribution, DISTRIBUTIONS)
         if self.seed < 0:

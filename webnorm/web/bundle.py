@@ -19,6 +19,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import MOST_BUFFERS, Binding, RenderedPass, Shader, render_shader
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant, format_constants
+from webnorm.norms.numbers import RULES
 from webnorm.norms.ops import Task, Tensor
 from webnorm.norms.problem import Problem
 from webnorm.web.request import ExportRequest
@@ -91,6 +92,7 @@ class Bundle:
                 for key, value in problem.as_json().items()
                 if key in ("dtype", "eps", "scale", "options")
             },
+            "numbers": {name: rule.as_json() for name, rule in RULES.items()},
             "software_iterations": SOFTWARE_ITERATIONS,
             "tensors": [_tensor_entry(tensor, problem) for tensor in op.present(problem)],
             "shaders": [_shader_entry(one) for one in self.carried],

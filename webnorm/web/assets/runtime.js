@@ -2,7 +2,7 @@
 
 import { keptFor } from "./runtime/calls.js";
 import { choose, named, traitsOf } from "./runtime/choice.js";
-import { checkedOptions } from "./runtime/options.js";
+import { checkCount, checkedOptions, checkNumber, checkObject, shown, unexpected } from "./runtime/options.js";
 import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/passes.js";
 import { strangerAmong } from "./runtime/strangers.js";
 
@@ -11,46 +11,52 @@ export { deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./
 export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
 
 const OPTIONS = ["cols", "eps", "scale", "shader", "adapterInfo", "label"];
-const told = (value) =>
-  typeof value?.length === "number" && typeof value === "object"
-    ? `${value.constructor.name} of ${value.length}`
-    : String(value).slice(0, 40);
 
 /**
  * Compile the shader that fits the device.
  *
  * Options: `cols` (needed where the export carries several), `eps` and `scale` in place of the export's own,
- * `shader` to name one in place of choosing, `adapterInfo` where the device does not tell, `label`.
+ * `shader` to name one in place of choosing, `adapterInfo` where the device does not tell, `label`. One that is
+ * undefined is not given; null is refused, as every other value that is not of its kind.
  * Rejects with an Error that says what is wrong: no shader fits, a compiler's complaint, a lost device.
  */
 export async function createNorm(device, manifest, texts, options) {
   const { op } = manifest;
-  options = checkedOptions(op, options, OPTIONS);
-  if (typeof device?.createShaderModule !== "function") {
-    throw new Error(`${op}: device is ${device}; expected a GPUDevice`);
-  }
-  const { cols = manifest.cols.length === 1 ? manifest.cols[0] : undefined } = options;
-  if (!manifest.cols.includes(cols)) {
-    throw new Error(`${op}: cols is ${cols}; this export has ${manifest.cols.join(", ")}`);
-  }
-  const traits = traitsOf(device, options.adapterInfo);
-  const { shader: wanted } = options;
-  const chosen = wanted ? named(manifest, traits, cols, wanted) : choose(manifest, traits, cols);
-  const label = options.label ?? `webnorm ${op} ${chosen.shader.name}`;
+  if (typeof device?.createShaderModule !== "function") throw unexpected(op, "device", device, "a GPUDevice");
+  const { cols, eps, scale, shader: wanted, adapterInfo, label: own } = given(manifest, options);
+  const traits = traitsOf(device, adapterInfo);
+  const chosen = wanted === undefined ? choose(manifest, traits, cols) : named(manifest, traits, cols, wanted);
+  const label = own ?? `webnorm ${op} ${chosen.shader.name}`;
   const pipelines = await compile(device, chosen.shader, texts[chosen.shader.name], label);
   // A lost device makes pipelines all the same.
   const lost = await Promise.race([device.lost, null]);
   if (lost) throw new Error(`${op}: ${lossText(lost)}`);
-  const { eps = manifest.problem.eps, scale = manifest.problem.scale } = options;
-  for (const [name, value] of Object.entries({ eps, scale })) {
-    if (!(value >= 0 && value < Infinity)) {
-      throw new Error(`${op}: ${name} is ${value}; expected a finite number of 0 or more`);
-    }
-  }
   const { shader, reason } = chosen;
   const mostIterations = traits.software ? manifest.software_iterations : Infinity;
   const plan = new Plan({ op, device, shader, pipelines, cols, eps, scale, label, mostIterations });
   return new Norm({ op, cols, tensors: manifest.tensors, shader, reason }, device, plan, label);
+}
+
+/** The options of createNorm, each checked, those that are not given as the export has them. */
+function given(manifest, options) {
+  const { op, problem, numbers } = manifest;
+  const { cols = manifest.cols.length === 1 ? manifest.cols[0] : undefined, ...others } = checkedOptions(
+    op,
+    options,
+    OPTIONS,
+  );
+  if (!manifest.cols.includes(cols)) {
+    throw new Error(`${op}: cols is ${shown(cols)}; this export has ${manifest.cols.join(", ")}`);
+  }
+  const { eps = problem.eps, scale = problem.scale, adapterInfo, label } = others;
+  checkNumber(op, "eps", eps, numbers.eps);
+  checkNumber(op, "scale", scale, numbers.scale);
+  if (scale !== 1 && !problem.options.out_dtype?.startsWith("float8")) {
+    throw new Error(`${op}: scale is ${scale}, which needs an out_dtype of float8`);
+  }
+  if (adapterInfo !== undefined) checkObject(op, "adapterInfo", adapterInfo, "a GPUAdapterInfo");
+  if (label !== undefined && typeof label !== "string") throw unexpected(op, "label", label, "a string");
+  return { ...others, cols, eps, scale };
 }
 
 function lossText({ message, reason }) {
@@ -122,9 +128,9 @@ class Norm {
   byteLength(name, rows) {
     const tensor = this.tensors.find((one) => one.name === name);
     if (!tensor) {
-      this.#fail(`has no tensor ${name}; there is ${this.tensors.map((one) => one.name).join(", ")}`);
+      this.#fail(`has no tensor ${shown(name)}; there is ${this.tensors.map((one) => one.name).join(", ")}`);
     }
-    this.#checkRows(rows);
+    checkCount(this.op, "rows", rows);
     const binding = this.shader.bindings.find((one) => one.name === name);
     return Math.max(4, roundUp(this.#dataBytes(tensor, rows), binding.element_bytes));
   }
@@ -139,10 +145,10 @@ class Norm {
     this.#check();
     const inPass = typeof encoder?.dispatchWorkgroups === "function";
     if (!inPass && typeof encoder?.beginComputePass !== "function") {
-      this.#fail(`encoder is ${told(encoder)}; expected a GPUCommandEncoder or a GPUComputePassEncoder`);
+      throw unexpected(this.op, "encoder", encoder, "a GPUCommandEncoder or a GPUComputePassEncoder");
     }
     const { rows, ...given } = tensors ?? {};
-    this.#checkRows(rows);
+    checkCount(this.op, "rows", rows);
     this.#onlyThese(given, this.tensors);
     const places = this.tensors.map(({ name }) => this.#placeOf(name, given[name]));
     const kept = keptFor(
@@ -213,15 +219,9 @@ class Norm {
     if (missing) this.#fail(`${missing} is missing; expected ${names.join(", ")}`);
   }
 
-  #checkRows(rows) {
-    if (!Number.isInteger(rows) || rows < 0) this.#fail(`rows is ${rows}; expected an integer of 0 or more`);
-  }
-
   #rowsOf(x) {
-    const size = x?.length / this.cols;
-    if (!Number.isInteger(size)) {
-      this.#fail(`x is ${told(x)}; expected a multiple of ${this.cols} columns`);
-    }
+    const size = typeof x.length === "number" ? x.length / this.cols : NaN;
+    if (!Number.isInteger(size)) throw unexpected(this.op, "x", x, `a multiple of ${this.cols} columns`);
     return size;
   }
 
@@ -234,20 +234,27 @@ class Norm {
     const bytes = this.#dataBytes(tensor, rows);
     const kind = ARRAYS[tensor.dtype].name;
     // By name: an array may come from another window.
-    const own = array?.constructor?.name;
+    const own = ArrayBuffer.isView(array) && array[Symbol.toStringTag];
     const fits = own === kind || (tensor.dtype === "float16" && own === "Float16Array");
     if (!fits || array.byteLength !== bytes) {
       const wanted = `${kind} of ${bytes / itemsize(tensor.dtype)}`;
       const what = `${tensor.shape.join(" x ")}, ${tensor.dtype}`;
-      this.#fail(`${tensor.name} is ${told(array)}; expected ${wanted} (${what})`);
+      throw unexpected(this.op, tensor.name, array, `${wanted} (${what})`);
     }
   }
 
   #placeOf(name, given) {
-    const { buffer = given, offset = 0, size = buffer.size - offset } = given;
+    const { buffer = given, offset = 0, size } = given;
     if (typeof buffer?.size !== "number" || typeof buffer.usage !== "number") {
-      this.#fail(`${name} is ${told(given)}; expected a GPUBuffer or { buffer, offset, size }`);
+      throw unexpected(this.op, name, given, "a GPUBuffer or { buffer, offset, size }");
     }
+    // A key is made of both: a string or a BigInt would find what is kept for the number.
+    const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
+    if (!Number.isInteger(offset) || offset < 0 || offset % alignment) {
+      this.#fail(`${name} has the offset ${shown(offset)}; expected a multiple of ${alignment}`);
+    }
+    if (size === undefined) return { buffer, offset, size: buffer.size - offset };
+    if (!Number.isInteger(size)) throw unexpected(this.op, `the size of ${name}`, size, "an integer of bytes");
     return { buffer, offset, size };
   }
 
@@ -269,10 +276,6 @@ class Norm {
   }
 
   #checked({ name, shape, dtype }, { buffer, offset, size }, rows) {
-    const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
-    if (!Number.isInteger(offset) || offset < 0 || offset % alignment) {
-      this.#fail(`${name} has the offset ${offset}; expected a multiple of ${alignment}`);
-    }
     const needed = rows === 0 && shape[0] === "rows" ? 0 : this.byteLength(name, rows);
     const what = `${shape.join(" x ")} ${dtype} with rows ${rows}`;
     if (!(size >= needed)) this.#fail(`${name} has ${size} bytes; expected ${needed} (${what})`);

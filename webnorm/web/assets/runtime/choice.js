@@ -1,5 +1,7 @@
 // Which shader a device gets, and what a device has to be asked for.
 
+import { shown, unexpected } from "./options.js";
+
 // SwiftShader is Chrome's own; llvmpipe is Mesa's; Basic Render is Windows'.
 const SOFTWARE = /swiftshader|llvmpipe|basic render/i;
 
@@ -59,7 +61,9 @@ const DEFAULT_LIMITS = {
  * adapter allows, which saves splitting rows.
  */
 export function descriptorFor(manifest, adapter) {
-  if (!adapter) throw new Error(`${manifest.op}: there is no adapter; requestAdapter() gave ${adapter}`);
+  if (typeof adapter?.features?.has !== "function" || !adapter.limits) {
+    throw unexpected(manifest.op, "adapter", adapter, "a GPUAdapter; requestAdapter() gives null where there is none");
+  }
   const fitting = manifest.shaders.filter((shader) => refusal(shader, adapter) === null);
   const requiredLimits = {
     maxBufferSize: adapter.limits.maxBufferSize,
@@ -78,7 +82,7 @@ export function named(manifest, traits, cols, name) {
   const shader = manifest.shaders.find((one) => one.name === name && one.cols === cols);
   if (!shader) {
     const names = manifest.shaders.filter((one) => one.cols === cols).map((one) => one.name);
-    throw new Error(`${manifest.op}: shader is ${name}; for ${cols} columns there is ${names.join(", ")}`);
+    throw new Error(`${manifest.op}: shader is ${shown(name)}; for ${cols} columns there is ${names.join(", ")}`);
   }
   const why = refusal(shader, traits);
   if (why !== null) throw new Error(`${manifest.op}: ${name} ${why}`);

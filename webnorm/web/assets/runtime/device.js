@@ -1,7 +1,7 @@
 // A device for a package's shaders, or one line that says why there is none.
 
 import { descriptorFor } from "./choice.js";
-import { checkedOptions } from "./options.js";
+import { checkCount, checkedOptions, checkObject, unexpected } from "./options.js";
 
 /** Where there is WebGPU without a flag. */
 export const WEBGPU_SINCE = "Chrome or Edge 113, Safari 26 and Firefox 141 or later have it";
@@ -12,6 +12,7 @@ export const LINUX_FLAGS =
   "chrome://flags/#enable-unsafe-webgpu and chrome://flags/#enable-vulkan";
 
 const DEVICE_OPTIONS = ["gpu", "powerPreference", "requiredFeatures", "requiredLimits"];
+const POWER = ["low-power", "high-performance"];
 
 /** Why there is no `navigator.gpu`. A host that is no page, such as node, knows of no secure contexts. */
 export function whyNoGpu({ isSecureContext, navigator } = globalThis) {
@@ -29,6 +30,11 @@ export function whyNoAdapter({ navigator } = globalThis) {
   );
 }
 
+/** Why a GPU of the caller's gives none. Dawn in node prints what each driver lacks. */
+const NO_DRIVER =
+  "the option gpu has no adapter: of the drivers here it takes none, and Dawn takes a GPU's or SwiftShader's, not " +
+  "llvmpipe. Install the GPU's, or set VK_DRIVER_FILES to Chromium's vk_swiftshader_icd.json";
+
 function onLinux(navigator) {
   return /Linux(?!.*Android)/.test(navigator?.userAgent) ? `; ${LINUX_FLAGS}` : "";
 }
@@ -42,11 +48,16 @@ function onLinux(navigator) {
 export async function deviceFor(manifest, options) {
   const { op } = manifest;
   const { gpu: own, powerPreference, ...more } = checkedOptions(op, options, DEVICE_OPTIONS);
-  const gpu = own ?? globalThis.navigator?.gpu;
-  if (!gpu) throw new Error(`${op}: ${whyNoGpu()}`);
+  checkMore(op, more);
+  const gpu = own === undefined ? globalThis.navigator?.gpu : own;
+  if (own === undefined && !gpu) throw new Error(`${op}: ${whyNoGpu()}`);
+  if (typeof gpu?.requestAdapter !== "function") throw unexpected(op, "gpu", gpu, "a GPU, as navigator.gpu is");
+  if (powerPreference !== undefined && !POWER.includes(powerPreference)) {
+    throw unexpected(op, "powerPreference", powerPreference, POWER.join(" or "));
+  }
   const preferred = powerPreference === undefined ? {} : { powerPreference };
   const adapter = await granted(`${op}: no adapter`, () => gpu.requestAdapter(preferred));
-  if (!adapter) throw new Error(`${op}: ${own ? "the option gpu has no adapter" : whyNoAdapter()}`);
+  if (!adapter) throw new Error(`${op}: ${own ? NO_DRIVER : whyNoAdapter()}`);
   const descriptor = withMore(descriptorFor(manifest, adapter), more);
   return granted(`${op}: the device was refused`, () => adapter.requestDevice(descriptor));
 }
@@ -58,6 +69,17 @@ async function granted(refused, ask) {
     // Dawn's words are of several lines.
     const said = error.message.trim().replace(/\s+/g, " ");
     throw new Error(`${refused}: ${said}`, { cause: error });
+  }
+}
+
+/** Which features and limits there are, the adapter knows; what they are given as is checked here. */
+function checkMore(op, { requiredFeatures = [], requiredLimits = {} }) {
+  if (typeof requiredFeatures?.[Symbol.iterator] !== "function" || typeof requiredFeatures === "string") {
+    throw unexpected(op, "requiredFeatures", requiredFeatures, "an array of GPUFeatureNames");
+  }
+  checkObject(op, "requiredLimits", requiredLimits, "an object with a number for each limit");
+  for (const [limit, value] of Object.entries(requiredLimits)) {
+    if (value !== undefined) checkCount(op, `requiredLimits.${limit}`, value);
   }
 }
 
