@@ -33,7 +33,8 @@ from webnorm.lab.proof import set_up
 from webnorm.lab.repeated import RepeatedRows
 from webnorm.norms.ops import OPS, Op, Task
 from webnorm.web import site, tint
-from webnorm.web.bundle import CLASSES, bundle_of
+from webnorm.web.bundle import bundle_of
+from webnorm.web.classes import CLASSES
 from webnorm.web.folder import write
 from webnorm.web.native import natively
 from webnorm.web.pages import page_files

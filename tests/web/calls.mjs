@@ -342,7 +342,6 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
       [{ ...unset, adapterInfo: undefined }, own],
       [{ eps: 0.5 }, { ...own, eps: 0.5 }],
       [{ eps: 0 }, { ...own, eps: 0 }],
-      [{ scale: own.scale }, own],
       ...(kind === "forward" ? [[{ scale: 0.125 }, { ...own, scale: 0.125 }]] : []),
     ]) {
       const norm = await normOf(bundle, options);

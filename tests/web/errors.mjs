@@ -182,7 +182,7 @@ await refuses("layer_norm: x has 4096 bytes from 0 on; its buffer ends at 368", 
 await refuses("layer_norm: y has 368 bytes from 768 on; its buffer ends at 1024", () =>
   encode({ y: { buffer: bufferOf(1024), offset: 768, size: 368 } }),
 );
-await refuses("layer_norm: the size of y is NaN; expected an integer of bytes", () =>
+await refuses("layer_norm: the size of y is NaN; expected an integer of 0 or more", () =>
   encode({ y: { buffer: bufferOf(1024), size: NaN } }),
 );
 await refuses("layer_norm: y has the offset 4; expected a multiple of 256", () =>

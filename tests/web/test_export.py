@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, Options, Problem
-from webnorm.web import bundle, folder, native, npm, vectors
-from webnorm.web.request import MOST_COLS, ExportRequest, request_for
+from webnorm.play import packing
+from webnorm.web import bundle, folder, native, npm, vectors, verify
+from webnorm.web.classes import CLASSES
+from webnorm.web.request import MOST_COLS, ExportRequest, request_for, silent
 
 SETTINGS: dict[str, Any] = {
     "--dtype": None,
@@ -115,7 +118,7 @@ def test_every_class_gets_a_shader_within_its_limits(op: str, cols: int) -> None
         found = bundle.bundle_of(request(op, (cols,), options, dtype=str(dtype)))
         entries = {shader["name"]: shader for shader in found.manifest()["shaders"]}
         for one in found.carried:
-            traits, entry = bundle.CLASSES[one.adapter_class], entries[one.name]
+            traits, entry = CLASSES[one.adapter_class], entries[one.name]
             assert entry["limits"]["maxComputeInvocationsPerWorkgroup"] <= traits.max_invocations
             assert entry["limits"]["maxComputeWorkgroupStorageSize"] <= traits.workgroup_storage
             assert entry["limits"]["maxStorageBuffersPerShaderStage"] <= 8
@@ -196,12 +199,87 @@ def test_the_readme_tells_of_the_types_that_travel_as_bits(
 
 
 def test_an_own_kernel_is_exported(tmp_path: Path) -> None:
-    source = next(kernel for kernel in KERNELS if kernel.label == "rms_norm/workgroup").path
-    own = tmp_path / "rms_norm" / "mine.wgsl"
-    own.parent.mkdir()
-    own.write_text(source.read_text())
+    own = own_kernel(tmp_path, "rms_norm/workgroup")
     found = bundle.bundle_of(request("rms_norm", (96,), kernel=str(own)))
     assert {one.shader.variant.kernel.name for one in found.carried} == {"mine"}
+
+
+def own_kernel(folder: Path, label: str, **changes: str) -> Path:
+    """A copy of a kernel as `mine.wgsl`, with lines put before a section of its header."""
+    source = next(kernel for kernel in KERNELS if kernel.label == label).path
+    own = folder / label.split("/")[0] / "mine.wgsl"
+    own.parent.mkdir(exist_ok=True)
+    text = source.read_text()
+    for section, lines in changes.items():
+        assert text.count(f"// [{section}]") == 1
+        text = text.replace(f"// [{section}]", f"{lines}// [{section}]")
+    own.write_text(text)
+    return own
+
+
+TWO_ROWS = "// [derive]\n// rows_per_workgroup = 2\n"
+
+
+def test_fewer_invocations_are_tried_where_the_default_does_not_fit(tmp_path: Path) -> None:
+    """Two rows of 256 invocations are more than the default limits grant; two of 128 are not."""
+    own = own_kernel(tmp_path, "layer_norm/two_pass", accuracy=TWO_ROWS)
+    found = bundle.bundle_of(request(cols=(768,), kernel=str(own)))
+    assert found.absent == ()
+    widths = {one.adapter_class: one.shader.passes[0].workgroup_size for one in found.carried}
+    assert widths["portable"] == 256 and widths["portable-1024"] == 512
+    constants = {one.adapter_class: one.shader.variant.constants for one in found.carried}
+    assert constants["portable"]["threads_per_row"] == 128
+
+
+def test_an_export_without_the_default_limits_is_refused_unless_that_is_meant(tmp_path: Path) -> None:
+    """No invocations are fewer than the only ones that the kernel has."""
+    own = own_kernel(tmp_path, "layer_norm/two_pass", accuracy=TWO_ROWS)
+    one_width = "// [default]\n// threads_per_row = 256\n// [tune]\n// threads_per_row = [256]"
+    own.write_text(own.read_text().replace("// [tune]", one_width))
+    asked = request(cols=(64, 768), kernel=str(own))
+    limits = "devices with the default limits (256 invocations and 16384 bytes in a workgroup)"
+    why = "needs 512 invocations per workgroup; the limit is 256"
+    lacking = "; ".join(f"{limits} have no shader for {cols} columns: {why}" for cols in (64, 768))
+    with pytest.raises(WebnormError) as raised:
+        bundle.bundle_of(asked)
+    assert str(raised.value) == f"kernel mine: {lacking}; --partial exports the others all the same"
+    found = bundle.bundle_of(replace(asked, partial=True))
+    assert {one.adapter_class for one in found.carried} == {"portable-1024"}
+    assert found.manifest()["absent"] == [
+        {"cols": cols, "devices": devices, "why": why}
+        for cols in (64, 768)
+        for devices in ("software", "subgroups", "portable")
+    ]
+    # The playground offers to export it all the same.
+    words = ("layer_norm", (64, 768), (), str(own), (), SETTINGS)
+    assert list(packing.pack(None, words)) == [f"kernel mine: {lacking}"]
+
+
+def test_a_kernel_that_needs_subgroups_says_which_devices_it_leaves_out(tmp_path: Path) -> None:
+    command = ["export", "layer_norm", "--cols", "64", "-k", "welford_subgroup", "--out", "out"]
+    lacking = (
+        "devices without subgroups have no shader for 64 columns: needs the feature 'subgroups', which the "
+        "adapter lacks"
+    )
+    done = webnorm(command, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "out").exists()
+    partial = "--partial exports the others all the same"
+    assert done.stderr == f"webnorm: kernel welford_subgroup: {lacking}; {partial}\n"
+    done = webnorm([*command, "--partial"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"Left out: {lacking}\n" in done.stdout
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "Devices without subgroups have no shader" in readme and "--partial --out FOLDER" in readme
+    assert "absent" not in (tmp_path / "out" / "index.js").read_text()
+    findings = list(verify.verify(tmp_path / "out", update=silent))
+    assert findings[0].remarks == (lacking,)
+    assert not [one for one in findings if one.step == "devices"]
+
+
+@pytest.mark.parametrize("op", NORMS)
+def test_of_the_best_kernels_every_device_has_one(op: str) -> None:
+    for cols in COLS:
+        assert bundle.bundle_of(request(op, (cols,))).absent == ()
 
 
 def test_a_kernel_that_takes_all_rows_at_once_is_not_exported() -> None:
@@ -215,12 +293,7 @@ def test_a_kernel_that_takes_all_rows_at_once_is_not_exported() -> None:
 
 
 def test_an_own_kernel_that_compiles_rows_in_is_not_exported(tmp_path: Path) -> None:
-    source = next(kernel for kernel in KERNELS if kernel.label == "rms_norm/workgroup").path
-    own = tmp_path / "rms_norm" / "mine.wgsl"
-    own.parent.mkdir()
-    own.write_text(
-        source.read_text().replace("// [accuracy]", '// [derive]\n// all = "rows * cols"\n// [accuracy]')
-    )
+    own = own_kernel(tmp_path, "rms_norm/workgroup", accuracy='// [derive]\n// all = "rows * cols"\n')
     with pytest.raises(WebnormError, match="mine compiles the number of rows in; an export takes any number"):
         bundle.bundle_of(request("rms_norm", (96,), kernel=str(own)))
 
@@ -285,7 +358,7 @@ def test_the_code_of_an_op_stays_small() -> None:
     for op, cols, dtype in (("layer_norm", 768, "float16"), ("layer_norm_backward", 1024, "float32")):
         files = npm.package(request(op, (cols,), dtype=dtype))
         code = files["index.js"] + files["runtime.js"]
-        assert len(gzip.compress(code, 9)) < 14_000
+        assert len(gzip.compress(code, 9)) < 15_000
 
 
 def test_without_an_adapter_the_reason_stands_in_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, STORAGE, Array, Options, Problem, finfo
 from webnorm.web import opening, tint, verify
 from webnorm.web.browser import Browser
-from webnorm.web.bundle import CLASSES
+from webnorm.web.classes import CLASSES
 from webnorm.web.package import read_package
 from webnorm.web.served import served
 

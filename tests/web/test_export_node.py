@@ -111,6 +111,8 @@ def bundle_for(op: Op, problem: Problem, kernel: Kernel | None = None) -> Bundle
             eps=problem.eps,
             scale=problem.scale,
             options=problem.options,
+            # A kernel by itself may need subgroups.
+            partial=True,
         )
     )
 

@@ -21,7 +21,8 @@ from pages import ROOT
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array
 from webnorm.web import npm, tint
-from webnorm.web.bundle import CLASSES, bundle_of
+from webnorm.web.bundle import bundle_of
+from webnorm.web.classes import CLASSES
 from webnorm.web.package import Package
 from webnorm.web.served import served
 

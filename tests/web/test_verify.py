@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -496,6 +497,34 @@ def test_a_report_that_says_nothing(data: Any, message: str, folder: Path) -> No
     with pytest.raises(WebnormError) as raised:
         judged(folder, data)
     assert str(raised.value) == message
+
+
+def begun(folder: Path) -> list[verify.Finding]:
+    """The first two steps, which open no browser."""
+    return list(islice(verify.verify(folder, update=lambda *_: None), 2))
+
+
+def test_a_package_that_lacks_shaders_says_so(tmp_path: Path) -> None:
+    """One that its export did not declare is an error, whatever else is right."""
+    wide = {"maxComputeInvocationsPerWorkgroup": 512}
+    limits = "devices with the default limits (256 invocations and 16384 bytes in a workgroup)"
+    folder = write(tmp_path / "package")
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for shader in manifest["shaders"]:
+        shader["limits"] = wide
+    path.write_text(json.dumps(manifest))
+    _, found = begun(folder)
+    assert (found.step, found.passed) == ("devices", False)
+    undeclared = "the manifest does not say why; export again"
+    assert found.text == f"{limits} have no shader for 8 columns: {undeclared}"
+    why = "needs 512 invocations per workgroup; the limit is 256"
+    classes = ("software", "subgroups", "portable")
+    manifest["absent"] = [{"cols": 8, "devices": devices, "why": why} for devices in classes]
+    path.write_text(json.dumps(manifest))
+    first, second = begun(folder)
+    assert first.remarks == (f"{limits} have no shader for 8 columns: {why}",)
+    assert second.step == "Tint"
 
 
 def test_a_page_is_seen_whole(folder: Path, browser: Browser) -> None:

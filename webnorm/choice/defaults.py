@@ -84,6 +84,25 @@ def fitting_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[V
     return (variant, "") if refusal is None else (None, refusal)
 
 
+def nearest_variant(kernel: Kernel, problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
+    """The default variant if it can run the problem on such an adapter, else the one that is most like it of
+    those that can, such as one of fewer invocations; without any, the reason why the default cannot.
+    """
+    variant, refusal = fitting_variant(kernel, problem, traits)
+    if variant is not None:
+        return variant, ""
+    default = default_variant(kernel, problem, traits).constants
+
+    def difference(other: Variant) -> float:
+        return sum(
+            abs(math.log2(1 + abs(other.constants[axis])) - math.log2(1 + abs(value)))
+            for axis, value in default.items()
+        )
+
+    nearest = min(runnable_variants(kernel, problem, traits), key=difference, default=None)
+    return nearest, refusal
+
+
 def best_variant(kernels: Sequence[Kernel], problem: Problem, traits: Traits) -> tuple[Variant | None, str]:
     """What the rules, or else the headers, prefer of the variants of stable kernels that can run the problem.
 

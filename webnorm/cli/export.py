@@ -51,6 +51,14 @@ def export(
             help="Write a wrong or unstable kernel, too, and into a folder that holds something else.",
         ),
     ] = False,
+    partial: Annotated[
+        bool,
+        Option(
+            "--partial",
+            help="Write a package that has no shader for some devices, too, such as those without subgroups "
+            "or with the default limits.",
+        ),
+    ] = False,
     lab: Annotated[
         bool, Option("--lab", help="In place of OP: a static site that checks and times every kernel.")
     ] = False,
@@ -83,7 +91,7 @@ def export(
         "--minify": minify,
     }
     given = [value is not None and value is not False for value in settings.values()]
-    if lab and (op or cols or asked or no_weight or no_bias or kernel != "auto" or any(given)):
+    if lab and (op or cols or asked or no_weight or no_bias or kernel != "auto" or partial or any(given)):
         raise WebnormError(
             "--lab carries every op and kernel; expected no more than --out, --submit, --wgsl and --force"
         )
@@ -100,6 +108,7 @@ def export(
                 tuple(wgsl or ()),
                 settings,
                 force,
+                partial,
             )
             files = npm.package(request, update)
     raise typer.Exit(_write(files, out, kernel_files([kernel], wgsl), force))

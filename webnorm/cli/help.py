@@ -35,8 +35,8 @@ _PANELS = {
     "What fails": "--allow-skipped --fail-slower=PERCENT --fail-unclear --allow-missing",
     "Output": (
         "--target=NAME --diff=NAME --cost --verbose --web --json=FILE --csv=FILE --markdown=FILE "
-        "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --submit=URL --force "
-        "--screenshot=FILE --store=FILE --export=DIR --as=FORMAT --last=N --list --forget"
+        "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --partial --submit=URL "
+        "--force --screenshot=FILE --store=FILE --export=DIR --as=FORMAT --last=N --list --forget"
     ),
     "The server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
     "Machine": "address=ADDRESS --adapter=ADAPTER --cluster=WHERE --browser=PATH|ADDRESS --mend",

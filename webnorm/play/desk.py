@@ -130,6 +130,7 @@ class Desk:
             (self._session.root,),
             settings,
             force,
+            force,
         )
         (found,) = self._session.ask(pack, words, LIMIT_S)
         if isinstance(found, str):

@@ -18,6 +18,7 @@ from webnorm.kernels.header import load
 from webnorm.kernels.library import discover
 from webnorm.norms.ops import Task, plain
 from webnorm.web import npm
+from webnorm.web.bundle import Partial
 from webnorm.web.folder import Files
 from webnorm.web.request import request_for
 from webnorm.web.site import LAB_ELEMENTS, LAB_SOFTWARE_ELEMENTS, as_read, read_bundle
@@ -38,7 +39,11 @@ def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes | str]:
     for root in request.roots:
         # What lies above it is nobody's business.
         request = replace(request, command=request.command.replace(f"{root.parent}{os.sep}", ""))
-    files = npm.package(request)
+    try:
+        files = npm.package(request)
+    except Partial as lacking:
+        yield lacking.lacking
+        return
     fault = None if request.forced else npm.fault(files)
     yield archive(files) if fault is None else fault
 

@@ -11,39 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from webnorm._version import __version__
-from webnorm.choice.defaults import best_variant, fitting_variant
+from webnorm.choice.defaults import best_variant, nearest_variant
 from webnorm.errors import WebnormError
 from webnorm.kernels import expression
 from webnorm.kernels.kept import Texts
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import MOST_BUFFERS, Binding, RenderedPass, Shader, render_shader
-from webnorm.kernels.traits import BROWSER, Traits
+from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant, format_constants
-from webnorm.norms.numbers import RULES
+from webnorm.norms.numbers import RULES, SCALE
 from webnorm.norms.ops import Task, Tensor
-from webnorm.norms.problem import Problem
+from webnorm.norms.problem import FP8, Problem
+from webnorm.web.classes import CLASSES, LAB_CLASSES, Absent, serves, told
 from webnorm.web.request import ExportRequest
 
 SCHEMA = 1
-_WIDE = replace(BROWSER, max_invocations=1024, workgroup_storage=32768)
 # Constants may depend on the rows, which an export does not know: so many are usual on a GPU, and without.
 _ROWS, _SOFTWARE_ROWS = 16384, 512
 # More than any buffer holds.
 _MANY_ROWS = 2**31
-_NO_FEATURES: frozenset[str] = frozenset()
-# What a page may find, the most capable first: a device gets the first shader that fits it. Chrome grants
-# 1024 invocations on most desktops, and only where they are asked for; Firefox has no subgroups yet, and to a
-# program on the CPU they are of no use.
-CLASSES: dict[str, Traits] = {
-    "software": replace(BROWSER, software=True, features=_NO_FEATURES),
-    "subgroups-1024": _WIDE,
-    "subgroups": BROWSER,
-    "portable-1024": replace(_WIDE, features=_NO_FEATURES),
-    "portable": replace(BROWSER, features=_NO_FEATURES),
-}
-
-# The lab compares kernels of which some need subgroups, on software adapters too.
-LAB_CLASSES: dict[str, Traits] = {"software-subgroups": replace(BROWSER, software=True), **CLASSES}
 Chooser = Callable[[Problem, Traits], tuple[Variant | None, str]]
 
 
@@ -70,6 +56,8 @@ class Bundle:
     cols: tuple[int, ...]
     command: str
     carried: tuple[Carried, ...]
+    absent: tuple[Absent, ...] = ()
+    """The classes of devices that none of its shaders serves."""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -92,10 +80,16 @@ class Bundle:
                 for key, value in problem.as_json().items()
                 if key in ("dtype", "eps", "scale", "options")
             },
-            "numbers": {name: rule.as_json() for name, rule in RULES.items()},
+            "numbers": {
+                name: rule.as_json()
+                for name, rule in RULES.items()
+                # Nothing else is scaled.
+                if rule is not SCALE or problem.out_dtype in FP8
+            },
             "software_iterations": SOFTWARE_ITERATIONS,
             "tensors": [_tensor_entry(tensor, problem) for tensor in op.present(problem)],
             "shaders": [_shader_entry(one) for one in self.carried],
+            "absent": [vars(one) for one in self.absent],
         }
 
 
@@ -110,7 +104,7 @@ def named(kernel: Kernel) -> Chooser:
     why = _bound_to_rows(kernel)
     if why is not None:
         return lambda problem, traits: (None, why)
-    return lambda problem, traits: fitting_variant(kernel, problem, traits)
+    return lambda problem, traits: nearest_variant(kernel, problem, traits)
 
 
 def _bound_to_rows(kernel: Kernel) -> str | None:
@@ -131,13 +125,14 @@ def carry(
     classes: Mapping[str, Traits] = CLASSES,
     roots: Sequence[Path] = (),
     minify: bool = False,
-) -> list[Carried]:
-    """The shaders of a problem that differ from class to class, the most demanding first.
+) -> tuple[list[Carried], list[Absent]]:
+    """The shaders of a problem that differ from class to class, the most demanding first, and the classes of
+    devices that none of them serves.
 
     Names are made of the columns, `prefix` and the class; `opening` gives the comment that a text opens with.
     Raises WebnormError where no class can be served.
     """
-    refusal = ""
+    refusals: dict[str, str] = {}
     seen: dict[tuple[bool, str], Carried] = {}
     texts = Texts()
     # From the least capable class on: of two with the same text, the one that asks for less stays.
@@ -145,7 +140,7 @@ def carry(
         usual = replace(problem, rows=_SOFTWARE_ROWS if traits.software else _ROWS)
         variant, why = choose(usual, traits)
         if variant is None:
-            refusal = refusal or why
+            refusals[name] = why
             continue
         shader = render_shader(variant, usual, "browser", traits, roots=roots, texts=texts)
         _refuse_unfit(shader, traits)
@@ -157,8 +152,19 @@ def carry(
             body = embedded if minify else shader.text
             seen[key] = Carried(label, name, shader, opening(label, shader) + body, embedded)
     if not seen:
-        raise WebnormError(f"nothing to export for {problem}: {refusal}")
-    return list(reversed(seen.values()))
+        raise WebnormError(f"nothing to export for {problem}: {next(iter(refusals.values()))}")
+    found = list(reversed(seen.values()))
+    absent = [
+        Absent(problem.cols, name, why)
+        for name, why in reversed(refusals.items())
+        if not any(_serves(one, classes[name]) for one in found)
+    ]
+    return found, absent
+
+
+def _serves(one: Carried, traits: Traits) -> bool:
+    software = LAB_CLASSES[one.adapter_class].software
+    return serves(one.shader.features, _limits(one.shader), software, traits)
 
 
 def _refuse_unfit(shader: Shader, traits: Traits) -> None:
@@ -176,8 +182,16 @@ def _refuse_unfit(shader: Shader, traits: Traits) -> None:
             )
 
 
+class Partial(WebnormError):
+    """Some devices would have no shader, as `lacking` says, and nobody said that this is meant."""
+
+    def __init__(self, lacking: str) -> None:
+        super().__init__(f"{lacking}; --partial exports the others all the same")
+        self.lacking = lacking
+
+
 def bundle_of(request: ExportRequest) -> Bundle:
-    """The shaders and the manifest; raises WebnormError for what cannot be exported."""
+    """The shaders and the manifest; raises WebnormError for what cannot be exported, and Partial."""
     if request.op.exact:
         raise WebnormError(f"{request.op.name} only measures; expected a norm or its gradient")
     kernel = request.kernel
@@ -191,18 +205,21 @@ def bundle_of(request: ExportRequest) -> Bundle:
         )
     chooser = automatic(request.kernels) if kernel is None else named(kernel)
     opening = opening_comment(request.command)
+    parts = [
+        carry(request.task(cols).problem, chooser, opening, roots=request.roots, minify=request.minify)
+        for cols in request.cols
+    ]
+    absent = tuple(one for _, lacking in parts for one in lacking)
+    if absent and not request.partial:
+        own = "the kernels" if kernel is None else f"kernel {kernel.name}"
+        raise Partial(f"{own}: {'; '.join(told(absent))}")
     return Bundle(
         name=request.package_name,
         task=request.task(request.cols[0]),
         cols=request.cols,
         command=request.command,
-        carried=tuple(
-            one
-            for cols in request.cols
-            for one in carry(
-                request.task(cols).problem, chooser, opening, roots=request.roots, minify=request.minify
-            )
-        ),
+        carried=tuple(one for found, _ in parts for one in found),
+        absent=absent,
     )
 
 

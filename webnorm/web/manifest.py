@@ -81,6 +81,12 @@ class Vector(TypedDict):
     rows: int
 
 
+class _Absent(TypedDict):
+    cols: int
+    devices: str
+    why: str
+
+
 class Manifest(TypedDict):
     """The manifest, of the one schema that there is."""
 
@@ -92,6 +98,7 @@ class Manifest(TypedDict):
     files: dict[str, str]
     cols: list[int]
     shaders: list[Shader]
+    absent: NotRequired[list[_Absent]]
     vectors: list[Vector]
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from webnorm._version import __version__
 from webnorm.norms.ops import OPS
-from webnorm.norms.problem import DTYPES, FP8
+from webnorm.norms.problem import DTYPES
 from webnorm.web.bundle import Bundle, bundle_of
+from webnorm.web.classes import absent_of, told
 from webnorm.web.folder import MANIFEST, Files, digests
 from webnorm.web.native import native_entries
 from webnorm.web.pages import as_json, page_files, rendered
@@ -40,6 +41,7 @@ _FOR_PEOPLE = (
     "wgsl",
     "native",
     "accuracy",
+    "absent",
 )
 
 
@@ -60,8 +62,8 @@ def package(request: ExportRequest, update: Update = silent) -> Files:
     manifest["vectors"] = [_vector_entry(vector, encoded[vector.file]) for vector in vectors]
     context = _context(bundle, manifest)
     files = {name: rendered(f"{name}.jinja", context) for name in ("index.js", _TYPES)}
-    told = {"faults": _faults(manifest), "not_run": _not_run(manifest)}
-    files["README.md"] = rendered("README.md.jinja", {**context, **told})
+    found = {"faults": _faults(manifest), "not_run": _not_run(manifest), "absent": told(absent_of(manifest))}
+    files["README.md"] = rendered("README.md.jinja", {**context, **found})
     files["package.json"] = _package_json(manifest)
     files |= {f"shaders/{one.name}.wgsl": one.text.encode() for one in bundle.carried}
     files |= encoded | page_files("verify")
@@ -110,7 +112,7 @@ def _context(bundle: Bundle, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "dtypes": {tensor["dtype"] for tensor in tensors},
         "contents": _contents(bundle),
         "ones": {dtype: _one(dtype) for dtype in DTYPES},
-        "has_scale": bundle.task.problem.out_dtype in FP8,
+        "has_scale": "scale" in manifest["numbers"],
         "many_cols": f", {{ cols: {bundle.cols[0]} }}" if len(bundle.cols) > 1 else "",
     }
 
@@ -187,6 +189,7 @@ def summary(files: Files, folder: Path) -> str:
     return "\n".join(
         (
             f"{what}; shaders {names}",
+            *(f"Left out: {one}" for one in told(absent_of(manifest))),
             *(f"Not checked here: {one}" for one in _not_run(manifest)),
             f"Use it in an app: npm install {shlex.quote(str(place))}",
             *(f"  {line}" for line in _SNIPPET.findall(files["README.md"].decode())[0].split("\n") if line),

@@ -41,7 +41,7 @@ def silent(doing: str, share: float) -> None:
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
     """What to export. `kernel` None chooses the best for each class of adapters; `forced` admits one that is
-    unstable.
+    unstable, and `partial` an export that has no shader for some devices.
 
     `words` are the arguments of `request_for` that made it, in which it can travel to another process.
     """
@@ -59,6 +59,7 @@ class ExportRequest:
     roots: tuple[Path, ...] = ()
     minify: bool = False
     forced: bool = False
+    partial: bool = False
     words: tuple[Any, ...] = ()
 
     @property
@@ -92,6 +93,7 @@ def request_for(
     roots: tuple[Path, ...],
     settings: Mapping[str, Any],
     forced: bool = False,
+    partial: bool = False,
 ) -> ExportRequest:
     """A request in the words of the command line.
 
@@ -117,11 +119,12 @@ def request_for(
         scale=1.0 if settings["--scale"] is None else settings["--scale"],
         options=defaults.changed(options),
         name=settings["--name"],
-        command=_command(op, cols, options, kernel, roots, settings),
+        command=_command(op, cols, options, kernel, roots, {**settings, "--partial": partial}),
         roots=roots,
         minify=settings["--minify"],
         forced=forced,
-        words=(op_name, cols, options, kernel, roots, settings, forced),
+        partial=partial,
+        words=(op_name, cols, options, kernel, roots, settings, forced, partial),
     )
 
 

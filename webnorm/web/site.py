@@ -19,7 +19,8 @@ from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import OPS, Op, Task
 from webnorm.norms.presets import default_shapes
 from webnorm.norms.problem import STORAGE, Problem
-from webnorm.web.bundle import LAB_CLASSES, SCHEMA, Bundle, Chooser, carry, named, opening_comment
+from webnorm.web.bundle import SCHEMA, Bundle, Chooser, carry, named, opening_comment
+from webnorm.web.classes import LAB_CLASSES
 from webnorm.web.folder import LAB_INDEX, Files
 from webnorm.web.pages import as_json, page_files
 from webnorm.web.request import TO_A_FOLDER, Update, silent
@@ -206,6 +207,6 @@ def _bundle(task: Task, choosers: Mapping[str, Chooser], roots: tuple[Path, ...]
             for name, choose in choosers.items()
             for one in carry(
                 problem, choose, opening_comment(command), prefix=name, classes=LAB_CLASSES, roots=roots
-            )
+            )[0]
         ),
     )

@@ -13,10 +13,11 @@ from webnorm.files import replacing
 from webnorm.system import Mend
 from webnorm.web import opening, tint
 from webnorm.web.browser import PAGE, TIME_LIMIT_S, Browser, Visit
+from webnorm.web.classes import Absent, absent_of, told, unserved
 from webnorm.web.exported import read_exported
 from webnorm.web.lab_folder import LAB_PAGE, Lab
 from webnorm.web.lab_folder import judged as judged_lab
-from webnorm.web.manifest import CouldNotCheck, Native, Report, ReportedShader, Shader, reported
+from webnorm.web.manifest import AGAIN, CouldNotCheck, Native, Report, ReportedShader, Shader, reported
 from webnorm.web.package import Package
 
 if TYPE_CHECKING:
@@ -116,9 +117,11 @@ def verify(
     exported = read_exported(folder)
     if isinstance(exported, Lab) and wish.quick:
         raise WebnormError(f"--quick: {folder} is a lab, whose page times whatever it checks; leave it out")
-    yield Finding(exported, "files", True, f"{exported.what} are as exported")
+    lacking = tuple(told(absent_of(exported.manifest))) if isinstance(exported, Package) else ()
+    yield Finding(exported, "files", True, f"{exported.what} are as exported", remarks=lacking)
     if isinstance(exported, Package):
         yield from _natively(exported)
+        yield from _devices(exported)
     if no_tint is not None:
         yield _lacking(exported, "Tint", no_tint)
         refused = False
@@ -148,6 +151,19 @@ def _natively(package: Package) -> Iterator[Finding]:
     if names:
         wrong = f"{len(names)} of {len(package.shaders)} shaders were wrong where this was exported"
         yield Finding(package, "natively", False, wrong)
+
+
+def _devices(package: Package) -> Iterator[Finding]:
+    """A step of its own where devices have no shader, and nobody said at the export that this is meant."""
+    declared = {(one.cols, one.devices) for one in absent_of(package.manifest)}
+    found = [
+        Absent(cols, devices, f"the manifest does not say why; {AGAIN}")
+        for cols in package.manifest["cols"]
+        for devices in unserved([one for one in package.shaders if one["cols"] == cols])
+        if (cols, devices) not in declared
+    ]
+    if found:
+        yield Finding(package, "devices", False, "; ".join(told(found)))
 
 
 def _compiled(exported: Package | Lab) -> Finding:

@@ -2,15 +2,13 @@
 
 import { keptFor } from "./runtime/calls.js";
 import { choose, named, traitsOf } from "./runtime/choice.js";
-import { checkCount, checkedOptions, checkNumber, checkObject, shown, unexpected } from "./runtime/options.js";
+import { checkedOptions, checkNumber, COUNT, isCount, isObject, shown, unexpected } from "./runtime/options.js";
 import { ARRAYS, evaluate, itemsize, Plan, roundUp } from "./runtime/passes.js";
 import { strangerAmong } from "./runtime/strangers.js";
 
 export { choose, descriptorFor, refusal, traitsOf } from "./runtime/choice.js";
 export { deviceFor, LINUX_FLAGS, WEBGPU_SINCE, whyNoAdapter, whyNoGpu } from "./runtime/device.js";
 export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
-
-const OPTIONS = ["cols", "eps", "scale", "shader", "adapterInfo", "label"];
 
 /**
  * Compile the shader that fits the device.
@@ -37,26 +35,21 @@ export async function createNorm(device, manifest, texts, options) {
   return new Norm({ op, cols, tensors: manifest.tensors, shader, reason }, device, plan, label);
 }
 
-/** The options of createNorm, each checked, those that are not given as the export has them. */
-function given(manifest, options) {
-  const { op, problem, numbers } = manifest;
-  const { cols = manifest.cols.length === 1 ? manifest.cols[0] : undefined, ...others } = checkedOptions(
-    op,
-    options,
-    OPTIONS,
-  );
-  if (!manifest.cols.includes(cols)) {
-    throw new Error(`${op}: cols is ${shown(cols)}; this export has ${manifest.cols.join(", ")}`);
+/** The options of createNorm, each checked; numbers that are not given are the export's own. */
+function given({ op, cols: all, problem, numbers }, options) {
+  const names = ["cols", ...Object.keys(numbers), "shader", "adapterInfo", "label"];
+  const { cols = all.length === 1 ? all[0] : undefined, ...found } = checkedOptions(op, options, names);
+  if (!all.includes(cols)) {
+    throw new Error(`${op}: cols is ${shown(cols)}; this export has ${all.join(", ")}`);
   }
-  const { eps = problem.eps, scale = problem.scale, adapterInfo, label } = others;
-  checkNumber(op, "eps", eps, numbers.eps);
-  checkNumber(op, "scale", scale, numbers.scale);
-  if (scale !== 1 && !problem.options.out_dtype?.startsWith("float8")) {
-    throw new Error(`${op}: scale is ${scale}, which needs an out_dtype of float8`);
+  for (const [name, rule] of Object.entries(numbers)) {
+    if (found[name] === undefined) found[name] = problem[name];
+    checkNumber(op, name, found[name], rule);
   }
-  if (adapterInfo !== undefined) checkObject(op, "adapterInfo", adapterInfo, "a GPUAdapterInfo");
-  if (label !== undefined && typeof label !== "string") throw unexpected(op, "label", label, "a string");
-  return { ...others, cols, eps, scale };
+  const { adapterInfo: info = {}, label = "" } = found;
+  if (!isObject(info)) throw unexpected(op, "adapterInfo", info, "a GPUAdapterInfo");
+  if (typeof label !== "string") throw unexpected(op, "label", label, "a string");
+  return { ...found, cols };
 }
 
 function lossText({ message, reason }) {
@@ -130,7 +123,7 @@ class Norm {
     if (!tensor) {
       this.#fail(`has no tensor ${shown(name)}; there is ${this.tensors.map((one) => one.name).join(", ")}`);
     }
-    checkCount(this.op, "rows", rows);
+    this.#checkRows(rows);
     const binding = this.shader.bindings.find((one) => one.name === name);
     return Math.max(4, roundUp(this.#dataBytes(tensor, rows), binding.element_bytes));
   }
@@ -148,7 +141,7 @@ class Norm {
       throw unexpected(this.op, "encoder", encoder, "a GPUCommandEncoder or a GPUComputePassEncoder");
     }
     const { rows, ...given } = tensors ?? {};
-    checkCount(this.op, "rows", rows);
+    this.#checkRows(rows);
     this.#onlyThese(given, this.tensors);
     const places = this.tensors.map(({ name }) => this.#placeOf(name, given[name]));
     const kept = keptFor(
@@ -219,6 +212,10 @@ class Norm {
     if (missing) this.#fail(`${missing} is missing; expected ${names.join(", ")}`);
   }
 
+  #checkRows(rows) {
+    if (!isCount(rows)) throw unexpected(this.op, "rows", rows, COUNT);
+  }
+
   #rowsOf(x) {
     const size = typeof x.length === "number" ? x.length / this.cols : NaN;
     if (!Number.isInteger(size)) throw unexpected(this.op, "x", x, `a multiple of ${this.cols} columns`);
@@ -250,11 +247,11 @@ class Norm {
     }
     // A key is made of both: a string or a BigInt would find what is kept for the number.
     const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
-    if (!Number.isInteger(offset) || offset < 0 || offset % alignment) {
+    if (!isCount(offset) || offset % alignment) {
       this.#fail(`${name} has the offset ${shown(offset)}; expected a multiple of ${alignment}`);
     }
     if (size === undefined) return { buffer, offset, size: buffer.size - offset };
-    if (!Number.isInteger(size)) throw unexpected(this.op, `the size of ${name}`, size, "an integer of bytes");
+    if (!isCount(size)) throw unexpected(this.op, `the size of ${name}`, size, COUNT);
     return { buffer, offset, size };
   }
 

@@ -1,7 +1,7 @@
 // A device for a package's shaders, or one line that says why there is none.
 
 import { descriptorFor } from "./choice.js";
-import { checkCount, checkedOptions, checkObject, unexpected } from "./options.js";
+import { checkedOptions, COUNT, isCount, isObject, unexpected } from "./options.js";
 
 /** Where there is WebGPU without a flag. */
 export const WEBGPU_SINCE = "Chrome or Edge 113, Safari 26 and Firefox 141 or later have it";
@@ -74,12 +74,12 @@ async function granted(refused, ask) {
 
 /** Which features and limits there are, the adapter knows; what they are given as is checked here. */
 function checkMore(op, { requiredFeatures = [], requiredLimits = {} }) {
-  if (typeof requiredFeatures?.[Symbol.iterator] !== "function" || typeof requiredFeatures === "string") {
-    throw unexpected(op, "requiredFeatures", requiredFeatures, "an array of GPUFeatureNames");
+  if (!isObject(requiredFeatures) || !requiredFeatures[Symbol.iterator]) {
+    throw unexpected(op, "requiredFeatures", requiredFeatures, "an array");
   }
-  checkObject(op, "requiredLimits", requiredLimits, "an object with a number for each limit");
-  for (const [limit, value] of Object.entries(requiredLimits)) {
-    if (value !== undefined) checkCount(op, `requiredLimits.${limit}`, value);
+  if (!isObject(requiredLimits)) throw unexpected(op, "requiredLimits", requiredLimits, "an object");
+  for (const [limit, value = 0] of Object.entries(requiredLimits)) {
+    if (!isCount(value)) throw unexpected(op, `requiredLimits.${limit}`, value, COUNT);
   }
 }
 

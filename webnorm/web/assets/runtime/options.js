@@ -1,16 +1,16 @@
 // What callers hand over. A refusal is one line that names the value and what was expected; the rules for numbers
-// are Python's, as the manifest has them, and so are their words.
+// are Python's, as the manifest has them, and so are their words. Nothing is converted.
 
 const kindOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
+export const isObject = (value) => typeof value === "object" && value !== null;
+export const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+export const COUNT = "an integer of 0 or more";
 
 /** A value as a message shows it: in one line, and short whatever it is. */
 export function shown(value) {
-  if (typeof value === "string") return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
-  if (typeof value === "bigint") return `${value}n`.slice(0, 40);
-  if (Object(value) !== value) return String(value).slice(0, 40);
-  return typeof value.length === "number" && typeof value !== "function"
-    ? `${kindOf(value)} of ${value.length}`
-    : `[object ${kindOf(value)}]`;
+  if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
+  if (!isObject(value) && typeof value !== "function") return `${String(value).slice(0, 40)}${typeof value === "bigint" ? "n" : ""}`;
+  return isObject(value) && Number.isInteger(value.length) ? `${kindOf(value)} of ${value.length}` : `[object ${kindOf(value)}]`;
 }
 
 /** The Error for a value. */
@@ -22,23 +22,13 @@ export function unexpected(op, name, value, expected) {
 export function checkedOptions(op, options = {}, names) {
   const listed = names.join(", ");
   if (kindOf(options) !== "Object") throw unexpected(op, "options", options, `an object of ${listed}`);
-  const strange = Object.keys(options).find((name) => !names.includes(name));
+  const strange = Object.keys(options).find((name) => options[name] !== undefined && !names.includes(name));
   if (strange !== undefined) throw new Error(`${op}: ${strange} is no option; expected ${listed}`);
   return options;
 }
 
-/** An Error for what is no number by a rule of the manifest; nothing is converted to one. */
+/** An Error for what is no number by a rule of the manifest. */
 export function checkNumber(op, name, value, { zero, least, below, expected }) {
   const fits = typeof value === "number" && ((zero && value === 0) || (value >= least && value < below));
   if (!fits) throw unexpected(op, name, value, expected);
-}
-
-/** An Error for what is no count that a number of JavaScript's has exactly. */
-export function checkCount(op, name, value) {
-  if (!Number.isSafeInteger(value) || value < 0) throw unexpected(op, name, value, "an integer of 0 or more");
-}
-
-/** An Error for what is no object, where an object of WebGPU's is expected. */
-export function checkObject(op, name, value, expected) {
-  if (value === null || typeof value !== "object") throw unexpected(op, name, value, expected);
 }
