@@ -13,6 +13,7 @@ import pytest
 from playing import TWO_PASS, changed, drafted, ended, judged, peak, saved, shared, until
 
 import broken
+from testbed import KERNELS
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.lab import judging
@@ -69,6 +70,27 @@ def test_a_mistake_is_at_its_place_in_the_file(
     assert line.strip() not in mistake.message
     last = played.state.now.good
     assert last is not None and last.number == good.number
+
+
+WIDE = ("// [accuracy]", "// [derive]\n// rows_per_workgroup = 2\n// [accuracy]")
+ONE_WIDTH = ("// [tune]", "// [default]\n// threads_per_row = 256\n// [tune]\n// threads_per_row = [256]")
+EARLY = ("let pivot = ", "if (thread > 900u + row) { return; }\n    let pivot = ")
+
+
+@pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
+def test_a_tick_for_tint_is_for_texts_that_it_was_asked_about(played: Session) -> None:
+    """A page has 256 invocations: where no constants fit there is no text, and nothing was checked."""
+    stage = {one.name: one for one in judged(played, changed(WIDE, ONE_WIDTH, EARLY)).stages}["tint"]
+    why = "needs 512 invocations per workgroup; the limit is 256"
+    reasons = "; ".join(f"no text for browsers {how} subgroups: {why}" for how in ("with", "without"))
+    assert (stage.state, stage.note) == ("skipped", reasons)
+    # Constants that an export would take fit a page, and then Tint is asked.
+    mistakes = judged(played, changed(WIDE, EARLY)).mistakes
+    assert any(one.by == "tint" and "uniform" in one.message for one in mistakes)
+    # Of what is left out in part a note tells.
+    subgroups = next(one for one in KERNELS if one.label == "layer_norm/welford_subgroup")
+    stage = {one.name: one for one in judged(played, subgroups.path.read_text()).stages}["tint"]
+    assert stage.state == "done" and "no text for browsers without subgroups: needs the feature" in stage.note
 
 
 def test_what_is_wrong_is_explained_and_not_timed(played: Session) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm.choice.defaults import chosen_variants
+from webnorm.choice.defaults import chosen_variants, nearest_variant
 from webnorm.errors import WebnormError, unknown
 from webnorm.gpu.buffers import check_memory
 from webnorm.gpu.device import Device
@@ -204,16 +204,32 @@ def _posed(kernel: Kernel, job: JudgeJob) -> list[_Posed]:
     return found if job.x is None else [*found, _Posed(given_task(kernel.op, job.dtype, options), job.x)]
 
 
-def render_for_browsers(device: Device, job: JudgeJob) -> Iterator[Shader | WebnormError]:
-    """The worker's task: each text that browsers get, with subgroups and without, or why there is none."""
+@dataclass(frozen=True)
+class Unrendered:
+    """A text that browsers would get, and why there is none."""
+
+    reason: str
+
+
+def render_for_browsers(device: Device, job: JudgeJob) -> Iterator[Shader | Unrendered | WebnormError]:
+    """The worker's task: each text that browsers get, with subgroups and without, or why there is none.
+
+    Where the default constants need more than a page has, the texts are those that an export would have.
+    """
     kernel = load(job.path, job.op)
     texts = set[str]()
     for traits in (BROWSER, replace(BROWSER, features=frozenset())):
         for task in (posed.task for posed in _posed(kernel, job)):
             try:
                 variant = job.variant(kernel, task.problem, traits)
-                if variant.refusal(task.problem, traits) is not None:
-                    continue
+                refusal = variant.refusal(task.problem, traits)
+                if refusal is not None:
+                    nearest = None if job.constants else nearest_variant(kernel, task.problem, traits)[0]
+                    if nearest is None:
+                        which = "with" if traits.features else "without"
+                        yield Unrendered(f"no text for browsers {which} subgroups: {refusal}")
+                        continue
+                    variant = nearest
                 shader = render_shader(variant, task.problem, "browser", traits, roots=job.roots)
             except WebnormError as error:
                 yield error

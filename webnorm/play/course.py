@@ -355,7 +355,7 @@ class Course:
         if state == "done" and run.found_fault:
             state = "failed"
         ms = 1e3 * (perf_counter() - self._began)
-        run.attempt = run.attempt.with_stage(name, state=state, ms=ms, note=note)
+        run.attempt = run.attempt.with_stage(name, state=state, ms=ms, note=note or run.note)
         self._state.change(working=None)
         self._tell(run.attempt)
 

@@ -66,8 +66,9 @@ class Run:
     goal: str | None = None
     failed_before: frozenset[str] = frozenset()
     left_cases: list[tuple[Case, Task]] | None = None
-    # Whether the stage that runs has.
+    # Whether the stage that runs has, and what it says of itself, such as what it could not look at.
     found_fault: bool = False
+    note: str = ""
 
     def change(self, **changes: Any) -> None:
         """Say what is newly known of the attempt."""
@@ -82,7 +83,7 @@ class Run:
     def enter(self, stage: StageName) -> None:
         """A stage begins."""
         self.entered(stage)
-        self.found_fault = False
+        self.found_fault, self.note = False, ""
         usual = self.settings.time_limit_s or LIMITS_S.get(stage, USUAL_LIMIT_S)
         self.limit_s = _RENDERING_S if stage == "render" else usual
         self.worker.allow(self.limit_s)
@@ -177,13 +178,19 @@ def ask_tint(run: Run) -> None:
         raise Skipped(missing)
     shaders: list[Shader] = []
     mistakes: list[Mistake] = []
+    missing_texts: list[str] = []
     for event in run.ask(judging.render_for_browsers, run.job):
         if isinstance(event, LimitReached):
             raise event
-        if isinstance(event, WebnormError):
+        if isinstance(event, judging.Unrendered):
+            missing_texts.append(event.reason)
+        elif isinstance(event, WebnormError):
             mistakes.append(run.located.mistake("tint", event))
         else:
             shaders.append(event)
+    run.note = "; ".join(dict.fromkeys(missing_texts))
+    if missing_texts and not shaders and not mistakes:
+        raise Skipped(run.note)
     verdicts = run.tint.check([tint.source_of(str(at), one) for at, one in enumerate(shaders)])
     for shader, verdict in zip(shaders, verdicts, strict=True):
         for message in verdict.messages:
