@@ -427,12 +427,12 @@ def test_the_command_serves_until_ctrl_c_and_logs_nobody(tmp_path: Path) -> None
         assert process.stdout.readline() == "Pages that may post: those of this machine. Ctrl-C ends it.\n"
         heads = {"Origin": "http://localhost:8000", "Content-Type": "application/json"}
         request = urllib.request.Request(url, json.dumps(VISIT).encode(), heads)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             assert answer.status == 201 and "server" not in answer.headers
         with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=30)
+            urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=120)
         process.send_signal(signal.SIGINT)
-        said, complaint = process.communicate(timeout=30)
+        said, complaint = process.communicate(timeout=120)
     assert said == ""
     assert complaint == "webnorm: interrupted; 2 posts came: 1 kept, 0 there already, 1 refused\n"
     assert process.returncode == 130

@@ -47,8 +47,8 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 
-# A page takes seconds; the rest is room for a busy machine.
-TIME_LIMIT_MS = 90_000
+# A page takes seconds; it only ends a hang.
+TIME_LIMIT_MS = 600_000
 NORMS = tuple(op for op in OPS.values() if not op.exact)
 KERNELS_OF = {
     op.name: {kernel.name for kernel in discover() if kernel.op is op and kernel.takes_slices} for op in NORMS

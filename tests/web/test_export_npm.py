@@ -209,7 +209,7 @@ def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
     with served(site) as server, started() as browser:
         page = browser.new_page()
         page.goto(server.url)
-        page.wait_for_function("() => window.found !== undefined", timeout=90_000)
+        page.wait_for_function("() => window.found !== undefined", timeout=600_000)
         found = page.evaluate("() => window.found")
         assert server.missing == []
     assert "error" not in found, found["error"]

@@ -88,7 +88,7 @@ class Server:
         """Its browsers, which are in groups of their own, end with it."""
         if self.process.poll() is None:
             self.signal(signal.SIGKILL)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)
 
 
 @contextmanager

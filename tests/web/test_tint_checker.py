@@ -279,10 +279,15 @@ def test_node_ends_with_its_parent() -> None:
         assert parent.stdout is not None
         child = Path("/proc", parent.stdout.readline().decode().strip(), "stat")
         parent.kill()
-    until = time.monotonic() + 20
-    while time.monotonic() < until and child.exists() and ") Z " not in child.read_text():
-        time.sleep(0.02)
-    assert not child.exists() or ") Z " in child.read_text()
+
+    def is_gone() -> bool:
+        try:
+            return ") Z " in child.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    # The number of times only ends a hang.
+    assert any(is_gone() or time.sleep(0.02) for _ in range(6000))
 
 
 def test_what_is_missing_is_told_with_what_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

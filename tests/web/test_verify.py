@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -360,10 +360,10 @@ def test_a_folder_that_may_not_be_read(folder: Path) -> None:
 def test_a_page_is_given_nothing_from_outside(folder: Path) -> None:
     linked_out("page.js")(folder)
     with served(folder) as server:
-        with urlopen(f"{server.url}/verify.html", timeout=10) as answer:
+        with urlopen(f"{server.url}/verify.html", timeout=60) as answer:
             assert answer.read().decode() == PAGE
         with pytest.raises(HTTPError, match="404"):
-            urlopen(f"{server.url}/page.js", timeout=10)
+            urlopen(f"{server.url}/page.js", timeout=60)
 
 
 def test_a_whole_package_is_read(folder: Path) -> None:
@@ -558,7 +558,6 @@ def test_one_browser_serves_many_pages_that_know_nothing_of_each_other(
         ("import './gone.js';", "verify.html asks for /gone.js, which is missing; export again"),
         ("await fetch('./shaders/');", "verify.html asks for /shaders/, which is missing; export again"),
         ("", "verify.html did not report within 2 s: stopped"),
-        ("console.error('wait'); for (;;);", "verify.html did not report within 4 s: stopped; wait"),
         (
             "window.webnormReport = 1; setTimeout(() => { for (;;); });",
             "verify.html did not report within 2 s: stopped",
@@ -581,15 +580,33 @@ def test_a_page_that_does_not_report(
     waits = re.search(r"within (\d) s", message)
     limit = float(waits[1]) if waits else 60.0
     monkeypatch.setattr(browser, "time_limit_s", limit)
-    began = time.monotonic()
     with pytest.raises(WebnormError, match=f"^{message}$"):
         browser.visit(write(tmp_path / "wrong", script), screenshot=True)
-    # It is waited for twice at most, in the page and at its end; the rest is for starting and stopping.
-    assert time.monotonic() - began < limit + 2.5 * browsing._GRACE_S
     assert is_gone(process)
-    # To start again on a busy machine it may take longer than a page is given here.
+    # To start again it may take longer than a page is given here.
     monkeypatch.setattr(browser, "time_limit_s", 60.0)
     assert browser.visit(tmp_path / "right").report == 1
+
+
+def test_what_a_silent_page_said_is_told_with_its_silence(
+    tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over when it has said that, by a clock of the test's own."""
+    browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
+    process = process_of(browser)
+    now = 0.0
+    monkeypatch.setattr(browsing, "monotonic", lambda: now)
+    listen = browsing._Listener._console
+
+    def heard(self: Any, message: Any) -> None:
+        nonlocal now
+        listen(self, message)
+        now = 2.0 * browser.time_limit_s
+
+    monkeypatch.setattr(browsing._Listener, "_console", heard)
+    with pytest.raises(WebnormError, match=r"^verify.html did not report within \d+ s: stopped; wait$"):
+        browser.visit(write(tmp_path / "wrong", "console.error('wait'); for (;;);"))
+    assert is_gone(process)
 
 
 def test_a_browser_that_ends_by_itself(tmp_path: Path, browser: Browser) -> None:
@@ -642,7 +659,8 @@ def process_of(browser: Browser) -> int:
 
 
 def is_gone(process: int) -> bool:
-    for _ in range(50):
+    """Whether it ends; the number of times only ends a hang."""
+    for _ in range(1200):
         try:
             os.kill(process, 0)
         except ProcessLookupError:
@@ -691,13 +709,17 @@ def test_a_table_keeps_names_and_verdicts_on_one_line(
         (reporting({"error": "No GPU."}), 3, "skip  browser: verify.html could not check: No GPU."),
         (reporting({"error": "No GPU."}), 3, "webnorm: skipped: browser\n"),
         ("throw new Error('x');", 2, "webnorm: verify.html failed: Error: x (page.js:1:7)"),
-        ("for (;;);", 2, "webnorm: verify.html did not report within 3 s: stopped"),
+        ("for (;;);", 2, "webnorm: verify.html did not report within 60 s: stopped"),
     ],
 )
-def test_exit_statuses(script: str, status: int, said: str, tmp_path: Path) -> None:
+def test_exit_statuses(
+    script: str, status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "within" in said:
+        # Each look at the clock is ten seconds later.
+        monkeypatch.setattr(browsing, "monotonic", map(float, count(0, 10)).__next__)
     folder = write(tmp_path / "package", script)
-    limit = "3" if "within 3 s" in said else "60"
-    done = webnorm(["verify", str(folder), "--time-limit", limit], tmp_path)
+    done = webnorm(["verify", str(folder), "--time-limit", "60"], tmp_path)
     assert done.returncode == status, done.stdout + done.stderr
     assert said in (done.stderr if said.startswith("webnorm: ") else done.stdout)
     assert done.stderr.count("\n") == (status > 1)
@@ -799,11 +821,10 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     while not any("--type=renderer" in line for line in children(process.pid).values()):
         assert process.poll() is None
         time.sleep(0.1)
-    time.sleep(0.5)
     browsers = children(process.pid)
     # As a terminal does: to everyone in the group.
     os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130
     assert stderr == "webnorm: interrupted; what was finished is shown\n"
     assert browsers and all(map(is_gone, browsers))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from webnorm.errors import WebnormError
@@ -92,10 +92,11 @@ class Browser:
 
     async def _visit(self, folder: Path, page: str, query: str, screenshot: bool, policy: str) -> Visit:
         opened = self._opened or await self._open()
-        deadline = time.monotonic() + self.time_limit_s
+        deadline = monotonic() + self.time_limit_s
+        hung = threading.Event()
         try:
             # The rest of the time limit is kept by Playwright. A browser that hangs does not answer to that.
-            with served(folder, policy) as server, self._given_up_after(self.time_limit_s + _GRACE_S):
+            with served(folder, policy) as server, self._given_up_after(self.time_limit_s + _GRACE_S, hung):
                 said = _Listener(page, server)
                 looking = self._look(opened, f"{server.url}/{page}{query}", said, deadline, screenshot)
                 return await while_connected(opened.browser, looking)
@@ -105,7 +106,7 @@ class Browser:
             await self._end()
             if isinstance(error, WebnormError):
                 raise
-            if time.monotonic() >= deadline:
+            if hung.is_set() or monotonic() >= deadline:
                 raise WebnormError(self._late(page)) from error
             how = (
                 f"{self.opener.loss} while it ran {page}" if gone else f"failed: {self.opener.failure(error)}"
@@ -127,7 +128,7 @@ class Browser:
     async def _report(self, page: Page, said: _Listener, deadline: float) -> Any:
         from playwright.async_api import TimeoutError
 
-        while time.monotonic() < deadline:
+        while monotonic() < deadline:
             # Short glances, since what the page throws is heard only in between.
             with suppress(TimeoutError):
                 await page.wait_for_function("() => window.webnormReport != null", timeout=_GLANCE_MS)
@@ -163,9 +164,17 @@ class Browser:
         self._opened = None
 
     @contextmanager
-    def _given_up_after(self, seconds: float) -> Iterator[None]:
-        """From another thread: a page may have so much to say that the event loop has no time for a clock."""
-        timer = threading.Timer(seconds, self._give_up)
+    def _given_up_after(self, seconds: float, hung: threading.Event | None = None) -> Iterator[None]:
+        """From another thread: a page may have so much to say that the event loop has no time for a clock.
+        `hung` is set before.
+        """
+
+        def give_up() -> None:
+            if hung is not None:
+                hung.set()
+            self._give_up()
+
+        timer = threading.Timer(seconds, give_up)
         timer.daemon = True
         timer.start()
         try:
@@ -219,7 +228,7 @@ class _Listener:
 
 def _left_ms(deadline: float) -> float:
     """Playwright takes 0 for no limit at all."""
-    return max(1.0, (deadline - time.monotonic()) * 1000)
+    return max(1.0, (deadline - monotonic()) * 1000)
 
 
 def _thrown(error: PlaywrightError) -> str:
