@@ -93,6 +93,15 @@ def test_a_tick_for_tint_is_for_texts_that_it_was_asked_about(played: Session) -
     assert stage.state == "done" and "no text for browsers without subgroups: needs the feature" in stage.note
 
 
+def test_a_loose_tolerance_is_said_beside_the_verdict(played: Session) -> None:
+    """What passes with a mean that is rounded to float32 may be far off."""
+    right = {one.name: one for one in judged(played, changed(("// The second", "// The  second"))).stages}
+    assert right["verdict"].note == ""
+    naive = next(one for one in KERNELS if one.label == "layer_norm/naive")
+    stage = {one.name: one for one in judged(played, naive.path.read_text()).stages}["verdict"]
+    assert stage.state == "done" and stage.note.startswith("the tolerance of its header is loose (")
+
+
 def test_what_is_wrong_is_explained_and_not_timed(played: Session) -> None:
     played.change(time=True)
     attempt = judged(

@@ -276,6 +276,20 @@ def test_a_kernel_that_needs_subgroups_says_which_devices_it_leaves_out(tmp_path
     assert not [one for one in findings if one.step == "devices"]
 
 
+def test_a_loose_tolerance_is_said(tmp_path: Path) -> None:
+    """Of a mean that is rounded to float32 any error passes, as the mean grows."""
+    files = npm.package(request(cols=(64,), kernel="naive"))
+    manifest = manifest_of(files)
+    for shader in manifest["shaders"]:
+        remark = "the tolerance of its header is loose ("
+        assert shader["loose"].startswith(remark) and "mean rounded to float32" in shader["loose"]
+        assert shader["native"]["allowed"] > shader["native"]["max_abs_error"] > 1e-3
+    assert "Warning: 64-software: the tolerance of its header is loose" in npm.summary(files, tmp_path)
+    best = npm.package(request(cols=(64,)))
+    assert not [one for one in manifest_of(best)["shaders"] if "loose" in one]
+    assert "Warning" not in npm.summary(best, tmp_path)
+
+
 @pytest.mark.parametrize("op", NORMS)
 def test_of_the_best_kernels_every_device_has_one(op: str) -> None:
     for cols in COLS:

@@ -6,6 +6,7 @@ The packages here are made by hand, small and wrong on purpose.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -25,12 +26,14 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from rich.console import Console
 
 from commands import webnorm, webnorm_process
 from headless import MISSING as NO_BROWSER
 from webnorm import system
 from webnorm.cli import app as cli
 from webnorm.cli.running import INCONCLUSIVE
+from webnorm.cli.verify_view import VerifyTable
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.web import browser as browsing
@@ -497,6 +500,21 @@ def test_a_report_that_says_nothing(data: Any, message: str, folder: Path) -> No
     with pytest.raises(WebnormError) as raised:
         judged(folder, data)
     assert str(raised.value) == message
+
+
+def test_a_loose_tolerance_stands_beside_its_error(folder: Path) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["shaders"][0]["loose"] = "the tolerance is loose"
+    path.write_text(json.dumps(manifest))
+    seen = judged(folder, report(max_abs_error=2.9e-2, allowed=0.41))
+    console = Console(width=120, file=io.StringIO())
+    console.print(VerifyTable(seen))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    first = next(line for line in shown.splitlines() if line.startswith("first"))
+    assert (
+        first.split()[-4:-2] == ["2.9e-02", "4.1e-01"] and "warning: first: the tolerance is loose" in shown
+    )
 
 
 def begun(folder: Path) -> list[verify.Finding]:

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -437,12 +437,41 @@ def right_outputs(op: Op, problem: Problem, answers: Answers) -> Outputs:
     return outputs
 
 
+def test_no_header_has_more_terms_than_there_are(page: Page) -> None:
+    """Where it says so, its tolerance is that of a row in one accumulator, in both languages."""
+    kernel = kernel_named("registers", "layer_norm_backward")
+    many = replace(kernel, accuracy=replace(kernel.accuracy, serial_terms=10**6, column_terms=10**6))
+    problem = Problem(rows=37, cols=256)
+    shader = render_shader(default_variant(many, problem, BROWSER), problem, "browser", BROWSER)
+    (got,) = page.call(tolerance_call(shader))
+    assert got == pytest.approx(asdict(tolerance(shader)) | {"reason": got["reason"]}, rel=CLOSE)
+    assert got["reason"].startswith("256 terms per accumulator, 37 rows per accumulator")
+
+
+def test_a_number_is_not_excused_by_an_answer_near_the_largest(page: Page) -> None:
+    """Of an answer that may round to infinity both are right, and 0 is not."""
+    kernel = kernel_named("naive", "layer_norm")
+    problem = Problem(rows=1, cols=4, dtype="float16")
+    shader = render_shader(default_variant(kernel, problem, BROWSER), problem, "browser", BROWSER)
+    manifest = manifest_of(kernel.op, problem, shader)
+    ones = np.ones(4)
+    answer = {"shape": [1, 4], "value": 65519.9 * ones, "unit": 65519.9 * ones, "shaky": 0 * ones}
+    allowed = asdict(tolerance(shader))
+    given = {value: np.array([65504.0, value, 65504.0, 65504.0]) for value in (65504.0, np.inf, 0.0)}
+    calls = (
+        ["verdicts", "assess", {"y": outputs}, {"y": answer}, manifest, allowed] for outputs in given.values()
+    )
+    assert [one["ok"] for one in page.call(*calls)] == [True, True, False]
+
+
 def assert_same_verdict(got: Mapping[str, Any], expected: Accuracy, what: str) -> None:
     assert got["ok"] == expected.ok, f"{what}: {got['reason']}, {expected.reason}"
     assert got["non_finite"] == expected.non_finite, what
     assert (got["reason"] is None) == (expected.reason is None)
     for name in ("max_abs_error", "max_rel_error"):
         assert float(got[name]) == pytest.approx(getattr(expected, name), rel=CLOSE), f"{what}: {name}"
+    if 0.0 < expected.max_abs_error < np.inf:
+        assert float(got["allowed"]) == pytest.approx(expected.allowed, rel=CLOSE), what
     assert (got["worst"] is None) == (expected.worst is None), what
     if expected.worst is not None:
         assert got["worst"]["output"] == expected.worst.output, what

@@ -67,9 +67,15 @@ def _strips(shown: Sequence[Line]) -> list[Strip]:
         texts("error", [tables.error_text(one.native.max_abs_error) for one in shown], rank=1),
         Strip("browser", [_verdict(one.browser.verdict) for one in shown]),
         texts("error", [tables.error_text(one.browser.max_abs_error) for one in shown], rank=2),
+        texts("allowed", [tables.error_text(_allowed(one)) for one in shown], rank=2),
         texts("GB/s", rates, rank=0),
         texts("% of copy", [tables.percent_text(one.percent_of_copy) for one in shown], rank=5),
     ]
+
+
+def _allowed(line: Line) -> float | None:
+    """The tolerance where the error is largest: in the browser, or natively where it did not run there."""
+    return line.native.allowed if line.browser.allowed is None else line.browser.allowed
 
 
 def _verdict(verdict: str) -> Text:
@@ -82,6 +88,7 @@ def _remarks(seen: Seen) -> Iterator[str]:
     for where, side in (("here", "browser"), ("natively", "native")):
         reasons = ((line.name, getattr(line, side).reason) for line in seen.lines)
         yield from (f"{name}: not run {where}: {reason}" for name, reason in reasons if reason)
+    yield from (f"warning: {line.name}: {line.loose}" for line in seen.lines if line.loose)
     if seen.adapter.get("software"):
         yield "a software adapter: its times say nothing about GPUs"
     yield from (f"on the console: {remark}" for remark in seen.remarks)

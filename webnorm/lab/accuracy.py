@@ -33,6 +33,8 @@ GRADIENT_FACTOR = 4.0
 # The share of a rounded output's elements that must be the float64 answer, rounded: the others may be its
 # neighbours where the answer lies within the float32 tolerance of a rounding boundary.
 EQUAL_SHARE = 0.999
+# A tolerance so many times that of the kernels that `auto` picks is worth a warning.
+LOOSE = 10.0
 # So many are no share of a small output: rows of narrow types hold the same value several times.
 FEW = 8
 # Why nothing speaks against a result, and nothing for it.
@@ -65,7 +67,8 @@ class Worst:
 class Accuracy:
     """Errors of one result, and the `reason` why it is wrong, if it is.
 
-    The errors and `worst` are those of the op's main output, unless another one is wrong. They are against
+    `allowed` is the tolerance of the element that has `max_abs_error`, `tolerance` that of `worst`. The
+    errors and `worst` are those of the op's main output, unless another one is wrong. They are against
     the answer before it is rounded to its storage type. `non_finite` counts NaN and Inf where a number was
     expected. Where the answer is NaN or Inf, so has to be the result; but for int8, which has neither.
     `not_compared` says why that shows nothing: at least half of an output's elements may be off by as much
@@ -74,6 +77,7 @@ class Accuracy:
 
     max_abs_error: float
     max_rel_error: float
+    allowed: float
     tolerance: float
     non_finite: int
     worst: Worst | None
@@ -113,6 +117,22 @@ def tolerance(shader: Shader) -> Tolerance:
     return Tolerance(base, slope, adding, EQUAL_SHARE if exact else 0.0, reason)
 
 
+def loose(shader: Shader) -> str | None:
+    """Say how a header's tolerance is far looser than that of kernels with short sums and a mean in two
+    words, such as those that `auto` picks; None where it is not.
+
+    A mean that is rounded to float32 is allowed errors that grow with |mean|/sd, to any size.
+    """
+    own = tolerance(shader)
+    best = HI_LO_TOLERANCE * (GRADIENT_FACTOR if shader.variant.kernel.op.backward else 1.0)
+    if not own.slope and own.base <= LOOSE * best:
+        return None
+    return (
+        f"the tolerance of its header is loose ({own.reason}): what passes may be far off; "
+        f"a mean in two words and short sums are held to {best:.0e}"
+    )
+
+
 def assess(
     outputs: Mapping[str, tuple[Array, bool]],
     answers: Answers,
@@ -145,6 +165,7 @@ def assess_output(one: Comparison, guard_intact: bool = True) -> Accuracy:
     return Accuracy(
         max_abs_error=errors.max_abs_error,
         max_rel_error=errors.max_rel_error,
+        allowed=errors.allowed,
         tolerance=errors.worst.tolerance if errors.worst else allowed.base,
         non_finite=errors.non_finite,
         worst=errors.worst,
@@ -176,6 +197,7 @@ class _Errors:
 
     ratio: float
     max_abs_error: float
+    allowed: float
     max_rel_error: float
     non_finite: int
     stray: int
@@ -185,12 +207,17 @@ class _Errors:
     worst: Worst | None
 
 
+_NO_ERRORS = _Errors(0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, None)
+
+
 def _together(parts: Sequence[_Errors]) -> _Errors:
     """The errors of all rows."""
-    largest = max(parts, key=lambda part: part.ratio, default=_Errors(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, None))
+    largest = max(parts, key=lambda part: part.ratio, default=_NO_ERRORS)
+    furthest = max(parts, key=lambda part: part.max_abs_error, default=_NO_ERRORS)
     return replace(
         largest,
-        max_abs_error=max((part.max_abs_error for part in parts), default=0.0),
+        max_abs_error=furthest.max_abs_error,
+        allowed=furthest.allowed,
         max_rel_error=max((part.max_rel_error for part in parts), default=0.0),
         non_finite=sum(part.non_finite for part in parts),
         stray=sum(part.stray for part in parts),
@@ -219,14 +246,18 @@ def _errors(one: Comparison, rows: slice) -> _Errors:
     with np.errstate(invalid="ignore", over="ignore"):
         relative = error / np.maximum(1.0, np.abs(found.value))
         flat = int(np.argmax(np.where(ratio > 0, ratio, error * 1e-300)))
-        at = tuple(int(i) for i in np.unravel_index(flat, ratio.shape))
+        at, most = (
+            tuple(int(i) for i in np.unravel_index(place, ratio.shape))
+            for place in (flat, int(np.argmax(error)))
+        )
         got, value, off = (float(each[at]) for each in (found.got, found.value, error))
         worst = Worst(
             one.name, (rows.start + at[0], *at[1:]), got, value, off, found.tolerated(at, one.dtype)
         )
     return _Errors(
         ratio=float(ratio[at]),
-        max_abs_error=float(error.max(initial=0.0)),
+        max_abs_error=float(error[most]),
+        allowed=found.tolerated(most, one.dtype),
         max_rel_error=float(relative[found.counted].max(initial=0.0)),
         non_finite=int(found.missing.sum()),
         stray=int(found.stray.sum()),

@@ -10,6 +10,7 @@ from typing import Any
 from webnorm.errors import LimitReached, WebnormError
 from webnorm.kernels.render import Shader
 from webnorm.lab import beside, jobs, judging
+from webnorm.lab.accuracy import loose
 from webnorm.lab.check import WATCHED
 from webnorm.lab.cost import CostJob, count_costs
 from webnorm.lab.examine import Examination
@@ -127,6 +128,8 @@ def judge(run: Run) -> None:
                 run.enter("compile")
             case judging.Compiled():
                 run.enter("verdict")
+                assert run.shader is not None
+                run.note = loose(run.shader) or ""
             case judging.Judged():
                 tell = run.against if _is_wrong(event.result) else run.change
                 tell(shapes=(*run.attempt.shapes, event))

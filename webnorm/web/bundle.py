@@ -19,6 +19,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import MOST_BUFFERS, Binding, RenderedPass, Shader, render_shader
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant, format_constants
+from webnorm.lab.accuracy import loose
 from webnorm.norms.numbers import RULES, SCALE
 from webnorm.norms.ops import Task, Tensor
 from webnorm.norms.problem import FP8, Problem
@@ -270,6 +271,8 @@ def _entry(one: Carried, shader: Shader, kernel: Kernel) -> dict[str, Any]:
         entry["software"] = True
     if kernel.unstable is not None:
         entry["unstable"] = kernel.unstable
+    if (remark := loose(shader)) is not None:
+        entry["loose"] = remark
     return entry
 
 

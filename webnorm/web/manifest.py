@@ -47,6 +47,7 @@ class Native(TypedDict, total=False):
     verdict: Literal["pass", "fail", "skip"]
     reason: str
     max_abs_error: _Number
+    allowed: _Number
     vectors: dict[str, _NativeVector]
 
 
@@ -69,6 +70,7 @@ class Shader(Text):
     file: str
     embedded_sha256: str
     native: Native
+    loose: NotRequired[str]
 
 
 class Vector(TypedDict):
@@ -149,6 +151,7 @@ class ReportedShader(TypedDict):
     name: str
     skipped: str | None
     max_abs_error: _Number
+    allowed: NotRequired[_Number]
     vectors: list[_ReportedVector]
     timing: dict[str, Any] | None
 

@@ -83,15 +83,18 @@ def try_natively(device: Device, one: Carried, vectors: Sequence[TestVector]) ->
         raise WebnormError(
             f"{shader.variant}: wgpu refused to run it: {read_report(str(error))[1]}"
         ) from error
+    furthest = max(found.values(), key=lambda accuracy: accuracy.max_abs_error)
     return {
         "adapter": device.adapter.name,
         "verdict": _verdict(all(accuracy.ok for accuracy in found.values())),
-        "max_abs_error": _number(max(accuracy.max_abs_error for accuracy in found.values())),
+        "max_abs_error": _number(furthest.max_abs_error),
+        "allowed": _number(furthest.allowed),
         "max_rel_error": _number(max(accuracy.max_rel_error for accuracy in found.values())),
         "vectors": {
             name: {
                 "verdict": _verdict(accuracy.ok),
                 "max_abs_error": _number(accuracy.max_abs_error),
+                "allowed": _number(accuracy.allowed),
                 "max_rel_error": _number(accuracy.max_rel_error),
                 **({} if accuracy.reason is None else {"reason": accuracy.reason}),
             }

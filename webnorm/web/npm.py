@@ -42,6 +42,7 @@ _FOR_PEOPLE = (
     "native",
     "accuracy",
     "absent",
+    "loose",
 )
 
 
@@ -191,6 +192,7 @@ def summary(files: Files, folder: Path) -> str:
             f"{what}; shaders {names}",
             *(f"Left out: {one}" for one in told(absent_of(manifest))),
             *(f"Not checked here: {one}" for one in _not_run(manifest)),
+            *(f"Warning: {one}" for one in _loose(manifest)),
             f"Use it in an app: npm install {shlex.quote(str(place))}",
             *(f"  {line}" for line in _SNIPPET.findall(files["README.md"].decode())[0].split("\n") if line),
             f"Prove it in a browser: webnorm verify {shlex.quote(str(folder))}",
@@ -221,6 +223,15 @@ def _faults(manifest: Mapping[str, Any]) -> list[str]:
         )
         found += itertools.islice(reasons, 1)
     return found
+
+
+def _loose(manifest: Mapping[str, Any]) -> list[str]:
+    """Which shaders have a loose tolerance, for each reason."""
+    names: dict[str, list[str]] = {}
+    for shader in manifest["shaders"]:
+        if "loose" in shader:
+            names.setdefault(shader["loose"], []).append(shader["name"])
+    return [f"{', '.join(of)}: {remark}" for remark, of in names.items()]
 
 
 def _not_run(manifest: Mapping[str, Any]) -> list[str]:

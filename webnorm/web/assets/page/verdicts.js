@@ -45,8 +45,9 @@ export function tolerance(shader, manifest, rows) {
     return { base: 0, slope: 0, adding: 0, equal_share: 1, reason: "a copy is exact" };
   }
   const rules = shader.accuracy;
-  const terms = Math.max(1, evaluate(rules.serial_terms, { rows }));
-  const columns = Math.max(1, evaluate(rules.column_terms, { rows }));
+  // No accumulator adds more terms than there are, whatever a header says.
+  const terms = Math.max(1, Math.min(evaluate(rules.serial_terms, { rows }), shader.cols));
+  const columns = Math.max(1, Math.min(evaluate(rules.column_terms, { rows }), rows));
   const rounded = Number(evaluate(rules.rounded_mean, { rows }));
   const gradient = isGradient(manifest);
   const factor = gradient ? GRADIENT_FACTOR : 1;
@@ -67,14 +68,14 @@ export function tolerance(shader, manifest, rows) {
  * A float32 output may be off by the tolerance. One of a narrower type has to be the answer rounded to that
  * type, or a neighbour where the answer is as near to the rounding boundary as the tolerance.
  *
- * The errors and `worst` are those of the op's main output, unless another one is wrong; they are against the
+ * `allowed` is the tolerance of the element that has `max_abs_error`. The errors and `worst` are those of the op's main output, unless another one is wrong; they are against the
  * answer before it is rounded. `non_finite` counts NaN and Inf where a number was expected; elements whose
  * answer is not finite are left out.
  * @param {Object<string, Float64Array>} outputs decoded, by tensor name; stats with the mean in two words
  * @param {Object<string, Answer>} answers
  * @param {Object} manifest
  * @param {Tolerance} allowed
- * @returns {{ ok: boolean, max_abs_error: number, max_rel_error: number, non_finite: number,
+ * @returns {{ ok: boolean, max_abs_error: number, max_rel_error: number, allowed: number, non_finite: number,
  *   reason: string | null, worst: Object | null }}
  */
 export function assess(outputs, answers, manifest, allowed) {
@@ -120,6 +121,7 @@ function assessOutput(name, got, answer, dtype, allowed) {
   let [maxAbsError, maxRelError, nonFinite, unequal, ambiguous] = [0, 0, 0, 0, 0];
   // The largest error in units of its tolerance; among right elements the largest error.
   let largest = { key: -1, ratio: 0, i: -1, error: 0, tolerated: 0 };
+  let allowedThere = limitOf(answer, 0, allowed);
   for (let i = 0; i < size; i++) {
     const value = answer.value[i];
     const limit = limitOf(answer, i, allowed);
@@ -128,10 +130,10 @@ function assessOutput(name, got, answer, dtype, allowed) {
     if (dtype !== "float32") {
       const below = roundTo(value - limit, dtype);
       const above = roundTo(value + limit, dtype);
-      // An answer beyond the type's range has no rounding that anyone agrees on.
-      if (!Number.isFinite(below) || !Number.isFinite(above)) continue;
       tolerated = Math.max(Math.abs(below - value), Math.abs(above - value));
       inside = got[i] >= below && got[i] <= above;
+      // An answer beyond the type's range has no rounding that anyone agrees on; a number within is none.
+      if (!Number.isFinite(tolerated) && (inside || !Number.isFinite(got[i]))) continue;
       if (below !== above) ambiguous++;
       if (got[i] !== roundTo(value, dtype) && !tied(value, TIE * limit, dtype)) unequal++;
     }
@@ -139,7 +141,7 @@ function assessOutput(name, got, answer, dtype, allowed) {
     if (missing) nonFinite++;
     const error = missing ? Infinity : Math.abs(got[i] - value);
     const ratio = inside ? 0 : ratioOf(error, tolerated, dtype);
-    maxAbsError = Math.max(maxAbsError, error);
+    if (error > maxAbsError) [maxAbsError, allowedThere] = [error, tolerated];
     maxRelError = Math.max(maxRelError, error / Math.max(1, Math.abs(value)));
     const key = ratio > 0 ? ratio : error * 1e-300;
     if (key > largest.key) largest = { key, ratio, i, error, tolerated };
@@ -150,6 +152,7 @@ function assessOutput(name, got, answer, dtype, allowed) {
     ok: reason === null,
     max_abs_error: maxAbsError,
     max_rel_error: maxRelError,
+    allowed: allowedThere,
     non_finite: nonFinite,
     reason,
     worst,

@@ -179,6 +179,7 @@ function chooseAll(report, manifest, traits) {
     skipped: refusal(shader, traits),
     verdict: "skip",
     max_abs_error: null,
+    allowed: null,
     max_rel_error: null,
     vectors: [],
     timing: null,
@@ -213,6 +214,7 @@ async function checkAll(report, carried, device, adapterInfo, vectors) {
     const right = failure === null && entry.vectors.every((vector) => vector.verdict === "pass");
     entry.verdict = right ? "pass" : "fail";
     entry.max_abs_error = largest(entry.vectors, "max_abs_error");
+    entry.allowed = entry.vectors.find((one) => one.max_abs_error === entry.max_abs_error)?.allowed ?? null;
     entry.max_rel_error = largest(entry.vectors, "max_rel_error");
     if (right) norms.set(entry.name, norm);
     else norm?.destroy();
@@ -232,6 +234,7 @@ async function checkVector(norm, failure, vector, shader, manifest, device) {
     name: vector.name,
     verdict: "fail",
     max_abs_error: null,
+    allowed: null,
     max_rel_error: null,
     reason,
   });
@@ -252,13 +255,13 @@ async function checkVector(norm, failure, vector, shader, manifest, device) {
   const got = Object.fromEntries(written.map(({ name, dtype }) => [name, decode(outputs[name], dtype)]));
   // y is the norm of the h that was written, rounded as it is.
   const answers = got.h ? answersOf({ ...vector.arrays, h: got.h }, vector.problem) : vector.answers;
-  const { ok, max_abs_error, max_rel_error, reason } = assess(
+  const { ok, max_abs_error, allowed, max_rel_error, reason } = assess(
     got,
     answers,
     manifest,
     tolerance(shader, manifest, vector.rows),
   );
-  return { name: vector.name, verdict: ok ? "pass" : "fail", max_abs_error, max_rel_error, reason };
+  return { name: vector.name, verdict: ok ? "pass" : "fail", max_abs_error, allowed, max_rel_error, reason };
 }
 
 function typedArray(bytes, dtype) {

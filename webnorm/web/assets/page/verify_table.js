@@ -43,7 +43,8 @@ export class ShaderTable {
   show(report, manifest) {
     const native = manifest.shaders.find((shader) => shader.native?.adapter)?.native.adapter;
     const beside = native ? ` Beside it the one that webnorm export measured on ${native}.` : "";
-    const caption = `Max error: absolute, of the output as it is stored.${beside}`;
+    const caption =
+      `Max error: absolute, of the output as it is stored, and what is allowed where it is largest.${beside}`;
     const columns = report.copy.length > 0 ? [...ABOUT, ...SPEED] : ABOUT;
     const rows = report.shaders.flatMap((entry) => {
       const shader = manifest.shaders.find((one) => one.name === entry.name);
@@ -59,7 +60,14 @@ export class ShaderTable {
     const contents = [
       element("span", {}, name, " ", chosen && element("span", { class: "tag accent" }, "chosen")),
       needs(shader),
-      element("span", {}, verdict === "skip" && !skipped ? NOTHING : verdictTag(verdict), " ", skipped),
+      element(
+        "span",
+        {},
+        verdict === "skip" && !skipped ? NOTHING : verdictTag(verdict),
+        " ",
+        skipped,
+        shader.loose && element("span", { class: "small line" }, `Warning: ${shader.loose}.`),
+      ),
       verdict === "skip" ? NOTHING : errors(entry, shader.native),
       speed(timing),
       percentText(timing?.percent_of_copy),
@@ -118,7 +126,8 @@ function idOf(entry) {
 function errors(here, native) {
   const there = native?.max_abs_error;
   const known = there === undefined ? null : element("span", { class: "second" }, ` / ${errorText(there)}`);
-  return element("span", {}, errorText(here.max_abs_error), known);
+  const allowed = here.allowed === null ? "" : ` of ${errorText(here.allowed)}`;
+  return element("span", {}, `${errorText(here.max_abs_error)}${allowed}`, known);
 }
 
 function needs({ features, limits, software }) {
