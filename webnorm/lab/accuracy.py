@@ -250,6 +250,7 @@ def _errors(one: Comparison, rows: slice) -> _Errors:
             tuple(int(i) for i in np.unravel_index(place, ratio.shape))
             for place in (flat, int(np.argmax(error)))
         )
+        allowed = found.tolerated(most, one.dtype)
         got, value, off = (float(each[at]) for each in (found.got, found.value, error))
         worst = Worst(
             one.name, (rows.start + at[0], *at[1:]), got, value, off, found.tolerated(at, one.dtype)
@@ -257,7 +258,7 @@ def _errors(one: Comparison, rows: slice) -> _Errors:
     return _Errors(
         ratio=float(ratio[at]),
         max_abs_error=float(error[most]),
-        allowed=found.tolerated(most, one.dtype),
+        allowed=allowed,
         max_rel_error=float(relative[found.counted].max(initial=0.0)),
         non_finite=int(found.missing.sum()),
         stray=int(found.stray.sum()),

@@ -63,6 +63,7 @@ def with_accuracy(result: Result, accuracy: Accuracy) -> Result:
     """The result with its errors and verdict."""
     known = {**vars(accuracy), "worst": str(accuracy.worst) if accuracy.worst else None}
     not_compared = known.pop("not_compared")
+    del known["allowed"]
     found = replace(result, status="pass" if accuracy.ok else "fail", **known)
     return replace(found, status="skip", reason=not_compared) if accuracy.ok and not_compared else found
 

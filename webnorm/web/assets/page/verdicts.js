@@ -118,10 +118,10 @@ function joinedStats(stats) {
 function assessOutput(name, got, answer, dtype, allowed) {
   const size = answer.value.length;
   if (got?.length !== size) throw new Error(`${name} has ${got?.length ?? "no"} elements; expected ${size}`);
-  let [maxAbsError, maxRelError, nonFinite, unequal, ambiguous] = [0, 0, 0, 0, 0];
+  let [maxAbsError, allowedThere, maxRelError] = [0, limitOf(answer, 0, allowed), 0];
+  let [nonFinite, unequal, ambiguous] = [0, 0, 0];
   // The largest error in units of its tolerance; among right elements the largest error.
   let largest = { key: -1, ratio: 0, i: -1, error: 0, tolerated: 0 };
-  let allowedThere = limitOf(answer, 0, allowed);
   for (let i = 0; i < size; i++) {
     const value = answer.value[i];
     const limit = limitOf(answer, i, allowed);
@@ -137,9 +137,8 @@ function assessOutput(name, got, answer, dtype, allowed) {
       if (below !== above) ambiguous++;
       if (got[i] !== roundTo(value, dtype) && !tied(value, TIE * limit, dtype)) unequal++;
     }
-    const missing = !Number.isFinite(got[i]);
-    if (missing) nonFinite++;
-    const error = missing ? Infinity : Math.abs(got[i] - value);
+    if (!Number.isFinite(got[i])) nonFinite++;
+    const error = !Number.isFinite(got[i]) ? Infinity : Math.abs(got[i] - value);
     const ratio = inside ? 0 : ratioOf(error, tolerated, dtype);
     if (error > maxAbsError) [maxAbsError, allowedThere] = [error, tolerated];
     maxRelError = Math.max(maxRelError, error / Math.max(1, Math.abs(value)));
