@@ -12,7 +12,7 @@ import { pathToFileURL } from "node:url";
 const folder = resolve(process.argv[2]);
 const imported = (name) => import(pathToFileURL(join(folder, "page", `${name}.js`)).href);
 const modules = {};
-for (const name of ["storage", "answers", "verdicts"]) modules[name] = await imported(name);
+for (const name of ["storage", "answers", "verdicts", "statistics", "format"]) modules[name] = await imported(name);
 
 const data = new Uint8Array(readFileSync(join(folder, "calls.bin")));
 const calls = JSON.parse(readFileSync(join(folder, "calls.json"), "utf8"), (_, value) => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +18,11 @@ from safetensors.numpy import save
 
 from testbed import KERNELS, kernel_named
 from webnorm.choice.defaults import default_variant
+from webnorm.gpu import buffers, slices, timing
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.render import MOST_BUFFERS, Shader, render_shader
 from webnorm.kernels.traits import BROWSER
+from webnorm.lab import tables
 from webnorm.lab.accuracy import Accuracy, assess, tolerance
 from webnorm.lab.deviations import rounded_to
 from webnorm.norms import reference
@@ -595,3 +598,70 @@ def test_an_output_of_another_size_is_an_error(page: Page) -> None:
     answers = op.reference(make_inputs(op, problem), problem)
     (refused,) = page.call(verdict_call(shader, {"y": np.zeros(5, np.float32)}, answers))
     assert refused == {"error": "y has 5 elements; expected 6"}
+
+
+def sample_runs() -> Iterator[list[float]]:
+    """Samples as devices give them: few, equal, noisy, ever slower, in two levels, of nothing."""
+    rng = np.random.default_rng(5)
+    for count in (1, 2, 3, 8, 9, 17, 60):
+        yield [7.0] * count
+        yield [0.0] * count
+        for noise in (1e-3, 0.05, 0.5):
+            yield list(100.0 + 100.0 * noise * rng.standard_normal(count))
+            yield list(np.linspace(100.0, 130.0, count) * (1.0 + noise * rng.random(count)))
+            yield list(np.where(np.arange(count) < count // 2, 100.0, 104.0) + noise * rng.random(count))
+
+
+def test_samples_say_the_same(page: Page) -> None:
+    runs = list(sample_runs())
+    with np.errstate(invalid="ignore"):
+        for name in ("statistics", "spread", "flags", "drifting", "agree"):
+            own = (lambda run: timing.statistics(run).spread) if name == "spread" else getattr(timing, name)
+            for run, got in zip(runs, page.call(*(["statistics", name, run] for run in runs)), strict=True):
+                expected = own(run)
+                if name == "flags":
+                    assert tuple(got) == expected, run
+                elif name == "statistics":
+                    assert got == pytest.approx(asdict(expected), rel=1e-12), run
+                else:
+                    assert float(got) == pytest.approx(float(expected), rel=1e-9), (name, run)
+
+
+def test_numbers_are_shown_alike(page: Page) -> None:
+    """But for what a page writes otherwise: the micro sign, the dash, an exponent without a 0."""
+    rng = np.random.default_rng(6)
+    values = [0.0, 1.0, 999.96, 1e3, 1e6, 1e9, *(10.0 ** rng.uniform(-9, 11, 300)).tolist(), None]
+    columns = {
+        "timeText": tables.time_text,
+        "errorText": tables.error_text,
+        "percentText": tables.percent_text,
+    }
+    for name, own in columns.items():
+        given = [value for value in values if name != "percentText" or value is None or value < 1e6]
+        for value, got in zip(given, page.call(*(["format", name, value] for value in given)), strict=True):
+            shown = re.sub(r"e([-+])0(\d)\b", r"e\1\2", own(value)).replace("us", "µs")
+            shown = "–" if value is None else shown + (" %" if name == "percentText" else "")
+            assert got == shown, (name, value)
+    every = [Options(), Options(weight=False, bias=False), Options(residual=True, out_dtype="int8")]
+    every += [Options(zero_centered_weight=True, max_workgroups=3), Options(weight_dtype="float32", dh=True)]
+    given = [["format", "optionsText", asdict(options)] for options in every]
+    assert page.call(*given) == [str(options) for options in every]
+
+
+def test_a_page_has_no_more_than_the_limits_that_an_export_counts_on(page: Page) -> None:
+    """What no shader of the default limits is asked for is what the runtime takes for granted."""
+    text = (page.folder / "runtime.js").read_text(encoding="utf-8")
+    found = re.search(r"const DEFAULT_LIMITS = \{(.*?)\};", text, re.DOTALL)
+    assert found is not None
+    assert {name: int(number) for name, number in re.findall(r"(\w+): (\d+)", found[1])} == {
+        "maxComputeInvocationsPerWorkgroup": BROWSER.max_invocations,
+        "maxComputeWorkgroupSizeX": BROWSER.max_invocations,
+        "maxComputeWorkgroupStorageSize": BROWSER.workgroup_storage,
+        "maxStorageBuffersPerShaderStage": MOST_BUFFERS,
+    }
+    # Constants that neither side has by a name of the other's.
+    passes = {name: int(re.search(rf"const {name} = (\d+);", text)[1]) for name in OF_SLICES}  # type: ignore[index]
+    assert passes == OF_SLICES
+
+
+OF_SLICES = {"ACCESS_BYTES": buffers.ACCESS_BYTES, "ROWS_TOGETHER": slices.ROWS_TOGETHER}

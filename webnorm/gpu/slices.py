@@ -15,7 +15,7 @@ from webnorm.norms.problem import Problem
 
 # Slices begin on multiples of so many rows, where a slice has as many: rows of float16 that share words stay
 # together.
-_ROWS_TOGETHER = 4
+ROWS_TOGETHER = 4
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def slices(shader: Shader, problem: Problem, limits: Mapping[str, int]) -> list[
                     f"a dispatch of this device has at most {dimension * dimension}"
                 )
             most //= 2
-    together = _ROWS_TOGETHER if _ROWS_TOGETHER <= most < problem.rows else 1
+    together = ROWS_TOGETHER if ROWS_TOGETHER <= most < problem.rows else 1
     units = math.ceil(problem.rows / together)
     count = math.ceil(units / (most // together))
     edges = [min(units * index // count * together, problem.rows) for index in range(count + 1)]
