@@ -105,7 +105,8 @@ def news(attempt: Attempt, known: int = 0, mistakes: int = 0) -> Iterator[Render
 def _note(attempt: Attempt, stage: Stage) -> Iterator[RenderableType]:
     """Why a step was skipped, what it did not look at, or why it failed where no mistake says so."""
     if stage.note and (stage.state != "failed" or not attempt.mistakes):
-        yield plain(f"{stage.name}: {stage.note}", "yellow" if stage.state == "done" else _STYLES[stage.state])
+        style = "yellow" if stage.state == "done" else _STYLES[stage.state]
+        yield plain(f"{stage.name}: {stage.note}", style)
 
 
 def _where(attempt: Attempt) -> Iterator[RenderableType]:

@@ -77,12 +77,12 @@ class Accuracy:
 
     max_abs_error: float
     max_rel_error: float
-    allowed: float
     tolerance: float
     non_finite: int
     worst: Worst | None
     reason: str | None
     not_compared: str | None = None
+    allowed: float = 0.0
 
     @property
     def ok(self) -> bool:
