@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,13 +86,13 @@ def try_natively(device: Device, one: Carried, vectors: Sequence[TestVector]) ->
     furthest = max(found.values(), key=lambda accuracy: accuracy.max_abs_error)
     return {
         "adapter": device.adapter.name,
-        "verdict": _verdict(all(accuracy.ok for accuracy in found.values())),
+        **_together(found.values()),
         "max_abs_error": _number(furthest.max_abs_error),
         "allowed": _number(furthest.allowed),
         "max_rel_error": _number(max(accuracy.max_rel_error for accuracy in found.values())),
         "vectors": {
             name: {
-                "verdict": _verdict(accuracy.ok),
+                "verdict": _verdict(accuracy),
                 "max_abs_error": _number(accuracy.max_abs_error),
                 "allowed": _number(accuracy.allowed),
                 "max_rel_error": _number(accuracy.max_rel_error),
@@ -108,8 +108,20 @@ def _number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def _verdict(ok: bool) -> str:
-    return "pass" if ok else "fail"
+def _verdict(accuracy: Accuracy) -> str:
+    """A vector of whose answers nothing was compared passes as little as it fails."""
+    if not accuracy.ok:
+        return "fail"
+    return "skip" if accuracy.not_compared else "pass"
+
+
+def _together(found: Collection[Accuracy]) -> dict[str, str]:
+    """The verdict on all vectors, and where none was compared the reason."""
+    verdicts = {_verdict(accuracy) for accuracy in found}
+    reasons = [accuracy.not_compared for accuracy in found if accuracy.not_compared]
+    if verdicts == {"skip"}:
+        return {"verdict": "skip", "reason": reasons[0]}
+    return {"verdict": "fail" if "fail" in verdicts else "pass"}
 
 
 def _accuracy(device: Device, shader: Shader, pipelines: Sequence[Pipeline], vector: TestVector) -> Accuracy:

@@ -238,6 +238,6 @@ def _not_run(manifest: Mapping[str, Any]) -> list[str]:
     """Which shaders were not run natively, for each reason."""
     names: dict[str, list[str]] = {}
     for shader in manifest["shaders"]:
-        if "verdict" not in shader["native"]:
+        if shader["native"].get("verdict", "skip") == "skip":
             names.setdefault(shader["native"]["reason"], []).append(shader["name"])
     return [f"{', '.join(of)}: {reason}" for reason, of in names.items()]

@@ -319,7 +319,7 @@ def _native(entry: Native) -> tuple[Side, dict[str, str]]:
         return Side("skip", reason=entry.get("reason")), {}
     vectors = {name: one["verdict"] for name, one in entry.get("vectors", {}).items()}
     error, allowed = _number(entry.get("max_abs_error")), _number(entry.get("allowed"))
-    return Side(entry["verdict"], error, allowed), vectors
+    return Side(entry["verdict"], error, allowed, entry.get("reason")), vectors
 
 
 def _number(value: Any) -> float | None:
