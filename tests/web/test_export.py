@@ -255,6 +255,7 @@ def test_an_export_without_the_default_limits_is_refused_unless_that_is_meant(tm
     assert list(packing.pack(None, words)) == [f"kernel mine: {lacking}"]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_needs_subgroups_says_which_devices_it_leaves_out(tmp_path: Path) -> None:
     command = ["export", "layer_norm", "--cols", "64", "-k", "welford_subgroup", "--out", "out"]
     lacking = (
