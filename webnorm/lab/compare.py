@@ -21,6 +21,8 @@ from webnorm.norms.problem import Array, Problem
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
 
+# What is known of two times.
+_KNOWN = ("SAME", "FASTER", "SLOWER")
 # A difference this small is none: nobody would change a kernel for it.
 BAND = 0.02
 # What has to agree before times of two reports mean the same.
@@ -88,6 +90,14 @@ class Verdicts:
     def unclear(self) -> int:
         """How many comparisons are UNCLEAR."""
         return sum(one.verdict == "UNCLEAR" for one in self.comparisons)
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known: a time that is the same, faster or slower, or a broken kernel."""
+        return any(
+            one.verdict == "BROKEN" or (one.verdict in _KNOWN and one.ratio is not None)
+            for one in self.comparisons
+        )
 
     def rows(self) -> list[dict[str, Cell]]:
         """The comparisons as flat rows, such as pandas.DataFrame takes."""
