@@ -21,8 +21,6 @@ from webnorm.norms.problem import Array, Problem
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "BROKEN", "NOT TIMED", "ONLY IN OLD", "ONLY IN NEW"]
 
-# What is known of two times.
-_KNOWN = ("SAME", "FASTER", "SLOWER")
 # A difference this small is none: nobody would change a kernel for it.
 BAND = 0.02
 # What has to agree before times of two reports mean the same.
@@ -94,10 +92,8 @@ class Verdicts:
     @property
     def known(self) -> bool:
         """Whether anything is known: a time that is the same, faster or slower, or a broken kernel."""
-        return any(
-            one.verdict == "BROKEN" or (one.verdict in _KNOWN and one.ratio is not None)
-            for one in self.comparisons
-        )
+        told = (one for one in self.comparisons if one.verdict != "UNCLEAR")
+        return any(one.verdict == "BROKEN" or one.ratio is not None for one in told)
 
     def rows(self) -> list[dict[str, Cell]]:
         """The comparisons as flat rows, such as pandas.DataFrame takes."""
