@@ -13,6 +13,7 @@ from shown import line_of, text
 from webnorm.cli.compare_view import CompareTable
 from webnorm.lab import changes
 from webnorm.lab.compare import Comparison, Drift, Verdicts
+from webnorm.lab.findings import Changes
 
 
 def comparison(kernel: str, **changes: Any) -> Comparison:
@@ -95,3 +96,31 @@ def test_comparisons_fit_a_narrow_terminal() -> None:
     shown = text(CompareTable(CHANGED), 40)
     assert line_of(shown, "SLOWER").split() == ["registers", "1.200", "SLOWER"]
     assert all(len(line) <= 40 for line in shown.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("reason", "helps"),
+    [
+        (None, True),
+        ("the new result is drifting", True),
+        ("2 runs each; at least 3 tell what moves between runs", True),
+        ("cache was 'warm' and is 'cold'", False),
+        ("timing method was 'timestamps' and is 'wall clock'", False),
+    ],
+)
+def test_what_is_unclear_comes_with_what_to_do(reason: str | None, helps: bool) -> None:
+    """Where more runs would not tell, they are not offered."""
+    found = Verdicts((comparison("naive", verdict="UNCLEAR", ratio=1.0, reason=reason),), None)
+    advice = "1 of 1 are UNCLEAR: measure both sides again with more runs and a longer budget, such as"
+    for said in (text(CompareTable(found), 200), changes.to_markdown(found, "old", "new")):
+        assert (advice in said) == helps
+    assert not found.known and not Changes(found).known
+    assert ("--runs" in (Changes(found).advice or "")) == helps
+
+
+def test_one_pair_that_is_told_is_known() -> None:
+    same = comparison("naive", verdict="SAME", ratio=1.0, low=0.99, high=1.01)
+    unclear = comparison("welford", verdict="UNCLEAR")
+    untimed = comparison("split_row", verdict="SAME", reason="neither was timed: 'skip' in both")
+    assert Verdicts((same, unclear), None).known and not Verdicts((unclear, untimed), None).known
+    assert Verdicts((comparison("naive", verdict="BROKEN"),), None).known

@@ -17,6 +17,8 @@ import pytest
 from commands import webnorm
 from pages import ROOT, blocks
 from samples import CARD, kept_run
+from webnorm.cli.running import INCONCLUSIVE, OK
+from webnorm.gpu.device import Device
 from webnorm.lab import result_files
 from webnorm.lab.results import Report
 
@@ -71,7 +73,7 @@ def test_what_is_kept_is_shown_and_what_became_slower_ends_with_1(tmp_path: Path
     assert (
         shown[0].split()[:3] == ["kernel", "recorded", "run"] and shown[-1] == "11 reports, 0 without times"
     )
-    assert [line.split()[3] for line in shown if "  registers" in line] == [
+    assert [line.split()[1] for line in shown if "  registers" in line] == [
         *("2026-11-10T00:00:00Z", "2026-11-11T00:00:00Z")
     ]
     assert "2.2 us" in shown[4] and "178.7" in shown[4]
@@ -185,6 +187,37 @@ def test_the_recipe_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "SELECT count(*) FROM 'history.csv' WHERE op <> 'copy' AND driver = 1.2 AND gbps > 190"
     )
     assert lines is not None and lines.fetchall() == [(3,)]
+
+
+def test_history_has_a_line_for_each_variant_and_copies_where_they_are_asked_for(tmp_path: Path) -> None:
+    webnorm(["store", "add", *steady(tmp_path, 4)], tmp_path)
+    lines = webnorm(["store", "history"], tmp_path).stdout.splitlines()
+    assert lines[0].split()[:3] == ["kernel", "runs", "recorded"]
+    (line,) = (line for line in lines if line.startswith("  "))
+    assert line.split()[:3] == ["registers", "4", "2026-11-04T00:00:00Z"]
+    assert lines[-1] == "4 reports, 0 without times; 1 series of copies left out: --copies shows them"
+    for asked in (["--copies"], ["--op", "copy"], ["--kernel", "copy"]):
+        shown = webnorm(["store", "history", *asked], tmp_path).stdout
+        assert "  copy " in shown and "left out" not in shown
+    files = webnorm(["store", "history", "--csv", "-"], tmp_path).stdout
+    assert len(files.strip().splitlines()) == 1 + 4 * 2
+
+
+def test_a_comparison_that_tells_nothing_ends_with_3(tmp_path: Path) -> None:
+    """One run on either side: whatever lies between them, it may be chance."""
+    names = written(tmp_path, kept_run(0, {"registers": 2000.0}), kept_run(1, {"registers": 2900.0}))
+    done = webnorm(["compare", *names], tmp_path)
+    assert done.returncode == INCONCLUSIVE
+    assert done.stdout.splitlines()[-1].startswith("1 of 1 are UNCLEAR: measure both sides again")
+    assert webnorm(["compare", names[0], names[0]], tmp_path).returncode == OK
+
+
+@pytest.mark.slow
+def test_a_benchmark_beside_a_baseline_that_tells_nothing_ends_with_3(tmp_path: Path, device: Device) -> None:
+    timing = ["bench", "-k", "naive", "--rows", "4", "--cols", "64", "--budget", "0.05", "--runs", "1"]
+    assert webnorm([*timing, "--save", "nothing"], tmp_path).returncode == OK
+    done = webnorm([*timing, "--baseline", "nothing"], tmp_path)
+    assert done.returncode == INCONCLUSIVE and "are UNCLEAR: measure both sides again" in done.stdout
 
 
 @pytest.mark.slow

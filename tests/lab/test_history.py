@@ -426,10 +426,11 @@ def test_platforms_are_apart_and_chosen_by_adapter(tmp_path: Path) -> None:
     for asked, told in (
         (Asked(adapter="third"), "no adapter has 'third' in its name; there is: 'Other .*', 'Some GPU'"),
         (Asked(kernel=["nave"]), "unknown kernel 'nave'; did you mean 'naive'"),
-        (Asked(kernel=["welford"]), "nothing is stored for kernel 'welford': it has naive"),
-        (Asked(kernel=["naive,wel*"]), r"nothing is stored for kernel 'wel\*': it has naive"),
-        (Asked(op="rms_norm"), "nothing is stored for op 'rms_norm': it has layer_norm"),
-        (Asked(op="softmax"), "unknown op 'softmax'; webnorm computes only these today: layer_norm"),
+        (Asked(kernel=["welford"]), "nothing is stored for kernel 'welford': it has copy, naive"),
+        (Asked(kernel=["naive,wel*"]), r"nothing is stored for kernel 'wel\*': it has copy, naive"),
+        (Asked(op="rms_norm"), "nothing is stored for op 'rms_norm': it has copy, layer_norm"),
+        (Asked(op="copy", kernel=["naive"]), "nothing is stored that has all that was asked for"),
+        (Asked(op="softmax"), "unknown op 'softmax'; webnorm computes only these today: copy, layer_norm"),
     ):
         with pytest.raises(WebnormError, match=told):
             regressions(tmp_path / "store.db", asked, 10)

@@ -326,6 +326,12 @@ def test_a_table_is_ordered_by_shares_of_the_copy_in_the_same_rounds() -> None:
     assert tables.auto_remarks([copy, slow, fast])[0].endswith("the best variant measured")
     assert Findings(replace(REPORT, results=(copy, slow, fast))).best() == [fast]
     assert [one.kernel for one in ranking.ranked([slow, fast])] == ["slow", "fast"]
+    # The table says what ranks, where the medians that it shows lie in another order.
+    (said,) = tables.rank_remarks([copy, slow, fast])
+    assert said in tables.layout([copy, slow, fast]).remarks
+    assert said.startswith("ranked by the time as a multiple of the copy's") and "not by the medians" in said
+    assert said.endswith("fast 2, slow 2.2")
+    assert tables.rank_remarks([slow, fast]) == [] and tables.rank_remarks([copy, fast]) == []
 
 
 def test_kernels_that_noise_does_not_part_share_a_rank() -> None:

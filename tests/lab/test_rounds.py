@@ -166,7 +166,7 @@ def test_what_is_not_understood_is_no_pass(
     (*_, told) = judging.find_races(device, JudgeJob(kernel.path, None, ()))
     assert told.unwatched is not None and "rounds_end" in told.unwatched
     # What the driver refuses of the rendering is no fault of the kernel's either.
-    monkeypatch.setattr(races.Rounds, "library", lambda *_: "fn broken(")
+    monkeypatch.setattr(Rounds, "library", lambda *_: "fn broken(")
     kernel = with_text(tmp_path, ENDING)
     with pytest.raises(races.UnwatchedLoops):
         fault_of(kernel, device)

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_a_formula_may_fit_but_for_rounding() -> None:
     assert hint.kind == "formula" and "leaves bias out, but for rounding (at most" in hint.text
 
 
-EPS = {
+EPS: dict[str, tuple[Callable[[Any, int, float], Any], str]] = {
     "1e-3": (lambda v, n, eps: np.sqrt(v + 1e-3), "takes 0.001 for eps in place of 1e-05"),
     "1e-8": (lambda v, n, eps: np.sqrt(v + 1e-8), "takes 1e-08 for eps in place of 1e-05"),
     "squared": (lambda v, n, eps: np.sqrt(v + eps**2), "takes 1e-10 for eps in place of 1e-05 (eps squared)"),

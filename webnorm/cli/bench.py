@@ -13,7 +13,7 @@ from typer import Option
 
 from webnorm.cli import arguments, options
 from webnorm.cli.outputs import Action, check_outputs, report_steps, take_each
-from webnorm.cli.running import Left, Measuring, Opened, show_presets
+from webnorm.cli.running import INCONCLUSIVE, OK, Left, Measuring, Opened, show_presets
 from webnorm.cli.spread import run_on
 from webnorm.errors import WebnormError
 from webnorm.gpu import seconds
@@ -208,6 +208,7 @@ class _Bench(Measuring):
     finished: dict[int, list[Result]] = field(default_factory=dict, init=False)
     standing: Progress | None = field(default=None, init=False)
     traits: Traits | None = field(default=None, init=False)
+    compared: bool = field(default=True, init=False)
     done = "timed"
 
     @property
@@ -375,8 +376,15 @@ class _Bench(Measuring):
         from webnorm.cli.compare_view import CompareTable
         from webnorm.lab.compare import compare
 
+        verdicts = compare(before, report)
         self.console.print()
-        self.console.print(CompareTable(compare(before, report)))
+        self.console.print(CompareTable(verdicts))
+        self.compared = verdicts.known
+
+    def status(self) -> int:
+        """As of any such job; a comparison with a baseline of which nothing is known says so."""
+        status = super().status()
+        return INCONCLUSIVE if status == OK and not self.compared else status
 
     def _save(self, report: Report) -> None:
         from webnorm.lab import baselines

@@ -49,7 +49,7 @@ def compare(
     ] = None,
 ) -> None:
     """Times are compared as multiples of the copy's, and held against what moves between runs: take both with
-    webnorm bench --runs 5, or more on a busy machine.
+    webnorm bench --runs 5, or more on a busy machine. Where nothing is known of any pair, the status is 3.
     """
     from webnorm.cli.compare_view import CompareTable
     from webnorm.cli.outputs import check_outputs, put, take_each
@@ -63,7 +63,7 @@ def compare(
     verdicts = compare(baselines.read_any(old), baselines.read_any(new), any_device=any_device)
     console = Screen(stderr="-" in (str(json), str(markdown)))
     console.print(CompareTable(verdicts))
-    status = OK
+    status = OK if verdicts.known else INCONCLUSIVE
     if fail_slower is not None:
         against = objections(verdicts, fail_slower, fail_unclear=fail_unclear)
         unknown = unknowns(verdicts, fail_slower, allow_missing=allow_missing)

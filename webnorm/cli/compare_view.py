@@ -35,6 +35,7 @@ class CompareTable:
             "with 95 % confidence all intervals hold"
         )
         yield from map(plain, (*self.verdicts.remarks, *changes.reasons(found)))
+        yield from (plain(line, "bold") for line in changes.advice(self.verdicts))
 
 
 def _lines(found: Sequence[Comparison], width: int) -> Iterator[Text]:

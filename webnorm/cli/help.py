@@ -36,7 +36,7 @@ _PANELS = {
     "Output": (
         "--target=NAME --diff=NAME --cost --verbose --web --json=FILE --csv=FILE --markdown=FILE "
         "--plot=FILE --save=NAME --baseline=NAME --out=PATH --name=NAME --minify --partial --submit=URL "
-        "--force --screenshot=FILE --store=FILE --export=DIR --as=FORMAT --last=N --list --forget"
+        "--force --screenshot=FILE --store=FILE --export=DIR --as=FORMAT --last=N --copies --list --forget"
     ),
     "The server": "--host=ADDRESS --port=N --origin=URL --behind-proxy --rate=N --rate-all=N --capacity=N",
     "Machine": "address=ADDRESS --adapter=ADAPTER --cluster=WHERE --browser=PATH|ADDRESS --mend",
@@ -84,10 +84,11 @@ _LACKING = {
 _UNKNOWN = {
     "play": "with --once, nothing is wrong, and a step was skipped, failed or was stopped",
     "check": "something that was asked for was skipped, or lost with a cluster's workers",
-    "bench": "something that was asked for was skipped, or lost with a cluster's workers",
+    "bench": "something that was asked for was skipped, or lost with a cluster's workers; with --baseline, "
+    "everything is UNCLEAR",
     "tune": "a problem has no choice: nothing was right and timed, or a cluster's workers are gone",
     "verify": "nothing is wrong, and a step was skipped",
-    "compare": "with --fail-slower, something is missing, unclear or interrupted",
+    "compare": "everything is UNCLEAR; with --fail-slower, something is missing, unclear or interrupted",
     "store regressions": "something is unclear, or nothing could be judged",
 }
 # Each is a command of a page of the docs, where a test runs it.

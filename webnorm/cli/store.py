@@ -13,6 +13,8 @@ from typer import Argument, Option
 from webnorm.cli.running import INCONCLUSIVE, OK, WRONG
 from webnorm.cli.streams import say
 
+# Of each series, in files and pictures, where nobody says how many.
+_USUAL_RUNS = 10
 _Files = Annotated[
     list[Path], Argument(help="Results of `webnorm bench` or `webnorm check`: files of --json.")
 ]
@@ -48,13 +50,22 @@ def history(
     op: _Op = None,
     kernel: _Kernel = None,
     adapter: _Adapter = None,
-    last: Annotated[int, Option(help="The last so many runs of each.", min=1, max=10_000)] = 10,
+    last: Annotated[
+        int | None,
+        Option(
+            help="Show a line for each of the last so many runs. Default: the newest alone; files have 10.",
+            min=1,
+            max=10_000,
+        ),
+    ] = None,
+    copies: Annotated[bool, Option("--copies", help="Show the copies, too.")] = False,
     json: Annotated[Path | None, Option(help="Write it as JSON, - for standard output.")] = None,
     csv: Annotated[Path | None, Option(help="Write it as CSV, - for standard output.")] = None,
     plot: Annotated[Path | None, Option(help="Draw GB/s over the runs into an .svg or .png file.")] = None,
 ) -> None:
-    """Platform by platform, of each variant that was timed: when, by which webnorm, medians, GB/s and the
-    share of the copy.
+    """A line for each variant and problem that was timed, platform by platform: how many runs there are, and
+    of the newest when it was, by which webnorm, its median, GB/s and share of the copy. Copies have lines
+    where --copies or --op copy asks for them, and in files.
     """
     from webnorm.cli.outputs import check_outputs, put, take_each
     from webnorm.cli.screen import Screen
@@ -66,9 +77,10 @@ def history(
     if plot is not None:
         pictures.file_format(plot)
     check_outputs({"--json": json, "--csv": csv, "--plot": plot}, [place])
-    found = series.history(place, series.Asked(op, kernel or (), adapter), last)
+    found = series.history(place, series.Asked(op, kernel or (), adapter), last or _USUAL_RUNS)
     console = Screen(stderr="-" in (str(json), str(csv)))
-    console.print(HistoryTable(found))
+    shown = found if copies else found.without_copies()
+    console.print(HistoryTable(shown, newest=last is None))
     texts: Mapping[Path | None, Callable[[series.History], str]] = {json: series.to_json, csv: series.to_csv}
     steps: list[Callable[[], Any]] = [
         partial(put, text(found), path) for path, text in texts.items() if path is not None

@@ -30,16 +30,21 @@ def platform_text(platform: Mapping[str, Cell]) -> str:
 
 @dataclass(frozen=True)
 class HistoryTable:
-    """A line for each run of a series, the newest last."""
+    """A line for each run of a series, the newest last; of the newest alone where that is asked for."""
 
     found: History
+    newest: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        entries = self.found.entries()
+        entries = [one[-1] for one in self.found.series] if self.newest else self.found.entries()
         if entries:
             yield from _titled(entries, self._strips(entries), options.max_width)
         reports, untimed = self.found.reports, self.found.untimed
-        yield plain(f"{reports} report{'' if reports == 1 else 's'}, {untimed} without times", "bold")
+        told = [f"{reports} report{'' if reports == 1 else 's'}, {untimed} without times"]
+        copies = self.found.copies
+        if copies:
+            told.append(f"{copies} series of copies left out: --copies shows them")
+        yield plain("; ".join(told), "bold")
 
     def _strips(self, entries: Sequence[Entry]) -> list[Strip]:
         def texts(name: str) -> list[Text]:
@@ -49,7 +54,12 @@ class HistoryTable:
             return [Text(told(_number(one[name]))) for one in entries]
 
         return [
-            Strip("kernel", [plain(_INDENT + _variant(one)) for one in entries], name=True),
+            Strip("kernel", [plain(_INDENT + name) for name in _names(entries)], name=True),
+            *(
+                [Strip("runs", [Text(str(one["runs"])) for one in entries], right=True)]
+                if self.newest
+                else []
+            ),
             Strip("recorded", [plain(str(one["recorded"] or NOTHING)) for one in entries], rank=4),
             Strip("run", texts("run"), rank=2),
             Strip("commit", texts("commit"), rank=1),
@@ -82,8 +92,17 @@ def _problem(one: Entry) -> str:
     return f"{one['op']} {one['problem']}{drawn}{case}"
 
 
-def _variant(one: Entry) -> str:
-    return f"{one['kernel']} {str(one['constants'] or '').replace(';', ' ')}".rstrip()
+def _names(entries: Sequence[Entry]) -> list[str]:
+    """Each line's kernel, with its constants where there are lines of others."""
+    places = [(platform_text(one), _problem(one), str(one["kernel"])) for one in entries]
+    constants = [str(one["constants"] or "").replace(";", " ") for one in entries]
+    several: dict[tuple[str, ...], set[str]] = {}
+    for place, own in zip(places, constants, strict=True):
+        several.setdefault(place, set()).add(own)
+    return [
+        f"{place[-1]} {own}".rstrip() if len(several[place]) > 1 else place[-1]
+        for place, own in zip(places, constants, strict=True)
+    ]
 
 
 def _remark(one: Entry) -> Text:

@@ -18,6 +18,10 @@ _QUIET = ("SAME", "NOT TIMED")
 _ORDER = ("BROKEN", "SLOWER", "UNCLEAR", "FASTER", "ONLY IN OLD", "ONLY IN NEW", *_QUIET)
 # Where a comparison itself says no more.
 _WHY = {"UNCLEAR": "the interval has room for a change and for none; more --runs on both sides narrow it"}
+# How reasons begin that more measuring does not take away: both sides have to be taken in one way.
+_NO_MORE_RUNS = ("timing method was", "cache was", "the way of calls was", "a sample is not")
+# Runs that the advice names at least.
+_FEWEST = 6
 COLUMNS = ("problem", "kernel", "new / old", "interval", "verdict")
 
 
@@ -82,6 +86,20 @@ def reasons(found: Sequence[Comparison]) -> list[str]:
     return [f"{reason} ({count}x)" if count > 1 else reason for reason, count in counts.items()]
 
 
+def advice(verdicts: Verdicts) -> list[str]:
+    """What to do about what is UNCLEAR, in a line; nothing where more measuring would not tell."""
+    unclear = [one for one in verdicts.comparisons if one.verdict == "UNCLEAR"]
+    helped = [one for one in unclear if not (one.reason or "").startswith(_NO_MORE_RUNS)]
+    if not helped:
+        return []
+    runs = max(_FEWEST, *(2 * len(one.result.samples_by_run) for one in helped))
+    return [
+        f"{len(unclear)} of {len(verdicts.comparisons)} are UNCLEAR: measure both sides again with more runs "
+        f"and a longer budget, such as `webnorm bench --runs {runs} --budget 60`, while nothing else runs on "
+        "the machine"
+    ]
+
+
 def to_markdown(verdicts: Verdicts, old: str, new: str) -> str:
     """The comparison of two reports for a pull request: what changed first, what did not folded away."""
     found = sorted(verdicts.comparisons, key=lambda one: _ORDER.index(one.verdict))
@@ -96,7 +114,7 @@ def to_markdown(verdicts: Verdicts, old: str, new: str) -> str:
         summary = f"<details><summary>{len(quiet)} unchanged or not timed</summary>"
         parts += [summary, _table(quiet, name), "</details>"]
     said = [*(f"{age} is of a run that was interrupted" for age in verdicts.incomplete), *verdicts.remarks]
-    said += reasons(found)
+    said += [*reasons(found), *advice(verdicts)]
     if said:
         parts.append("\n".join(f"- {escaped(line)}" for line in said))
     parts.append(

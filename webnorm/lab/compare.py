@@ -89,6 +89,12 @@ class Verdicts:
         """How many comparisons are UNCLEAR."""
         return sum(one.verdict == "UNCLEAR" for one in self.comparisons)
 
+    @property
+    def known(self) -> bool:
+        """Whether anything is known: a time that is the same, faster or slower, or a broken kernel."""
+        told = (one for one in self.comparisons if one.verdict != "UNCLEAR")
+        return any(one.verdict == "BROKEN" or one.ratio is not None for one in told)
+
     def rows(self) -> list[dict[str, Cell]]:
         """The comparisons as flat rows, such as pandas.DataFrame takes."""
         return [one.row() for one in self.comparisons]

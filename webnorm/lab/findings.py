@@ -96,6 +96,16 @@ class Changes:
 
     verdicts: Verdicts
 
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of any pair; what to do where it is not, `advice` says."""
+        return self.verdicts.known
+
+    @property
+    def advice(self) -> str | None:
+        """What tells more of what is UNCLEAR; None where nothing is, or where measuring does not help."""
+        return next(iter(changes.advice(self.verdicts)), None)
+
     def rows(self) -> list[dict[str, Cell]]:
         """Flat rows, such as pandas.DataFrame takes: see Comparison.row."""
         return self.verdicts.rows()

@@ -234,6 +234,10 @@ def compare(
         new: the same, to be held against it.
         any_device: compare results of different devices all the same.
 
+    Returns:
+        A verdict for each pair. `Changes.known` is False where all are UNCLEAR; `Changes.advice` says what
+        tells more.
+
     Raises:
         WebnormError: what cannot be read, and different devices unless `any_device`.
     """

@@ -166,7 +166,8 @@ def _text(shader: Shader, rounds: Rounds, watched: Watched | None, first: int) -
 def _words(device: Device, notes: Any, first: int, count: int) -> list[int]:
     if not count:
         return []
-    return np.frombuffer(device.handle.queue.read_buffer(notes, 4 * first, 4 * count), np.uint32).tolist()
+    data = device.handle.queue.read_buffer(notes, 4 * first, 4 * count)
+    return [int(word) for word in np.frombuffer(data, np.uint32)]
 
 
 def _endless(notes: Sequence[int], shader: Shader, rounds: Rounds) -> Fault | None:

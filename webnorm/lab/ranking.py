@@ -77,7 +77,7 @@ def leader(results: Sequence[Result]) -> Result | None:
 
 
 def _placed(results: Sequence[Result], copy: Result | None) -> list[tuple[Result, str]]:
-    timed = sorted((one for one in results if one.timed), key=lambda one: _level(one, copy))
+    timed = sorted((one for one in results if one.timed), key=lambda one: level(one, copy))
     ranks = _ranks(timed)
     shared = Counter(ranks)
     placed = sorted(zip(ranks, timed, strict=True), key=lambda pair: (pair[0], _median(pair[1])))
@@ -86,7 +86,7 @@ def _placed(results: Sequence[Result], copy: Result | None) -> list[tuple[Result
     return [*(said if all(ranks) else [(one, "") for one, _ in said]), *((one, "") for one in untimed)]
 
 
-def _level(result: Result, copy: Result | None) -> float:
+def level(result: Result, copy: Result | None) -> float:
     """A result's time as a multiple of a copy's, round by round where they stand in the same ones; without a
     copy its median.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from webnorm.errors import one_line
 from webnorm.gpu import timing
-from webnorm.lab.ranking import best, by_problem, leader, order_of, standings, verdict
+from webnorm.lab.ranking import best, by_problem, leader, level, order_of, standings, verdict
 from webnorm.lab.results import FLAT, Report, Result
 
 _ALWAYS = ("#", "kernel", "constants", "median", "+-%", "GB/s", "% of copy", "max abs error", "verdict")
@@ -56,6 +57,7 @@ def layout(results: Sequence[Result], usual: Usual | None = None) -> Layout:
     if any(one.timed and one.roofline != mixed for one in results) and not any(c["#"] for _, c in rows):
         timed.append("no ranks: samples too few to tell who is faster")
     remarks = ["; ".join(timed)] if timed else []
+    remarks += rank_remarks(results, usual)
     columns = COLUMNS if any(cells["timing"] for _, cells in rows) else _ALWAYS
     return Layout(columns, rows, remarks + auto_remarks(results, usual))
 
@@ -83,6 +85,25 @@ def drift_remarks(results: Sequence[Result]) -> list[str]:
     if not drifts:
         return []
     return [f"by the end {copy.kernel} took {more_time(1 + max(drifts, key=abs))}"]
+
+
+def rank_remarks(results: Sequence[Result], usual: Usual | None = None) -> list[str]:
+    """What ranks, where the medians that are shown lie in another order: each time as a multiple of the
+    copy's, round by round, which is not changed by a machine that slows down meanwhile.
+    """
+    ranked = [(int(place.rstrip("=")), one) for one, place in standings(results) if place]
+    agree = all(
+        (before.median_ns or 0.0) <= (after.median_ns or 0.0)
+        for (rank, before), (next_rank, after) in itertools.pairwise(ranked)
+        if rank != next_rank
+    )
+    copy = best([one for one in results if one.roofline])
+    if agree or copy is None:
+        return []
+    shares = ", ".join(f"{named(one, usual)} {level(one, copy):.3g}" for _, one in ranked)
+    return [
+        f"ranked by the time as a multiple of the copy's in the same rounds, not by the medians: {shares}"
+    ]
 
 
 def auto_remarks(results: Sequence[Result], usual: Usual | None = None) -> list[str]:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from sqlite3 import Connection
 
@@ -77,12 +77,20 @@ def _kept(asked: str, kept: Sequence[str], what: str) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class History:
     """The series that are asked for, each with its last entries, the newest last; how many reports there are
-    in the store, and how many of them have no times.
+    in the store, how many of them have no times, and how many series of copies are left out.
     """
 
     series: tuple[tuple[Entry, ...], ...]
     reports: int
     untimed: int
+    copies: int = 0
+
+    def without_copies(self) -> History:
+        """The same without those of the copy, where there are others; `copies` counts what is left out."""
+        others = tuple(one for one in self.series if one[0]["op"] != "copy")
+        if not others:
+            return self
+        return replace(self, series=others, copies=len(self.series) - len(others))
 
     def entries(self) -> list[Entry]:
         """All of them, series by series."""
@@ -102,7 +110,7 @@ def history(store: Path, asked: Asked, last: int) -> History:
         ]
         (reports,) = connection.execute("SELECT COUNT(*) FROM reports").fetchone()
         (some,) = connection.execute(f"SELECT COUNT(DISTINCT report) FROM results WHERE {TIMED}").fetchone()
-    found = (one[-last:] for one in _series(rows))
+    found = ([{**row, "runs": len(one)} for row in one[-last:]] for one in _series(rows))
     return History(tuple(sorted(map(tuple, found), key=_place)), reports, reports - some)
 
 
