@@ -19,11 +19,10 @@ from bench.side_by_side import CALLS
 from webnorm.errors import WebnormError
 from webnorm.files import write_text
 from webnorm.gpu.device import Device
-from webnorm.lab.drawing import LIBRARY
+from webnorm.lab.drawing import is_installed
 from webnorm.lab.results import Report
 from webnorm.lab.tables import to_csv
 from webnorm.norms.problem import Problem
-from webnorm.system import is_installed
 
 # What a record tells the versions of, where it is installed.
 _ON_CUDA = ("torch", "triton", "liger-kernel", "quack-kernels", "nvidia-cutlass-dsl", "jax")
@@ -105,7 +104,7 @@ def write_tables(out: Path, report: Report) -> None:
     """
     picture = beside(out, ".svg")
     try:
-        if is_installed(LIBRARY):
+        if is_installed():
             plot(report, picture)
     finally:
         write_text(beside(out, ".md"), to_markdown(report, picture.name if picture.exists() else None))

@@ -64,7 +64,7 @@ def library(module: str, what: str, package: str, *names: str) -> Any:
         if lacking is not None:
             raise ImportError(f"it has no {lacking}")
     except (Exception, SystemExit) as error:
-        if is_of_a_handler(error):
+        if _is_of_a_handler(error):
             raise
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             raise Unavailable(f"{needs}, which is not installed: {install}") from error
@@ -82,7 +82,7 @@ def is_installed(module: str) -> bool:
         return False
 
 
-def is_of_a_handler(error: BaseException) -> bool:
+def _is_of_a_handler(error: BaseException) -> bool:
     """Whether one of this process's signal handlers raised an error: it is not the interrupted code's."""
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
     return any(frame.f_code in handlers for frame, _ in walk_tb(error.__traceback__))

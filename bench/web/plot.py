@@ -9,9 +9,8 @@ from typing import Any
 from bench.web.plan import LIBRARIES, MEANS, SHAPES
 from bench.web.tables import first_errors, mean_text
 from webnorm.files import replacing
-from webnorm.lab.drawing import LIBRARY, drawn
+from webnorm.lab.drawing import drawn, is_installed
 from webnorm.lab.plot_style import styles
-from webnorm.system import is_installed
 
 # Where 0 stands on a logarithmic axis, and where an error that is no number stands.
 _ZERO, _LOST = 10.0, 1e5
@@ -22,7 +21,7 @@ def plot(told: Mapping[str, Any], path: Path) -> bool:
     """Draw an .svg with a panel for each op in float32; False without matplotlib, or without errors."""
     panels = {op: _lines(told, op) for op in ("layer_norm", "rms_norm")}
     panels = {op: lines for op, lines in panels.items() if lines}
-    if not is_installed(LIBRARY) or not panels:
+    if not is_installed() or not panels:
         return False
     with replacing(path) as beside:
         beside.write_bytes(drawn("svg", _figure, panels))

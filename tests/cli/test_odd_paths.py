@@ -73,11 +73,9 @@ def test_a_kernel_is_played_with_timed_kept_and_exported(folder: Path, device: D
     done(folder, "compare", "r.json", "r.json")
     assert "kept" in done(folder, "baselines")
     done(folder, "store", "add", str(folder / "r.json"))
-    json.loads(done(folder, "store", "history", "--json", "-").splitlines()[-1])
-    out = str(folder / "package")
-    done(
-        folder, "export", "layer_norm", "--cols", "64", "--kernel", "mine", "--wgsl", "kernels", "--out", out
-    )
+    json.loads(done(folder, "store", "history", "--json", "-"))
+    words = ["export", "layer_norm", "--cols", "64", "--kernel", "mine", "--wgsl", str(folder / "kernels")]
+    done(folder, *words, "--out", str(folder / "package"))
     assert (folder / "package" / "index.js").exists()
 
 

@@ -30,7 +30,6 @@ from webnorm.fleet.errand import Errand
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab import worker as lab
 from webnorm.lab.bench import Progress
-from webnorm.system import is_of_a_handler
 
 # Every worker has one of it, and every task takes it: no two run beside each other.
 ADAPTER = "adapter"
@@ -242,8 +241,6 @@ def dask_failing(what: str) -> Iterator[None]:
     except WebnormError:
         raise
     except Exception as error:
-        if is_of_a_handler(error):
-            raise
         raise WebnormError(f"{what}: {type(error).__name__}: {why(error)}") from error
 
 

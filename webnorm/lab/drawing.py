@@ -31,6 +31,11 @@ _FLAGS = ("-P", "-W", "ignore", "-c")
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from webnorm.lab.drawing import serve; serve()"
 
 
+def is_installed() -> bool:
+    """Whether matplotlib is there; it may be broken."""
+    return system.is_installed(LIBRARY)
+
+
 def check(form: str) -> None:
     """Raise WebnormError where matplotlib is missing, or cannot draw in this format."""
     drawn(form, _nothing)

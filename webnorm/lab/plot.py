@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from webnorm import system
 from webnorm.errors import WebnormError
 from webnorm.files import replacing
 from webnorm.lab import drawing, plot_axes
@@ -63,7 +62,7 @@ def svg(report: Report) -> str:
 
 def can_draw(report: Report) -> bool:
     """Whether matplotlib is there, and anything in a report is both right and timed."""
-    return system.is_installed(drawing.LIBRARY) and bool(panels(report.results))
+    return drawing.is_installed() and bool(panels(report.results))
 
 
 def _drawn(report: Report, form: str) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, one_line
 from webnorm.kernels.header import load
 from webnorm.kernels.library import discover
 from webnorm.norms.ops import Task, plain
@@ -38,7 +38,9 @@ def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes | str]:
         return
     for root in request.roots:
         # What lies above it is nobody's business.
-        request = replace(request, command=request.command.replace(f"{root.parent}{os.sep}", ""))
+        # As the command's shell writes it.
+        above = one_line(f"{root.parent}{os.sep}".replace("'", "'\"'\"'"))
+        request = replace(request, command=request.command.replace(above, ""))
     try:
         files = npm.package(request)
     except Partial as lacking:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, one_line, unknown
 from webnorm.files import lies_in
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import AUTO, discover, select
@@ -145,7 +145,7 @@ def _command(
     roots: Sequence[Path],
     settings: Mapping[str, Any],
 ) -> str:
-    """The command that asks for the same."""
+    """The command that asks for the same, as a line that a shader's comment and a page can hold."""
     words = ["webnorm", "export", op.name]
     for root in roots:
         words += ["--wgsl", str(root)]
@@ -158,4 +158,4 @@ def _command(
     for flag, value in settings.items():
         if value is not None and value is not False:
             words += [flag] if value is True else [flag, str(value)]
-    return shlex.join([*words, *TO_A_FOLDER])
+    return one_line(shlex.join([*words, *TO_A_FOLDER]))
