@@ -33,8 +33,7 @@ import numpy as np
 import wgpu
 
 import webnorm
-from bench.arguments import positive, run, whole
-from webnorm.cli.running import INCONCLUSIVE, OK, WRONG
+from bench.arguments import INCONCLUSIVE, positive, run, whole
 from webnorm.files import check_writable, write_text
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.lab.accuracy import assess
@@ -268,12 +267,12 @@ def main() -> None:
 def status(found: Found) -> int:
     """The exit status: a leak or a wrong result, or too few calls to know of either."""
     if found.leaks() or found.wrong:
-        return WRONG
+        return 1
     unknown = [name for name in MOST_ADDED if not found.known(name)]
     if not found.checked or unknown:
         print(f"not known: {', '.join([*unknown, *([] if found.checked else ['the results'])])}")
         return INCONCLUSIVE
-    return OK
+    return 0
 
 
 if __name__ == "__main__":

@@ -25,9 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.arguments import json_lines, positive, run
+from bench.arguments import INCONCLUSIVE, json_lines, positive, run
 from webnorm.choice.defaults import default_variant
-from webnorm.cli.running import INCONCLUSIVE
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import buffer_bytes, write
 from webnorm.gpu.device import Device, find_adapter, open_device

@@ -89,3 +89,4 @@ def sights(count: int, resident: int = 1 << 28) -> list[Sight]:
 )
 def test_what_was_not_looked_at_does_not_count_as_steady(found: Found, status: int) -> None:
     assert soak.status(found) == status
+    assert soak.INCONCLUSIVE == INCONCLUSIVE, "as the command has it"
