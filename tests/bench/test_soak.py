@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import webnorm
-from bench import soak
+from bench import arguments, soak
 from bench.soak import Found, Sight, drawn_shapes
 from webnorm.calls import given, session
 from webnorm.cli.running import INCONCLUSIVE, OK, WRONG
@@ -89,4 +89,4 @@ def sights(count: int, resident: int = 1 << 28) -> list[Sight]:
 )
 def test_what_was_not_looked_at_does_not_count_as_steady(found: Found, status: int) -> None:
     assert soak.status(found) == status
-    assert soak.INCONCLUSIVE == INCONCLUSIVE, "as the command has it"
+    assert arguments.INCONCLUSIVE == INCONCLUSIVE, "as the command has it"
