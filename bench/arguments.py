@@ -16,6 +16,9 @@ from webnorm.norms.ops import OPS
 from webnorm.norms.problem import STORAGE
 from webnorm.web import tint
 
+# The exit status where something is not known, as in webnorm/cli/running.py; a test holds them equal.
+INCONCLUSIVE = 3
+
 
 def parser(description: str | None, out: str) -> argparse.ArgumentParser:
     """A parser with the options that they share; `out` says what --out is."""

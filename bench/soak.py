@@ -9,8 +9,8 @@ go. Now and then a result is held against float64. Each line is what there is be
 process's memory, the memory of wgpu's buffers, the objects of wgpu-py and of wgpu-native, Python's blocks.
 
 The first half of the calls fills what is kept up to a bound, webnorm's and the driver's. What the second half
-adds with every call is a leak: exit status 1, as for a wrong result. (Some thousand calls do no more than
-fill, which looks like one.)
+adds with every call is a leak: exit status 1, as for a wrong result; 3 where the calls are too few to know.
+(Some thousand calls do no more than fill, which looks like one.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 import wgpu
 
 import webnorm
-from bench.arguments import positive, run, whole
+from bench.arguments import INCONCLUSIVE, positive, run, whole
 from webnorm.files import check_writable, write_text
 from webnorm.gpu.device import Device, find_adapter, open_device
 from webnorm.lab.accuracy import assess
@@ -91,15 +91,24 @@ class Found:
     checked: int = 0
     wrong: list[str] = field(default_factory=list)
 
+    @property
+    def compared(self) -> list[tuple[Sight, Sight]]:
+        """The pairs of sights of the second half."""
+        return list(combinations(self.sights[len(self.sights) // 2 :], 2))
+
     def added(self) -> dict[str, float]:
         """What a call of the second half adds to each number: the median slope between any two sights."""
-        pairs = list(combinations(self.sights[len(self.sights) // 2 :], 2))
+        pairs = self.compared
         return {
             name: median([(getattr(b, name) - getattr(a, name)) / (b.calls - a.calls) for a, b in pairs])
             if pairs
             else 0.0
             for name in MOST_ADDED
         }
+
+    def known(self, name: str) -> bool:
+        """Whether sights of the second half have this number: not every system tells the memory."""
+        return bool(self.compared) and all(getattr(one, name) for one in self.sights)
 
     def leaks(self) -> list[str]:
         """The numbers that grow with every call."""
@@ -244,7 +253,7 @@ def main() -> None:
         print(sight, flush=True)
     added, leaks = found.added(), found.leaks()
     for name, most in MOST_ADDED.items():
-        verdict = "GROWS" if name in leaks else "steady"
+        verdict = "GROWS" if name in leaks else "steady" if found.known(name) else "not known"
         print(f"{name}: {added[name]:+.3g} with each call of the second half, {most:g} at most: {verdict}")
     print(f"{found.checked} results held against float64, {len(found.wrong)} wrong")
     for line in found.wrong:
@@ -252,7 +261,18 @@ def main() -> None:
     if given.json is not None:
         report = {"device": device.description(), **asdict(found), "added": added, "leaks": leaks}
         write_text(given.json, json.dumps(report, indent=1) + "\n")
-    sys.exit(1 if leaks or found.wrong else 0)
+    sys.exit(status(found))
+
+
+def status(found: Found) -> int:
+    """The exit status: a leak or a wrong result, or too few calls to know of either."""
+    if found.leaks() or found.wrong:
+        return 1
+    unknown = [name for name in MOST_ADDED if not found.known(name)]
+    if not found.checked or unknown:
+        print(f"not known: {', '.join([*unknown, *([] if found.checked else ['the results'])])}")
+        return INCONCLUSIVE
+    return 0
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import json
 import math
 import multiprocessing
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.arguments import json_lines, positive, run
+from bench.arguments import INCONCLUSIVE, json_lines, positive, run
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import buffer_bytes, write
@@ -295,6 +296,9 @@ def main() -> None:
             if done % 50 == 0:
                 print(_progress(began, done, len(jobs), variants), flush=True)
     print(_progress(began, done, len(jobs), variants), flush=True)
+    # The time was up, or there was nothing to do.
+    if done < len(jobs) or not jobs:
+        sys.exit(INCONCLUSIVE)
 
 
 def _progress(began: float, done: int, count: int, variants: int) -> str:

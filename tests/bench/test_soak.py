@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import webnorm
-from bench import soak
+from bench import arguments, soak
 from bench.soak import Found, Sight, drawn_shapes
 from webnorm.calls import given, session
+from webnorm.cli.running import INCONCLUSIVE, OK, WRONG
 from webnorm.gpu.device import Device, open_device
 
 pytestmark = pytest.mark.opengl
@@ -68,3 +69,24 @@ def test_what_grows_with_every_call_is_a_leak(of_a_call: int, leaks: list[str]) 
             )
         )
     assert found.leaks() == leaks
+
+
+def sights(count: int, resident: int = 1 << 28) -> list[Sight]:
+    return [
+        Sight(at + 1, resident, 0, **dict.fromkeys(("objects", "native", "blocks"), 5)) for at in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (Found(sights=sights(20), checked=3), OK),
+        (Found(sights=sights(20), checked=3, wrong=["y is off"]), WRONG),
+        (Found(sights=sights(20), checked=0), INCONCLUSIVE),
+        (Found(sights=sights(1), checked=3), INCONCLUSIVE),
+        (Found(sights=sights(20, resident=0), checked=3), INCONCLUSIVE),
+    ],
+)
+def test_what_was_not_looked_at_does_not_count_as_steady(found: Found, status: int) -> None:
+    assert soak.status(found) == status
+    assert arguments.INCONCLUSIVE == INCONCLUSIVE, "as the command has it"

@@ -19,6 +19,7 @@ from bench.sweep_jobs import PARTS, jobs
 from testbed import GPU, kernel_named
 from webnorm.choice import measured
 from webnorm.choice.measured import Landscape, Measured, decode, measured_cols
+from webnorm.cli.running import INCONCLUSIVE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.variants import Variant
@@ -354,3 +355,20 @@ def test_a_sweep_without_times_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
     path.write_text(json.dumps({**lines_of(SHARES)[0], "held_out": True}) + "\n")
     with pytest.raises(WebnormError, match="no times but held out ones"):
         run_landscape(monkeypatch, path)
+
+
+@pytest.mark.parametrize(("count", "finished"), [(2, 2), (2, 1), (0, 0)])
+def test_a_sweep_that_is_cut_short_says_so(
+    count: int, finished: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs").write_text("")
+    monkeypatch.setattr(sweep, "find_adapter", lambda adapter: None)
+    monkeypatch.setattr(sweep, "json_lines", lambda path, by: [{}] * count)
+    monkeypatch.setattr(sweep, "timed", lambda *_: iter([[]] * finished))
+    monkeypatch.setattr(sys, "argv", ["sweep", str(tmp_path / "jobs"), "--out", str(tmp_path / "out")])
+    if count and finished == count:
+        sweep.main()
+        return
+    with pytest.raises(SystemExit) as ended:
+        sweep.main()
+    assert ended.value.code == INCONCLUSIVE

@@ -23,6 +23,7 @@ from pages import DOCUMENTS, ROOT, blocks, edit, steps
 from testbed import KERNELS, tracked
 from webnorm.calls import functional, modules, onnx_ops
 from webnorm.cli import bench, collect
+from webnorm.cli.running import INCONCLUSIVE
 from webnorm.cli.verbs import VERBS, _loaded
 from webnorm.gpu.device import Device
 from webnorm.kernels import header
@@ -141,7 +142,12 @@ def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Cas
         done = webnorm(words, folder)
     if verifies and missing():
         # It is not installed by `make bench`, and one command brings it.
-        assert done.returncode == 2 and "`webnorm doctor --mend --browser`" in done.stderr
+        assert done.returncode == INCONCLUSIVE and "`webnorm doctor --mend --browser`" in done.stderr
+    elif words[:2] == ["store", "regressions"]:
+        # One run tells nothing of noise.
+        assert done.returncode == INCONCLUSIVE and "not judged" in done.stdout
+    elif words[0] == "play" and missing():
+        assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: not checked: tint\n"
     else:
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr

@@ -255,6 +255,10 @@ CHANGED_SHADER = sha256(SHADER.replace("2.0", "3.0").encode())[:12]
             "{}/manifest.json: cols is '8'; expected array; export again",
         ),
         (
+            change("manifest.json", '"cols": [8]', '"cols": []'),
+            "{}/manifest.json: cols is empty; export again",
+        ),
+        (
             change("manifest.json", '"bindings": [0, 1]', '"bindings": [0, null]'),
             "{}/manifest.json: shaders[0].passes[0].bindings[1] is None; expected int; export again",
         ),
@@ -440,6 +444,23 @@ def test_a_right_package(folder: Path) -> None:
     assert first.native == verify.Side("pass", 1e-7) and first.browser == verify.Side("pass", 2e-7)
     assert not second.chosen and second.gbps is None
     assert seen.choices == ("8 columns: first fits",)
+
+
+def test_a_shader_that_no_vector_is_for_is_not_right(folder: Path) -> None:
+    change("manifest.json", '"cols": 8', '"cols": 9')(folder)
+    seen = judged(folder, report())
+    assert "first: no vector has its 9 columns" in seen.complaints
+
+
+def test_a_shader_that_ran_nowhere_is_a_step_that_was_skipped(folder: Path) -> None:
+    change("manifest.json", NATIVE, '"native": {"adapter": "one", "reason": "needs x"')(folder)
+    package = read_package(folder)
+    entry = {**report()["shaders"][1], "skipped": None}
+    skipped = {**entry, "name": "first", "skipped": "needs x", "vectors": [], "verdict": "skip"}
+    data = {**report(), "shaders": [skipped, entry], "chosen": {"8": "second"}}
+    (finding,) = verify._run_nowhere(package, judged(folder, data))
+    assert finding.passed is None and finding.text.startswith("first: run neither natively")
+    assert not [*verify._run_nowhere(package, judged(folder, report()))]
 
 
 NATIVE = '"native": {"adapter": "one", "verdict": "pass"'

@@ -110,8 +110,11 @@ def _read_manifest(folder: Path) -> Manifest:
             ) from None
         raise WebnormError(f"{folder}: no such folder; expected one that `webnorm export OP` wrote") from None
     manifest = checked(data, Manifest, str(path))
-    if not manifest["shaders"]:
-        raise WebnormError(f"{path}: shaders is empty; {AGAIN}")
+    # Nothing would be wrong with a package of nothing.
+    parts = {"shaders": manifest["shaders"], "cols": manifest["cols"], "vectors": manifest["vectors"]}
+    for name, part in parts.items():
+        if not part:
+            raise WebnormError(f"{path}: {name} is empty; {AGAIN}")
     for shader in manifest["shaders"]:
         known = {binding["binding"] for binding in shader["bindings"]}
         for each in shader["passes"]:

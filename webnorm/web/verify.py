@@ -185,7 +185,9 @@ def refused_by_tint(exported: Package | Lab) -> tuple[tint.Verdict, ...]:
 def _in_browser(exported: Package | Lab, browser: Browser, wish: Wish, update: Update) -> Iterator[Finding]:
     try:
         if isinstance(exported, Package):
-            yield _package_seen(exported, answers(exported, browser, wish))
+            seen = answers(exported, browser, wish)
+            yield _package_seen(exported, seen)
+            yield from _run_nowhere(exported, seen)
         else:
             yield from _lab_seen(exported, browser, wish, update)
     except CouldNotCheck as error:
@@ -197,6 +199,16 @@ def _package_seen(package: Package, seen: Seen) -> Finding:
     ran = f"{len(verdicts) - verdicts.count('skip')} of {len(verdicts)} shaders run here"
     text = f"{ran}, {verdicts.count('pass')} of them right"
     return Finding(package, "browser", not seen.complaints, text, seen=seen)
+
+
+def _run_nowhere(package: Package, seen: Seen) -> Iterator[Finding]:
+    """The shaders that ran neither where the package was exported nor in the browser: their answers are not
+    known.
+    """
+    names = [one.name for one in seen.lines if one.native.verdict == one.browser.verdict == "skip"]
+    if names:
+        text = f"{', '.join(names)}: run neither natively, where this was exported, nor in this browser"
+        yield Finding(package, "answers", None, text)
 
 
 def _lab_seen(lab: Lab, browser: Browser, wish: Wish, update: Update) -> Iterator[Finding]:
@@ -290,6 +302,8 @@ def _line(
     if said["skipped"] is not None:
         browser = Side("skip", reason=said["skipped"])
     else:
+        if not vectors:
+            complaints.append(f"no vector has its {entry['cols']} columns")
         found = {one["name"]: one for one in said["vectors"]}
         for name in vectors:
             if name not in found:
