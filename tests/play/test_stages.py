@@ -81,7 +81,7 @@ RACE = Hint("race", "two invocations", None)
 def test_what_was_not_watched_has_no_tick(watched: list[Watched], reason: str | None) -> None:
     run = FakeRun(watched)
     told = skipped(stages.find_races, run)
-    assert told == (reason and f"workgroup memory could not be watched: {reason}")
+    assert told == (reason and f"loops and workgroup memory could not be watched: {reason}")
     assert bool(run.attempt.hints) == (watched[0].fault is not None)
 
 
