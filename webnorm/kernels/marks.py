@@ -65,15 +65,17 @@ def _marked(text: str, name: str | None, line: int, before: int) -> str:
 
 def unmarked(
     marked: str, templates: Templates, runs: list[list[Run]] | None = None
-) -> tuple[list[str], list[Origin]]:
-    """Take the markers out; leave out lines that held nothing but template tags.
+) -> tuple[list[str], list[Origin], list[frozenset[str]]]:
+    """Take the markers out; leave out lines that held nothing but template tags. Returns the lines, the
+    origin of each, and the names of all templates that have text in it, "" for text of unknown origin.
 
     `runs`, where it is given, gets what of each line came from where, with the names of templates.
     """
     lines: list[str] = []
     origins: list[Origin] = []
+    makers: list[frozenset[str]] = []
     for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        text, mark = _unmarked_line(line)
+        text, mark, names = _unmarked_line(line)
         if not text and not (lines and lines[-1]):
             continue
         origin = mark if mark is not None and mark[0] in templates else origins[-1] if origins else ("", 0)
@@ -81,29 +83,36 @@ def unmarked(
             continue
         lines.append(text)
         origins.append(origin)
+        makers.append(names)
         if runs is not None:
             runs.append(list(_runs(line, text, templates, runs)))
     while lines and not lines[-1]:
         lines.pop()
         origins.pop()
+        makers.pop()
     if runs is not None:
         del runs[len(lines) :]
-    return lines, origins
+    return lines, origins, makers
 
 
 # Lines of the library stand in text after text.
 @lru_cache(maxsize=1 << 13)
-def _unmarked_line(line: str) -> tuple[str, Origin | None]:
-    """A line without its markers, and what the one says that its first visible character stands behind."""
+def _unmarked_line(line: str) -> tuple[str, Origin | None, frozenset[str]]:
+    """A line without its markers, what the one says that its first visible character stands behind, and the
+    templates that its visible text stands behind the markers of.
+    """
     # For each marker its name, line and column, and the text behind it.
     before, *marks = _MARK.split(line)
     pieces = marks[3::4]
     text = "".join([before, *pieces]).rstrip()
+    makers = {name for name, piece in zip(marks[::4], pieces, strict=True) if piece.strip()}
+    if before.strip():
+        makers.add("")
     if not marks:
-        return text, None
+        return text, None, frozenset(makers)
     seen = (at for at, piece in enumerate(pieces) if piece.lstrip()[:1] not in ("", _OPEN))
     name, number, *_ = marks[4 * next(seen, 0) :]
-    return text, (name, int(number))
+    return text, (name, int(number)), frozenset(makers)
 
 
 def _is_blank(origin: Origin, templates: Templates) -> bool:

@@ -180,7 +180,7 @@ class _Loader(BaseLoader):
     """Finds snippets in the user's folders first, then in webnorm's, and takes headers off.
 
     `looked_at` has the stamp of every place that it has looked at. Of what it has read, `shown` is the file
-    as messages name it, and `lines` what stands in it, by template and by file.
+    as messages name it, and `lines` what stands in it, by template and by file; `owned` are webnorm's own.
     """
 
     def __init__(self, roots: Sequence[str], own: str) -> None:
@@ -192,6 +192,7 @@ class _Loader(BaseLoader):
         self.looked_at: dict[str, sources.Stamp] = {}
         self.shown: dict[str, str] = {"": ""}
         self.lines: dict[str, Sequence[str]] = {"": ()}
+        self.owned = set[str]()
         self._kernels, self._outdated = set[str](), set[str]()
 
     def refresh(self) -> bool:
@@ -233,6 +234,8 @@ class _Loader(BaseLoader):
             source = sources.without_header(source, Path(path))
         self.shown[template] = self.shown[real] = display_path(real, self.own)
         self.lines[template] = self.lines[real] = source.splitlines()
+        if Path(real).is_relative_to(self.own):
+            self.owned |= {template, real}
         return source, real, lambda: template not in self._outdated
 
 
@@ -339,27 +342,14 @@ def _wrong(text: str) -> tuple[int, int, str] | None:
     return None
 
 
-@lru_cache(maxsize=1)
-def _snippets(own: str) -> frozenset[str]:
-    """The names of webnorm's snippets."""
-    return frozenset(path.name for path in (Path(own) / "lib").glob("*.wgsl"))
-
-
 def _text_of(
     marked: str, loader: _Loader, request: RenderRequest
 ) -> tuple[str, list[Origin], list[list[Run]]]:
-    """The text, plain in what webnorm's snippets gave, or a user's in their places."""
-    snippets = _snippets(request.own)
-
-    def is_library(file: str) -> bool:
-        path = Path(file)
-        return path.parent.name == "lib" and path.name in snippets
-
+    """The text, plain in what webnorm's own files gave."""
     runs: list[list[Run]] | None = [] if request.runs else None
-    lines, origins = unmarked(marked, loader.lines, runs)
-    shown = [loader.shown[file] for file, _ in origins]
-    lines, kept, changes = plain(lines, shown, is_library)
-    came = [(shown[at], origins[at][1]) for at in kept]
+    lines, origins, makers = unmarked(marked, loader.lines, runs)
+    lines, kept, changes = plain(lines, [names <= loader.owned for names in makers])
+    came = [(loader.shown[origins[at][0]], origins[at][1]) for at in kept]
     text = "\n".join(lines) + "\n"
     if runs is None:
         return text, came, []
