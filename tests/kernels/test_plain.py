@@ -16,8 +16,8 @@ from testbed import GPU, KERNELS, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import refusal
+from webnorm.kernels import declared, templates, tokens, trivial
 from webnorm.kernels import plain as plain_module
-from webnorm.kernels import templates
 from webnorm.kernels.diagnostics import read_report
 from webnorm.kernels.places import spliced
 from webnorm.kernels.plain import plain
@@ -316,8 +316,8 @@ DECLARATION = st.one_of(
 def texts(draw: st.DrawFn) -> list[tuple[str, bool]]:
     """Lines of a text, and whether each is the library's."""
     parts = [(BINDINGS, False), (LIBRARY, True)]
-    for declared in draw(st.lists(DECLARATION, max_size=3)):
-        parts.insert(draw(st.integers(0, len(parts))), (declared, declared == LIBRARY))
+    for text in draw(st.lists(DECLARATION, max_size=3)):
+        parts.insert(draw(st.integers(0, len(parts))), (text, text == LIBRARY))
     statements = draw(st.lists(STATEMENT, max_size=4))
     entry = "\n".join(["@compute @workgroup_size(1)", "fn main() {", *statements, "}"])
     parts.insert(draw(st.integers(1, len(parts))), (entry, False))
@@ -359,7 +359,7 @@ def test_a_text_means_what_it_meant(device: Device, drawn: list[tuple[str, bool]
 
 def steps(work: Callable[[], object]) -> int:
     """How many lines of the rewriter's own code are run."""
-    files = {plain_module.__file__, sys.modules["webnorm.kernels.tokens"].__file__}
+    files = {one.__file__ for one in (declared, plain_module, tokens, trivial)}
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -399,7 +399,7 @@ def test_the_work_grows_with_the_text(text: Callable[[int], str]) -> None:
         lines: Sequence[str] = text(count).splitlines()
 
         def run() -> object:
-            plain_module._read.cache_clear()
+            declared.read_line.cache_clear()
             return plain(lines, [True] * len(lines))
 
         return run
