@@ -31,7 +31,7 @@ ALIKE: dict[str, Callable[[bytes], bytes]] = {
 }
 # What is refused: the line, and what the message has to hold.
 REFUSED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "UTF-16": (lambda text: text.decode().encode("utf-16"), "it is UTF-16 text; save it as UTF-8"),
+    "UTF-16": (lambda text: text.decode().encode("utf-16"), "not UTF-8 text but UTF-16; save it as UTF-8"),
     "UTF-16, big end first": (lambda text: b"\xfe\xff" + text.decode().encode("utf-16-be"), "UTF-16"),
     "UTF-16 without a mark": (lambda text: text.decode().encode("utf-16-le"), "not UTF-8 text|U\\+0000"),
     "upper case": (

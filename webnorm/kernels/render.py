@@ -23,7 +23,7 @@ from webnorm.kernels.templates import Rendering, View
 from webnorm.kernels.tracing import traced
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.unfinished import unfinished
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.variants import COUNTS, Variant
 from webnorm.norms.ops import Tensor
 from webnorm.norms.problem import DTYPES, Problem
 
@@ -33,8 +33,6 @@ TARGETS: tuple[Target, ...] = ("native", "browser")
 MOST_BUFFERS = 8
 # Floats of a scratch buffer's record: no binding holds more.
 MOST_WORDS = 1 << 30
-# What the snippets count with, where a header has it.
-_COUNTS = ("steps", "threads_per_row", "rows_per_workgroup", "vector_width", "workgroup_size")
 # What an `enable` directive calls a feature. naga has subgroups without asking and refuses the directive.
 _ENABLE = {"subgroups": "subgroups", "shader-f16": "f16"}
 _PARAMETERS = "parameters"
@@ -337,7 +335,7 @@ def _check_passes(variant: Variant, problem: Problem, target: Target, passes: Se
 def _check_counts(variant: Variant, names: Mapping[str, int]) -> None:
     """Raise WebnormError for numbers of a header that no problem makes sense of."""
     kernel = variant.kernel
-    for name in _COUNTS:
+    for name in COUNTS:
         if names.get(name, 1) < 1:
             raise kernel.mistake(f"derived {name}", f"it is {names[name]}; expected 1 or more")
     rules = kernel.accuracy

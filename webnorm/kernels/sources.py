@@ -88,7 +88,7 @@ def read(path: str | Path, root: str | Path) -> tuple[str, str, Stamp]:
 
 def _decoded(data: bytes) -> str:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise Unreadable("it is UTF-16 text; save it as UTF-8")
+        raise Unreadable("not UTF-8 text but UTF-16; save it as UTF-8", 1)
     # Editors of Windows begin a file with a byte order mark, which says nothing in UTF-8.
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
