@@ -8,7 +8,7 @@ passed over, and only what stands there is taken to have come from there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from jinja2.lexer import Lexer
@@ -22,6 +22,8 @@ _MARK = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*):([0-9]{{1,7}})(?:\\.([0-9]{{1,
 
 # A template's name and a line of it.
 Origin = tuple[str, int]
+# A template's name, and a line and column of it, if there is one.
+Caller = tuple[str, int, int] | None
 # The lines of each template by its name; the name "" has none.
 Templates = Mapping[str, Sequence[str]]
 
@@ -64,18 +66,27 @@ def _marked(text: str, name: str | None, line: int, before: int) -> str:
 
 
 def unmarked(
-    marked: str, templates: Templates, runs: list[list[Run]] | None = None
+    marked: str,
+    templates: Templates,
+    runs: list[list[Run]] | None = None,
+    callers: list[Caller] | None = None,
+    snippets: Container[str] = (),
 ) -> tuple[list[str], list[Origin], list[frozenset[str]]]:
     """Take the markers out; leave out lines that held nothing but template tags. Returns the lines, the
     origin of each, and the names of all templates that have text in it, "" for text of unknown origin.
 
-    `runs`, where it is given, gets what of each line came from where, with the names of templates.
+    `runs`, where it is given, gets what of each line came from where, with the names of templates. `callers`
+    gets for each line of one of the `snippets` where the last other template ends before it: at the tag that
+    includes or calls what gave the line.
     """
     lines: list[str] = []
     origins: list[Origin] = []
     makers: list[frozenset[str]] = []
+    caller: Caller = None
     for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         text, mark, names = _unmarked_line(line)
+        if callers is not None:
+            caller = _caller(line, caller, snippets)
         if not text and not (lines and lines[-1]):
             continue
         origin = mark if mark is not None and mark[0] in templates else origins[-1] if origins else ("", 0)
@@ -84,6 +95,8 @@ def unmarked(
         lines.append(text)
         origins.append(origin)
         makers.append(names)
+        if callers is not None:
+            callers.append(caller if origin[0] in snippets else None)
         if runs is not None:
             runs.append(list(_runs(line, text, templates, runs)))
     while lines and not lines[-1]:
@@ -92,7 +105,20 @@ def unmarked(
         makers.pop()
     if runs is not None:
         del runs[len(lines) :]
+    if callers is not None:
+        del callers[len(lines) :]
     return lines, origins, makers
+
+
+def _caller(line: str, before: Caller, snippets: Container[str]) -> Caller:
+    """The end of the last template text of a line that is none of a snippet's, up to a snippet's own text."""
+    found, marks = before, list(_MARK.finditer(line))
+    for mark, end in zip(marks, [*(mark.start() for mark in marks[1:]), len(line)], strict=True):
+        if mark[1] not in snippets:
+            found = mark[1], int(mark[2]), int(mark[3] or 1) + end - mark.end()
+        elif line[mark.end() : end].strip():
+            break
+    return found
 
 
 # Lines of the library stand in text after text.

@@ -22,6 +22,7 @@ from webnorm.gpu.buffers import Inputs, Outputs, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.plan import Plan
+from webnorm.kernels.blame import calls
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.tokens import Unwatchable
 from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant
@@ -193,7 +194,18 @@ def _race(head: Sequence[int], shader: Shader, watched: Watched) -> Fault | None
             f"a race: {memory.name}[{element - memory.first}] is used by two invocations with no barrier "
             "between, and one of them writes it"
         )
-        return Fault("race", text, Place(file, number))
+        name, called = calls(shader, line)
+        author = called[-1] if called else shader.caller(line)
+        if author is None:
+            return Fault("race", text, Place(file, number))
+        text += f", in {file}:{number}"
+        if called:
+            lines = " and ".join(str(one.line) for one in called)
+            text += (
+                f": `{name}`, called at line{'s' * (len(called) > 1)} {lines}, has memory for one call a "
+                "row; another call needs a reduction of its own, or both one of a vec2"
+            )
+        return Fault("race", text, author)
     if uneven:
         raise Unwatchable("a barrier that not all invocations of a workgroup come to, or too many barriers")
     return None
