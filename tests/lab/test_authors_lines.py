@@ -13,7 +13,7 @@ from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import create_module
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.render import Shader, render_shader
+from webnorm.kernels.render import render_shader
 from webnorm.kernels.traits import BROWSER
 from webnorm.lab.races import race
 from webnorm.norms.ops import make_inputs
@@ -59,12 +59,6 @@ def kernel_of(folder: Path, old: str = "", new: str = "") -> Kernel:
     return load(path)
 
 
-def shader_of(kernel: Kernel, browser: bool = False) -> Shader:
-    traits = BROWSER if browser else GPU
-    target = "browser" if browser else "native"
-    return render_shader(default_variant(kernel, PROBLEM, traits), PROBLEM, target, traits)
-
-
 def line_of(text: str) -> int:
     return KERNEL[: KERNEL.index(text)].count("\n") + 1
 
@@ -102,7 +96,7 @@ def test_what_tint_refuses_in_a_snippet(tmp_path: Path) -> None:
     mean = "    let mean = row_sum(total(sum), place, lane, subgroup_size) * PER_COLUMN;"
     inner = mean.replace("let ", "")
     kernel = kernel_of(tmp_path, mean, f"    var mean = 0.0;\n    if (place == 0u) {{\n{inner}\n    }}")
-    shader = shader_of(kernel, browser=True)
+    shader = render_shader(default_variant(kernel, PROBLEM, BROWSER), PROBLEM, "browser", BROWSER)
     (verdict,) = tint.check([tint.source_of("mine", shader)])
     told = [message.mistake(shader) for message in verdict.messages if message.refuses]
     assert told and all(one.place is not None and one.place.file == str(kernel.path) for one in told)
