@@ -15,7 +15,7 @@ from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.traits import BROWSER
-from webnorm.lab.races import race
+from webnorm.lab.races import fault
 from webnorm.norms.ops import make_inputs
 from webnorm.norms.problem import Options, Problem
 from webnorm.web import tint
@@ -108,7 +108,7 @@ def test_a_reduction_that_is_called_twice_has_a_hint_of_its_own(device: Device, 
     second = "    let rstd = inverseSqrt(row_sum(total(sum), place, lane, subgroup_size) + params.eps);"
     kernel = kernel_of(tmp_path, "    let rstd = inverseSqrt(1.0 + params.eps);", second)
     inputs = make_inputs(kernel.op, PROBLEM)
-    found = race(device, default_variant(kernel, PROBLEM, device.traits), PROBLEM, inputs, ())
+    found = fault(device, default_variant(kernel, PROBLEM, device.traits), PROBLEM, inputs, ())
     assert found is not None and found.place.file == str(kernel.path)
     one, two = line_of("let mean"), line_of("let rstd")
     assert found.place.line == two and found.text.startswith("a race: row_sum_partials[")
@@ -116,4 +116,4 @@ def test_a_reduction_that_is_called_twice_has_a_hint_of_its_own(device: Device, 
     assert ", in wgsl/lib/reduce.wgsl:" in found.text
     # Two reductions, or a value that was reduced together with the other, race no more.
     once = kernel_of(tmp_path)
-    assert race(device, default_variant(once, PROBLEM, device.traits), PROBLEM, inputs, ()) is None
+    assert fault(device, default_variant(once, PROBLEM, device.traits), PROBLEM, inputs, ()) is None
