@@ -16,6 +16,7 @@ from webnorm.gpu.device import Device
 from webnorm.kernels.drafts import draft
 from webnorm.kernels.header import load
 from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.plain import plain
 from webnorm.kernels.render import render_shader
 from webnorm.kernels.sources import wgsl_root
 from webnorm.kernels.variants import Variant
@@ -34,9 +35,12 @@ def drafted(kernel: Kernel, folder: Path) -> Kernel:
 
 
 def code(variant: Variant, problem: Problem, *roots: Path) -> list[str]:
-    """The lines of a rendered text that are no comments."""
-    text = render_shader(variant, problem, "native", GPU, roots=roots).text
-    return [line for line in (re.sub("//.*", "", line).strip() for line in text.splitlines()) if line]
+    """The lines of a rendered text that are no comments, without what does nothing: in a user's file the
+    calls of the library stay as they are.
+    """
+    lines = render_shader(variant, problem, "native", GPU, roots=roots).text.splitlines()
+    lines, _, _ = plain(lines, [True] * len(lines))
+    return [line for line in (re.sub("//.*", "", line).strip() for line in lines) if line]
 
 
 @pytest.mark.sampled(4)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shutil
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from webnorm.kernels.header import MOST_WORK, load
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover, own_kernels, select, select_for, survey
 from webnorm.kernels.render import render_shader
-from webnorm.kernels.sources import split_header
+from webnorm.kernels.sources import split_header, wgsl_root
 from webnorm.kernels.traits import BROWSER, Traits
 from webnorm.kernels.variants import MOST_POINTS, Variant, all_variants, runnable_variants
 from webnorm.norms.ops import OPS
@@ -41,7 +42,7 @@ HEADER = """// /// webnorm
 // workgroup_size = "width"
 // workgroup_count = "rows"
 // ///
-body
+body {{ double }} s
 """
 
 
@@ -199,7 +200,7 @@ def test_complaints_have_file_and_line(tmp_path: Path, old: str, new: str, line:
     ("text", "line", "message"),
     [
         (b"fn main() {}\n", 1, "no header"),
-        (HEADER.replace("// ///\nbody", "body").encode(), 1, "no header"),
+        (HEADER.replace("// ///\nbody", "body").encode(), 1, "the header is not closed"),
         (b"\xff\xfe\x00", 1, "not UTF-8"),
         (HEADER.encode().replace(b"A test", b"\xe9"), 2, "not UTF-8"),
         (HEADER.replace("// [tune]", "[tune]").encode(), 4, "a header line starts with '// '"),
@@ -264,6 +265,7 @@ def test_axes_of_too_many_points(tmp_path: Path) -> None:
     )
     axes = "\n// ".join(f"a{k} = [{', '.join(map(str, range(10)))}]" for k in range(5))
     text = HEADER.replace("width = [1, 2, 4]", f"width = [1, 2, 4]\n// {axes}")
+    text = text.replace("{{ double }}", "{{ double, a0, a1, a2, a3, a4 }}")
     load(write(tmp_path, text))
     with pytest.raises(WebnormError, match=r":4: the axes have 300000 points, with rules of \d+ parts"):
         load(write(tmp_path, text.replace("[[require]]", f"{rules}\n// [[require]]", 1)))
@@ -715,3 +717,66 @@ def test_a_kernel_for_two_ops_stands_once(tmp_path: Path) -> None:
         "layer_norm/both": True,
         "rms_norm/both": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("added", "complaint"),
+    [
+        ("[derive]\n// vector_witdh = 4", "nothing reads 'vector_witdh', .*; did you mean 'vector_width'?"),
+        ("[derive]\n// stepss = 'cols'", "nothing reads 'stepss', .*; did you mean 'steps'?"),
+        ("[derive]\n// Vector_Width = 4", "nothing reads 'Vector_Width', .*; did you mean 'vector_width'?"),
+        ("[derive]\n// of_itself = 4\n// by_one = 'of_itself'", "nothing reads 'by_one'"),
+        ("[tune]\n// scalers = [1, 2]", "nothing reads 'scalers', .*; did you mean 'scalars'?"),
+        ("[tune]\n// unread = [1, 2]\n// [default]\n// unread = 2", "nothing reads 'unread'"),
+        ("[[scratch]]\n// name = 'sumss'\n// words = 2", "nothing reads the scratch buffer 'sumss'"),
+        ("[default]\n// nothing = 1", "unknown default key 'nothing'"),
+        ("[features]\n// subgroup = 1", "unknown feature 'subgroup'; did you mean 'subgroups'?"),
+        (
+            "[[require]]\n// rule = 'colls > 1'\n// why = 'x'",
+            "unknown name 'colls' in .*; did you mean 'cols'?",
+        ),
+        (
+            "[[require]]\n// rules = 'cols > 1'\n// why = 'x'",
+            "unknown require key 'rules'; did you mean 'rule'?",
+        ),
+        ("serial_term = 'steps'", "unknown accuracy key 'serial_term'; did you mean 'serial_terms'?"),
+        ("[derives]\n// vector_width = 4", "unknown header key 'derives'; did you mean 'derive'?"),
+    ],
+)
+def test_a_name_that_is_not_known_or_not_read_is_an_error(tmp_path: Path, added: str, complaint: str) -> None:
+    path = tmp_path / "layer_norm" / "mine.wgsl"
+    path.parent.mkdir()
+    text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
+    path.write_text(text.replace("// ///\n", f"// {added}\n// ///\n", 1))
+    with pytest.raises(WebnormError, match=rf"mine\.wgsl:\d+: {complaint}") as caught:
+        load(path)
+    assert caught.value.place is not None and caught.value.place.line > 1
+
+
+@pytest.mark.parametrize(
+    ("body", "snippet"),
+    [
+        ("{{ mine }}", ""),
+        ("{% include 'lib/part.wgsl' %}", "{% if mine is defined %}{% endif %}"),
+        ("{% from 'lib/part.wgsl' import a with context %}", "{% include 'lib/more.wgsl' %}"),
+        ("{% include 'lib/elsewhere.wgsl' %}", ""),
+        ("{% include ['lib/part.wgsl'] %}", ""),
+    ],
+)
+def test_a_name_may_be_read_by_any_text_of_the_kernel(tmp_path: Path, body: str, snippet: str) -> None:
+    """Also by one that lies in another folder, of which a header knows nothing."""
+    path = tmp_path / "layer_norm" / "mine.wgsl"
+    for folder in (path.parent, tmp_path / "lib"):
+        folder.mkdir()
+    (tmp_path / "lib" / "part.wgsl").write_text(snippet)
+    (tmp_path / "lib" / "more.wgsl").write_text("{{ mine }}")
+    text = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text()
+    path.write_text(text.replace("// ///\n", "// [derive]\n// mine = 4\n// ///\n", 1) + body)
+    assert "mine" in load(path).derive
+
+
+def test_webnorms_own_kernels_define_nothing_that_nothing_reads(tmp_path: Path) -> None:
+    copy = shutil.copytree(wgsl_root(), tmp_path / "wgsl")
+    kernels, broken = survey([copy])
+    assert [one.reason for one in broken] == []
+    assert sum(kernel.path.is_relative_to(copy) for kernel in kernels) == len(discover())

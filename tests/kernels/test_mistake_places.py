@@ -231,9 +231,10 @@ Shader validation error: Function [0] 'f' is invalid
   = Expression [1] is invalid
 """
     lines = ["fn f() -> f32 {", "\t/* é日本 */\tlet x = 1u + 1.5;", " return 1.0;", "}"]
-    said = "Function [0] 'f' is invalid: Expression [1] is invalid"
+    said = "Function `f` is invalid: Expression `1.5` is invalid"
     assert read_report(report, lines) == Report(2, said, lines[1].index("1.5") + 1, 3)
     # Of another text the column is not known.
+    said = "Function `f` is invalid: Expression is invalid"
     assert read_report(report) == read_report(report, ["", "x"]) == Report(2, said)
     report = """
 Shader '' parsing error: automatic conversions cannot convert elements of `u32` to `f32`

@@ -26,6 +26,7 @@ from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import AUTO, own_kernel, own_kernels, select
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.revisions import identity
+from webnorm.kernels.sources import is_wgsl
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.variants import Variant
 from webnorm.norms.ops import OPS, Op, Task
@@ -235,7 +236,7 @@ def _identity(kernel: str | Path | None) -> tuple[str | None, Stamp]:
     if not isinstance(kernel, str | Path):
         raise WebnormError(f"kernel is {shown(kernel)}; expected a kernel's name or the path of a .wgsl file")
     name = str(kernel)
-    if not name.endswith(".wgsl"):
+    if not is_wgsl(name):
         return name, None
     return identity(Path(name))
 
@@ -256,7 +257,7 @@ def _named(task: Task, name: str, traits: Traits) -> Variant:
 
 
 def _of_op(op: Op, name: str) -> Kernel:
-    kernel = load(Path(name), op.name) if name.endswith(".wgsl") else _called(name, op.name)
+    kernel = load(Path(name), op.name) if is_wgsl(name) else _called(name, op.name)
     if kernel.op != op:
         raise WebnormError(f"kernel {name} computes {kernel.op.name}; expected a kernel of {op.name}")
     return kernel

@@ -79,8 +79,10 @@ def complain_of(broken: Iterable[Broken]) -> None:
 
 def kernel_files(names: Sequence[str] | None, roots: Sequence[Path] | None) -> list[Path]:
     """The files that kernels and their snippets may be read from."""
-    named = [Path(name) for name in names or () if name.endswith(".wgsl")]
-    return [*named, *(path for root in roots or () for path in root.glob("*/*.wgsl"))]
+    from webnorm.kernels.sources import is_wgsl
+
+    named = [Path(name) for name in names or () if is_wgsl(name)]
+    return [*named, *(path for root in roots or () for path in root.glob("*/*") if is_wgsl(path.name))]
 
 
 def adapter_or_none(adapter: str | None) -> AdapterInfo | None:

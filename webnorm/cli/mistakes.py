@@ -15,7 +15,7 @@ from webnorm.errors import Place, one_line
 from webnorm.lab.results import Result
 
 # What a message begins with that has no more than a line.
-_LINE = re.compile(r"(.+\.wgsl):(\d{1,9}): ")
+_LINE = re.compile(r"(.+\.wgsl):(\d{1,9}): ", re.IGNORECASE)
 _INDENT = "  "
 # Of a line of somebody's file: a longer one would fill the screen.
 _MOST = 200
@@ -65,7 +65,7 @@ def _told(place: Place, result: Result) -> Text:
 def _source(place: Place) -> str | None:
     """The line of the file, if that is still there."""
     try:
-        lines: Sequence[str] = files.read_bytes(Path(place.file)).decode(errors="replace").splitlines()
+        lines: Sequence[str] = files.read_bytes(Path(place.file)).decode("utf-8-sig", "replace").splitlines()
     except OSError:
         return None
     return lines[place.line - 1][:_MOST] if 0 < place.line <= len(lines) else None

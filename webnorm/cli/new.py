@@ -84,6 +84,7 @@ def _print_command(console: Screen, *parts: Sequence[str]) -> None:
 def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
     """The kernel to copy; WebnormError for one of another op, and for a new one whose place is taken."""
     from webnorm.kernels.library import AUTO, select, survey
+    from webnorm.kernels.sources import wgsl_files
     from webnorm.norms.ops import MEASURES, OPS
 
     if op.exact:
@@ -92,7 +93,7 @@ def _source(name: str, path: Path, op: Op, source: str, out: Path) -> Kernel:
         raise WebnormError(f"NAME is {name!r}; expected letters, digits and _, at most 64, a letter first")
     if os.path.lexists(path):
         raise WebnormError(f"{path} is there already; expected another NAME, or another folder with --out")
-    found, broken = survey([out] if any(any((out / one).glob("*.wgsl")) for one in OPS) else [])
+    found, broken = survey([out] if any(any(wgsl_files(out / one)) for one in OPS) else [])
     if name in (AUTO, *OPS, *(kernel.name for kernel in found if kernel.op is op)):
         raise WebnormError(f"NAME is {name!r}, which is taken; expected a name that nothing has")
     kernel = select(found, source, op.name, (), broken)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from webnorm.cli.grid import Strip, fitting, lines
 from webnorm.cli.screen import STYLES, plain
-from webnorm.errors import one_line, printable
+from webnorm.errors import one_line, printable, sentence
 from webnorm.lab import tables
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def refusal_lines(exported: Package | Lab, refused: Sequence[Verdict]) -> Text:
     for one in refused:
         for said in one.messages:
             place = (exported.place(one.name), *(str(n) for n in (said.line, said.column) if n))
-            found.append(f"{one_line(':'.join(place))}: {said.severity}: {said.text}")
+            found.append(f"{one_line(':'.join(place))}: {said.severity}: {sentence(said.text)}")
     return Text(printable("\n".join(found)))
 
 

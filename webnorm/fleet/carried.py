@@ -11,6 +11,7 @@ from pathlib import Path
 from webnorm import files
 from webnorm.errors import Place, WebnormError
 from webnorm.kernels.header import home
+from webnorm.kernels.sources import is_wgsl
 from webnorm.lab.results import Result
 from webnorm.norms.ops import OPS
 
@@ -43,7 +44,7 @@ class Carried:
         return cls(
             names=None
             if names is None
-            else tuple(packing.kernel(one) if one.endswith(".wgsl") else one for one in names),
+            else tuple(packing.kernel(one) if is_wgsl(one) else one for one in names),
             roots=tuple(packing.folder(root, str(root)) for root in roots),
             input=None if input is None else packing.array(input),
             texts=packing.texts,
@@ -75,7 +76,7 @@ class Unpacked:
         given = self.carried.names
         if given is None:
             return None
-        return [str(self.folder / one) if one.endswith(".wgsl") else one for one in given]
+        return [str(self.folder / one) if is_wgsl(one) else one for one in given]
 
     @property
     def roots(self) -> list[Path]:

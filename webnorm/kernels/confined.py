@@ -78,6 +78,7 @@ def render(request: RenderRequest) -> Rendering:
             tuple(Run(start, length, files[at], *there) for start, length, at, *there in line)
             for line in reply["runs"]
         ),
+        callers=tuple(None if one is None else Place(*one) for one in reply["callers"]),
     )
 
 
@@ -325,6 +326,7 @@ def _reply(request: RenderRequest, within: Limits) -> dict[str, Any]:
         "looked_at": dict(found.files),
         "names": list(found.names),
         "runs": [[(*run[:2], places[run.file], *run[3:]) for run in line] for line in found.runs],
+        "callers": [None if one is None else dataclasses.astuple(one) for one in found.callers],
     }
 
 

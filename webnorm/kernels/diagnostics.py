@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from webnorm.errors import nearest
+from webnorm.kernels.handles import plain_words, without_handles
 from webnorm.kernels.tokens import Unwatchable, without_comments
 
 # naga draws the source: "12 │ text" for a line, and below it "   │   ^^^ label" for what it means.
@@ -18,6 +19,8 @@ _MARK = re.compile(r"^\s*│.*\^+ ?(.*)$")
 _PLACE = re.compile(r"┌─ (?:wgsl)?:(\d+):(\d+)")
 _HEADLINE = re.compile(r"^(?:Shader '.*?' parsing error: |Shader validation error: )(.+)$")
 _MISTYPED = re.compile(r"the type of `(\w+)` is expected to be `[^`]*`, but got `([^`]+)`")
+# A label below the line of carets, in the column of its own.
+_LABEL = re.compile(r"(?<=│ )[^│\s].*$|(?<= )[^│\s=].*$")
 _NOTE = re.compile(r"^\s*= (.+)$")
 # What marks some characters of one line, and not the end of several.
 _CARETS = re.compile(r"(?<![─^])\^+")
@@ -91,9 +94,29 @@ def read_report(report: str, lines: Sequence[str] = ()) -> Report:
         # Of several in a line the one that naga names, else the one that the label belongs to.
         column, length = next((span for span in spans if span[0] == column), (spans or [(column, 0)])[-1])
     if notes and headline:
-        headline = f"{headline}: {'; '.join(notes)}"
-    said = headline or "; ".join(part.strip() for part in report.splitlines() if part.strip())
+        labels = dict(_labels(report, lines))
+        headline = f"{headline}: {'; '.join(without_handles(note, labels, lines) for note in notes)}"
+    said = plain_words(headline) or "; ".join(part.strip() for part in report.splitlines() if part.strip())
     return Report(line, said + _advice(said, lines), column, length)
+
+
+def _labels(report: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The labels of a drawn source, each with the text that it marks."""
+    number, drawn = 0, ""
+    # By the column of the first caret.
+    marked: dict[int, str] = {}
+    for text in report.splitlines():
+        if match := _SOURCE_LINE.match(text):
+            number, drawn, marked = int(match[1]), text, {}
+        elif (match := _MARK.match(text)) and 1 <= number <= len(lines):
+            spans = _spans(lines[number - 1], drawn, text)
+            carets = [found.start() for found in _CARETS.finditer(text)][-len(spans) :] if spans else []
+            for at, (column, length) in zip(carets, spans, strict=False):
+                marked[at] = lines[number - 1][(column or 1) - 1 :][:length]
+            if match[1] and carets:
+                yield match[1].strip(), marked[carets[-1]]
+        elif marked and (label := _LABEL.search(text)) and label.start() in marked:
+            yield label[0], marked[label.start()]
 
 
 def _advice(complaint: str, lines: Sequence[str]) -> str:

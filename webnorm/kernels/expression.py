@@ -20,7 +20,7 @@ from typing import Any
 from jinja2 import Environment, TemplateError, nodes
 from jinja2.parser import Parser
 
-from webnorm.errors import WebnormError, sentence
+from webnorm.errors import WebnormError, nearest, sentence
 
 Tree = int | str | list[Any]
 # Four times what webnorm's own headers need, and more.
@@ -199,9 +199,10 @@ def check_names(tree: Tree, known: Collection[str], text: object) -> None:
     """Raise WebnormError for the first name that is not known."""
     for name in sorted(names(tree)):
         if name not in known:
+            near = nearest(name, known)
+            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(known))}"
             raise WebnormError(
-                f"unknown name {sentence(name, 60)!r} in {sentence(str(text), _QUOTED)!r}; "
-                f"known: {', '.join(sorted(known))}"
+                f"unknown name {sentence(name, 60)!r} in {sentence(str(text), _QUOTED)!r}; {hint}"
             )
 
 

@@ -5,20 +5,30 @@ from __future__ import annotations
 import keyword
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import cast, get_args
 
-from webnorm.errors import WebnormError, sentence, unknown
+from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files import absolute, resolved
 from webnorm.kernels import expression
 from webnorm.kernels.checked import Checked
 from webnorm.kernels.expression import Tree
 from webnorm.kernels.kernel import AccuracyRules, Kernel, Pass, Per, Require, Scratch
 from webnorm.kernels.layouts import TABLES, laid_out, layouts
+from webnorm.kernels.looked_up import looked_up
 from webnorm.kernels.names import HEADER_NAMES, TEMPLATE_NAMES
-from webnorm.kernels.sources import FORBIDDEN, Unreadable, code_point, read, split_header
-from webnorm.kernels.variants import MOST_POINTS
+from webnorm.kernels.sources import (
+    FORBIDDEN,
+    Unreadable,
+    code_point,
+    read,
+    split_header,
+    wgsl_root,
+    without_header,
+)
+from webnorm.kernels.variants import COUNTS, MOST_POINTS, WORKGROUP_BYTES
 from webnorm.norms.ops import OPS, Op
 
 KNOWN_FEATURES = ("subgroups", "shader-f16")
@@ -76,10 +86,12 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
 
     Raises WebnormError that names the file and, where there is one, the line.
     """
-    start, toml, default = _read(path, op_name)
-    header = _Header(path, start, toml)
+    source, default = _read(path, op_name)
+    header = _Header(path, *split_header(source, path))
     ops = header.ops(default)
-    return header.kernel(op_name if op_name and op_name in ops else ops[0])
+    kernel = header.kernel(op_name if op_name and op_name in ops else ops[0])
+    header.check_read(kernel, source)
+    return kernel
 
 
 def load_all(path: Path, only: str | None = None) -> list[Kernel]:
@@ -87,18 +99,20 @@ def load_all(path: Path, only: str | None = None) -> list[Kernel]:
 
     Raises as `load` does; what does not serve that one is hardly looked at.
     """
-    start, toml, default = _read(path, None)
+    source, default = _read(path, None)
+    start, toml = split_header(source, path)
     # A header serves its folder's op, or those that it names: most need not be parsed.
     if only not in (None, default) and not re.search(rf"\b{only}\b", toml):
         return []
     header = _Header(path, start, toml)
-    return [header.kernel(op) for op in header.ops(default) if only in (None, op)]
+    kernels = [header.kernel(op) for op in header.ops(default) if only in (None, op)]
+    for kernel in kernels:
+        header.check_read(kernel, source)
+    return kernels
 
 
-def _read(path: Path, op_name: str | None) -> tuple[int, str, str]:
-    """The line at which a file's header begins, its text, and the op that it serves where it names none: its
-    folder, else `op_name`.
-    """
+def _read(path: Path, op_name: str | None) -> tuple[str, str]:
+    """A file's text, and the op that it serves where it names none: its folder, else `op_name`."""
     root, folder = home(path)
     check_name(path)
     try:
@@ -109,7 +123,7 @@ def _read(path: Path, op_name: str | None) -> tuple[int, str, str]:
     default = folder if folder in OPS or op_name is None else op_name
     if default not in OPS:
         raise WebnormError(f"{path}: its folder: {unknown('op', default, OPS)}")
-    return *split_header(source, path), default
+    return source, default
 
 
 class _Header(Checked):
@@ -140,6 +154,8 @@ class _Header(Checked):
     def __init__(self, path: Path, start: int, toml: str) -> None:
         super().__init__(path, start, toml)
         self.only(self.table, _KEYS, "header")
+        # What the file itself defines, not its layout.
+        self.own = self.table
         if "layout" in self.table:
             for table in TABLES:
                 self.mapping(table)
@@ -217,6 +233,36 @@ class _Header(Checked):
             self.check_known(name, "feature", name, KNOWN_FEATURES)
             features[name] = self.tree(name, text, known)
         return features
+
+    def check_read(self, kernel: Kernel, source: str) -> None:
+        """Complain about a name of the file's own that nothing reads: it may be misspelt.
+
+        Of webnorm's kernels a test holds that there is none.
+        """
+        if kernel.path.is_relative_to(wgsl_root()):
+            return
+        of = {**kernel.default, **kernel.derive}
+        others = [*kernel.features.values(), *vars(kernel.accuracy).values()]
+        others += [one.rule for one in kernel.require]
+        for each in kernel.passes:
+            others += [each.workgroup_size, each.workgroup_count, each.when, each.iterations]
+        others += [tree for one in kernel.scratch for tree in (one.records, one.words)]
+        read_by = Counter(name for tree in (*of.values(), *others) for name in expression.names(tree))
+        read_by.subtract(name for name, tree in of.items() if name in expression.names(tree))
+        names = [*self.own.get("tune", {}), *self.own.get("derive", {})]
+        names = [name for name in names if not read_by[name]]
+        scratch = [one["name"] for one in self.own.get("scratch", [])]
+        left = {*names, *scratch} - {WORKGROUP_BYTES, *COUNTS}
+        if not left:
+            return
+        found = looked_up(without_header(source, self.path), home(self.path)[0])
+        for name in [name for name in names if name in left - found.tags if found.whole]:
+            near = nearest(name, {*COUNTS, *found.tags, *(one for one in of if read_by[one])} - {name}, 0.6)
+            hint = f"; did you mean {near!r}?" if near else ""
+            message = f"nothing reads {name!r}, neither the header nor the text{hint}"
+            raise self.complaint(name, message)
+        for name in [name for name in scratch if name not in found.text | found.tags if found.whole]:
+            raise self.complaint("name", f"nothing reads the scratch buffer {name!r}", name, meant=name)
 
     def require_walkable(self, kernel: Kernel) -> None:
         """Complain about axes that nobody can walk over."""

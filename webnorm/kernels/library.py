@@ -11,7 +11,7 @@ from pathlib import Path
 from webnorm.errors import WebnormError, check_kind, sentence, shown, unknown
 from webnorm.kernels.header import load, load_all
 from webnorm.kernels.kernel import Kernel
-from webnorm.kernels.sources import wgsl_root
+from webnorm.kernels.sources import is_wgsl, wgsl_files, wgsl_root
 from webnorm.norms.ops import OPS, Op
 from webnorm.norms.selection import fits, is_pattern
 
@@ -76,7 +76,7 @@ def _kernel_files(root: Path) -> list[Path]:
     try:
         if not root.is_dir():
             raise WebnormError(f"{root}: expected a folder of kernels, <op>/<kernel>.wgsl")
-        paths = [path for op in OPS for path in sorted((root / op).glob("*.wgsl"))]
+        paths = [path for op in OPS for path in wgsl_files(root / op)]
     except (OSError, ValueError) as error:
         raise WebnormError(f"{root}: cannot read the folder of kernels: {error}") from error
     if not paths:
@@ -154,7 +154,7 @@ def select_each(
         except WebnormError as error:
             if meant:
                 continue
-            if not name.endswith(".wgsl"):
+            if not is_wgsl(name):
                 raise
             failed.append(Broken(OPS[ops[0]], sentence(Path(name).stem), Path(name), str(error)))
     if failed and not found:
@@ -180,7 +180,7 @@ def select(
     check_kind("name", name, str, "a text")
     if not isinstance(op, str) or op not in OPS:
         raise unknown("op", op, OPS)
-    if name.endswith(".wgsl"):
+    if is_wgsl(name):
         return load(Path(name), op)
     by_label = {kernel.label: kernel for kernel in kernels}
     reasons = {one.label: one.reason for one in broken}

@@ -8,7 +8,7 @@ passed over, and only what stands there is taken to have come from there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from jinja2.lexer import Lexer
@@ -22,6 +22,8 @@ _MARK = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*):([0-9]{{1,7}})(?:\\.([0-9]{{1,
 
 # A template's name and a line of it.
 Origin = tuple[str, int]
+# A template's name, and a line and column of it, if there is one.
+Caller = tuple[str, int, int] | None
 # The lines of each template by its name; the name "" has none.
 Templates = Mapping[str, Sequence[str]]
 
@@ -64,16 +66,27 @@ def _marked(text: str, name: str | None, line: int, before: int) -> str:
 
 
 def unmarked(
-    marked: str, templates: Templates, runs: list[list[Run]] | None = None
-) -> tuple[list[str], list[Origin]]:
-    """Take the markers out; leave out lines that held nothing but template tags.
+    marked: str,
+    templates: Templates,
+    runs: list[list[Run]] | None = None,
+    callers: list[Caller] | None = None,
+    snippets: Container[str] = (),
+) -> tuple[list[str], list[Origin], list[frozenset[str]]]:
+    """Take the markers out; leave out lines that held nothing but template tags. Returns the lines, the
+    origin of each, and the names of all templates that have text in it, "" for text of unknown origin.
 
-    `runs`, where it is given, gets what of each line came from where, with the names of templates.
+    `runs`, where it is given, gets what of each line came from where, with the names of templates. `callers`
+    gets for each line of one of the `snippets` where the last other template ends before it: at the tag that
+    includes or calls what gave the line.
     """
     lines: list[str] = []
     origins: list[Origin] = []
+    makers: list[frozenset[str]] = []
+    caller: Caller = None
     for line in marked.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        text, mark = _unmarked_line(line)
+        text, mark, names = _unmarked_line(line)
+        if callers is not None:
+            caller = _caller(line, caller, snippets)
         if not text and not (lines and lines[-1]):
             continue
         origin = mark if mark is not None and mark[0] in templates else origins[-1] if origins else ("", 0)
@@ -81,29 +94,51 @@ def unmarked(
             continue
         lines.append(text)
         origins.append(origin)
+        makers.append(names)
+        if callers is not None:
+            callers.append(caller if origin[0] in snippets else None)
         if runs is not None:
             runs.append(list(_runs(line, text, templates, runs)))
     while lines and not lines[-1]:
         lines.pop()
         origins.pop()
+        makers.pop()
     if runs is not None:
         del runs[len(lines) :]
-    return lines, origins
+    if callers is not None:
+        del callers[len(lines) :]
+    return lines, origins, makers
+
+
+def _caller(line: str, before: Caller, snippets: Container[str]) -> Caller:
+    """The end of the last template text of a line that is none of a snippet's, up to a snippet's own text."""
+    found, marks = before, list(_MARK.finditer(line))
+    for mark, end in zip(marks, [*(mark.start() for mark in marks[1:]), len(line)], strict=True):
+        if mark[1] not in snippets:
+            found = mark[1], int(mark[2]), int(mark[3] or 1) + end - mark.end()
+        elif line[mark.end() : end].strip():
+            break
+    return found
 
 
 # Lines of the library stand in text after text.
 @lru_cache(maxsize=1 << 13)
-def _unmarked_line(line: str) -> tuple[str, Origin | None]:
-    """A line without its markers, and what the one says that its first visible character stands behind."""
+def _unmarked_line(line: str) -> tuple[str, Origin | None, frozenset[str]]:
+    """A line without its markers, what the one says that its first visible character stands behind, and the
+    templates that its visible text stands behind the markers of.
+    """
     # For each marker its name, line and column, and the text behind it.
     before, *marks = _MARK.split(line)
     pieces = marks[3::4]
     text = "".join([before, *pieces]).rstrip()
+    makers = {name for name, piece in zip(marks[::4], pieces, strict=True) if piece.strip()}
+    if before.strip():
+        makers.add("")
     if not marks:
-        return text, None
+        return text, None, frozenset(makers)
     seen = (at for at, piece in enumerate(pieces) if piece.lstrip()[:1] not in ("", _OPEN))
     name, number, *_ = marks[4 * next(seen, 0) :]
-    return text, (name, int(number))
+    return text, (name, int(number)), frozenset(makers)
 
 
 def _is_blank(origin: Origin, templates: Templates) -> bool:

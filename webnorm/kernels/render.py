@@ -23,7 +23,7 @@ from webnorm.kernels.templates import Rendering, View
 from webnorm.kernels.tracing import traced
 from webnorm.kernels.traits import Traits
 from webnorm.kernels.unfinished import unfinished
-from webnorm.kernels.variants import Variant
+from webnorm.kernels.variants import COUNTS, Variant
 from webnorm.norms.ops import Tensor
 from webnorm.norms.problem import DTYPES, Problem
 
@@ -33,8 +33,6 @@ TARGETS: tuple[Target, ...] = ("native", "browser")
 MOST_BUFFERS = 8
 # Floats of a scratch buffer's record: no binding holds more.
 MOST_WORDS = 1 << 30
-# What the snippets count with, where a header has it.
-_COUNTS = ("steps", "threads_per_row", "rows_per_workgroup", "vector_width", "workgroup_size")
 # What an `enable` directive calls a feature. naga has subgroups without asking and refuses the directive.
 _ENABLE = {"subgroups": "subgroups", "shader-f16": "f16"}
 _PARAMETERS = "parameters"
@@ -107,7 +105,15 @@ class Shader:
             line, complaint, place = lacking
             file, number = place.file, place.line
         quoted = sentence(self._lines[line - 1].strip(), 200)
+        if caller := self.caller(line):
+            return WebnormError(
+                f"{caller.file}:{caller.line}: {complaint}, in {file}:{number}: {quoted}", caller
+            )
         return WebnormError(f"{file}:{number}: {complaint}: {quoted}", place)
+
+    def caller(self, line: int) -> Place | None:
+        """The tag of the author's that had a line of a snippet of webnorm's made; None for another line."""
+        return self._again[line - 1][2] if 1 <= line <= len(self._again) else None
 
     def place(self, line: int, column: int | None = None, length: int = 0) -> Place | None:
         """Where the template has what stands in the text; line and column, in characters, are from 1.
@@ -118,7 +124,7 @@ class Shader:
         if not 1 <= line <= min(len(self._lines), len(self.origins)):
             return None
         text = self._lines[line - 1]
-        known, runs = self._again[line - 1] if self._again else ("", ())
+        known, runs, _ = self._again[line - 1] if self._again else ("", (), None)
         at = len(text) - len(text.lstrip()) if column is None else column - 1
         found = places.place(runs, at, length) if known == text else None
         return found or Place(*self.origins[line - 1])
@@ -128,12 +134,12 @@ class Shader:
         return self.text.splitlines()
 
     @cached_property
-    def _again(self) -> Sequence[tuple[str, Sequence[places.Run]]]:
-        """The lines of a second rendering, each with what of it came from where."""
+    def _again(self) -> Sequence[tuple[str, Sequence[places.Run], Place | None]]:
+        """The lines of a second rendering, each with what of it came from where and who had it made."""
         with suppress(WebnormError):
             again = _rendered(replace(self.request, runs=True))
             if again.origins == self.origins:
-                return list(zip(again.text.splitlines(), again.runs, strict=True))
+                return list(zip(again.text.splitlines(), again.runs, again.callers, strict=True))
         return ()
 
 
@@ -337,7 +343,7 @@ def _check_passes(variant: Variant, problem: Problem, target: Target, passes: Se
 def _check_counts(variant: Variant, names: Mapping[str, int]) -> None:
     """Raise WebnormError for numbers of a header that no problem makes sense of."""
     kernel = variant.kernel
-    for name in _COUNTS:
+    for name in COUNTS:
         if names.get(name, 1) < 1:
             raise kernel.mistake(f"derived {name}", f"it is {names[name]}; expected 1 or more")
     rules = kernel.accuracy

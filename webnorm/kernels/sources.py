@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 from webnorm import files
-from webnorm.errors import NOT_TO_SHOW, Place, WebnormError, sentence
+from webnorm.errors import NOT_TO_SHOW, Place, WebnormError, shown
 
 # Ten times webnorm's whole library.
 MOST_BYTES = 1 << 20
@@ -15,6 +18,10 @@ MOST_BYTES = 1 << 20
 # from (kernels.templates).
 FORBIDDEN = NOT_TO_SHOW
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
+# A line that somebody may have meant for one that opens or closes a header.
+_ALMOST_OPEN = re.compile(r"\W*(?:webnorm|/{3}\s*web\w*)\W*", re.IGNORECASE)
+_ALMOST_CLOSE = re.compile(r"[\s/]*//[\s/]*\W*")
+_SUFFIX = ".wgsl"
 # The identity of a file's content: device, inode, time of its last write, time of its last change of any kind
 # (tools that restore the first cannot set this one), size; None without a file.
 Stamp = tuple[int, int, int, int, int] | None
@@ -34,6 +41,17 @@ class Unreadable(Exception):
         if self.line is None:
             return file, None
         return f"{file}:{self.line}", Place(file, self.line, self.column, 1)
+
+
+def is_wgsl(name: str) -> bool:
+    """Whether a name is that of a WGSL file: the suffix may be in upper case."""
+    return name.casefold().endswith(_SUFFIX)
+
+
+def wgsl_files(folder: Path) -> Iterator[Path]:
+    """The WGSL files of a folder by name; none where there is no such folder. May raise OSError."""
+    if folder.is_dir():
+        yield from sorted(path for path in folder.iterdir() if is_wgsl(path.name))
 
 
 def stamp(path: str) -> Stamp:
@@ -69,6 +87,10 @@ def read(path: str | Path, root: str | Path) -> tuple[str, str, Stamp]:
 
 
 def _decoded(data: bytes) -> str:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise Unreadable("not UTF-8 text but UTF-16; save it as UTF-8", 1)
+    # Editors of Windows begin a file with a byte order mark, which says nothing in UTF-8.
+    data = data.removeprefix(codecs.BOM_UTF8)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -93,24 +115,34 @@ def code_point(character: str) -> str:
 
 def split_header(source: str, path: Path) -> tuple[int, str]:
     """The header's TOML and the number of the line that opens it; raises WebnormError without one."""
-    lines = source.splitlines()
-    try:
-        start = lines.index(_OPEN)
-        end = lines.index(_CLOSE, start + 1)
-    except ValueError:
-        raise WebnormError(
-            f"{path}:1: no header: expected a line {_OPEN!r} and after it a line {_CLOSE!r}",
-            Place(str(path), 1),
-        ) from None
+    lines = [line.rstrip() for line in source.splitlines()]
+    if _OPEN not in lines:
+        message = f"no header: expected a line {_OPEN!r} and after it a line {_CLOSE!r}"
+        raise _no_header(path, lines, 0, message)
+    start = lines.index(_OPEN)
+    if _CLOSE not in lines[start + 1 :]:
+        message = f"the header is not closed: expected a line {_CLOSE!r} behind it"
+        raise _no_header(path, lines, start, message)
+    end = lines.index(_CLOSE, start + 1)
     toml = []
     for number, line in enumerate(lines[start + 1 : end], start + 2):
         if line != "//" and not line.startswith("// "):
             raise WebnormError(
-                f"{path}:{number}: a header line starts with '// ', got {sentence(line, 80)!r}",
+                f"{path}:{number}: a header line starts with '// ', got {shown(line)}",
                 Place(str(path), number, 1, len(line)),
             )
         toml.append(line[3:])
     return start + 1, "\n".join(toml)
+
+
+def _no_header(path: Path, lines: Sequence[str], start: int, message: str) -> WebnormError:
+    """The error for a header's line that is missing; it names the line that may be meant for it."""
+    almost = _ALMOST_CLOSE if _OPEN in lines else _ALMOST_OPEN
+    for number, line in enumerate(lines[start:], start + 1):
+        if line not in (_OPEN, "//") and almost.fullmatch(line):
+            place = Place(str(path), number, 1, len(line))
+            return WebnormError(f"{path}:{number}: {message}, got {shown(line)}", place)
+    return WebnormError(f"{path}:{start + 1}: {message}", Place(str(path), start + 1))
 
 
 def without_header(source: str, path: Path) -> str:

@@ -28,9 +28,10 @@ from jinja2.sandbox import SandboxedEnvironment
 from webnorm.errors import Place, WebnormError, sentence
 from webnorm.kernels import places, sources, tags
 from webnorm.kernels.bounds import too_deep, workgroup_bytes
+from webnorm.kernels.callers import tag_place
 from webnorm.kernels.compiled import Compiled, CompiledOwn, Generator
 from webnorm.kernels.expression import Tree
-from webnorm.kernels.marks import MarkingLexer, Origin, unmarked
+from webnorm.kernels.marks import Caller, MarkingLexer, Origin, unmarked
 from webnorm.kernels.places import Run, spliced
 from webnorm.kernels.plain import plain
 from webnorm.kernels.tracing import tag
@@ -109,7 +110,8 @@ class RenderRequest:
 @dataclass(frozen=True)
 class Rendering:
     """A text, and for each of its lines the file and line that it came from; `runs`, where they were asked
-    for, are what of it came from where.
+    for, are what of it came from where, and `callers` for each line of webnorm's snippets the tag of another
+    template that had it made.
 
     `workgroup_bytes` is the workgroup memory of its entry points; `files` are the places that were looked at
     for it, with the stamp of what was there. `names` are those that its templates looked up: where they have
@@ -122,6 +124,7 @@ class Rendering:
     files: Mapping[str, sources.Stamp]
     names: frozenset[str]
     runs: tuple[tuple[Run, ...], ...] = ()
+    callers: tuple[Place | None, ...] = ()
 
 
 class _Refused(Exception):
@@ -180,7 +183,7 @@ class _Loader(BaseLoader):
     """Finds snippets in the user's folders first, then in webnorm's, and takes headers off.
 
     `looked_at` has the stamp of every place that it has looked at. Of what it has read, `shown` is the file
-    as messages name it, and `lines` what stands in it, by template and by file.
+    as messages name it, and `lines` what stands in it, by template and by file; `owned` are webnorm's own.
     """
 
     def __init__(self, roots: Sequence[str], own: str) -> None:
@@ -192,6 +195,7 @@ class _Loader(BaseLoader):
         self.looked_at: dict[str, sources.Stamp] = {}
         self.shown: dict[str, str] = {"": ""}
         self.lines: dict[str, Sequence[str]] = {"": ()}
+        self.owned = set[str]()
         self._kernels, self._outdated = set[str](), set[str]()
 
     def refresh(self) -> bool:
@@ -233,6 +237,8 @@ class _Loader(BaseLoader):
             source = sources.without_header(source, Path(path))
         self.shown[template] = self.shown[real] = display_path(real, self.own)
         self.lines[template] = self.lines[real] = source.splitlines()
+        if Path(real).is_relative_to(self.own):
+            self.owned |= {template, real}
         return source, real, lambda: template not in self._outdated
 
 
@@ -260,14 +266,15 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     # What `trace` gives depends on that.
     noted = {"tracing"}
     try:
-        text, origins, runs = _checked_text(request, environment, loader, most_text, noted)
+        text, origins, runs, callers = _checked_text(request, environment, loader, most_text, noted)
         used = workgroup_bytes(text, request.entry_points)
     except WebnormError:
         raise
     except Exception as error:
         raise _mistake(error, request, loader) from error
     names = frozenset(noted.intersection(request.context))
-    return Rendering(text, tuple(origins), used, dict(loader.looked_at), names, tuple(map(tuple, runs)))
+    looked_at, placed = dict(loader.looked_at), tuple(map(tuple, runs))
+    return Rendering(text, tuple(origins), used, looked_at, names, placed, tuple(callers))
 
 
 def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> WebnormError:
@@ -303,14 +310,14 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
 
 def _checked_text(
     request: RenderRequest, environment: Environment, loader: _Loader, most_text: int, noted: set[str]
-) -> tuple[str, list[Origin], list[list[Run]]]:
-    """The text, where its lines came from, and what of them if that was asked for; the names that were looked
-    up go to `noted`. Raises WebnormError for what is too much for a compiler.
+) -> tuple[str, list[Origin], list[list[Run]], list[Place | None]]:
+    """The text, where its lines came from, and what of them and who had them made if that was asked for; the
+    names that were looked up go to `noted`. Raises WebnormError for what is too much for a compiler.
     """
     place = display_path(request.kernel, request.own)
     context = {**request.context, "trace": tag(request.context), _NOTED: noted}
     marked = _at_most(_MARKED * most_text, environment.get_template(request.kernel).generate(context))
-    text, origins, runs = ("", [], []) if marked is None else _text_of(marked, loader, request)
+    text, origins, runs, callers = ("", [], [], []) if marked is None else _text_of(marked, loader, request)
     if marked is None or len(text) > most_text or len(origins) > MOST_LINES:
         size = "" if marked is None else f": {len(text)} and {len(origins)}"
         raise WebnormError(
@@ -318,10 +325,10 @@ def _checked_text(
         )
     wrong = _wrong(text)
     if wrong is None:
-        return text, origins, runs
+        return text, origins, runs, callers
     at, column, what = wrong
     file, line = origins[at]
-    _, _, runs = _text_of(marked, loader, replace(request, runs=True))
+    _, _, runs, _ = _text_of(marked, loader, replace(request, runs=True))
     found = places.place(runs[at], column) or Place(file or place, line)
     raise WebnormError(f"{file or place}:{line}: {what}", found)
 
@@ -339,33 +346,26 @@ def _wrong(text: str) -> tuple[int, int, str] | None:
     return None
 
 
-@lru_cache(maxsize=1)
-def _snippets(own: str) -> frozenset[str]:
-    """The names of webnorm's snippets."""
-    return frozenset(path.name for path in (Path(own) / "lib").glob("*.wgsl"))
-
-
 def _text_of(
     marked: str, loader: _Loader, request: RenderRequest
-) -> tuple[str, list[Origin], list[list[Run]]]:
-    """The text, plain in what webnorm's snippets gave, or a user's in their places."""
-    snippets = _snippets(request.own)
-
-    def is_library(file: str) -> bool:
-        path = Path(file)
-        return path.parent.name == "lib" and path.name in snippets
-
+) -> tuple[str, list[Origin], list[list[Run]], list[Place | None]]:
+    """The text, plain in what webnorm's own files gave."""
     runs: list[list[Run]] | None = [] if request.runs else None
-    lines, origins = unmarked(marked, loader.lines, runs)
-    shown = [loader.shown[file] for file, _ in origins]
-    lines, kept, changes = plain(lines, shown, is_library)
-    came = [(shown[at], origins[at][1]) for at in kept]
+    ends: list[Caller] | None = [] if request.runs else None
+    snippets = {name for name in loader.owned if not Path(name).is_absolute()}
+    lines, origins, makers = unmarked(marked, loader.lines, runs, ends, snippets)
+    lines, kept, changes = plain(lines, [names <= loader.owned for names in makers])
+    came = [(loader.shown[origins[at][0]], origins[at][1]) for at in kept]
     text = "\n".join(lines) + "\n"
-    if runs is None:
-        return text, came, []
+    if runs is None or ends is None:
+        return text, came, [], []
     named = [[run._replace(file=loader.shown[run.file]) for run in line] for line in runs]
     made = (changes.get(at, (at, ())) for at in kept)
-    return text, came, [spliced(named[at], splices) for at, splices in made]
+    callers = [
+        None if end is None else tag_place(loader.lines[end[0]], loader.shown[end[0]], *end[1:])
+        for end in (ends[at] for at in kept)
+    ]
+    return text, came, [spliced(named[at], splices) for at, splices in made], callers
 
 
 def _at_most(most: int, pieces: Iterable[str]) -> str | None:

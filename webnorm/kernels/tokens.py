@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -165,7 +165,16 @@ def scanned(text: str) -> list[Token]:
 def without_comments(text: str) -> str:
     """The text with blanks for comments, line by line as before. Raises Unwatchable."""
     parts, after = [], 0
-    while found := _COMMENT.search(text, after):
+    for start, end in comments(text):
+        parts += [text[after:start], re.sub(r"[^\n]", " ", text[start:end])]
+        after = end
+    return "".join([*parts, text[after:]])
+
+
+def comments(text: str) -> Iterator[tuple[int, int]]:
+    """Where each comment of a text begins and ends. Raises Unwatchable for one that does not end."""
+    end = 0
+    while found := _COMMENT.search(text, end):
         end, depth = found.end(), int(found[0] == "/*")
         while depth:
             mark = _NESTED.search(text, end)
@@ -173,6 +182,4 @@ def without_comments(text: str) -> str:
                 raise Unwatchable("a comment that does not end")
             depth += 1 if mark[0] == "/*" else -1
             end = mark.end()
-        parts += [text[after : found.start()], re.sub(r"[^\n]", " ", text[found.start() : end])]
-        after = end
-    return "".join([*parts, text[after:]])
+        yield found.start(), end

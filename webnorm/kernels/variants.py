@@ -19,6 +19,8 @@ from webnorm.norms.problem import Problem
 RETIRED = {"hi_lo_mean": 1, "native_f16": 0}
 # The derived constant that says how much workgroup memory a variant needs, before it is rendered.
 WORKGROUP_BYTES = "workgroup_bytes"
+# What the snippets count with, where a header has it.
+COUNTS = ("steps", "threads_per_row", "rows_per_workgroup", "vector_width", "workgroup_size")
 # In all loops of an invocation together, seen with Mesa 22.3.
 SOFTWARE_ITERATIONS = 65535
 # The points of a kernel's axes that are walked over; webnorm's gradients have two hundred thousand, of

@@ -11,6 +11,7 @@ from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import AUTO, Broken, but_auto, check_axes, select_each, survey
+from webnorm.kernels.sources import is_wgsl
 from webnorm.kernels.traits import Traits
 from webnorm.lab.bench import BenchRequest
 from webnorm.lab.check import CheckRequest, own_case
@@ -36,7 +37,7 @@ def kernel_names(given: Sequence[str] | None) -> list[str] | None:
     if not given:
         return None
     # A path may have a comma of its own.
-    return [part for text in given for part in ([text] if text.endswith(".wgsl") else text.split(","))]
+    return [part for text in given for part in ([text] if is_wgsl(text) else text.split(","))]
 
 
 def kernels_asked(

@@ -22,6 +22,7 @@ from webnorm.gpu.buffers import Inputs, Outputs, write
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
 from webnorm.gpu.plan import Plan
+from webnorm.kernels.blame import calls
 from webnorm.kernels.render import Shader, render_shader
 from webnorm.kernels.tokens import Unwatchable
 from webnorm.kernels.variants import SOFTWARE_ITERATIONS, Variant
@@ -170,18 +171,34 @@ def _words(device: Device, notes: Any, first: int, count: int) -> list[int]:
     return [int(word) for word in np.frombuffer(data, np.uint32)]
 
 
+def _fault(kind: Literal["race", "loop"], text: str, shader: Shader, line: int) -> Fault:
+    """A fault at a line of the text: the author's line, and where a snippet of webnorm's has it."""
+    file, number = shader.origins[line - 1]
+    name, called = calls(shader, line)
+    author = called[-1] if called else shader.caller(line)
+    if author is None:
+        return Fault(kind, text, Place(file, number))
+    text += f", in {file}:{number}"
+    if called and kind == "race":
+        lines = " and ".join(str(one.line) for one in called)
+        text += (
+            f": `{name}`, called at line{'s' * (len(called) > 1)} {lines}, has memory for one call a row; "
+            "another call needs a reduction of its own, or both one of a vec2"
+        )
+    return Fault(kind, text, author)
+
+
 def _endless(notes: Sequence[int], shader: Shader, rounds: Rounds) -> Fault | None:
     """The loop that the notes say did not end by itself."""
     found = rounds.endless(notes)
     if found is None:
         return None
     line, longest = found
-    file, number = shader.origins[line - 1]
     text = (
         f"a loop that does not end: it was stopped after {longest} rounds or more; a GPU may hang in it, and "
         f"Mesa's llvmpipe ends all loops of an invocation after {SOFTWARE_ITERATIONS} without a word"
     )
-    return Fault("loop", text, Place(file, number))
+    return _fault("loop", text, shader, line)
 
 
 def _race(head: Sequence[int], shader: Shader, watched: Watched) -> Fault | None:
@@ -189,12 +206,11 @@ def _race(head: Sequence[int], shader: Shader, watched: Watched) -> Fault | None
     races, line, element, uneven = head
     if races:
         memory = next(one for one in reversed(watched.memory) if one.first <= element)
-        file, number = shader.origins[line - 1]
         text = (
             f"a race: {memory.name}[{element - memory.first}] is used by two invocations with no barrier "
             "between, and one of them writes it"
         )
-        return Fault("race", text, Place(file, number))
+        return _fault("race", text, shader, line)
     if uneven:
         raise Unwatchable("a barrier that not all invocations of a workgroup come to, or too many barriers")
     return None

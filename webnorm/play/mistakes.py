@@ -52,6 +52,6 @@ def _text_of(file: str) -> str:
     """The text of a snippet, named as messages name it; nothing where it cannot be read."""
     path = Path(file)
     try:
-        return (path if path.is_absolute() else wgsl_root().parent / path).read_text(encoding="utf-8")
+        return (path if path.is_absolute() else wgsl_root().parent / path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError):
         return ""

@@ -17,7 +17,7 @@ from typing import Any
 from webnorm import files
 from webnorm.errors import WebnormError
 from webnorm.kernels.header import home
-from webnorm.kernels.sources import MOST_BYTES, Stamp, Unreadable, read, stamp
+from webnorm.kernels.sources import MOST_BYTES, Stamp, Unreadable, is_wgsl, read, stamp
 from webnorm.play.course import Course
 from webnorm.play.playground import Conflict
 from webnorm.play.state import File, Settings, Snapshot, StageName, State, digest
@@ -183,6 +183,6 @@ def _templates(folder: Path) -> list[str]:
     """The paths of a folder's WGSL files; none where it cannot be read."""
     try:
         with os.scandir(folder) as entries:
-            return [entry.path for entry in entries if entry.name.endswith(".wgsl")]
+            return [entry.path for entry in entries if is_wgsl(entry.name)]
     except OSError:
         return []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import LimitReached, WebnormError
+from webnorm.errors import LimitReached, Place, WebnormError
 from webnorm.kernels.render import Shader
 from webnorm.lab import beside, jobs, judging
 from webnorm.lab.accuracy import loose
@@ -198,11 +198,18 @@ def ask_tint(run: Run) -> None:
     for shader, verdict in zip(shaders, verdicts, strict=True):
         for message in verdict.messages:
             if message.refuses:
-                error = WebnormError(message.text, message.place(shader))
+                error = message.mistake(shader)
+                # A snippet that is included twice is one mistake, not one for each of its declarations.
+                if shader.caller(message.line or 0) and any(_is_at(one, error.place) for one in mistakes):
+                    continue
                 mistakes.append(run.located.mistake("tint", error))
     if mistakes:
         found = tuple(dict.fromkeys((*run.attempt.mistakes, *mistakes)))
         run.against(mistakes=found)
+
+
+def _is_at(mistake: Mistake, place: Place | None) -> bool:
+    return place is not None and (mistake.file, mistake.line) == (place.file, place.line)
 
 
 def trace(run: Run) -> None:

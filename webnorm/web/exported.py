@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from webnorm.errors import WebnormError
+from webnorm.kernels.sources import wgsl_files
 from webnorm.norms.ops import OPS
 from webnorm.web.folder import LAB_INDEX, MANIFEST, is_export
 from webnorm.web.lab_folder import Lab, read_lab
@@ -42,7 +43,7 @@ def _looks(folder: Path) -> str:
     exports = [name for name in names if _is_any(folder / name)]
     if exports:
         return f"a folder that holds exports: {_named(exports)}"
-    if any((folder / op).is_dir() and any((folder / op).glob("*.wgsl")) for op in OPS):
+    if any(any(wgsl_files(folder / op)) for op in OPS):
         return f"a folder of kernels, which `webnorm check --wgsl {shlex.quote(str(folder))}` takes"
     if "package.json" in names:
         return "an npm package that webnorm did not write"

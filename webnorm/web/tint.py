@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webnorm.errors import Place, WebnormError
+from webnorm.errors import Place, WebnormError, sentence
 from webnorm.files import cache_folder, unnamed
+from webnorm.kernels.blame import calls
 from webnorm.kernels.confined import killed_after
 from webnorm.kernels.diagnostics import characters
 from webnorm.kernels.render import Shader
@@ -78,6 +79,16 @@ class Message:
     def refuses(self) -> bool:
         """Whether it is an error, or a warning about uniformity: what browsers warn of, they may refuse."""
         return self.severity == "error" or (self.severity == "warning" and "uniform" in self.text)
+
+    def mistake(self, shader: Shader) -> WebnormError:
+        """What the compiler said, at the author's line; the message has the place in a snippet."""
+        place = self.place(shader)
+        author = None if place is None or self.line is None else shader.caller(self.line)
+        if place is None or author is None:
+            return WebnormError(sentence(self.text), place)
+        if "uniform" in self.text:
+            author = next(iter(calls(shader, self.line or 0)[1]), author)
+        return WebnormError(f"{sentence(self.text)}, in {place.file}:{place.line}", author)
 
     def place(self, shader: Shader) -> Place | None:
         """Where the template of the shader has it."""

@@ -1,6 +1,7 @@
 {#- What the forward pass saved of a row: `saved_stats` stands outside functions, `unpack_saved` gives `mean`, `low`
     and `rstd` names. -#}
 {% macro saved_stats() %}
+{% if "stats" in tensors | map(attribute="name") | list %}
 fn saved_stats(row: u32) -> {{ "vec3<f32>" if has_mean else "f32" }} {
 {% if has_mean %}
     let at = params.stats_start + 3u * row;
@@ -9,6 +10,7 @@ fn saved_stats(row: u32) -> {{ "vec3<f32>" if has_mean else "f32" }} {
     return stats[params.stats_start + row];
 {% endif %}
 }
+{% endif %}
 {% endmacro %}
 {#- What a Vec of x is normalised to. -#}
 {% macro saved_xhat(x) -%}

@@ -1,0 +1,119 @@
+"""What goes wrong in a snippet of webnorm's is reported at the author's line, the snippet's behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed import GPU
+from webnorm.choice.defaults import default_variant
+from webnorm.errors import WebnormError
+from webnorm.gpu.device import Device
+from webnorm.gpu.pipelines import create_module
+from webnorm.kernels.header import load
+from webnorm.kernels.kernel import Kernel
+from webnorm.kernels.render import render_shader
+from webnorm.kernels.traits import BROWSER
+from webnorm.lab.races import fault
+from webnorm.norms.ops import make_inputs
+from webnorm.norms.problem import Options, Problem
+from webnorm.web import tint
+
+KERNEL = """\
+// /// webnorm
+// summary = "A test."
+// differs = "Nothing."
+// layout = "row_per_workgroup"
+// [derive]
+// vector_width = 4
+// ///
+{% from "lib/locate.wgsl" import each_row with context %}
+{% from "lib/reduce.wgsl" import row_reduction with context %}
+{% from "lib/write.wgsl" import write_row with context %}
+{% include "lib/norm.wgsl" %}
+{{ row_reduction("row_sum", "f32") }}
+@compute @workgroup_size({{ workgroup_size }})
+fn main(
+    {% include "lib/builtins.wgsl" %}
+) {
+    {% call each_row() %}
+    var sum = Vec();
+    for (var j = 0u; j < STEPS; j++) {
+        sum += load_input(row, j, thread);
+    }
+    let mean = row_sum(total(sum), place, lane, subgroup_size) * PER_COLUMN;
+    let rstd = inverseSqrt(1.0 + params.eps);
+    {% call(h) write_row(low="0.0") %}({{ h }} - mean) * rstd{% endcall %}
+    {% endcall %}
+}
+"""
+PROBLEM = Problem(rows=4, cols=768)
+
+
+def kernel_of(folder: Path, old: str = "", new: str = "") -> Kernel:
+    assert old in KERNEL
+    path = folder / "layer_norm" / "mine.wgsl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(KERNEL.replace(old, new, 1))
+    return load(path)
+
+
+def line_of(text: str) -> int:
+    return KERNEL[: KERNEL.index(text)].count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "tag", "snippet"),
+    [
+        ("@compute", '{% include "lib/row.wgsl" %}\n@compute', "@compute", "lib/geometry.wgsl:"),
+        ('"row_sum", "f32"', '"row_sum", "vec9<f32>"', '"row_sum", "f32"', "lib/reduce.wgsl:"),
+        ('"row_sum", "f32"', '"row_sum", "f32", "nothing"', '"row_sum", "f32"', "lib/reduce.wgsl:"),
+        ('low="0.0"', 'low="nothing"', 'low="0.0"', "lib/write.wgsl:"),
+        ('    {% include "lib/builtins.wgsl" %}\n', "\n", "call each_row", "lib/locate.wgsl:"),
+    ],
+)
+def test_what_naga_refuses_in_a_snippet(
+    device: Device, tmp_path: Path, old: str, new: str, tag: str, snippet: str
+) -> None:
+    problem = Problem(rows=4, cols=768, options=Options(return_stats="low" in old))
+    kernel = kernel_of(tmp_path, old, new)
+    shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
+    with pytest.raises(WebnormError) as caught:
+        create_module(device, shader)
+    place = caught.value.place
+    assert place is not None and place.file == str(kernel.path) and place.line == line_of(tag)
+    marked = kernel.path.read_text().splitlines()[place.line - 1][place.column - 1 :][: place.length]
+    assert marked.startswith("{") and marked.endswith("}")
+    told = str(caught.value)
+    assert told.startswith(f"{place.file}:{place.line}: ") and f", in wgsl/{snippet}" in told
+
+
+def test_what_tint_refuses_in_a_snippet(tmp_path: Path) -> None:
+    """A reduction that not all invocations call: the call is told, not the barrier in it."""
+    if tint.available():
+        pytest.skip(str(tint.available()))
+    mean = "    let mean = row_sum(total(sum), place, lane, subgroup_size) * PER_COLUMN;"
+    inner = mean.replace("let ", "")
+    kernel = kernel_of(tmp_path, mean, f"    var mean = 0.0;\n    if (place == 0u) {{\n{inner}\n    }}")
+    shader = render_shader(default_variant(kernel, PROBLEM, BROWSER), PROBLEM, "browser", BROWSER)
+    (verdict,) = tint.check([tint.source_of("mine", shader)])
+    told = [message.mistake(shader) for message in verdict.messages if message.refuses]
+    assert told and all(one.place is not None and one.place.file == str(kernel.path) for one in told)
+    assert any("in wgsl/lib/reduce.wgsl:" in str(one) for one in told)
+    assert told[0].place is not None and told[0].place.line == line_of("let mean") + 2
+
+
+def test_a_reduction_that_is_called_twice_has_a_hint_of_its_own(device: Device, tmp_path: Path) -> None:
+    second = "    let rstd = inverseSqrt(row_sum(total(sum), place, lane, subgroup_size) + params.eps);"
+    kernel = kernel_of(tmp_path, "    let rstd = inverseSqrt(1.0 + params.eps);", second)
+    inputs = make_inputs(kernel.op, PROBLEM)
+    found = fault(device, default_variant(kernel, PROBLEM, device.traits), PROBLEM, inputs, ())
+    assert found is not None and found.place.file == str(kernel.path)
+    one, two = line_of("let mean"), line_of("let rstd")
+    assert found.place.line == two and found.text.startswith("a race: row_sum_partials[")
+    assert f"`row_sum`, called at lines {one} and {two}, has memory for one call a row" in found.text
+    assert ", in wgsl/lib/reduce.wgsl:" in found.text
+    # Two reductions, or a value that was reduced together with the other, race no more.
+    once = kernel_of(tmp_path)
+    assert fault(device, default_variant(once, PROBLEM, device.traits), PROBLEM, inputs, ()) is None
