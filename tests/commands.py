@@ -19,6 +19,7 @@ from unittest.mock import patch
 import pytest
 
 import tiers
+from patience import HANG_S
 from webnorm.cli import app as cli
 from webnorm.cli.running import OK
 from webnorm.gpu.device import ADAPTER_VARIABLE
@@ -26,6 +27,9 @@ from webnorm.lab import worker
 from webnorm.lab.worker import Ticket, Work, Worker
 from webnorm.web import verify
 from webnorm.web.browser import Browser
+
+# What commands that say nothing of it give their worker: a busy machine may take longer.
+_USUAL_LIMIT_S = worker.TIME_LIMIT_S
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:
@@ -53,6 +57,8 @@ class _SharedWorker(Worker):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        if self.time_limit_s == _USUAL_LIMIT_S:
+            self.time_limit_s = HANG_S
         self._surroundings = _surroundings()
         chosen = {name: value for name, value in os.environ.items() if name.startswith(_OF_ADAPTERS)}
         self._key = (self.adapter, chosen, tuple(sys.path))
@@ -130,12 +136,46 @@ def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProce
     return subprocess.CompletedProcess([*arguments], ended.value.code, out.getvalue(), err.getvalue())
 
 
-def webnorm_process(
-    arguments: Sequence[str], folder: Path, timeout: float = 240
-) -> subprocess.CompletedProcess[str]:
+def webnorm_process(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """The same in a process of its own, for what a process is needed: signals, tracebacks, help at once."""
     command = [sys.executable, "-m", "webnorm", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
     if done.returncode == OK:
         tiers.meet_verb(arguments)
     return done
+
+
+# Ctrl-C goes to the whole group, as a terminal's does, once the named file is there.
+_INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from webnorm import files
+from webnorm.cli import app
+
+name, *sys.argv[1:] = sys.argv[1:]
+write = files.write_text
+
+def interrupted(path: Path, text: str) -> None:
+    write(path, text)
+    if path.name == name:
+        files.write_text = write
+        os.killpg(0, signal.SIGINT)
+
+files.write_text = interrupted
+app.run()
+"""
+
+
+def webnorm_interrupted(
+    arguments: Sequence[str], folder: Path, after: str
+) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with Ctrl-C as soon as it has first written the file `after`."""
+    return subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, after, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+        start_new_session=True,
+    )

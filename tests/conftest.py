@@ -14,6 +14,8 @@ from filelock import FileLock
 
 import commands
 import tiers
+import unhurried
+from patience import HANG_S
 from webnorm.cli.running import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
@@ -118,6 +120,14 @@ def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ.pop("COLUMNS", None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def limits_lifted() -> Iterator[None]:
+    """webnorm gives up on what is silent for too long, and a busy machine must not come to that."""
+    with pytest.MonkeyPatch.context() as patch:
+        unhurried.lift(patch)
+        yield
+
+
 @pytest.fixture(scope="session")
 def device() -> Iterator[Device]:
     if not adapters():
@@ -151,7 +161,9 @@ def fleet(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     from clusters import Fleet
 
     found = Fleet(tmp_path_factory.mktemp("fleet"))
-    yield found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("webnorm.fleet.cluster._PATIENCE_S", HANG_S)
+        yield found
     found.ended()
 
 

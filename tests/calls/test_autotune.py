@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import webnorm
+from patience import HANG_S
 from webnorm import autotune
 from webnorm.calls.session import Session
 from webnorm.choice import tuning
@@ -109,14 +111,20 @@ def test_who_waited_for_another_that_tunes_follows_it(
         raise AssertionError("it is being tuned already")
 
     monkeypatch.setattr(autotune, "_tune", tune)
+    waits, alone = threading.Event(), tuning.alone
+
+    def turn(path: Path) -> AbstractContextManager[None]:
+        waits.set()
+        return alone(path)
+
     found: list[Tuning | None] = []
     waiting = threading.Thread(target=lambda: found.append(autotune.tuned(task, device)))
-    with tuning.alone(path):
+    with alone(path):
+        monkeypatch.setattr(tuning, "alone", turn)
         waiting.start()
-        waiting.join(0.3)
-        assert waiting.is_alive() and not found
+        assert waits.wait(HANG_S) and not found
         tuning.record([choice_of(task, device, "workgroup")], path, platform)
-    waiting.join(20)
+    waiting.join(HANG_S)
     assert found[0] is not None and found[0].matching(task)[0].kernel == "workgroup"
 
 
@@ -235,7 +243,7 @@ def test_calls_tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "y = webnorm.rms_norm(x, (256,))\n"
         "assert np.allclose(y, x / np.sqrt((x * x).mean(1, keepdims=True) + 1.1920929e-07), rtol=1e-5)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert len(list((tmp_path / "tunings").glob("*.json"))) == 1
@@ -244,7 +252,7 @@ def test_calls_tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_who_does_not_tune_does_not_import_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(autotune.VARIABLE)
     code = "import sys, webnorm; webnorm.layer_norm; print([name for name in sys.modules if '.lab' in name])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert done.stdout.strip() == "[]", done.stderr
 
 
