@@ -6,15 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
 
+from ptys import Output, children_of, lives
 from webnorm.gpu.device import Device
 from webnorm.kernels.sources import wgsl_root
 from webnorm.play.state import Attempt
@@ -60,29 +60,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-class Output:
-    """What a process writes, read as it comes."""
-
-    def __init__(self, number: int) -> None:
-        self._number, self._text, self._news = number, "", threading.Condition()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        # A terminal whose other end was closed is an error on Linux.
-        with suppress(OSError):
-            while content := os.read(self._number, 1 << 16):
-                with self._news:
-                    self._text += content.decode(errors="replace")
-                    self._news.notify_all()
-        os.close(self._number)
-
-    def until(self, mark: str) -> str:
-        """All of it, once it has the mark."""
-        with self._news:
-            assert self._news.wait_for(lambda: mark in self._text, PATIENCE_S), self._text[-2000:]
-            return self._text
-
-
 @contextmanager
 def playing(file: Path, step: str, words: Sequence[str], out: int) -> Iterator[subprocess.Popen[str]]:
     """The command, as the first of its own group of processes."""
@@ -109,20 +86,6 @@ def interrupted(process: subprocess.Popen[str], whole_group: bool) -> None:
     while any(map(lives, children)) and monotonic() < deadline:
         sleep(0.02)
     assert children and not any(map(lives, children))
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    own = [int(line) for line in found.stdout.split()]
-    return own + [below for one in own for below in children_of(one)]
-
-
-def lives(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def kept(file: Path) -> list[str]:
