@@ -25,6 +25,7 @@ from jinja2.lexer import Lexer
 from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
+from webnorm import signals
 from webnorm.errors import Place, WebnormError, sentence
 from webnorm.kernels import places, sources, tags
 from webnorm.kernels.bounds import too_deep, workgroup_bytes
@@ -37,9 +38,8 @@ from webnorm.kernels.tracing import tag
 
 # Of a rendered text, in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
-# How much longer a text may be with its markers.
-_MARKED = 4
-_MOST_NAME = 255
+# How much longer a text may be with its markers; characters of a template's name.
+_MARKED, _MOST_NAME = 4, 255
 # What templates look up is noted under a name that none of them can have.
 _NOTED = ""
 
@@ -250,6 +250,7 @@ def _environment(roots: tuple[str, ...], own: str) -> tuple[Environment, _Loader
     return environment, loader
 
 
+@signals.holding
 def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     """Render in this process, at most so many characters; WebnormError has the template's file and line."""
     environment, loader = _environment(tuple(dict.fromkeys(request.roots)), request.own)
@@ -265,6 +266,7 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     except WebnormError:
         raise
     except Exception as error:
+        signals.let_through(error)
         raise _mistake(error, request, loader) from error
     names = frozenset(noted.intersection(request.context))
     return Rendering(text, tuple(origins), used, dict(loader.looked_at), names, tuple(map(tuple, runs)))
