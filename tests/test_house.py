@@ -32,7 +32,7 @@ DATED = {
 WALL_CLOCK = re.compile(
     r"\btime\.time\b|\btime_ns\(|\b(local|gm|c|strf)time\(|\.(now|today|utcnow)\(|\bnew Date\b"
 )
-MOST_ARROWS = 94
+MOST_ARROWS = 97
 MOST_LINES = 400
 MOST_IN_A_BODY = 40
 FILES = sorted(
@@ -147,6 +147,8 @@ BROAD = {
     "webnorm/cli/apart.py": "a driver, in a process of its own",
     "webnorm/errors.py": "a __repr__ of the caller's",
     "webnorm/fleet/head.py": "a task on another machine, and a scheduler that has gone",
+    "webnorm/fleet/serve.py": "what Dask raises at settings that it cannot use",
+    "webnorm/fleet/worker.py": "the same",
     "webnorm/gpu/c_types.py": "what cffi and a pickle raise has no common kind",
     "webnorm/gpu/commands.py": "private names of wgpu-py and cffi",
     "webnorm/kernels/library.py": "a header of a user's",
@@ -155,14 +157,21 @@ BROAD = {
     "webnorm/lab/examine.py": "watching for races says nothing of a kernel",
     "webnorm/lab/hot.py": "a thread that keeps workers ready",
     "webnorm/lab/jobs.py": "a kernel's run",
+    "webnorm/lab/judging.py": "watching a kernel says nothing of it",
     "webnorm/lab/npy.py": "a header that NumPy evaluates",
     "webnorm/lab/trial.py": "a kernel's run",
     "webnorm/lab/worker.py": "pickles, and exceptions whose own code fails",
+    "webnorm/play/course.py": "a thread that everybody would wait for",
+    "webnorm/play/server.py": "a thread whose failure is raised by who waits",
+    "webnorm/play/watch.py": "a thread, and a library of any kind",
     "webnorm/web/browser.py": "Playwright, in a thread of its own",
     "webnorm/web/collect.py": "a request to a server that goes on",
 }
 # No signal's handler is entered there: threads and processes of their own, and a value's name.
-WITHOUT_HANDLERS = {"webnorm/cli/apart.py", "webnorm/errors.py", "webnorm/web/browser.py"}
+WITHOUT_HANDLERS = {
+    *("webnorm/cli/apart.py", "webnorm/errors.py", "webnorm/web/browser.py"),
+    *("webnorm/play/course.py", "webnorm/play/server.py", "webnorm/play/watch.py"),
+}
 
 
 BROADLY_IGNORED = {f"{name}(Exception)" for name in ("suppress", "contextlib.suppress", "signals.ignored")}

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 
 from distributed import Nanny
 
+from webnorm import signals
 from webnorm.errors import WebnormError
 from webnorm.fleet.cards import Card
 from webnorm.fleet.worker import interrupts_held, options, quieten, why
@@ -65,6 +66,7 @@ async def _serve(
                 with interrupts_held():
                     nannies.append(await stack.enter_async_context(nanny))
             except Exception as error:  # Dask raises all kinds at settings that it cannot use
+                signals.let_through(error)
                 reason = why(error)
                 if "name taken" in reason:
                     reason = f"a worker called {given['name']}, as its host and index say, is there already"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from jinja2 import (
     BaseLoader,
@@ -256,8 +256,7 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     environment, loader = _environment(tuple(dict.fromkeys(request.roots)), request.own)
     if not loader.refresh():
         loader.forget()
-        assert environment.cache is not None
-        environment.cache.clear()
+        cast(Any, environment.cache).clear()
     # What `trace` gives depends on that.
     noted = {"tracing"}
     try:
