@@ -10,15 +10,14 @@ import importlib.util
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any, Protocol
 
+from webnorm import signals
 from webnorm.errors import WebnormError, sentence
 
 # Per package manager: the commands that install, the last of which takes the packages' names.
@@ -64,7 +63,7 @@ def library(module: str, what: str, package: str, *names: str) -> Any:
         if lacking is not None:
             raise ImportError(f"it has no {lacking}")
     except (Exception, SystemExit) as error:
-        if _is_of_a_handler(error):
+        if signals.is_from_handler(error):
             raise
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             raise Unavailable(f"{needs}, which is not installed: {install}") from error
@@ -80,12 +79,6 @@ def is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _is_of_a_handler(error: BaseException) -> bool:
-    """Whether one of this process's signal handlers raised an error: it is not the interrupted code's."""
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
-    return any(frame.f_code in handlers for frame, _ in walk_tb(error.__traceback__))
 
 
 class Adapter(Protocol):

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import _thread
 import ast
+import contextlib
+import dis
+import itertools
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 
 import webnorm
 from patience import HANG_S, at_least, hang
+from webnorm import signals
 from webnorm.calls import session
-from webnorm.gpu import gate
+from webnorm.choice.defaults import default_variant
+from webnorm.gpu import gate, pool
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.gate import Gate
+from webnorm.kernels import templates
+from webnorm.kernels.library import own_kernel
+from webnorm.kernels.render import render_shader
+from webnorm.kernels.traits import BROWSER
+from webnorm.lab import functions
+from webnorm.norms.problem import Array, Problem
 
 pytestmark = pytest.mark.opengl
 
@@ -181,3 +196,256 @@ def test_a_lost_device_that_calls_share_is_opened_anew(
     with pytest.raises(webnorm.WebnormError, match="the device is lost"):
         webnorm.layer_norm(x, 8)
     np.testing.assert_array_equal(webnorm.layer_norm(x, 8), np.zeros((2, 8)))
+
+
+class SoftLimit(Exception):
+    """As Celery's."""
+
+
+class Late(TimeoutError):
+    """As a handler raises it that ends a wait: an OSError, which files raise, too."""
+
+
+class Wrong(ValueError):
+    """What many a library takes for a mistake in a value."""
+
+
+KINDS = (SoftLimit, Late, Wrong)
+# Each number of columns is new once.
+COLS = itertools.count(300)
+
+
+@cache
+def answering(code: CodeType) -> frozenset[int]:
+    """The places in a code at which Python calls the handlers of signals: behind calls, at the beginning of
+    functions and at the end of loops.
+    """
+    steps = [*dis.get_instructions(code)]
+    return frozenset(
+        # Python drops what is raised at the very beginning of a callback of its garbage collector.
+        after.offset * (code is not pool._tidy.__code__ or before.opname != "RESUME")
+        for before, after in itertools.pairwise(steps)
+        if before.opname.startswith(("CALL", "RESUME", "JUMP_BACKWARD")) or "RESUME" in before.opname
+    )
+
+
+def signalled(work: Callable[[], object], step: int, number: int = signal.SIGUSR1) -> bool:
+    """Do some work, and at the so-manieth of those places have Python's handler called, as by a signal.
+
+    Whether there were so many.
+    """
+    left = step
+
+    def local(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if event == "opcode" and frame.f_lasti in answering(frame.f_code):
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                handler = signal.getsignal(number)
+                assert callable(handler)
+                handler(number, frame)
+        return local
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return left <= 0
+
+
+def raises_at_every(
+    work: Callable[[], object], is_right: Callable[[Any], object], stride: int, most: int | None = None
+) -> int:
+    """See each exception of a handler come out of the work unchanged, whenever it is raised, and everything
+    else as it was; the number of times. The work is done once more after each.
+    """
+    raised: list[Exception] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raised.append(KINDS[len(raised) % len(KINDS)]("from the handler"))
+        raise raised[-1]
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        for step in itertools.islice(itertools.count(1, stride), most):
+            times = len(raised)
+            try:
+                signalled(work, step)
+            except Exception as error:
+                assert raised[times:] == [error], f"step {step}: {error!r} is not what the handler raised"
+            else:
+                if raised[times:] == []:
+                    break
+                # Python drops what is raised where an object ends: then the signal is sent again.
+                with pytest.raises(KINDS) as caught:
+                    time.sleep(60)
+                assert caught.value is raised[-1] and len(raised) == times + 2, f"step {step}: it was lost"
+            assert signal.getsignal(signal.SIGUSR1) is handler
+            assert not signals._process.depth and not signals._process.handlers and not signals._process.noted
+            assert not gate._process.depth and not gate._process.inside
+            assert is_right(work())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    return len(raised)
+
+
+STRIDES = [17, pytest.param(3, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+def test_a_call_on_arrays_lets_every_exception_of_a_handler_through(device: Device, stride: int) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 24), dtype=np.float32)
+    right = webnorm.layer_norm(x, 24)
+
+    def is_right(y: Array) -> bool:
+        return np.array_equal(y, right)
+
+    assert raises_at_every(lambda: webnorm.layer_norm(x, 24), is_right, stride) > 20
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+def test_a_call_on_resident_arrays_does_so_too(device: Device, stride: int) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 24), dtype=np.float32)
+    here = webnorm.GpuArray.from_numpy(x)
+    right = webnorm.layer_norm(here, 24).numpy()
+
+    def is_right(y: webnorm.GpuArray) -> bool:
+        return np.array_equal(y.numpy(), right)
+
+    assert raises_at_every(lambda: webnorm.layer_norm(here, 24), is_right, stride) > 20
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+def test_arrays_that_go_to_the_device_and_back_do_so_too(device: Device, stride: int) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 24), dtype=np.float32)
+
+    def is_right(found: Array) -> bool:
+        return np.array_equal(found, x)
+
+    assert raises_at_every(lambda: webnorm.GpuArray.from_numpy(x).numpy(), is_right, stride) > 5
+
+
+@pytest.mark.parametrize("stride", [1499, pytest.param(199, marks=pytest.mark.slow)])
+def test_a_kernel_that_is_new_does_so_too(device: Device, stride: int, tmp_path: Path) -> None:
+    """A user's kernel is rendered in a process of its own, webnorm's in this one; both are compiled."""
+
+    def work() -> Array:
+        n = next(COLS)
+        return webnorm.layer_norm(np.ones((1, n), np.float32), n, kernel="naive")
+
+    assert raises_at_every(work, lambda y: np.abs(y).max() < 1e-3, stride) > 2
+
+
+@pytest.mark.parametrize("stride", [2999, pytest.param(101, marks=pytest.mark.slow)])
+def test_rendering_does_so_too(stride: int) -> None:
+    kernel = own_kernel("layer_norm", "naive")
+    assert kernel is not None
+
+    def work() -> str:
+        problem = Problem(rows=1, cols=next(COLS))
+        return render_shader(default_variant(kernel, problem, BROWSER), problem, "native", BROWSER).text
+
+    assert raises_at_every(work, lambda text: "fn main" in text, stride) > 2
+
+
+@pytest.mark.slow
+def test_check_and_bench_do_so_too(device: Device) -> None:
+    """Each begins a worker: some tens of places are tried of some tens of thousands."""
+    for work in (
+        lambda: functions.check(["naive"], cases="rows-1"),
+        lambda: functions.bench(["naive"], rows=4, cols=8, budget=0.05),
+    ):
+        assert raises_at_every(work, bool, 1501, most=12) > 5
+
+
+@pytest.mark.parametrize("kind", [*KINDS, KeyboardInterrupt, SystemExit])
+def test_what_a_handler_raises_while_a_template_is_rendered(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no mistake of the template's, and it is not dropped."""
+    raised = kind("from the handler")
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise raised
+
+    kernel = own_kernel("layer_norm", "naive")
+    assert kernel is not None
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        for place in ("_checked_text", "_text_of", "workgroup_bytes"):
+            real = getattr(templates, place)
+
+            def interrupting(*given: object, real: Callable[..., object] = real) -> object:
+                os.kill(os.getpid(), signal.SIGUSR1)
+                return real(*given)
+
+            problem = Problem(rows=1, cols=24)
+            with monkeypatch.context() as patch:
+                patch.setattr(templates, place, interrupting)
+                with pytest.raises(kind) as caught:
+                    render_shader(default_variant(kernel, problem, BROWSER), problem, "native", BROWSER)
+            assert caught.value is raised
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_exception_of_a_handler_is_known_by_its_traceback() -> None:
+    class Handler:
+        def __call__(self, number: int, *rest: object) -> None:
+            raise SoftLimit
+
+        def method(self, number: int, frame: FrameType | None) -> None:
+            self(number, frame)
+
+    def plain(number: int, frame: FrameType | None) -> None:
+        raise SoftLimit
+
+    for handler in (plain, Handler(), Handler().method, partial(plain)):
+        before = signal.signal(signal.SIGUSR1, handler)
+        try:
+            with pytest.raises(SoftLimit) as caught:
+                os.kill(os.getpid(), signal.SIGUSR1)
+                time.sleep(60)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert signals.is_from_handler(caught.value)
+    with pytest.raises(ZeroDivisionError) as other:
+        _ = 1 / 0
+    assert not signals.is_from_handler(other.value)
+
+
+def test_an_exception_that_was_taken_for_another_comes_out_all_the_same() -> None:
+    """A library may catch everything."""
+    raised = SoftLimit()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise raised
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with (
+            pytest.raises(SoftLimit) as caught,
+            signals.held,
+            contextlib.suppress(Exception),
+            signals.waiting(),
+        ):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(60)
+        assert caught.value is raised
+        with pytest.raises(SoftLimit) as again, signals.held:
+            try:
+                with signals.waiting():
+                    os.kill(os.getpid(), signal.SIGUSR1)
+                    time.sleep(60)
+            except Exception as error:
+                raise webnorm.WebnormError("a mistake") from error
+        assert again.value is raised
+    finally:
+        signal.signal(signal.SIGUSR1, before)

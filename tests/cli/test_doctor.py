@@ -156,7 +156,9 @@ def test_json(doctor: Callable[..., Said], first: Device) -> None:
     }
     assert doctor("--json", "--browser", others=(replace(BETTER, optional=False),)).status == WRONG
     refused = doctor("--json", "--mend")
-    assert refused.status == BAD_USAGE and refused.error.startswith("webnorm: --json is given with --mend")
+    assert refused.status == BAD_USAGE and refused.error.startswith(
+        "webnorm: --json and --mend exclude each other"
+    )
 
 
 # The command in a process that has not loaded wgpu, whose driver ends it once the adapters are told.

@@ -6,15 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pytest
 
 from patience import HANG_S, all_end
+from ptys import Output, children_of
 from webnorm.gpu.device import Device
 from webnorm.kernels.sources import wgsl_root
 from webnorm.play.state import Attempt
@@ -57,29 +57,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-class Output:
-    """What a process writes, read as it comes."""
-
-    def __init__(self, number: int) -> None:
-        self._number, self._text, self._news = number, "", threading.Condition()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        # A terminal whose other end was closed is an error on Linux.
-        with suppress(OSError):
-            while content := os.read(self._number, 1 << 16):
-                with self._news:
-                    self._text += content.decode(errors="replace")
-                    self._news.notify_all()
-        os.close(self._number)
-
-    def until(self, mark: str) -> str:
-        """All of it, once it has the mark."""
-        with self._news:
-            assert self._news.wait_for(lambda: mark in self._text, HANG_S), self._text[-2000:]
-            return self._text
-
-
 @contextmanager
 def playing(file: Path, step: str, words: Sequence[str], out: int) -> Iterator[subprocess.Popen[str]]:
     """The command, as the first of its own group of processes."""
@@ -110,13 +87,6 @@ def interrupted(process: subprocess.Popen[str], whole_group: bool) -> None:
     assert process.returncode == 130 and errors.count("\n") == 1 and "interrupted" in errors
     assert children
     all_end(children)
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    own = [int(line) for line in found.stdout.split()]
-    return own + [below for one in own for below in children_of(one)]
 
 
 def kept(file: Path) -> list[str]:

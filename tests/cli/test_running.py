@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,8 +17,10 @@ from rich.progress import Progress
 
 from commands import webnorm
 from samples import timed
+from webnorm.cli import screen
+from webnorm.cli.remaining import TimeLeft, in_words
 from webnorm.cli.running import WRONG, Interrupted, Job, Left, Measuring, Opened, run
-from webnorm.cli.screen import Screen, _TimeLeft
+from webnorm.cli.screen import Screen
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
 from webnorm.kernels.traits import BROWSER
@@ -200,14 +204,73 @@ def test_a_problem_goes_from_checking_to_timing_to_proving() -> None:
     assert shares == sorted(shares) and shares[0] > 0 and shares[-1] == 1
 
 
-@pytest.mark.parametrize(
-    ("share", "spent_s", "shown"),
-    [(0.5, 8.0, "8 s left"), (0.1, 60.0, "9 min left"), (0.1, 2000.0, "5.0 h left"), (0.01, 8.0, "8 s")],
-)
-def test_how_long_the_rest_takes_follows_from_what_is_done(share: float, spent_s: float, shown: str) -> None:
+def shown_of(steps: Sequence[tuple[float, float]]) -> list[str]:
+    """What is shown when shares are done after so many seconds."""
+    left, shown = TimeLeft(), []
+    for share, spent_s in steps:
+        left.saw(share, spent_s)
+        shown.append(left.text(spent_s))
+    return shown
+
+
+def seconds_of(shown: Sequence[str]) -> list[float]:
+    """The times left that were shown, in seconds."""
+    units = {"s": 1, "min": 60, "h": 3600}
+    words = [text.split() for text in shown if text.endswith("left")]
+    return [float(number) * units[unit] for number, unit, _ in words]
+
+
+def test_the_rest_of_even_work_is_shown_once_it_is_known() -> None:
+    even = shown_of([(at / 20, 2.0 * at) for at in range(21)])
+    assert even[:2] == ["0 s", "2 s"]
+    assert even[2:20] == [f"{40 - 2 * at} s left" for at in range(2, 20)]
+
+
+def test_an_estimate_that_would_grow_is_not_shown() -> None:
+    """Shaders are compiled first, or the last problem is the largest: 14 s, 30, then 46 were foretold."""
+    growing = [(0.1, 1.5), (0.2, 3.6), (0.3, 6.0), (0.4, 20.0), (0.5, 30.0), (0.6, 69.0), (0.9, 300.0)]
+    assert seconds_of(shown_of(growing)) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_time_left_never_grows(seed: int) -> None:
+    """Steps of any length, other work that begins anew, pauses: what is shown is less than before."""
+    rng = random.Random(seed)
+    steps, share, spent = [], 0.0, 0.0
+    for _ in range(300):
+        share = 0.0 if rng.random() < 0.005 else min(1.0, share + rng.random() ** 4 / 20)
+        spent += rng.random() ** rng.choice((1, 8)) * rng.choice((0.1, 1, 20))
+        steps.append((share, spent))
+    shown = seconds_of(shown_of(steps))
+    # A minute is shown for what is between half of one and one and a half.
+    assert all(after <= before * 1.5 for before, after in pairwise(shown))
+    left = TimeLeft()
+    rests = []
+    for share, spent in steps:
+        left.saw(share, spent)
+        left.text(spent)
+        rests.append(left._shown)
+    assert rests == sorted(rests, reverse=True)
+
+
+def test_a_rest_that_is_over_is_not_shown() -> None:
+    left = TimeLeft()
+    for at in range(11):
+        left.saw(at / 20, 1.0 * at)
+    assert left.text(12.0) == "8 s left" and left.text(19.6) == "0 s left" and left.text(21.0) == "21 s"
+
+
+def test_times_in_words() -> None:
+    assert [in_words(one) for one in (8.2, 540.0, 18000.0)] == ["8 s", "9 min", "5.0 h"]
+
+
+def test_the_bar_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock of its own, on a terminal that is a string."""
     now = 0.0
-    with Progress(get_time=lambda: now, disable=True) as shown_by:
-        number = shown_by.add_task("", total=1.0)
-        now = spent_s
-        shown_by.update(number, completed=share)
-        assert _TimeLeft().render(shown_by.tasks[0]).plain == shown
+    left = TimeLeft()
+    with Progress(screen._TimeColumn(left), get_time=lambda: now, disable=True) as bar:
+        bar.add_task("", total=1.0)
+        for at in range(6):
+            now = 3.0 * at
+            left.saw(at / 10, now)
+        assert screen._TimeColumn(left).render(bar.tasks[0]).plain == "15 s left"

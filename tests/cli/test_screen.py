@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -44,15 +45,18 @@ def screen(width: int = 120) -> tuple[Screen, io.StringIO]:
     return console, out
 
 
-def test_behind_the_bar_there_is_room_for_an_echo(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_behind_the_bar_there_is_room_for_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal shows Ctrl-C as ^C: where that went to the next line, the bar stayed on the screen."""
-    for name, value in {"TTY_COMPATIBLE": "1", "COLUMNS": "60", "TERM": "xterm"}.items():
+    for name, value in {"COLUMNS": "60", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
-    with progress("x" * 100):
-        pass
-    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", capsys.readouterr().err)
+    ours, theirs = os.openpty()
+    with open(theirs, "w") as stream, open(ours, "rb", buffering=0) as ours_:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress("x" * 100):
+            pass
+        monkeypatch.undo()
+        written = ours_.read(1 << 16).decode()
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", written)
     bars = [line for line in re.split(r"[\r\n]+", shown) if "xxx" in line]
     assert bars and all(len(bar) <= 60 - len("^C^C") for bar in bars)
 
@@ -98,10 +102,9 @@ def test_no_way_to_the_screen_is_left_open(name: str) -> None:
 
 
 def test_what_rich_itself_writes_stays() -> None:
-    out = io.StringIO()
+    out = _Terminal()
     console = Screen()
     console.file = out
-    console._force_terminal, console._color_system = True, console._color_system
     with console.status("at work"):
         console.print("done")
     assert "\x1b[?25l" in out.getvalue()

@@ -103,10 +103,10 @@ def test_what_is_kept_is_listed_and_forgotten(tmp_path: Path, monkeypatch: pytes
 def test_nothing_is_forgotten_that_is_not_named(tmp_path: Path) -> None:
     baselines.save(REPORT, "main")
     for words, said in (
-        (["--forget"], "--forget removes the baselines that are named; expected a NAME"),
+        (["--forget"], "--forget needs NAME: it removes those that are named"),
         (["mian", "--forget"], "no baseline 'mian'; did you mean 'main'?"),
         (["main", "x*", "--forget"], "no baseline 'x*'; there is: main"),
-        (["main", "--forget", "--json"], "--json shows what --forget removes"),
+        (["main", "--forget", "--json"], "--forget and --json exclude each other"),
     ):
         done = webnorm(["baselines", *words], tmp_path)
         assert done.returncode == 2 and said in done.stderr and baselines.names() == ["main"]

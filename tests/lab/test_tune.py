@@ -394,12 +394,15 @@ def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
             "op 'copy' only measures what a norm is compared with; expected",
         ),
         (["tune", "--preset", "equinoxe"], "unknown preset 'equinoxe'; did you mean 'equinox'"),
-        (["tune", "--preset", "equinox", "--cols", "3"], "--preset names its own op and shapes"),
+        (
+            ["tune", "--preset", "equinox", "--cols", "3"],
+            "--preset and --cols exclude each other",
+        ),
         (["tune", "--dtype", "half"], "unknown dtype 'half'"),
         (["tune", "--op", "layer_norm", "--option", "dh"], "layer_norm has no option dh"),
         (["tune", "--cols", "0"], "--cols is '0'; expected 1 or more"),
         (["tune", "--rows", "8,0"], "--rows is '8,0', which has 0; expected 1 or more"),
-        (["tune", "--list", "--forget"], "--list shows what --forget removes"),
+        (["tune", "--list", "--forget"], "--list excludes --forget: it prints a list and ends"),
         (["show", "auto", "-c", "threads_per_row=8"], "auto chooses constants by itself"),
     ],
 )

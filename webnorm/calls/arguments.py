@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from webnorm import signals
 from webnorm.calls.arrays import check_kind, check_type, dtype_text, ints
 from webnorm.calls.call import AnyArray
 from webnorm.errors import WebnormError, shown, unknown
@@ -121,7 +122,8 @@ def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTY
     if not isinstance(dtype, str):
         try:
             found = np.dtype(dtype).name
-        except Exception:  # what NumPy raises depends on what it is asked for
+        except Exception as error:  # what NumPy raises depends on what it is asked for
+            signals.let_through(error)
             found = None
     if found in known:
         return str(found)

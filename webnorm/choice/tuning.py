@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from webnorm import files, forms
+from webnorm import files, forms, signals
 from webnorm._version import __version__
 from webnorm.errors import WebnormError
 from webnorm.files import cache_folder
@@ -158,6 +158,7 @@ def _forgetting(path: Path) -> str:
     return f"`webnorm tune {'' if path.parent == _folder() else f'--out {path} '}--forget`"
 
 
+@signals.holding
 def applicable(platform: Platform) -> tuple[Tuning | None, str | None]:
     """The tuning to use on a platform, or a word on why what there is does not hold: stale, broken..."""
     try:
@@ -183,6 +184,7 @@ def _exists(path: Path) -> bool:
         raise WebnormError(f"cannot read the tuning {path}: {error.strerror or error}") from error
 
 
+@signals.holding
 def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
     """The tuning in a file to go on with, and a word on why what it holds is replaced where that is stale.
 
@@ -203,6 +205,7 @@ def resume(path: Path, platform: Platform) -> tuple[Tuning, str | None]:
     return fresh, f"the tuning {path} is not gone on with: {objection}"
 
 
+@signals.holding
 def record(
     choices: Sequence[Choice], path: Path, platform: Platform, waiting: Callable[[], None] = lambda: None
 ) -> Tuning:
@@ -234,6 +237,7 @@ class _Head(Struct):
     choices: list[Any]
 
 
+@signals.holding
 def read(path: Path) -> Tuning:
     """The tuning in a file; raises WebnormError that says what is wrong with it and how to remove it."""
     try:
@@ -251,6 +255,7 @@ def read(path: Path) -> Tuning:
         ) from error
 
 
+@signals.holding
 def write(tuning: Tuning, path: Path) -> None:
     """Write a tuning, a choice per line, and the folder it lies in; WebnormError where that cannot be."""
     head = json.dumps({"schema": SCHEMA, "platform": asdict(tuning.platform), "date": tuning.date})
@@ -279,6 +284,7 @@ def alone(path: Path) -> AbstractContextManager[None]:
     return files.turn(path.with_suffix(".autotune"))
 
 
+@signals.holding
 def forget(path: Path) -> bool:
     """Remove a tuning file; whether there was one. WebnormError for a file that may be something else."""
     if not _exists(path):

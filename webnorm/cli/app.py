@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from webnorm._version import __version__
-from webnorm.cli import completion, streams
+from webnorm.cli import completion, endings, streams, terminal
 from webnorm.cli.running import BAD_USAGE, INTERRUPTED, OK, Interrupted, Left
 from webnorm.cli.streams import complain, say
 from webnorm.cli.verbs import Verbs
@@ -44,8 +44,27 @@ _EXPECTED = {
 
 
 def run() -> NoReturn:
-    """The console script: any mistake of the user's is one line on stderr and exit status 2."""
-    arguments = sys.argv[1:]
+    """The console script: any mistake of the user's is one line on stderr and exit status 2.
+
+    A signal that ends it is answered as Ctrl-C is; then the process dies of it, as its parent expects.
+    """
+    with endings.watched():
+        try:
+            status, complaints = _run(sys.argv[1:])
+        except KeyboardInterrupt:
+            # Another one, while the first was answered.
+            status, complaints = INTERRUPTED, []
+        ended = endings.status()
+        try:
+            if complaints:
+                complain("; ".join(complaints))
+        finally:
+            terminal.restore()
+    sys.exit(status if ended is None else ended)
+
+
+def _run(arguments: Sequence[str]) -> tuple[int, list[str]]:
+    """The exit status of a command, and what it has to complain about."""
     debug = "--debug" in arguments
     status = BAD_USAGE
     complaints = []
@@ -66,9 +85,7 @@ def run() -> NoReturn:
     if lost is not None:
         complaints.append(lost)
         status = INTERRUPTED if status == INTERRUPTED else BAD_USAGE
-    if complaints:
-        complain("; ".join(complaints))
-    sys.exit(status)
+    return status, complaints
 
 
 def _answered(arguments: list[str]) -> int:

@@ -42,23 +42,6 @@ def option_pairs(pairs: Sequence[str] | None, no_weight: bool, no_bias: bool) ->
     return [*(pairs or ()), *left_out]
 
 
-def refuse_beside_auto(
-    names: Sequence[str] | None, constant: Sequence[str] | None, all_constants: bool = False
-) -> None:
-    """Complain about constants where auto is the only kernel asked for."""
-    from webnorm.kernels.library import but_auto
-
-    for flag, given in (("--constant", constant), ("--all-constants", all_constants)):
-        if given and names and not but_auto(names):
-            raise WebnormError(f"{flag} goes with a kernel's name; auto chooses constants by itself")
-
-
-def refuse_beside_preset(preset: str | None, *given: str | None) -> None:
-    """Complain about an op or a shape beside a preset, which has its own."""
-    if preset is not None and any(given):
-        raise WebnormError("--preset names its own op and shapes; leave --op, --rows and --cols out")
-
-
 def constants(pairs: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     """The values of --constant by the names of tune axes."""
     chosen: dict[str, tuple[int, ...]] = {}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from webnorm.cli.streams import emit, say
-from webnorm.errors import WebnormError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,10 +28,6 @@ def baselines(
     from webnorm.cli.screen import Screen
     from webnorm.lab import baselines
 
-    if forget and json:
-        raise WebnormError("--json shows what --forget removes; expected one of them")
-    if forget and not kept:
-        raise WebnormError("--forget removes the baselines that are named; expected a NAME, or '*' for all")
     names = baselines.named(kept)
     if forget:
         for name in names:

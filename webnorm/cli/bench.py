@@ -114,8 +114,6 @@ def bench(
         return show_presets()
     outputs = {"--json": json, "--csv": csv, "--markdown": markdown, "--plot": plot}
     _check_outputs(outputs, arguments.kernel_files(kernel, wgsl))
-    arguments.refuse_beside_preset(preset, rows, cols, op)
-    arguments.refuse_beside_auto(kernel, constant, all_constants)
     work = asked.Workload(
         op=op,
         dtype=dtype,

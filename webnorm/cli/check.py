@@ -106,7 +106,6 @@ def _request(
     from webnorm.lab import asked
     from webnorm.norms.selection import ops_named
 
-    arguments.refuse_beside_auto(names, constant, all_constants)
     return asked.check_request(
         asked.kernel_names(names),
         ops_named(op),

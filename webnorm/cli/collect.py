@@ -70,8 +70,6 @@ def collect(
         raise WebnormError(
             f"--host is {host!r}; expected {' or '.join(_LOOPBACK)}, or --behind-proxy with it"
         )
-    if behind_proxy and not origin:
-        raise WebnormError("--behind-proxy needs --origin: where the lab lies whose page may post")
     origins, rates = Origins(origin or ()), Rates(rate, rate_all)
     with bound(host, port) as listener:
         here = listener.getsockname()[1]

@@ -10,7 +10,6 @@ import typer
 from typer import Argument, Option
 
 from webnorm.cli.running import INCONCLUSIVE, OK, WRONG
-from webnorm.errors import WebnormError
 
 # A slowdown that no clock tells from a run that hangs.
 _MOST_PERCENT = 1e9
@@ -31,13 +30,13 @@ def compare(
         ),
     ] = None,
     fail_unclear: Annotated[
-        bool, Option("--fail-unclear", help="With --fail-slower: exit 1 if anything is UNCLEAR, too.")
+        bool, Option("--fail-unclear", help="Exit 1 if anything is UNCLEAR, too.")
     ] = False,
     allow_missing: Annotated[
         bool,
         Option(
             "--allow-missing",
-            help="With --fail-slower: results missing in NEW, and interrupted runs, are no failure.",
+            help="Results missing in NEW, and interrupted runs, are no failure.",
         ),
     ] = False,
     any_device: Annotated[
@@ -57,8 +56,6 @@ def compare(
     from webnorm.lab import baselines, changes
     from webnorm.lab.compare import compare, objections, unknowns
 
-    if fail_slower is None and (fail_unclear or allow_missing):
-        raise WebnormError("--fail-unclear and --allow-missing go with --fail-slower PERCENT")
     check_outputs({"--json": json, "--markdown": markdown}, [Path(old), Path(new)])
     verdicts = compare(baselines.read_any(old), baselines.read_any(new), any_device=any_device)
     console = Screen(stderr="-" in (str(json), str(markdown)))

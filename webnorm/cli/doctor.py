@@ -39,8 +39,6 @@ def doctor(
     from webnorm.cli.apart import apart
     from webnorm.cli.screen import Screen
 
-    if json and mend:
-        raise WebnormError("--json is given with --mend; expected one of them")
     console = Screen()
     with closing(apart("opening the adapter", partial(machine.look, adapter, not mend))) as events:
         adapters: Adapters = next(events)

@@ -65,7 +65,7 @@ def export(
     submit: Annotated[
         str | None,
         Option(
-            help="With --lab: where `webnorm collect` receives. The page then has a button that shows what "
+            help="Where `webnorm collect` receives. The lab's page then has a button that shows what "
             "would be sent there, and sends it when that is confirmed."
         ),
     ] = None,
@@ -90,11 +90,6 @@ def export(
         "--name": name,
         "--minify": minify,
     }
-    given = [value is not None and value is not False for value in settings.values()]
-    if lab and (op or cols or asked or no_weight or no_bias or kernel != "auto" or partial or any(given)):
-        raise WebnormError(
-            "--lab carries every op and kernel; expected no more than --out, --submit, --wgsl and --force"
-        )
     check_submit(submit, lab)
     with progress("reading kernels") as update:
         if lab:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from webnorm.cli import completion
+from webnorm.cli import completion, rules
 from webnorm.cli.running import BAD_USAGE, INCONCLUSIVE, INTERRUPTED, OK, WRONG
 
 if TYPE_CHECKING:
@@ -148,6 +148,11 @@ def place(param: Any) -> None:
     param.metavar = param.metavar or value
 
 
+def placeholder(name: str) -> str:
+    """What stands for the value of an option or argument."""
+    return _PLACES[name][1]
+
+
 def order(param: Any) -> int:
     """Where in the help its panel stands."""
     return [*_PANELS].index(param.rich_help_panel)
@@ -180,9 +185,10 @@ def examples(verb: str) -> list[str]:
 def panels(ctx: Any) -> dict[str, list[tuple[str, str]]]:
     """A command's options and arguments by panel: what each is called, and what it means."""
     found: dict[str, list[tuple[str, str]]] = {}
+    verb = ctx.command_path.partition(" ")[2]
     for one in ctx.command.get_params(ctx):
         if not getattr(one, "hidden", False):
-            found.setdefault(one.rich_help_panel, []).append((_heading(one), _meaning(one)))
+            found.setdefault(one.rich_help_panel, []).append((_heading(one), _meaning(one, verb)))
     return found
 
 
@@ -244,8 +250,8 @@ def _heading(param: Any) -> str:
     return " ".join(filter(None, (", ".join(sorted(names, key=len)), param.metavar)))
 
 
-def _meaning(param: Any) -> str:
-    """What an option says of itself, the values that it does not name, and its default."""
+def _meaning(param: Any, verb: str) -> str:
+    """What an option says of itself, the values that it does not name, its default, and what it excludes."""
     text = param.help or ""
     values = completion.unnamed(called(param), text)
     if values:
@@ -253,4 +259,4 @@ def _meaning(param: Any) -> str:
     default = param.default
     if param.show_default and default is not None and default is not False:
         text += f" Default: {f'{default:g}' if isinstance(default, float) else default}."
-    return text
+    return " ".join((text, *rules.notes(verb, called(param))))

@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import os
 import select
-import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from webnorm.cli import terminal
+
+# What Ctrl-D sends, and what is given where the terminal has gone.
+END = "\x04"
+
 
 @contextmanager
-def keys() -> Iterator[Callable[[float], str]]:
-    """Give a function that waits so many seconds for a key and gives it, or "" where none was pressed.
-
-    Where standard input is no terminal, or the system has no `termios`, nobody presses any.
+def keys(number: int | None) -> Iterator[Callable[[float], str]]:
+    """Give a function that waits so many seconds for a key of a terminal, known by its descriptor, and
+    returns it, or "" where none was pressed. Where there is no terminal to read, nobody presses any.
     """
-    try:
-        import termios
-        import tty
-
-        number = sys.stdin.fileno()
-        before = termios.tcgetattr(number)
-    except (ImportError, OSError, ValueError, AttributeError):
+    if number is None:
         yield _wait
         return
-    try:
-        tty.setcbreak(number)
+    with terminal.unbuffered(number):
 
         def pressed(timeout_s: float) -> str:
             ready, _, _ = select.select([number], [], [], timeout_s)
-            return os.read(number, 1).decode(errors="replace") if ready else ""
+            if not ready:
+                return ""
+            try:
+                return os.read(number, 1).decode(errors="replace") or END
+            except OSError:
+                return END
 
         yield pressed
-    finally:
-        termios.tcsetattr(number, termios.TCSADRAIN, before)
 
 
 def _wait(timeout_s: float) -> str:
-    import time
-
     time.sleep(timeout_s)
     return ""

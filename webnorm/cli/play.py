@@ -12,7 +12,7 @@ from typer import Argument, Option
 from webnorm.cli import options
 from webnorm.cli.arguments import integers
 from webnorm.cli.running import BAD_USAGE, INCONCLUSIVE, OK, WRONG, Interrupted, Left
-from webnorm.cli.streams import complain, emit, say
+from webnorm.cli.streams import complain, emit, say, unread
 from webnorm.errors import WebnormError, nearest
 from webnorm.gpu import seconds
 
@@ -102,7 +102,7 @@ def play(
             with session:
                 if once:
                     status = _once(session, console, json)
-                elif json or not console.is_terminal:
+                elif json or not console.animates:
                     _follow(session, console, json)
                 else:
                     _watch(session, console)
@@ -206,9 +206,9 @@ def _once(session: Session, console: Screen, json: bool) -> int:
 
 
 def _follow(session: Session, console: Screen, json: bool, once: bool = False) -> None:
-    """Write what is new of each attempt, line by line."""
+    """Write what is new of each attempt, line by line, as long as somebody reads."""
     revision, told = -1, Told(console, json)
-    while True:
+    while once or not unread():
         now = session.state.wait(revision, _GLANCE_S)
         if now is not None:
             revision = now.revision
@@ -262,18 +262,23 @@ def _watch(session: Session, console: Screen) -> None:
     from rich.console import Group
     from rich.live import Live
 
+    from webnorm.cli import terminal
     from webnorm.cli.keys import keys
     from webnorm.cli.play_view import screen
+    from webnorm.cli.screen import key_source
 
-    revision, size = -1, console.size
+    drawn: object = None
     with (
+        terminal.drawn_on(console.file.fileno(), alternate=True),
+        keys(key_source()) as pressed,
         Live(console=console, screen=True, auto_refresh=False, vertical_overflow="ellipsis") as live,
-        keys() as pressed,
     ):
+        revision = -1
         while True:
             now = session.state.wait(revision, _GLANCE_S) or session.state.now
-            if (now.revision, console.size) != (revision, size):
-                revision, size = now.revision, console.size
+            revision = now.revision
+            if drawn != (shown := (revision, console.size, terminal.continued())):
+                drawn = shown
                 live.update(Group(*screen(now)), refresh=True)
             if not _act(session, pressed(_DRAWN_S)):
                 return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import typer
 
+from webnorm.cli import endings
 from webnorm.cli.outputs import Action, beside, check_outputs, command_line, report_steps, take_each
 from webnorm.cli.streams import complain
 from webnorm.errors import WebnormError
@@ -43,12 +44,12 @@ class Left(StrEnum):
 
 
 class Interrupted(Exception):
-    """Ctrl-C, after what was finished has been shown and written, if anything was. Typer would swallow a
-    KeyboardInterrupt. `left` says what there is of it.
+    """Ctrl-C, or a signal that ends the command, after what was finished has been shown and written, if
+    anything was. Typer would swallow a KeyboardInterrupt. `left` says what there is of it.
     """
 
     def __init__(self, left: str = Left.SHOWN) -> None:
-        super().__init__(f"interrupted; {left}")
+        super().__init__(f"{endings.cause()}; {left}")
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import IO, Any, Literal, NoReturn
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
 from rich.progress import Task as ProgressTask
 from rich.segment import Segment
 from rich.table import Column
 from rich.text import Text
 
+from webnorm.cli import terminal
+from webnorm.cli.remaining import TimeLeft
 from webnorm.errors import one_line, printable
 
 
@@ -48,15 +51,75 @@ STYLES = {
     "BROKEN": "bold red",
     "UNCLEAR": "yellow",
 }
-# Of all that is to be done, what tells how long the rest will take.
-_LEAST_SHARE = 0.02
-# A name and a few figures find room.
-_LEAST_WIDTH = 40
+# A name and a few figures find room. What is wider or higher than any screen would only take memory.
+_LEAST_WIDTH, _LEAST_HEIGHT, _MOST = 40, 2, 10_000
 # Cells of ^C, which may be pressed twice.
 _ECHOED = 4
 _WORD = re.compile(r"\S+\s*")
+# Terminals that cannot move their cursor. Without a name, nothing is known of what they can.
+_DUMB = ("dumb", "unknown")
+# Rich reads these as well, and takes a forced colour for a terminal; `Screen` decides from them instead.
+_DECIDED_HERE = ("COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TERM")
 # Whoever reads a pipe breaks lines as it suits them.
-_PIPE_WIDTH = 10_000
+_PIPE_WIDTH = _MOST
+
+
+def is_tty(stream: IO[str] | None) -> bool:
+    """Whether a stream, which may be closed or missing, leads to a terminal."""
+    try:
+        return stream is not None and stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def is_dumb() -> bool:
+    """Whether the terminal obeys no escape sequences, as far as $TERM says."""
+    name = os.environ.get("TERM", "").strip().lower()
+    return name in _DUMB or (not name and sys.platform != "win32")
+
+
+def wants_colour() -> bool | None:
+    """What the environment says about colour: NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE, CLICOLOR, in this order.
+
+    None where it leaves that to the terminal.
+    """
+    given = {name: os.environ.get(name, "") for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE")}
+    if given["NO_COLOR"]:
+        return False
+    if given["FORCE_COLOR"]:
+        return given["FORCE_COLOR"].lower() not in ("0", "false")
+    if given["CLICOLOR_FORCE"] not in ("", "0"):
+        return True
+    return False if os.environ.get("CLICOLOR") == "0" else None
+
+
+def key_source() -> int | None:
+    """The descriptor of the terminal that keys are read from; None where standard input is none."""
+    if not is_tty(sys.stdin) or sys.platform == "win32":
+        return None
+    try:
+        return sys.stdin.fileno()
+    except (OSError, ValueError):
+        return None
+
+
+def _size_of(name: str, least: int) -> int | None:
+    """The number in $COLUMNS or $LINES, within what can be read."""
+    text = os.environ.get(name, "")
+    return _within(int(text), least) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def _within(size: int, least: int) -> int:
+    return max(least, min(size, _MOST))
+
+
+def _is_laid_out(stream: IO[str] | None) -> bool:
+    compatible = os.environ.get("TTY_COMPATIBLE")
+    return compatible == "1" if compatible in ("0", "1") else is_tty(stream)
+
+
+# What terminals have had for forty years: a file may be shown on any.
+_FORCED_COLOURS: Literal["standard"] = "standard"
 
 
 class Screen(Console):
@@ -67,12 +130,50 @@ class Screen(Console):
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=False)
-        if not self.is_terminal and not os.environ.get("COLUMNS"):
-            self.width = _PIPE_WIDTH
-        # $COLUMNS of 0 would leave nothing to read.
-        elif self.width < _LEAST_WIDTH:
-            self.width = _LEAST_WIDTH
+        stream = sys.stderr if stderr else sys.stdout
+        forced = wants_colour()
+        layout = _is_laid_out(stream)
+        environ = {name: value for name, value in os.environ.items() if name not in _DECIDED_HERE}
+        environ["TERM"] = "dumb" if is_dumb() else os.environ.get("TERM", "")
+        super().__init__(
+            stderr=stderr,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            soft_wrap=False,
+            width=_size_of("COLUMNS", _LEAST_WIDTH) or (None if layout else _PIPE_WIDTH),
+            height=_size_of("LINES", _LEAST_HEIGHT),
+            color_system=_FORCED_COLOURS if forced else "auto" if layout else None,
+            no_color=forced is False,
+            force_interactive=False,
+            _environ=environ,
+        )
+        # Rich's word for what may be drawn over.
+        self.is_interactive = self.animates
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is laid out for a screen: lines are broken, panels drawn.
+
+        TTY_COMPATIBLE says so of a pipe that a terminal's log is made of, or denies it.
+        """
+        return _is_laid_out(self.file)
+
+    @property
+    def animates(self) -> bool:
+        """Whether what was drawn can be drawn over: by a terminal alone, whatever colours are asked for."""
+        quiet = os.environ.get("TTY_INTERACTIVE") == "0"
+        return is_tty(self.file) and self.is_terminal and not is_dumb() and not quiet
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Columns and lines: at least what can be read, since a terminal may have none at all."""
+        found = super().size
+        return ConsoleDimensions(_within(found.width, _LEAST_WIDTH), _within(found.height, _LEAST_HEIGHT))
+
+    @size.setter
+    def size(self, given: tuple[int, int]) -> None:
+        self._width, self._height = given
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print as rich does; a pipe gets no blanks at the ends of lines, which fill up a table's columns.
@@ -128,22 +229,16 @@ def _beginnings(line: str, width: int) -> Iterator[int]:
         taken += cell_len(word[0])
 
 
-class _TimeLeft(ProgressColumn):
-    """How long it will take if it goes on as it began; rich's own wants steps of equal length."""
+class _TimeColumn(ProgressColumn):
+    """The time that is left, or the time spent as long as the rest is not known."""
+
+    def __init__(self, left: TimeLeft) -> None:
+        self._left = left
+        super().__init__(table_column=Column(no_wrap=True, min_width=9))
 
     def render(self, task: ProgressTask) -> Text:
-        """What is spent, as long as what is left would be a guess."""
-        share, spent = task.completed, task.elapsed or 0.0
-        if share < _LEAST_SHARE or spent < 1.0:
-            return Text(_seconds(spent), "cyan")
-        return Text(f"{_seconds(spent * (1.0 - share) / share)} left", "cyan")
-
-
-def _seconds(seconds: float) -> str:
-    """In words that a glance takes in: 8 s, 3 min, 2.1 h."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+        """The column's text now."""
+        return Text(self._left.text(task.elapsed or 0.0), "cyan")
 
 
 class _Bar(Progress):
@@ -167,34 +262,41 @@ class _Narrower:
 
 @contextmanager
 def progress(doing: str) -> Iterator[Callable[[str | None, float | None], None]]:
-    """A progress bar on stderr, where that is a terminal: called with the work at hand and the share done.
+    """A progress bar on stderr, where that can be animated: called with the work at hand and the share done.
 
     None for the work takes the bar away until the next call, so that a line can be printed in its place.
+    None for the share leaves the bar where it is.
     """
     console = Screen(stderr=True)
-    with _Bar(
-        SpinnerColumn(),
-        BarColumn(bar_width=10),
-        _TimeLeft(table_column=Column(no_wrap=True, min_width=9)),
-        TextColumn(
-            "{task.description}",
-            markup=False,
-            table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
-        ),
-        console=console,
-        transient=True,
-        expand=True,
-        disable=not console.is_terminal,
-    ) as progress:
+    if not console.animates:
+        yield lambda text, share: None
+        return
+    left = TimeLeft()
+    with (
+        terminal.drawn_on(console.file.fileno()),
+        _Bar(
+            SpinnerColumn(),
+            BarColumn(bar_width=10),
+            _TimeColumn(left),
+            TextColumn(
+                "{task.description}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
+            ),
+            console=console,
+            transient=True,
+            expand=True,
+        ) as progress,
+    ):
         task = progress.add_task(doing, total=1.0)
 
         def update(text: str | None, share: float | None) -> None:
-            if progress.disable:
-                return
             if text is None:
                 progress.stop()
-            else:
-                progress.update(task, description=one_line(text), completed=share)
-                progress.start()
+                return
+            if share is not None:
+                left.saw(share, progress.tasks[0].elapsed or 0.0)
+            progress.update(task, description=one_line(text), completed=share)
+            progress.start()
 
         yield update

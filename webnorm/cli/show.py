@@ -55,7 +55,6 @@ def show(
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     names = [name for name in (kernel, diff) if name is not None]
-    arguments.refuse_beside_auto(names, constant)
     found, broken = _surveyed(names, wgsl or ())
     home = op_named(op or "layer_norm")
     named = but_auto(names) or ()

@@ -113,7 +113,8 @@ class _Spread:
         from webnorm.fleet.pools import pooled
 
         def tell(told: Told) -> None:
-            update(f"copies of equal cards: {told.text}", told.share)
+            # It is no share of the work that follows.
+            update(f"copies of equal cards: {told.text}", None)
 
         if not self._job.times:
             return [Pool(tuple(one.card for one in group), {})]

@@ -49,6 +49,12 @@ def prepare() -> None:
         raise WebnormError("standard output is closed")
 
 
+def unread() -> bool:
+    """Whether what is printed goes nowhere: the reader of standard output has left, or a disk is full."""
+    sys.stdout.flush()
+    return isinstance(sys.stdout, _Guarded) and sys.stdout.error is not None
+
+
 def lost() -> str | None:
     """Why standard output has not all that was printed; None where it has, or where its reader has left.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from typer import Option
 
 from webnorm.cli import options
-from webnorm.cli.arguments import integers, option_pairs, refuse_beside_preset
+from webnorm.cli.arguments import integers, option_pairs
 from webnorm.cli.outputs import beside
 from webnorm.cli.running import INCONCLUSIVE, OK, Left, Opened, SharedJob, show_presets
 from webnorm.cli.spread import run_on
@@ -93,11 +93,6 @@ def tune(
     if preset == "help":
         return show_presets()
     console = Screen()
-    refuse_beside_preset(preset, rows, cols, op)
-    if (show_recorded or forget) and cluster is not None:
-        raise WebnormError("--list and --forget are of this machine's adapter; leave --cluster out")
-    if show_recorded and forget:
-        raise WebnormError("--list shows what --forget removes; expected one of them")
     if show_recorded or forget:
         return _recorded(find_adapter(adapter).description(), out, console if show_recorded else None)
     shapes = integers(rows, "--rows"), integers(cols, "--cols")

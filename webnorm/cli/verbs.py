@@ -15,7 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from webnorm.cli import completion, help
+from webnorm.cli import completion, help, rules
+from webnorm.errors import WebnormError
 
 # name: (function, summary), in the order of `webnorm --help`.
 VERBS = {
@@ -94,6 +95,14 @@ class Group(TyperGroup):
         """Print it; nothing is left for typer to print."""
         help.show(ctx, verbs=[*self.commands.values()])
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The verb that `args` begin with; options before it would have no effect."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if given := [*_given(ctx)]:
+            path = ctx.command_path
+            raise WebnormError(f"{', '.join(given)}: of {path} alone, and without effect before {args[0]}")
+        return name, command, rest
+
 
 class Verbs(Group):
     """What typer asks for names and summaries, and for the one verb that is run."""
@@ -109,7 +118,12 @@ class Verbs(Group):
 
 
 class Verb(TyperCommand):
-    """A verb whose options stand in panels, and are completed."""
+    """A verb whose options stand in panels, are completed, and are refused where they have no effect."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb, unless its rules refuse the options."""
+        rules.check(ctx.command_path.partition(" ")[2], _given(ctx))
+        return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Typer's own, panel by panel."""
@@ -118,6 +132,15 @@ class Verb(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print it; nothing is left for typer to print."""
         help.show(ctx)
+
+
+def _given(ctx: Any) -> dict[str, Any]:
+    """The values of the options and arguments that the command line has, by their names."""
+    return {
+        help.called(one): ctx.params[one.name]
+        for one in ctx.command.get_params(ctx)
+        if one.name in ctx.params and getattr(ctx.get_parameter_source(one.name), "name", "") == "COMMANDLINE"
+    }
 
 
 def _prepared(params: list[Any]) -> list[Any]:

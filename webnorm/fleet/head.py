@@ -11,12 +11,12 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from distributed import Client, Future, KilledWorker
 
+from webnorm import signals
 from webnorm.errors import sentence
 from webnorm.fleet import cluster, worker
 from webnorm.fleet.cards import Pool
@@ -123,7 +123,7 @@ class _Head:
     def cancel(self) -> None:
         """Have nothing of what is left go on."""
         # A scheduler that has gone has nothing to cancel.
-        with suppress(Exception):
+        with signals.ignored(Exception):
             self._client.unsubscribe_topic(self._topic)
             left = [entry.future for entry in self._left.values() if entry.future is not None]
             if left:
@@ -165,6 +165,7 @@ class _Head:
             self._heard.put((number, future))
             return
         except Exception as error:  # whatever went wrong there
+            signals.let_through(error)
             value = Lost(sentence(f"{type(error).__name__}: {error}", 400))
         yield from self._end(number, entry, value)
 
@@ -216,7 +217,7 @@ class _Head:
         for number, entry in list(self._left.items()):
             if entry.pool in pools:
                 if entry.future is not None:
-                    with suppress(Exception):
+                    with signals.ignored(Exception):
                         self._client.cancel([entry.future], force=True)
                 yield from self._end(number, entry, Lost(reason))
 

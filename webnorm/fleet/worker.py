@@ -22,7 +22,7 @@ from typing import Any
 import dask
 from distributed import Reschedule, Security, Worker, get_worker
 
-from webnorm import files
+from webnorm import files, signals
 from webnorm.errors import WebnormError, sentence
 from webnorm.fleet import cards
 from webnorm.fleet.cards import Card
@@ -241,6 +241,7 @@ def dask_failing(what: str) -> Iterator[None]:
     except WebnormError:
         raise
     except Exception as error:
+        signals.let_through(error)
         raise WebnormError(f"{what}: {type(error).__name__}: {why(error)}") from error
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import MAGIC_NUMBER
 from typing import Any
 
+from webnorm import signals
 from webnorm.kernels import user_cache
 
 _FOLDER = "c"
@@ -53,7 +54,7 @@ class _Remembering:
     def parse(self, text: str) -> Any:
         """The tree of a text."""
         key = self._version + text.encode()
-        with suppress(Exception):  # of what another pickle left, anything may be raised
+        with signals.ignored(Exception):  # of what another pickle left, anything may be raised
             return pickle.loads(user_cache.taken(_FOLDER, key) or b"")
         tree = self._parser.parse(text)
         user_cache.keep(_FOLDER, key, pickle.dumps(tree))
@@ -86,7 +87,7 @@ def foresee(ffi: Any) -> None:
     taken = [name.replace("(", "(*)(", 1) for name in _FUNCTIONS] + [
         name.replace("[]", "(*)[]") if name.endswith("[]") else f"{name}*" for name in _OTHERS
     ]
-    with suppress(Exception):  # cffi's errors for what it cannot parse have no common kind
+    with signals.ignored(Exception):  # cffi's errors for what it cannot parse have no common kind
         types = ffi.typeof(f"void(*)({', '.join(taken)})").args
         functions, others = types[: len(_FUNCTIONS)], types[len(_FUNCTIONS) :]
         for name, one in zip(_FUNCTIONS, functions, strict=True):

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+from webnorm import signals
+
 _PASS = "struct WGPUComputePassEncoderImpl *"
 _ENCODER = "struct WGPUCommandEncoderImpl *"
 _COMMANDS = "struct WGPUCommandBufferImpl *"
@@ -59,7 +61,8 @@ def native() -> _Native | None:
         types = [ffi.typeof(getattr(lib, name)).cname for name in names]
         functions = [getattr(_api.libf, name) for name in names]
         array = ffi.typeof("WGPUCommandBuffer[]")
-    except Exception:  # of another wgpu-py, or another cffi
+    except Exception as error:  # of another wgpu-py, or another cffi
+        signals.let_through(error)
         return None
     if types != [*_TYPES.values()]:
         return None

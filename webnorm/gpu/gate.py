@@ -9,14 +9,12 @@ from __future__ import annotations
 import _thread
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import wgpu
 
+from webnorm import signals
 from webnorm.errors import WebnormError, sentence
 
 _FORKED = (
@@ -27,15 +25,11 @@ _INTERRUPTED = "the device was interrupted at work; expected another from webnor
 _LOST = "the device is lost; expected another from webnorm.open_device"
 # How often someone who waits for another thread looks for an interrupt.
 _LOOK_S = 0.05
-# Without `signal`'s wrappers, which take ten times as long: they make an enum of what they hand back.
-_signal: Any = sys.modules.get("_signal", signal)
 
 
 class _Process:
-    """What all gates share.
-
-    `depth` counts the gates that the main thread is in, and `inside` those of the thread that has the lock.
-    `handler` is who is told of Ctrl-C outside, and `noted` tells that there was one.
+    """What all gates share: `depth` counts the gates that the main thread is in, and `inside` those of the
+    thread that has the lock.
     """
 
     def __init__(self) -> None:
@@ -43,8 +37,6 @@ class _Process:
         self.lock = threading.RLock()
         self.inside = self.depth = 0
         self.outermost: Gate | None = None
-        self.handler: Any = None
-        self.noted = False
         self.uses_wgpu = False
         self.refusal: str | None = None
 
@@ -55,9 +47,9 @@ _process = _Process()
 class Gate:
     """What touches wgpu does so inside, `with gate:`; one thread at a time is, as often as it likes.
 
-    Ctrl-C waits until the main thread has left. A second one does not, for a kernel that never ends: then
-    this gate is shut for good (where it `shuts`), since nobody knows in what wgpu was interrupted. Each
-    device has a gate; the lock is common to all.
+    Handlers of signals, that of Ctrl-C too, wait until the main thread has left. At a second signal they do
+    not, for a kernel that never ends: where one raises, this gate is shut for good (where it `shuts`), since
+    nobody knows in what wgpu was interrupted. Each device has a gate; the lock is common to all.
 
     Raises WebnormError on entering a gate that is shut, and for what wgpu refuses inside.
     """
@@ -76,31 +68,41 @@ class Gate:
 
     def __enter__(self) -> Gate:
         self.check()
-        if threading.get_ident() != _process.main:
-            _process.lock.acquire()
-        elif _process.depth:
-            _process.lock.acquire()
-            _process.depth += 1
-        else:
-            _defer()
-            if not _process.lock.acquire(blocking=False):
-                _wait()
-            _process.outermost = self
-            _process.depth = 1
-        _process.inside += 1
-        if self.refusal is not None:  # while this thread waited
-            _leave()
-            self.check()
+        signals.enter()
+        try:
+            if threading.get_ident() != _process.main:
+                _process.lock.acquire()
+            elif _process.depth:
+                _process.lock.acquire()
+                _process.depth += 1
+            else:
+                if not _process.lock.acquire(blocking=False):
+                    _wait()
+                _process.outermost = self
+                _process.depth = 1
+            _process.inside += 1
+            if self.refusal is not None:  # while this thread waited
+                _leave()
+                self.check()
+        except BaseException as error:
+            signals.leave(error)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         _leave()
-        if _process.noted and not _process.depth and threading.get_ident() == _process.main:
-            _deliver()
-        if isinstance(error, Exception):
-            self._translate(error)
+        raised = error
+        try:
+            if isinstance(error, Exception):
+                self._translate(error)
+        except WebnormError as translated:
+            raised = translated
+            raise
+        finally:
+            signals.leave(raised)
 
     def _translate(self, error: Exception) -> None:
+        signals.let_through(error)
         text = sentence(str(error))
         if "device is lost" in text and self.shuts:
             self.refusal = self.refusal or _LOST
@@ -118,8 +120,10 @@ class Gate:
         main = threading.get_ident() == _process.main
         if main and _process.depth:
             return
-        if main:
-            _defer()
+        outermost = main and not signals.is_held()
+        if outermost:
+            signals.enter()
+        noted: list[int] = []
         try:
             if _process.lock.acquire(blocking=False):
                 try:
@@ -128,19 +132,19 @@ class Gate:
                 finally:
                     _process.lock.release()
         finally:
-            if main:
-                _restore()
-        if main and _process.noted:
-            _process.noted = False
-            interrupt_later()
+            if outermost:
+                noted = signals.drop()
+                signals.leave()
+        for number in noted:
+            interrupt_later(number)
 
 
-def interrupt_later() -> None:
+def interrupt_later(number: int) -> None:
     """Have the main thread interrupted in a moment, for where Python drops what is raised: in a callback."""
     if hasattr(signal, "pthread_kill") and _process.main is not None:
-        threading.Timer(_LOOK_S, signal.pthread_kill, (_process.main, signal.SIGINT)).start()
+        threading.Timer(_LOOK_S, signal.pthread_kill, (_process.main, number)).start()
     else:
-        threading.Timer(_LOOK_S, _thread.interrupt_main).start()
+        threading.Timer(_LOOK_S, _thread.interrupt_main, (number,)).start()
 
 
 def uses_wgpu() -> None:
@@ -153,27 +157,10 @@ def forked() -> bool:
     return _process.refusal is not None
 
 
-def _defer() -> None:
-    """From here on Ctrl-C is noted, where somebody in Python is told of it."""
-    handler = _signal.getsignal(signal.SIGINT)
-    if callable(handler) and handler is not _note:
-        _process.handler = handler
-        _signal.signal(signal.SIGINT, _note)
-
-
-def _restore() -> None:
-    if _process.handler is not None:
-        handler, _process.handler = _process.handler, None
-        _signal.signal(signal.SIGINT, handler)
-
-
 def _wait() -> None:
-    """Take the lock from another thread when it is done; an interrupt ends the wait."""
+    """Take the lock from another thread when it is done; a signal's handler may end the wait."""
     while not _process.lock.acquire(timeout=_LOOK_S):
-        if _process.noted:
-            _restore()
-            _deliver()
-            _defer()
+        signals.answer()
 
 
 def _leave() -> None:
@@ -185,42 +172,24 @@ def _leave() -> None:
     _process.lock.release()
     if last:
         _process.outermost = None
-        _restore()
 
 
-def _note(number: int, frame: FrameType | None) -> None:
-    """Stands in for the handler of Ctrl-C; not where this module itself would be left halfway."""
-    if not _process.noted or frame is None or frame.f_globals is globals():
-        _process.noted = True
-        return
-    gate, handler = _process.outermost, _process.handler
-    if gate is None or handler is None:
-        return
-    _process.noted = False
-    try:
-        handler(number, frame)
-    except BaseException:
-        if gate.shuts:
-            gate.refusal = _INTERRUPTED
-        raise
+def _shut() -> None:
+    """Shut the gate that a second signal has broken into: nobody knows in what wgpu was interrupted."""
+    gate = _process.outermost
+    if gate is not None and gate.shuts:
+        gate.refusal = _INTERRUPTED
 
 
-def _deliver() -> None:
-    """Tell of the interrupt that was noted."""
-    _process.noted = False
-    handler = _signal.getsignal(signal.SIGINT)
-    if callable(handler):
-        handler(signal.SIGINT, sys._getframe())
+signals.forced.append(_shut)
+signals.closed.append(globals())
 
 
 def _after_fork() -> None:
     """In the child: threads that held a lock are gone, and so are those that wgpu waits for."""
     child = _Process()
     child.uses_wgpu, child.refusal = _process.uses_wgpu, _FORKED if _process.uses_wgpu else None
-    handler = _process.handler
     vars(_process).update(vars(child))
-    if handler is not None:
-        _signal.signal(signal.SIGINT, handler)
 
 
 if hasattr(os, "register_at_fork"):

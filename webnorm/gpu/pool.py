@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import weakref
 from collections import OrderedDict, deque
@@ -9,6 +10,7 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any, NoReturn
 
+from webnorm import signals
 from webnorm.errors import WebnormError
 from webnorm.gpu.buffers import buffer_bytes
 from webnorm.gpu.device import STORAGE_USAGE, Device
@@ -125,8 +127,12 @@ def _tidy(lent: _Lent) -> None:
         pool = lent.pool()
         if pool is not None and pool.overfull() and not sys.is_finalizing():
             lent.gate.tidy(pool.sort_in)
-    except KeyboardInterrupt:
-        interrupt_later()
+    except BaseException as error:
+        # Python would drop what a signal's handler raises here.
+        number = signals.number_of(error)
+        if number is None and not isinstance(error, KeyboardInterrupt):
+            raise
+        interrupt_later(number or signal.SIGINT)
 
 
 @lru_cache(maxsize=1024)

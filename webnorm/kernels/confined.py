@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import IO, Any
 
+from webnorm import signals
 from webnorm.errors import LimitReached, Place, WebnormError
 from webnorm.kernels import templates
 from webnorm.kernels.places import Run
@@ -55,6 +56,7 @@ class Limits:
 limits = Limits()
 
 
+@signals.holding
 def render(request: RenderRequest) -> Rendering:
     """Render in the child within `limits`; raises WebnormError with the template's file and line."""
     with _lock:
@@ -192,12 +194,13 @@ class _Child:
     def receive(self, limit_s: float, message: bytes | None = None) -> bytes:
         """Send a message, if there is one, and wait for the next; raises _Ended where none comes in time."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        with killed_after(limit_s, self.process) as expired:
+        with signals.waiting(), killed_after(limit_s, self.process) as expired:
             try:
                 if message is not None:
                     _send(self.process.stdin, message)
                 reply = _receive(self.process.stdout)
-            except OSError:
+            except OSError as error:
+                signals.let_through(error)
                 reply = None
         if reply is not None:
             return reply

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import cast, get_args
 
+from webnorm import signals
 from webnorm.errors import WebnormError, nearest, sentence, unknown
 from webnorm.files import absolute, resolved
 from webnorm.kernels import expression
@@ -81,6 +82,7 @@ def check_name(path: Path) -> None:
             raise WebnormError(f"{sentence(str(path))}: its {what} holds {code_point(found[0])}; rename it")
 
 
+@signals.holding
 def load(path: Path, op_name: str | None = None) -> Kernel:
     """Read a kernel file for one of the ops that it serves: `op_name` if that is one, else the first.
 
@@ -94,6 +96,7 @@ def load(path: Path, op_name: str | None = None) -> Kernel:
     return kernel
 
 
+@signals.holding
 def load_all(path: Path, only: str | None = None) -> list[Kernel]:
     """Read a kernel file in an op's folder: a kernel for each op that it serves, or for that one alone.
 

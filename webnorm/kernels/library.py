@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from webnorm import signals
 from webnorm.errors import WebnormError, check_kind, sentence, shown, unknown
 from webnorm.kernels.header import load, load_all
 from webnorm.kernels.kernel import Kernel
@@ -36,6 +37,7 @@ class Broken:
         return self.name if self.name == self.op.name else f"{self.op.name}/{self.name}"
 
 
+@signals.holding
 def survey(extra: Sequence[Path] = (), own: Set[str] | None = None) -> tuple[list[Kernel], list[Broken]]:
     """Every kernel of webnorm and of the user's own folders (`DIR/<op>/<kernel>.wgsl`), by op and rung, and
     those of the user's that are broken.
@@ -56,6 +58,7 @@ def survey(extra: Sequence[Path] = (), own: Set[str] | None = None) -> tuple[lis
             try:
                 served: Sequence[Kernel | Broken] = load_all(path)
             except Exception as error:
+                signals.let_through(error)
                 if root == wgsl_root():
                     raise
                 op = OPS[path.parent.name]

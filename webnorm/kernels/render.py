@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from webnorm import signals
 from webnorm.errors import Place, WebnormError, check_kind, one_line, sentence, unknown
 from webnorm.files import resolved
 from webnorm.kernels import confined, expression, filters, places, revisions, templates
@@ -258,6 +259,7 @@ def _params(bindings: Sequence[Binding]) -> tuple[str, ...]:
     return tuple(words)
 
 
+@signals.holding
 def render_shader(
     variant: Variant,
     problem: Problem,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple
 
 from jinja2 import Environment, TemplateSyntaxError
 from jinja2.lexer import Lexer
 
+from webnorm import signals
 from webnorm.errors import nearest, sentence
 from webnorm.kernels.marks import located
 
@@ -102,7 +102,7 @@ def not_exported(message: str, lines: Mapping[str, Sequence[str]]) -> tuple[str,
 def _meant(source: str, line: int, meant: re.Match[str]) -> _Token | None:
     environment = _NotingEnvironment(keep_trailing_newline=True)
     parsed = False
-    with suppress(Exception):
+    with signals.ignored(Exception):
         environment.parse(source)
         parsed = True
     word = next(filter(None, meant.groups()))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from jinja2 import (
     BaseLoader,
@@ -25,6 +25,7 @@ from jinja2.lexer import Lexer
 from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
+from webnorm import signals
 from webnorm.errors import Place, WebnormError, sentence
 from webnorm.kernels import places, sources, tags
 from webnorm.kernels.bounds import too_deep, workgroup_bytes
@@ -38,9 +39,8 @@ from webnorm.kernels.tracing import tag
 
 # Of a rendered text, in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
-# How much longer a text may be with its markers.
-_MARKED = 4
-_MOST_NAME = 255
+# How much longer a text may be with its markers; characters of a template's name.
+_MARKED, _MOST_NAME = 4, 255
 # What templates look up is noted under a name that none of them can have.
 _NOTED = ""
 
@@ -256,13 +256,13 @@ def _environment(roots: tuple[str, ...], own: str) -> tuple[Environment, _Loader
     return environment, loader
 
 
+@signals.holding
 def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     """Render in this process, at most so many characters; WebnormError has the template's file and line."""
     environment, loader = _environment(tuple(dict.fromkeys(request.roots)), request.own)
     if not loader.refresh():
         loader.forget()
-        assert environment.cache is not None
-        environment.cache.clear()
+        cast(Any, environment.cache).clear()
     # What `trace` gives depends on that.
     noted = {"tracing"}
     try:
@@ -271,6 +271,7 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     except WebnormError:
         raise
     except Exception as error:
+        signals.let_through(error)
         raise _mistake(error, request, loader) from error
     names = frozenset(noted.intersection(request.context))
     looked_at, placed = dict(loader.looked_at), tuple(map(tuple, runs))

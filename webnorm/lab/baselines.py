@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from webnorm import signals
 from webnorm.errors import WebnormError, nearest, shown
 from webnorm.files import check_writable, data_folder, replacing, turn
 from webnorm.lab import result_files
@@ -43,6 +44,7 @@ def path_of(name: str) -> Path:
     return folder() / f"{name}{_SUFFIX}"
 
 
+@signals.holding
 def names() -> list[str]:
     """Those that there are."""
     try:
@@ -114,6 +116,7 @@ def to_json(found: Sequence[Kept]) -> str:
     return json.dumps([one.as_json() for one in found], indent=1)
 
 
+@signals.holding
 def look(name: str) -> Kept:
     """A baseline that there is, readable or not."""
     path = path_of(name)
@@ -146,6 +149,7 @@ def prepare(name: str) -> Path:
     return path
 
 
+@signals.holding
 def save(report: Report, name: str) -> Path:
     """Keep a report. What had the name has it with BEFORE behind it, in place of what had that."""
     path = prepare(name)
@@ -160,6 +164,7 @@ def save(report: Report, name: str) -> Path:
     return path
 
 
+@signals.holding
 def read(name: str) -> Report:
     """The report kept under a name; WebnormError without one, naming those that there are."""
     path = path_of(name)
@@ -168,6 +173,7 @@ def read(name: str) -> Report:
     return result_files.read(path)
 
 
+@signals.holding
 def read_any(given: str) -> Report:
     """The report in a file, or of a baseline where there is no such file."""
     if not given:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from webnorm import signals
 from webnorm.gpu.plan import Plan
 from webnorm.kernels.variants import Variant
 from webnorm.lab.accuracy import Worst, assess_output, tolerance
@@ -89,6 +90,7 @@ def races(board: Board, variant: Variant) -> tuple[Hint, ...]:
         return ()
     try:
         found = fault(board.device, variant, board.problem, board.arrays, board.roots)
-    except Exception:
+    except Exception as error:
+        signals.let_through(error)
         return ()
     return (Hint(found.kind, str(found), found.place),) if found else ()

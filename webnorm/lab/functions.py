@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+from webnorm import signals
 from webnorm.choice.tuning import Platform, Tuning, applicable
 from webnorm.errors import WebnormError, shown
 from webnorm.gpu import timing
@@ -36,6 +37,7 @@ Constants = Mapping[str, int | Iterable[int]]
 Told = Callable[[Progress], object]
 
 
+@signals.holding
 def bench(
     kernels: Names | None = None,
     *,
@@ -159,6 +161,7 @@ def _last_of_each(
     return tuple(result for results in found[-tasks:] for result in results)
 
 
+@signals.holding
 def check(
     kernels: Names | None = None,
     *,
@@ -221,6 +224,7 @@ def _findings(report: Report, kernels: Sequence[Kernel], traits: Traits, coverag
     return Findings(report, tuple(kernels), traits, unchecked)
 
 
+@signals.holding
 def compare(
     old: Findings | Report | str | Path, new: Findings | Report | str | Path, *, any_device: bool = False
 ) -> Changes:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from webnorm import signals
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels import confined
@@ -126,7 +127,7 @@ class HotWorker:
                 yield event
         except GeneratorExit:
             ticket.leave()
-            with suppress(Exception):
+            with signals.ignored(Exception):
                 next(events)
             raise
         except WorkerDied as death:
@@ -203,6 +204,7 @@ class HotWorker:
                 with failing("opening the adapter"):
                     (described,) = worker.stream(_open, self.roots if self._ready else None)
             except Exception as error:
+                signals.let_through(error)
                 failure = error
             with self._changed:
                 self._opening = None

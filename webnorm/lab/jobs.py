@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from webnorm import signals
 from webnorm.gpu import timing
 from webnorm.gpu.buffers import check_memory, check_reference
 from webnorm.gpu.device import Device
@@ -222,6 +223,7 @@ def tried(
     try:
         variant = spec.variant()
     except Exception as error:
+        signals.let_through(error)
         gone = Broken(OPS[spec.op], spec.path.stem, spec.path, told(error))
         return unreadable(gone, board.problem), None, ()
     return try_variant(board, variant, case, watch)

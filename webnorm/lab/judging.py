@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from webnorm import signals
 from webnorm.choice.defaults import chosen_variants, nearest_variant
 from webnorm.errors import WebnormError, unknown
 from webnorm.gpu.buffers import check_memory
@@ -144,6 +145,7 @@ def find_races(device: Device, job: JudgeJob) -> Iterator[Watched]:
         try:
             found = fault(device, variant, problem, posed.draw(), job.roots)
         except Exception as error:
+            signals.let_through(error)
             # The text has run by now: whatever goes wrong in watching it is no fault of the kernel's.
             yield Watched(unwatched=str(error) if isinstance(error, Unwatchable) else told(error))
         else:

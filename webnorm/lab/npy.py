@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
+from webnorm import signals
 from webnorm.errors import WebnormError, sentence, shown
 from webnorm.files import opened
 from webnorm.norms.problem import DTYPES, STORAGE, Array, read_back_from
@@ -100,6 +101,7 @@ def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype
     except OSError:
         raise
     except Exception as error:
+        signals.let_through(error)
         # The header is Python text that NumPy evaluates, and what that raises for any bytes is nowhere told.
         why = sentence(str(error), _MOST_WORDS) or type(error).__name__
         raise WebnormError(f"{path}: cannot read the array: NumPy refuses its header: {why}") from None

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from webnorm import files, forms
+from webnorm import files, forms, signals
 from webnorm.errors import WebnormError, shortened
 from webnorm.forms import MOST_TEXT, Name
 from webnorm.lab.results import PROBLEM_KEYS, Origin, Report, Result
@@ -33,11 +33,13 @@ def to_json(report: Report) -> str:
     return text.replace("\x7f", r"\u007f")
 
 
+@signals.holding
 def read(path: Path) -> Report:
     """The report kept in a JSON file; WebnormError where that cannot be read or understood."""
     return loaded(path)[1]
 
 
+@signals.holding
 def loaded(path: Path) -> tuple[Any, Report]:
     """A JSON file's data, and the report that they are; WebnormError as `read` has it."""
     try:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import wgpu
 
+from webnorm import signals
 from webnorm.errors import WebnormError, sentence
 from webnorm.gpu import timing
 from webnorm.gpu.plan import Plan
@@ -92,6 +93,7 @@ def try_variant(
     try:
         plan = board.prepare(variant)
     except Exception as error:
+        signals.let_through(error)
         return broken(board, variant, blank_result(variant, board.problem, case), error), None, ()
     return try_plan(board, plan, case, watch)
 
@@ -120,6 +122,7 @@ def try_plan(
             _watched(board, variant) if watch and board.problem.rows else (None, None, None)
         )
     except Exception as error:
+        signals.let_through(error)
         return broken(board, variant, result, error), None, ()
     result = replace(result, deterministic=steady, watched=watched)
     if not steady or found:
@@ -141,7 +144,8 @@ def _watched(board: Board, variant: Variant) -> tuple[bool, str | None, str | No
         return True, None if found is None else str(found), None
     except UnwatchedLoops as unclear:
         return False, None, f"whether its loops end could not be watched: {unclear}"
-    except Exception:
+    except Exception as error:
+        signals.let_through(error)
         return False, None, None
 
 

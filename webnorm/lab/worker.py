@@ -24,6 +24,7 @@ from multiprocessing import process, spawn
 from pathlib import Path
 from typing import Any
 
+from webnorm import signals
 from webnorm.errors import LimitReached, WebnormError, sentence
 from webnorm.lab.channel import Channel, Closed, Silent
 from webnorm.lab.child import LOST, Child
@@ -34,9 +35,7 @@ TIME_LIMIT_S = 60.0
 _ALIVE_S = 0.2
 # A child that is told to leave its task, and gives no sign of life, is killed after so long.
 _GRACE_S = 0.25
-
 _numbers = itertools.count()
-
 # Run in the child: (device, job) -> events, all of them picklable.
 Work = Callable[[Any, Any], Iterator[Any]]
 
@@ -171,6 +170,7 @@ class Worker:
         """The child's number, where there is one."""
         return None if self._child is None else self._child.process.pid
 
+    @signals.holding_steps
     def stream(self, work: Work, job: Any, ticket: Ticket | None = None) -> Iterator[Any]:
         """Yield what `work(device, job)` yields in the child.
 
@@ -226,13 +226,14 @@ class Worker:
         "end" with what was raised, if anything.
         """
         try:
-            with ticket.waiting() as limit:
+            with ticket.waiting() as limit, signals.waiting():
                 message = child.channel.receive(limit)
             ticket.answered = True
             return pickle.loads(message)
         except (Closed, Silent):
             raise
         except Exception as error:  # of the event's own code
+            signals.let_through(error)
             raise _failure(error, "an event cannot be read: ") from None
 
     def start(self, nice: int = 0) -> Child:
@@ -260,6 +261,7 @@ def _packed(number: int, work: Work, job: Any, adapter: str | None) -> bytes:
         packed = pickle.dumps((work, job))
         main = spawn.get_preparation_data("") if b"__main__" in packed else {}
     except Exception as error:
+        signals.let_through(error)
         raise _failure(error, "the task cannot be sent: ") from None
     return pickle.dumps(
         (number, adapter, {k: v for k, v in main.items() if k.startswith("init_main")}, packed)

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from webnorm import signals
 from webnorm.errors import WebnormError, sentence
 from webnorm.lab.sqlite_files import Unusable
 from webnorm.web.rates import Rates
@@ -109,6 +110,7 @@ class Collector:
         except HTTPException as error:
             answer = JSONResponse({"error": error.detail}, error.status_code, error.headers)
         except Exception as error:
+            signals.let_through(error)
             answer = JSONResponse({"error": sentence(f"webnorm failed: {type(error).__name__}")}, 500)
         if request.method == "POST" and answer.status_code >= 400:
             self.tally.refused += 1

@@ -1,0 +1,248 @@
+"""Options that exclude each other: each pair of a verb's has an effect, or is declared and refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from test_help import ALL, parameters
+
+from commands import webnorm
+from webnorm.cli import help
+from webnorm.cli.rules import RULES, Alone, Excludes, Needs
+from webnorm.cli.running import BAD_USAGE
+
+# A value for each option that does not name its own in the table of its verb.
+VALUES = {
+    "--kernel": "naive",
+    "--op": "rms_norm",
+    "--rows": "4",
+    "--cols": "8",
+    "--preset": "equinox",
+    "--dtype": "float16",
+    "--option": "residual",
+    "--scale": "2",
+    "--distribution": "uniform",
+    "--eps": "0.5",
+    "--seed": "7",
+    "--constant": "threads_per_row=64",
+    "--budget": "3",
+    "--runs": "2",
+    "--save": "mine",
+    "--baseline": "other",
+    "--wgsl": "kernels",
+    "--adapter": "0",
+    "--cluster": "local",
+    "--time-limit": "9",
+    "--json": "a.json",
+    "--csv": "a.csv",
+    "--markdown": "a.md",
+    "--plot": "a.svg",
+    "--out": "out",
+    "--store": "store.db",
+    "--case": "rows-1",
+    "--input": "x.npy",
+    "--trace": "row == 3",
+    "--port": "8001",
+    "--name": "name",
+    "--submit": "https://a.example",
+    "--browser": "/usr/bin/browser",
+    "--screenshot": "a.png",
+    "--target": "browser",
+    "--diff": "two_pass",
+    "--from": "naive",
+    "--host": "::1",
+    "--origin": "https://a.example",
+    "--rate": "3",
+    "--rate-all": "4",
+    "--capacity": "5",
+    "--export": "folder",
+    "--fail-slower": "5",
+    "--last": "3",
+    "--as": "bencher",
+    "op": "layer_norm",
+    "kernel": "naive",
+    "names": "naive",
+    "name": "mine",
+    "file": "layer_norm/mine.wgsl",
+    "files": "a.json",
+    "folder": "out",
+    "old": "a.json",
+    "new": "b.json",
+    "kept": "main",
+    "address": "tcp://127.0.0.1:1",
+}
+
+
+def words(verb: str, name: str) -> list[str]:
+    """An option with its value, or an argument, as a command line has it."""
+    param = next(one for one in parameters(verb) if help.called(one) == name)
+    if getattr(param, "is_flag", False):
+        return [name]
+    return [name, VALUES[name]] if name.startswith("--") else [VALUES[name]]
+
+
+def given(verb: str, options: Sequence[str]) -> dict[str, Any]:
+    """What a rule sees of a command line with these options."""
+    return {option.partition("=")[0]: option.partition("=")[2] or "x" for option in options}
+
+
+def test_rules_are_of_options_that_there_are() -> None:
+    assert RULES.keys() <= {*ALL}
+    for verb, own in RULES.items():
+        names = {help.called(one) for one in parameters(verb)}
+        for rule in own:
+            match rule:
+                case Excludes(options, _, unless):
+                    used = (*options, *unless)
+                case Needs(option, others, _):
+                    used = (option, *others)
+                case Alone(option, beside, _):
+                    used = (option, *beside)
+                case _:
+                    pytest.fail(f"unknown rule {rule}")
+            assert {one.partition("=")[0] for one in used} <= names, (verb, rule)
+
+
+def refused_by(verb: str) -> Iterator[tuple[str, ...]]:
+    """The smallest command lines that each rule of a verb refuses."""
+    for rule in RULES[verb]:
+        match rule:
+            case Excludes(options, _, _):
+                yield options
+            case Needs(option, _, _):
+                yield (option,)
+            case Alone(option, beside, _):
+                names = [help.called(one) for one in parameters(verb)]
+                rest = {*names} - {option.partition("=")[0], *beside, "--help"}
+                yield from ((option, other) for other in sorted(rest))
+
+
+@pytest.mark.parametrize("verb", RULES)
+def test_what_is_declared_is_refused_before_anything_is_done(verb: str, tmp_path: Path) -> None:
+    """One line, exit status 2, and the folder stays as it was."""
+    for options in refused_by(verb):
+        line = [verb]
+        for option in options:
+            name, equals, value = option.partition("=")
+            line += ([name] * name.startswith("--") + [value]) if equals else words(verb, name)
+        for one in parameters(verb):
+            if one.required and help.called(one) not in {option.partition("=")[0] for option in options}:
+                line += words(verb, help.called(one))
+        done = webnorm(line, tmp_path)
+        assert done.returncode == BAD_USAGE and done.stdout == "", line
+        assert re.fullmatch(r"webnorm: .*(exclude|needs).*\n", done.stderr), (line, done.stderr)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_help_names_what_is_declared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    for verb, own in RULES.items():
+        shown = webnorm([verb, "--help"], tmp_path).stdout
+        for rule in own:
+            notes = [note for one in parameters(verb) for note in rule.notes(help.called(one))]
+            assert notes and all(note in shown for note in notes), (verb, rule)
+
+
+def test_options_before_a_verbs_own_verb_are_refused(tmp_path: Path) -> None:
+    done = webnorm(["fleet", "--json", "a.json", "worker", "tcp://127.0.0.1:1"], tmp_path)
+    assert done.returncode == BAD_USAGE and "--json" in done.stderr and "before worker" in done.stderr
+
+
+# --- every pair -----------------------------------------------------------------------------------
+
+
+MOST_PAIRS = 100
+
+
+class _Reached(Exception):
+    """A verb has come to its work."""
+
+
+# What a verb hands its work to, and an option that it is never without.
+SINKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "play": (("webnorm.play.session.Session", "webnorm.cli.play._once"), ("file",)),
+    "check": (("webnorm.cli.check.run_on",), ()),
+    "bench": (("webnorm.cli.bench.run_on",), ()),
+    "export": (("webnorm.web.site.lab", "webnorm.web.npm.package"), ("op", "--out", "--cols")),
+}
+# What is only seen when the work is done, or stands for the file that it is.
+UNSEEN = {
+    "play": {"--web", "--port", "--once", "--json"},
+    "export": {"--force", "--wgsl", "--submit"},
+    "check": {"--cases", "--adapter", "--cluster", "--time-limit", "--wgsl", "--input"},
+    "bench": {"--adapter", "--cluster", "--time-limit", "--wgsl", "--baseline", "--save"},
+}
+
+
+def fingerprint(verb: str, options: Sequence[str], folder: Path) -> str | None:
+    """What a verb hands to its work; None where it refuses the options in one line."""
+    found: list[str] = []
+
+    def reached(*arguments: Any, **named: Any) -> Any:
+        found.append(re.sub(r" at 0x\w+|'run': '\w+'|recorded='[^']*'", "", repr((arguments, named))))
+        raise _Reached
+
+    sinks, base = SINKS[verb]
+    line = [verb]
+    for name in dict.fromkeys((*(() if "--lab" in options else base), *options)):
+        line += words(verb, name)
+    with ExitStack() as stack:
+        for sink in sinks:
+            stack.enter_context(patch(sink, reached))
+        stack.enter_context(patch("webnorm.cli.running._origin", lambda: "origin"))
+        stack.enter_context(patch("webnorm.lab.asked.secrets.randbelow", lambda most: 11))
+        stack.enter_context(patch("webnorm.cli.screen.Screen.__repr__", lambda self: f"stderr={self.stderr}"))
+        try:
+            done = webnorm(line, folder)
+        except _Reached:
+            return found[0]
+    assert done.returncode == BAD_USAGE and re.fullmatch("webnorm: .*\n", done.stderr), (line, done)
+    return None
+
+
+def declared(verb: str, options: Sequence[str]) -> bool:
+    """Whether a rule refuses the options."""
+    return any(rule.objection(given(verb, options)) for rule in RULES.get(verb, ()))
+
+
+def pairs(verb: str) -> list[tuple[str, ...]]:
+    """The pairs of a verb's options that no rule refuses."""
+    names = [help.called(one) for one in parameters(verb)]
+    names = [one for one in names if one not in ("--help", *UNSEEN[verb])]
+    return [pair for pair in combinations(names, 2) if not declared(verb, pair)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", SINKS)
+def test_each_of_two_options_has_an_effect(verb: str, tmp_path: Path) -> None:
+    """What a pair comes to is neither what the one comes to alone nor what the other does."""
+    (tmp_path / "layer_norm").mkdir()
+    (tmp_path / "layer_norm" / "mine.wgsl").write_text("")
+    known: dict[tuple[str, ...], str | None] = {}
+
+    def seen(*options: str) -> str | None:
+        if options not in known:
+            known[options] = fingerprint(verb, options, tmp_path)
+        return known[options]
+
+    without: list[object] = []
+    base, count = SINKS[verb][1], 0
+    tried = pairs(verb)
+    # Some of many: each option is in several.
+    tried = tried[:: 1 + len(tried) // MOST_PAIRS]
+    for one, other in tried:
+        if one in base or other in base or (both := seen(one, other)) is None:
+            continue
+        count += 1
+        if both in (seen(one), seen(other)):
+            without.append((one, other))
+    assert without == []
+    # What is refused for its value says nothing of the pair: most are not.
+    assert count > len(tried) / 2

@@ -1,0 +1,202 @@
+"""Commands on a terminal of their own, as a shell starts them; processes, and what is left of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+# Ends a hang: no test waits so long for what is going to happen.
+PATIENCE_S = 120.0
+SHOW, HIDE, LEAVE, ENTER = "\x1b[?25h", "\x1b[?25l", "\x1b[?1049l", "\x1b[?1049h"
+# A shell in short: it gives a command the terminal, reports its stops and its end, and continues it.
+_SHELL = """
+import fcntl, os, signal, sys, termios
+tell, terminal = map(int, sys.argv[1:3])
+fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+child = os.fork()
+if not child:
+    os.setpgid(0, 0)
+    os.tcsetpgrp(terminal, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.close(tell)
+    os.close(terminal)
+    os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
+os.close(terminal)
+# Only a shell hears of a terminal that is closed; it tells its jobs.
+signal.signal(signal.SIGHUP, lambda *_: os.killpg(child, signal.SIGHUP))
+os.write(tell, b"%d\\n" % child)
+while True:
+    _, status = os.waitpid(child, os.WUNTRACED)
+    if not os.WIFSTOPPED(status):
+        os.write(tell, b"%d\\n" % os.waitstatus_to_exitcode(status))
+        break
+    os.write(tell, b"stopped\\n")
+    os.read(tell, 1)
+    os.killpg(child, signal.SIGCONT)
+"""
+
+
+class Output:
+    """What a process writes, read as it comes."""
+
+    def __init__(self, number: int) -> None:
+        self._number, self._text, self._ended, self._news = number, "", False, threading.Condition()
+        self._left, self._leave = os.pipe()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        # A terminal whose other end was closed is an error on Linux.
+        with suppress(OSError):
+            while self._left not in select.select([self._number, self._left], [], [])[0]:
+                if not (content := os.read(self._number, 1 << 16)):
+                    break
+                with self._news:
+                    self._text += content.decode(errors="replace")
+                    self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+        os.close(self._number)
+
+    def close(self) -> None:
+        """Read no more."""
+        os.write(self._leave, b"\n")
+        self._thread.join()
+
+    def until(self, mark: str, times: int = 1) -> str:
+        """All of it, once it has the mark so many times."""
+        return self.once(lambda text: text.count(mark) >= times)
+
+    def once(self, is_so: Callable[[str], bool]) -> str:
+        """All of it, once something is so."""
+        with self._news:
+            assert self._news.wait_for(lambda: is_so(self._text), PATIENCE_S), self._text[-2000:]
+            return self._text
+
+    def whole(self) -> str:
+        """All of it, once nobody writes any more."""
+        with self._news:
+            assert self._news.wait_for(lambda: self._ended, PATIENCE_S), self._text[-2000:]
+            return self._text
+
+
+class Terminal:
+    """A command on a terminal; `screen` is what it writes there."""
+
+    def __init__(self, words: Sequence[str], streams: Mapping[str, int], size: tuple[int, int]) -> None:
+        self.ours, self._theirs = os.openpty()
+        termios.tcsetwinsize(self._theirs, size)
+        self.found = termios.tcgetattr(self._theirs)
+        mine, its = socket.socketpair()
+        # One line at a time: none is longer than what arrives at once.
+        self._told = mine.makefile("rw")
+        self._socket = mine
+        self._shell = subprocess.Popen(
+            [sys.executable, "-c", _SHELL, str(its.fileno()), str(self._theirs), *words],
+            stdin=streams.get("stdin", self._theirs),
+            stdout=streams.get("stdout", self._theirs),
+            stderr=streams.get("stderr", self._theirs),
+            # Readline, which pytest loads, puts a size into the environment behind Python's back.
+            env=dict(os.environ),
+            pass_fds=[its.fileno(), self._theirs],
+            start_new_session=True,
+        )
+        its.close()
+        self.pid = int(self._told.readline())
+        self.screen = Output(self.ours)
+
+    @property
+    def modes(self) -> list[object]:
+        """How the terminal reads lines and echoes now."""
+        return termios.tcgetattr(self._theirs)
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Have another size."""
+        termios.tcsetwinsize(self._theirs, (rows, cols))
+
+    def press(self, keys: str) -> None:
+        """Send keys."""
+        os.write(self.ours, keys.encode())
+
+    def hang_up(self) -> None:
+        """Close the terminal, as its window is closed."""
+        os.close(self._theirs)
+        self.screen.close()
+
+    def stopped(self) -> None:
+        """Wait for the command to stop."""
+        assert self._told.readline() == "stopped\n"
+
+    def resume(self) -> None:
+        """Have it go on in the foreground."""
+        self._socket.send(b"\n")
+
+    def status(self) -> int:
+        """How it ends: by a signal where that is negative."""
+        return int(self._told.readline())
+
+    def all_shown(self) -> str:
+        """All that was written, once the command has ended."""
+        os.close(self._theirs)
+        return self.screen.whole()
+
+    def end(self) -> None:
+        """Leave nothing."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._shell.kill()
+        self._shell.wait()
+        self._told.close()
+        self._socket.close()
+        with suppress(OSError):
+            os.close(self._theirs)
+
+
+@contextmanager
+def on_terminal(
+    words: Sequence[str], streams: Mapping[str, int] | None = None, size: tuple[int, int] = (30, 100)
+) -> Iterator[Terminal]:
+    """Run Python with these words on a terminal, but for the standard streams that lead elsewhere."""
+    terminal = Terminal(words, streams or {}, size)
+    try:
+        yield terminal
+    finally:
+        terminal.end()
+
+
+def as_found(shown: str) -> bool:
+    """Whether the last codes of a terminal show its cursor and its main screen."""
+    hidden, alternate = shown.rfind(HIDE) > shown.rfind(SHOW), shown.rfind(ENTER) > shown.rfind(LEAVE)
+    return not hidden and not alternate
+
+
+def animated(text: str) -> bool:
+    """Whether a text holds more than colours: codes that move a cursor, hide it, or erase."""
+    return bool(re.search(r"\x1b\[[0-9;?]*[A-HJKSTfhlsu]|\x1b[78]|\r(?!\n)", text))
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    own = [int(line) for line in found.stdout.split()]
+    return own + [below for one in own for below in children_of(one)]
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there, and has not ended yet."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
