@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# Ends a hang: no test waits so long for what is going to happen.
-PATIENCE_S = 120.0
+from patience import HANG_S
+
 SHOW, HIDE, LEAVE, ENTER = "\x1b[?25h", "\x1b[?25l", "\x1b[?1049l", "\x1b[?1049h"
 # A shell in short: it gives a command the terminal, reports its stops and its end, and continues it.
 _SHELL = """
@@ -82,13 +82,13 @@ class Output:
     def once(self, is_so: Callable[[str], bool]) -> str:
         """All of it, once something is so."""
         with self._news:
-            assert self._news.wait_for(lambda: is_so(self._text), PATIENCE_S), self._text[-2000:]
+            assert self._news.wait_for(lambda: is_so(self._text), HANG_S), self._text[-2000:]
             return self._text
 
     def whole(self) -> str:
         """All of it, once nobody writes any more."""
         with self._news:
-            assert self._news.wait_for(lambda: self._ended, PATIENCE_S), self._text[-2000:]
+            assert self._news.wait_for(lambda: self._ended, HANG_S), self._text[-2000:]
             return self._text
 
 

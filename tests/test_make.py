@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import HANG_S
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -20,7 +22,7 @@ def test_fuzzing_takes_one_round_at_least(seconds: str, rounds: int, said: str, 
     (tools / "pytest").chmod(0o755)
     # The environment is there: its stamp counts as old, and its programs are ours.
     command = ["make", "-o", ".venv/.installed-test", "fuzz", f"SECONDS={seconds}", f"BIN={tools}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (done.returncode == 0) == (rounds > 0), done.stderr
     assert said in done.stderr
     assert (log.read_text().count("round") if log.exists() else 0) == rounds

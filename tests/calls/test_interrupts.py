@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -285,7 +284,7 @@ def raises_at_every(
                     break
                 # Python drops what is raised where an object ends: then the signal is sent again.
                 with pytest.raises(KINDS) as caught:
-                    time.sleep(60)
+                    hang()
                 assert caught.value is raised[-1] and len(raised) == times + 2, f"step {step}: it was lost"
             assert signal.getsignal(signal.SIGUSR1) is handler
             assert not signals._process.depth and not signals._process.handlers and not signals._process.noted
@@ -412,7 +411,7 @@ def test_an_exception_of_a_handler_is_known_by_its_traceback() -> None:
         try:
             with pytest.raises(SoftLimit) as caught:
                 os.kill(os.getpid(), signal.SIGUSR1)
-                time.sleep(60)
+                hang()
         finally:
             signal.signal(signal.SIGUSR1, before)
         assert signals.is_from_handler(caught.value)
@@ -437,13 +436,13 @@ def test_an_exception_that_was_taken_for_another_comes_out_all_the_same() -> Non
             signals.waiting(),
         ):
             os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(60)
+            hang()
         assert caught.value is raised
         with pytest.raises(SoftLimit) as again, signals.held:
             try:
                 with signals.waiting():
                     os.kill(os.getpid(), signal.SIGUSR1)
-                    time.sleep(60)
+                    hang()
             except Exception as error:
                 raise webnorm.WebnormError("a mistake") from error
         assert again.value is raised

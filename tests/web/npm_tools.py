@@ -14,10 +14,10 @@ import pytest
 
 from commands import webnorm
 from pages import ROOT, blocks
+from patience import HANG_S
 
 PAGE = ROOT / "docs" / "apps.md"
 # npm fetches 60 MB at first.
-TIME_LIMIT_SECONDS = 300
 UNREACHED = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b")
 # What npm asks and says besides, and the network where its cache will do.
 QUIET = {
@@ -40,7 +40,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=HANG_S,
         check=False,
     )
 

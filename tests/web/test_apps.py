@@ -15,6 +15,7 @@ from npm_tools import PAGE, needs_npm
 
 from headless import CANVAS, needs_browser, plainly_served, started
 from pages import ROOT
+from patience import HANG_MS
 from webnorm.norms.problem import Array
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 # One process: packages are installed once.
 in_a_browser = pytest.mark.xdist_group("npm")
 # It only ends a hang.
-TIME_LIMIT_MS = 600_000
 # Rounding alone, of numbers of up to 6, doubled where onnxruntime has its part.
 MOST = 1e-5
 COUNT_READS = """
@@ -83,7 +83,7 @@ def rows(page: Page, count: int) -> list[list[str]]:
         """(count) => document.querySelectorAll("tbody tr").length === count
           || /: /.test(document.querySelector("output").textContent)""",
         arg=count,
-        timeout=TIME_LIMIT_MS,
+        timeout=HANG_MS,
     )
     found: list[list[str]] = page.eval_on_selector_all(
         "tbody tr", "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
@@ -95,7 +95,7 @@ def rows(page: Page, count: int) -> list[list[str]]:
 def last_error(page: Page) -> float:
     """The error that the page tells at last."""
     page.wait_for_function(
-        "() => /largest error|: /.test(document.querySelector('output').textContent)", timeout=TIME_LIMIT_MS
+        "() => /largest error|: /.test(document.querySelector('output').textContent)", timeout=HANG_MS
     )
     said = page.inner_text("output")
     found = re.search(r"largest error (\d\.\de-\d+)$", said)

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from commands import webnorm
+from patience import HANG_S
 from webnorm.choice import tuning
 from webnorm.errors import WebnormError
 from webnorm.lab import result_files
@@ -174,7 +175,7 @@ def test_several_processes_write_one_store(store: Store) -> None:
         "for at in range(20): store.add(f'{{}} {at} {sys.argv[1] if at % 2 else 0}', 'visitor')"
     )
     running = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in (1, 2)]
-    assert [one.wait(60) for one in running] == [0, 0]
+    assert [one.wait(HANG_S) for one in running] == [0, 0]
     assert len(list(visits(store.path))) == 10 + 2 * 10
 
 
@@ -427,12 +428,12 @@ def test_the_command_serves_until_ctrl_c_and_logs_nobody(tmp_path: Path) -> None
         assert process.stdout.readline() == "Pages that may post: those of this machine. Ctrl-C ends it.\n"
         heads = {"Origin": "http://localhost:8000", "Content-Type": "application/json"}
         request = urllib.request.Request(url, json.dumps(VISIT).encode(), heads)
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_S) as answer:
             assert answer.status == 201 and "server" not in answer.headers
         with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=120)
+            urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=HANG_S)
         process.send_signal(signal.SIGINT)
-        said, complaint = process.communicate(timeout=120)
+        said, complaint = process.communicate(timeout=HANG_S)
     assert said == ""
     assert complaint == "webnorm: interrupted; 2 posts came: 1 kept, 0 there already, 1 refused\n"
     assert process.returncode == 130

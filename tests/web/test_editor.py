@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pages import ROOT
+from patience import HANG_S
 
 VENDOR = ROOT / "webnorm" / "web" / "assets" / "vendor"
 SOURCE = ROOT / "webnorm" / "web" / "editor"
 RECORD = VENDOR / "editor.sha256"
-TIME_LIMIT_S = 120
 
 
 def test_the_bundle_and_its_sources_are_those_that_were_recorded() -> None:
@@ -51,7 +51,7 @@ def test_bundling_anew_gives_the_same(tmp_path: Path) -> None:
         if shutil.which(program) is None:
             pytest.skip(f"{program}, which bundling takes, is not installed")
     command = ["make", "-s", "-C", str(ROOT), "editor", f"VENDOR={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     if "npm error" in done.stderr:
         pytest.skip(f"npm cannot install what is bundled: {done.stderr.strip().splitlines()[0]}")
     assert done.returncode == 0, done.stderr

@@ -25,6 +25,7 @@ from commands import webnorm
 from headless import MISSING as NO_BROWSER
 from headless import Handler, errors_of, launched, plainly_served
 from pages import ROOT
+from patience import HANG_MS
 from webnorm.kernels.library import discover
 from webnorm.lab import result_files
 from webnorm.norms import presets
@@ -48,7 +49,6 @@ pytestmark = [
 ]
 
 # A page takes seconds; it only ends a hang.
-TIME_LIMIT_MS = 600_000
 NORMS = tuple(op for op in OPS.values() if not op.exact)
 KERNELS_OF = {
     op.name: {kernel.name for kernel in discover() if kernel.op is op and kernel.takes_slices} for op in NORMS
@@ -86,7 +86,7 @@ def page_at(
     context = chromium.new_context(viewport={"width": width, "height": 800})
     try:
         page = context.new_page()
-        page.set_default_timeout(TIME_LIMIT_MS)
+        page.set_default_timeout(HANG_MS)
         errors = errors_of(page)
         if first:
             page.add_init_script(first)

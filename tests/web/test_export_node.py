@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import dawn
+from patience import HANG_S
 from testbed import KERNELS, STABLE, compute, judge, kernel_named, option_problems, rows_of, widened
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
@@ -45,7 +46,6 @@ from webnorm.web.request import ExportRequest, request_for
 
 DRIVERS = Path(__file__).parent
 # The longest driver takes 10 s on an idle machine; it only ends a hang.
-TIME_LIMIT_SECONDS = 600
 NO_SETTINGS = dict.fromkeys(("--dtype", "--eps", "--scale", "--name", "--minify"))
 NORMS = tuple(op for op in OPS.values() if not op.exact)
 
@@ -72,7 +72,7 @@ class Engine:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=TIME_LIMIT_SECONDS,
+            timeout=HANG_S,
             check=False,
             env={**os.environ, **dawn.ENVIRONMENT},
         )

@@ -18,6 +18,7 @@ from packages import COVERING, Export, block
 
 from headless import needs_browser, started
 from pages import ROOT
+from patience import HANG_MS
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES, Array
 from webnorm.web import npm, tint
@@ -209,7 +210,7 @@ def test_what_vite_builds_computes_the_right_numbers(site: Path) -> None:
     with served(site) as server, started() as browser:
         page = browser.new_page()
         page.goto(server.url)
-        page.wait_for_function("() => window.found !== undefined", timeout=600_000)
+        page.wait_for_function("() => window.found !== undefined", timeout=HANG_MS)
         found = page.evaluate("() => window.found")
         assert server.missing == []
     assert "error" not in found, found["error"]

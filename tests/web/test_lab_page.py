@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_export_browser import MISSING, TIME_LIMIT_MS, chromium, playwright, report_of
+from test_export_browser import MISSING, chromium, playwright, report_of
 
 import axe
+from patience import HANG_MS, HANG_S
 from webnorm.web.folder import LAB_INDEX
 from webnorm.web.lab_folder import LAB_PAGE, listed
 from webnorm.web.pages import page_files
@@ -45,7 +46,7 @@ def lab_at(
     try:
         with served(folder) as server:
             page = context.new_page()
-            page.set_default_timeout(TIME_LIMIT_MS)
+            page.set_default_timeout(HANG_MS)
             page.on("request", lambda request: asked.append(request))
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.goto(f"{server.url}/{LAB_PAGE}")
@@ -177,7 +178,7 @@ def test_what_is_shown_is_what_is_sent_and_kept_and_nothing_before(
             assert device.keys() <= {"adapter", "vendor", "driver", "backend", "type", "subgroup_size"}
             assert page.evaluate("() => navigator.userAgent") not in text
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(HANG_S)
             page.click("#send-not")
             page.click("#submit")
             page.click("#send")

@@ -5,13 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from patience import all_end
 from webnorm.errors import WebnormError
 from webnorm.web import tint
 
@@ -270,28 +270,16 @@ def test_a_package_that_cannot_be_read_is_told_in_a_line(
 @NEEDS_TINT
 def test_node_ends_with_its_parent() -> None:
     script = (
-        "import time; from webnorm.web import tint; opened = tint.OpenTint(); opened.start(); "
-        "print(opened._node.process.pid, flush=True); time.sleep(600)"
+        "import sys; from webnorm.web import tint; opened = tint.OpenTint(); opened.start(); "
+        "print(opened._node.process.pid, flush=True); sys.stdin.read()"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as parent:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as parent:
         assert parent.stdout is not None
-        child = Path("/proc", parent.stdout.readline().decode().strip(), "stat")
+        child = int(parent.stdout.readline())
         parent.kill()
-
-    def is_gone() -> bool:
-        try:
-            return ") Z " in child.read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-
-    # The number of times only ends a hang.
-    for _ in range(6000):
-        if is_gone():
-            break
-        time.sleep(0.02)
-    assert is_gone()
+    all_end([child])
 
 
 def test_what_is_missing_is_told_with_what_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

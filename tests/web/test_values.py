@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import webnorm
+from patience import HANG_S
 from webnorm.errors import WebnormError
 from webnorm.norms.numbers import EPS, RULES, SCALE
 from webnorm.norms.problem import Problem
@@ -31,7 +32,6 @@ needs_node = pytest.mark.skipif(
     shutil.which("node") is None, reason="node is not installed: install Node.js 20 or later"
 )
 # It only ends a hang.
-TIME_LIMIT_SECONDS = 120
 
 
 class HasFloat:
@@ -154,7 +154,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str | N
         ["node", str(driver), str(folder)],
         capture_output=True,
         text=True,
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=HANG_S,
         check=False,
     )
     assert run.returncode == 0, run.stderr

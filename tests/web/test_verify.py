@@ -16,7 +16,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, islice
@@ -30,6 +29,7 @@ from rich.console import Console
 
 from commands import webnorm, webnorm_process
 from headless import MISSING as NO_BROWSER
+from patience import HANG_S, all_end, until
 from webnorm import system
 from webnorm.cli import app as cli
 from webnorm.cli.running import INCONCLUSIVE
@@ -367,10 +367,10 @@ def test_a_folder_that_may_not_be_read(folder: Path) -> None:
 def test_a_page_is_given_nothing_from_outside(folder: Path) -> None:
     linked_out("page.js")(folder)
     with served(folder) as server:
-        with urlopen(f"{server.url}/verify.html", timeout=60) as answer:
+        with urlopen(f"{server.url}/verify.html", timeout=HANG_S) as answer:
             assert answer.read().decode() == PAGE
         with pytest.raises(HTTPError, match="404"):
-            urlopen(f"{server.url}/page.js", timeout=60)
+            urlopen(f"{server.url}/page.js", timeout=HANG_S)
 
 
 def test_a_whole_package_is_read(folder: Path) -> None:
@@ -617,13 +617,13 @@ def test_a_page_that_does_not_report(
     browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
     process = process_of(browser)
     waits = re.search(r"within (\d) s", message)
-    limit = float(waits[1]) if waits else 60.0
+    limit = float(waits[1]) if waits else HANG_S
     monkeypatch.setattr(browser, "time_limit_s", limit)
     with pytest.raises(WebnormError, match=f"^{message}$"):
         browser.visit(write(tmp_path / "wrong", script), screenshot=True)
-    assert is_gone(process)
+    all_end([process])
     # To start again it may take longer than a page is given here.
-    monkeypatch.setattr(browser, "time_limit_s", 60.0)
+    monkeypatch.setattr(browser, "time_limit_s", HANG_S)
     assert browser.visit(tmp_path / "right").report == 1
 
 
@@ -645,16 +645,17 @@ def test_what_a_silent_page_said_is_told_with_its_silence(
     monkeypatch.setattr(browsing._Listener, "_console", heard)
     with pytest.raises(WebnormError, match=r"^verify.html did not report within \d+ s: stopped; wait$"):
         browser.visit(write(tmp_path / "wrong", "console.error('wait'); for (;;);"))
-    assert is_gone(process)
+    all_end([process])
 
 
-def test_a_browser_that_ends_by_itself(tmp_path: Path, browser: Browser) -> None:
+def test_a_browser_that_ends_by_itself(
+    tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
-    end = threading.Timer(1.0, lambda: os.kill(process_of(browser), signal.SIGKILL))
-    end.start()
+    process = process_of(browser)
+    monkeypatch.setattr(browsing._Listener, "_console", lambda *_: os.kill(process, signal.SIGKILL))
     with pytest.raises(WebnormError, match=rf"^{browser.opener} ended while it ran verify.html$"):
-        browser.visit(write(tmp_path / "silent"))
-    end.join()
+        browser.visit(write(tmp_path / "runs", "console.error('it runs');"))
     assert browser.visit(tmp_path / "right").report == 1
 
 
@@ -682,12 +683,12 @@ def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
         own.time_limit_s = 1.0
         with pytest.raises(WebnormError, match=r"^verify.html did not report within 1 s: stopped$"):
             own.visit(tmp_path / "right")
-        assert is_gone(process)
-        own.time_limit_s = 60.0
+        all_end([process])
+        own.time_limit_s = HANG_S
         own.visit(tmp_path / "right")
         process = process_of(own)
         os.killpg(process, signal.SIGSTOP)
-    assert is_gone(process)
+    all_end([process])
 
 
 def process_of(browser: Browser) -> int:
@@ -697,23 +698,12 @@ def process_of(browser: Browser) -> int:
     return process
 
 
-def is_gone(process: int) -> bool:
-    """Whether it ends; the number of times only ends a hang."""
-    for _ in range(1200):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
-
-
 # --- The command
 
 
 def test_the_command_says_what_it_found(folder: Path, tmp_path: Path) -> None:
     picture = tmp_path / "page.png"
-    arguments = ["verify", str(folder), "--screenshot", str(picture), "--time-limit", "60"]
+    arguments = ["verify", str(folder), "--screenshot", str(picture), "--time-limit", str(HANG_S)]
     done = webnorm_process(arguments, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -758,7 +748,7 @@ def test_exit_statuses(
         # Each look at the clock is ten seconds later.
         monkeypatch.setattr(browsing, "monotonic", map(float, count(0, 10)).__next__)
     folder = write(tmp_path / "package", script)
-    done = webnorm(["verify", str(folder), "--time-limit", "60"], tmp_path)
+    done = webnorm(["verify", str(folder), "--time-limit", str(HANG_S)], tmp_path)
     assert done.returncode == status, done.stdout + done.stderr
     assert said in (done.stderr if said.startswith("webnorm: ") else done.stdout)
     assert done.stderr.count("\n") == (status > 1)
@@ -850,23 +840,27 @@ def test_mistakes(arguments: list[str], message: str, folder: Path, tmp_path: Pa
 @pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed: it lists the processes")
 def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     folder = write(tmp_path / "package", "")
-    command = [sys.executable, "-m", "webnorm", "verify", str(folder), "--time-limit", "60"]
+    command = [sys.executable, "-m", "webnorm", "verify", str(folder), "--time-limit", str(HANG_S)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdout is not None
     while "Tint" not in process.stdout.readline():
         assert process.poll() is None
-    while not any("--type=renderer" in line for line in children(process.pid).values()):
+
+    def renders() -> bool:
         assert process.poll() is None
-        time.sleep(0.1)
+        return any("--type=renderer" in line for line in children(process.pid).values())
+
+    until(renders)
     browsers = children(process.pid)
     # As a terminal does: to everyone in the group.
     os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert stderr == "webnorm: interrupted; what was finished is shown\n"
-    assert browsers and all(map(is_gone, browsers))
+    assert browsers
+    all_end(browsers)
 
 
 def children(process: int) -> dict[int, str]:

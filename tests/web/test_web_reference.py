@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from patience import HANG_S
 from testbed import KERNELS, kernel_named
 from webnorm.choice.defaults import default_variant
 from webnorm.gpu import buffers, slices, timing
@@ -41,7 +42,6 @@ pytestmark = pytest.mark.skipif(
     shutil.which("node") is None, reason="node is not installed: install Node.js 20 or later"
 )
 # It only ends a hang.
-TIME_LIMIT_SECONDS = 600
 NARROW = tuple(name for name in DTYPES if name not in ("float32", "int8"))
 # Sums of some 1e5 float64 terms, in another order.
 CLOSE = 1e-12
@@ -82,7 +82,7 @@ class Page:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=TIME_LIMIT_SECONDS,
+            timeout=HANG_S,
             check=False,
         )
         assert run.returncode == 0, run.stderr

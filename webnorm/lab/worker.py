@@ -91,7 +91,6 @@ class Ticket:
             late = threading.Timer(_GRACE_S, self._kill)
             late.daemon = True
             late.start()
-            # The grace ends a child that does not read.
             with suppress(Closed, Silent):
                 child.send(pickle.dumps(number), _GRACE_S)
 

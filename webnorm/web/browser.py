@@ -48,7 +48,7 @@ class Browser:
     notebook's; and a call of it that never answers can be left.
     """
 
-    def __init__(self, named: str | Path | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
+    def __init__(self, named: str | Path | None = None, time_limit_s: float | None = None) -> None:
         found = opener(named)
         if found is None:
             raise WebnormError(
@@ -56,7 +56,8 @@ class Browser:
                 "`webnorm doctor --mend --browser` installs it), or name one with --browser"
             )
         playwright()
-        self.opener, self.time_limit_s = found, time_limit_s
+        self.opener = found
+        self.time_limit_s = TIME_LIMIT_S if time_limit_s is None else time_limit_s
         self._thread, self._loop = ThreadPoolExecutor(1), asyncio.Runner(loop_factory=_quiet_loop)
         self._playwright: Playwright | None = None
         self._opened: Opened | None = None
