@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from patience import HANG_S
 from webnorm.files import cache_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 AXE = "axe-core@4.14.1"
-NPM_LIMIT_S = 120
 
 
 @cache
@@ -28,7 +28,7 @@ def rules() -> str:
             pytest.skip("npm, which brings axe-core, is not installed")
         quiet = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error", "--ignore-scripts")
         command = ["npm", "install", "--prefix", str(folder), *quiet, AXE]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=NPM_LIMIT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
         if done.returncode:
             pytest.skip(f"npm cannot fetch axe-core: {done.stderr.strip().splitlines()[0]}")
     return script.read_text(encoding="utf-8")

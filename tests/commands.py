@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import pytest
 
+from patience import HANG_S
 import tiers
 from webnorm.cli import app as cli
 from webnorm.cli.running import OK
@@ -26,6 +27,9 @@ from webnorm.lab import worker
 from webnorm.lab.worker import Ticket, Work, Worker
 from webnorm.web import verify
 from webnorm.web.browser import Browser
+
+# What commands that say nothing of it give their worker: a busy machine may take longer.
+_USUAL_LIMIT_S = worker.TIME_LIMIT_S
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:
@@ -53,6 +57,8 @@ class _SharedWorker(Worker):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        if self.time_limit_s == _USUAL_LIMIT_S:
+            self.time_limit_s = HANG_S
         self._surroundings = _surroundings()
         chosen = {name: value for name, value in os.environ.items() if name.startswith(_OF_ADAPTERS)}
         self._key = (self.adapter, chosen, tuple(sys.path))
@@ -130,12 +136,10 @@ def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProce
     return subprocess.CompletedProcess([*arguments], ended.value.code, out.getvalue(), err.getvalue())
 
 
-def webnorm_process(
-    arguments: Sequence[str], folder: Path, timeout: float = 240
-) -> subprocess.CompletedProcess[str]:
+def webnorm_process(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """The same in a process of its own, for what a process is needed: signals, tracebacks, help at once."""
     command = [sys.executable, "-m", "webnorm", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
     if done.returncode == OK:
         tiers.meet_verb(arguments)
     return done

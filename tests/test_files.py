@@ -23,6 +23,7 @@ import pytest
 import broken
 from commands import webnorm
 from full import full_disk
+from patience import HANG_S
 from samples import PLATFORM, choice
 from webnorm import files
 from webnorm.choice import tuning
@@ -411,7 +412,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
         writer.stdin.write("\n")
         writer.stdin.flush()
     for writer in writers:
-        _, errors = writer.communicate(timeout=60)
+        _, errors = writer.communicate(timeout=HANG_S)
         assert writer.returncode == 0, errors
     rows = {one.problem.rows for one in tuning.read(path).choices}
     assert rows == {100 * n + row + 1 for n in range(3) for row in range(8)}
@@ -422,7 +423,7 @@ def test_a_turn_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "tuning.json"
     holder = start(HOLDS, str(path))
     holder.send_signal(signal.SIGKILL)
-    holder.communicate(timeout=60)
+    holder.communicate(timeout=HANG_S)
     assert os.listdir(tmp_path) == [".tuning.json.lock"]
     began = time.monotonic()
     tuning.record([choice()], path, PLATFORM)
@@ -439,7 +440,7 @@ def test_who_waits_is_told_and_does_not_wait_forever(tmp_path: Path, monkeypatch
     with pytest.raises(WebnormError, match=r"tuning\.json: another process has been writing it for 0\.3 s"):
         tuning.record([choice()], path, PLATFORM, lambda: told.append("told"))
     assert told == ["told"] and not path.exists()
-    holder.communicate("\n", timeout=60)
+    holder.communicate("\n", timeout=HANG_S)
     tuning.record([choice()], path, PLATFORM, lambda: told.append("again"))
     assert told == ["told"] and os.listdir(tmp_path) == [path.name]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from patience import HANG_S
 from webnorm.gpu.device import adapters
 
 REPOSITORY = Path(__file__).parent.parent
 WINDOWS = sys.platform == "win32"
-TIME_LIMIT_SECONDS = 300
 # One process: the wheel is built and installed once.
 pytestmark = pytest.mark.xdist_group("wheel")
 
@@ -33,7 +33,7 @@ def run(*command: str | Path, cwd: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=TIME_LIMIT_SECONDS,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"

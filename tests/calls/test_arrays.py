@@ -19,6 +19,7 @@ import pytest
 import wgpu
 
 import webnorm
+from patience import HANG_S
 from webnorm.calls import arrays, session
 from webnorm.calls.recent import Recent
 from webnorm.gpu import readback
@@ -337,7 +338,7 @@ for array in (out.y, webnorm.array):
     assert array.numpy().shape == (6, 40)
 session.session_of(array.device).pool.most_bytes = {most_bytes}
 """
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=HANG_S)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 

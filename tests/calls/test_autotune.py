@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import webnorm
+from patience import HANG_S
 from webnorm import autotune
 from webnorm.calls.session import Session
 from webnorm.choice import tuning
@@ -235,7 +236,7 @@ def test_calls_tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "y = webnorm.rms_norm(x, (256,))\n"
         "assert np.allclose(y, x / np.sqrt((x * x).mean(1, keepdims=True) + 1.1920929e-07), rtol=1e-5)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert len(list((tmp_path / "tunings").glob("*.json"))) == 1
@@ -244,7 +245,7 @@ def test_calls_tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_who_does_not_tune_does_not_import_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(autotune.VARIABLE)
     code = "import sys, webnorm; webnorm.layer_norm; print([name for name in sys.modules if '.lab' in name])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert done.stdout.strip() == "[]", done.stderr
 
 

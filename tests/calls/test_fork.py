@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from patience import HANG_S
 from webnorm.gpu.device import Device
 
 pytestmark = [
@@ -94,7 +95,7 @@ def test_a_child_is_told_and_ends(device: Device) -> None:
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)

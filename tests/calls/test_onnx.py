@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import webnorm
+from patience import HANG_S
 from webnorm.gpu.device import Device
 from webnorm.norms.problem import Array, finfo
 
@@ -30,7 +31,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> Array:
 def test_backend_cases(device: Device) -> None:
     worker = Path(__file__).with_name("onnx_cases.py")
     done = subprocess.run(
-        [sys.executable, str(worker)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(worker)], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
     complaints = json.loads(done.stdout)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import HANG_S
 from webnorm import system
 from webnorm.cli import doctor as verb
 from webnorm.cli.app import run as run_command
@@ -189,7 +190,7 @@ def test_a_driver_that_crashes_costs_a_line(end: str, said: str, tmp_path: Path)
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == BAD_USAGE and done.stdout.startswith("0 (used): a card\n")

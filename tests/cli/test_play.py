@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from commands import webnorm
+from patience import HANG_S
 from samples import result
 from webnorm.cli import play_view
 from webnorm.cli.screen import Screen
@@ -139,7 +140,7 @@ def test_no_network_is_needed(file: Path, device: Device) -> None:
     if not shutil.which(alone[0]) or subprocess.run([*alone, "true"], check=False).returncode:
         pytest.skip("no process can be cut off from the network here")
     command = [*alone, sys.executable, "-m", "webnorm", "play", str(file), "--once", "--quick"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from commands import webnorm
 from pages import ROOT, blocks
+from patience import HANG_S
 from samples import CARD, kept_run
 from webnorm.lab import result_files
 from webnorm.lab.results import Report
@@ -198,7 +199,7 @@ def test_the_recipe_for_datasette(tmp_path: Path) -> None:
         assert program == "datasette"
         command = [sys.executable, "-m", "datasette", *(word.strip("'") for word in words)]
         done = subprocess.run(
-            command, cwd=tmp_path / "data", capture_output=True, text=True, timeout=120, check=True
+            command, cwd=tmp_path / "data", capture_output=True, text=True, timeout=HANG_S, check=True
         )
         answers.append(json.loads(done.stdout))
     of_registers, by_kernel = answers

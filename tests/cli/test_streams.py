@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import broken
+from patience import HANG_S
 from samples import REPORT
 from webnorm.gpu.device import Device
 from webnorm.lab import result_files
@@ -27,7 +28,12 @@ def webnorm(
     """What the command does whose streams a shell has redirected."""
     command = ["sh", "-c", f'"$0" -m webnorm "$@" {redirected}', sys.executable, *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        env={**os.environ, **environment},
+        check=False,
     )
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from patience import HANG_S
 from webnorm.gpu import c_types
 from webnorm.gpu.device import Device
 from webnorm.kernels import user_cache
@@ -40,7 +41,7 @@ print(len(parsed), *parsed[1:], sep="; ")
 
 def test_they_are_parsed_once(device: Device) -> None:
     """One that is parsed for itself takes 10 ms: wgpu-py asks for it, and `c_types` does not have it."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=HANG_S)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stdout + done.stderr
 
 
@@ -69,7 +70,7 @@ def test_the_next_process_does_not_parse_the_header(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def parsed() -> tuple[int, int]:
-        done = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, timeout=HANG_S)
         assert done.returncode == 0, done.stderr
         headers, whole = map(int, done.stdout.split())
         return headers, whole

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from handmade import SIMPLE, shader_of
+from patience import HANG_S
 from testbed import GPU, KERNELS, kernel_named, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import LimitReached, WebnormError
@@ -381,7 +382,7 @@ def text():
 
 def run(script: str, *arguments: str) -> str:
     command = [sys.executable, "-c", SCRIPT + script, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

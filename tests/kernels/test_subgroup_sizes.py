@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from subgroup_worker import SIZES
 
+from patience import HANG_S
 from testbed import STABLE, needs
 from webnorm.gpu.device import Device
 
@@ -31,7 +32,7 @@ def test_subgroup_size(size: int, device: Device) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzzing import examples
+from patience import HANG_S
 from samples import BARE, CARD, KEPT_PROBLEM, REPORT, kept_run, timed
 from webnorm.errors import WebnormError
 from webnorm.lab import result_files
@@ -141,7 +142,7 @@ def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "store.db"), *map(str, share)])
         for share in shares
     ]
-    assert [one.wait(timeout=120) for one in started] == [0, 0]
+    assert [one.wait(timeout=HANG_S) for one in started] == [0, 0]
     assert rows(tmp_path, "SELECT COUNT(*), COUNT(DISTINCT run) FROM reports") == [(24, 24)]
     assert rows(tmp_path, "SELECT COUNT(*) FROM results") == [(48,)]
 
@@ -168,7 +169,7 @@ def test_an_add_that_fails_half_way_leaves_the_store_as_it_was(tmp_path: Path) -
 
     def adding(how: str, name: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", code, how, str(tmp_path / name), *map(str, paths)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
 
     assert "cannot be written" in adding("full", "new.db").stderr and not (tmp_path / "new.db").exists()
     for how, status in (("full", 1), ("killed", -9)):

@@ -8,22 +8,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from patience import HANG_S, all_end, until
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels import confined
+from webnorm.lab import hot as hot_workers
 from webnorm.lab import jobs
 from webnorm.lab import worker as workers
 from webnorm.lab.hot import HotWorker, Left
 from webnorm.lab.worker import TaskFailed, WorkerDied
-
-LONG_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -35,50 +34,47 @@ def hot(device: Device) -> Iterator[HotWorker]:
 def both(hot: HotWorker) -> tuple[int, int]:
     """The numbers of the hot child and the spare."""
     hot.start()
-    until = time.monotonic() + LONG_S
-    while len(hot.pids) < 2 and time.monotonic() < until:
-        time.sleep(0.01)
-    first, second = hot.pids
+    first, second = until(lambda: pids if len(pids := hot.pids) == 2 else None)
     return first, second
 
 
 def pid_of(hot: HotWorker) -> int:
     """The child that does the next task."""
-    (pid,) = hot.stream(_pid, None, LONG_S)
+    (pid,) = hot.stream(_pid, None, HANG_S)
     assert isinstance(pid, int)
     return pid
 
 
 def test_what_is_left_ends_and_the_child_goes_on(hot: HotWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_GRACE_S", LONG_S)
-    pid = pid_of(hot)
+    monkeypatch.setattr(workers, "_GRACE_S", HANG_S)
+    pid, deaths = pid_of(hot), hot.deaths
     hot.leave()
-    events = hot.stream(_counts, None, LONG_S)
+    events = hot.stream(_counts, None, HANG_S)
     assert next(events) == 0
-    threading.Timer(0.1, hot.leave).start()
+    threading.Thread(target=hot.leave).start()
     with pytest.raises(Left):
         list(events)
     # Who loses interest leaves the task, too.
-    events = hot.stream(_counts, None, LONG_S)
+    events = hot.stream(_counts, None, HANG_S)
     assert [next(events), next(events)] == [0, 1]
     with pytest.raises(RuntimeError, match="one at a time"):
-        next(hot.stream(_pid, None, LONG_S))
+        next(hot.stream(_pid, None, HANG_S))
     del events
-    assert pid_of(hot) == pid and hot.deaths == 0
-    assert hot.opened()[0] == next(hot.stream(jobs.describe, None, LONG_S))[0]
+    assert pid_of(hot) == pid and hot.deaths == deaths
+    assert hot.opened()[0] == next(hot.stream(jobs.describe, None, HANG_S))[0]
 
 
 def test_what_fails_in_a_task_is_told_and_the_child_goes_on(hot: HotWorker) -> None:
     pid = pid_of(hot)
     with pytest.raises(WebnormError, match="a mistake"):
-        list(hot.stream(_fails, WebnormError("a mistake"), LONG_S))
+        list(hot.stream(_fails, WebnormError("a mistake"), HANG_S))
     with pytest.raises(TaskFailed, match="ZeroDivisionError"):
-        list(hot.stream(_fails, ZeroDivisionError(), LONG_S))
+        list(hot.stream(_fails, ZeroDivisionError(), HANG_S))
     assert pid_of(hot) == pid
 
 
 def test_renderings_have_tighter_bounds_there(hot: HotWorker) -> None:
-    ((time_s, text),) = hot.stream(_bounds, None, LONG_S)
+    ((time_s, text),) = hot.stream(_bounds, None, HANG_S)
     assert time_s == 2.0 < confined.limits.time_s and text == 2 << 20 < confined.limits.text
 
 
@@ -86,8 +82,8 @@ def test_renderings_have_tighter_bounds_there(hot: HotWorker) -> None:
 def test_memory_is_not_taken_from_others(hot: HotWorker) -> None:
     pid = pid_of(hot)
     with pytest.raises(TaskFailed, match="MemoryError"):
-        list(hot.stream(_takes, 0.6, LONG_S))
-    assert list(hot.stream(_takes, 0.1, LONG_S)) == ["taken"] and pid_of(hot) == pid
+        list(hot.stream(_takes, 0.6, HANG_S))
+    assert list(hot.stream(_takes, 0.1, HANG_S)) == ["taken"] and pid_of(hot) == pid
 
 
 def test_the_spare_takes_over(hot: HotWorker) -> None:
@@ -98,29 +94,36 @@ def test_the_spare_takes_over(hot: HotWorker) -> None:
     assert pid_of(hot) == second
     second, third = both(hot)
     # One that does not hear is killed, and who left is not told of that.
-    events = hot.stream(_sleeps, None, LONG_S)
+    events = hot.stream(_sleeps, None, HANG_S)
     assert next(events) == second
-    threading.Timer(0.1, hot.leave).start()
+    threading.Thread(target=hot.leave).start()
     with pytest.raises(Left):
         next(events)
     assert pid_of(hot) == third
     # The next dies before there is a spare: the task after it waits for one.
     with pytest.raises(WorkerDied, match="the process crashed with SIGKILL"):
-        list(hot.stream(_dies, None, LONG_S))
+        list(hot.stream(_dies, None, HANG_S))
     fourth = pid_of(hot)
     assert fourth not in (first, second, third) and hot.deaths == deaths + 3
     with pytest.raises(WorkerDied, match=r"no sign of life for 0.2 s: stopped"):
         list(hot.stream(_sleeps, None, 0.2))
-    _gone((first, second, third, fourth))
+    all_end((first, second, third, fourth))
 
 
-def test_who_waits_for_a_child_can_leave(device: Device) -> None:
+def test_who_waits_for_a_child_can_leave(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a child that never comes to have its device open."""
+    monkeypatch.setattr(hot_workers, "_open", _silent)
     with HotWorker() as hot:
-        events = hot.stream(_pid, None, LONG_S)
-        threading.Timer(0.05, hot.leave).start()
+        events = hot.stream(_pid, None, HANG_S)
+
+        def leave() -> None:
+            until(lambda: hot._ticket)
+            hot.leave()
+
+        threading.Thread(target=leave).start()
         with pytest.raises(Left):
             next(events)
-        threading.Timer(0.05, hot.stop).start()
+        threading.Thread(target=hot.stop).start()
         with pytest.raises(Left):
             hot.opened()
 
@@ -129,7 +132,7 @@ def test_no_such_adapter(device: Device) -> None:
     with HotWorker("no-such-adapter") as hot:
         for _ in range(2):
             with pytest.raises(WebnormError, match="no adapter 'no-such-adapter'"):
-                list(hot.stream(_pid, None, LONG_S))
+                list(hot.stream(_pid, None, HANG_S))
 
 
 PARENT = """
@@ -147,7 +150,7 @@ def tell(hot):
 
 with HotWorker() as hot:
     threading.Thread(target=tell, args=(hot,), daemon=True).start()
-    list(hot.stream(test_hot._sleeps, None, 60.0))
+    list(hot.stream(test_hot._sleeps, None, test_hot.HANG_S))
 """
 
 
@@ -161,24 +164,9 @@ def test_nothing_is_left_of_a_parent_that_ends(device: Device, end: signal.Signa
         assert parent.stdout is not None and parent.stderr is not None
         children = [int(parent.stdout.readline()) for _ in range(after)]
         parent.send_signal(end)
-        parent.wait(20)
+        parent.wait(HANG_S)
         assert (b"KeyboardInterrupt" in parent.stderr.read()) == (end == signal.SIGINT)
-    _gone(children)
-
-
-def _gone(children: Iterable[int]) -> None:
-    """The system may take a while to end a process that has a GPU's driver."""
-    until = time.monotonic() + 20
-    while time.monotonic() < until and any(map(_alive, children)):
-        time.sleep(0.02)
-    assert not any(map(_alive, children))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
+    all_end(children)
 
 
 def _pid(device: object, job: object) -> Iterator[Any]:
@@ -208,7 +196,12 @@ def _takes(device: object, share: float) -> Iterator[Any]:
 
 def _sleeps(device: object, job: object) -> Iterator[Any]:
     yield os.getpid()
-    time.sleep(600)
+    time.sleep(HANG_S)
+
+
+def _silent(device: object, job: object) -> Iterator[Any]:
+    time.sleep(HANG_S)
+    yield
 
 
 def _dies(device: object, job: object) -> Iterator[Any]:

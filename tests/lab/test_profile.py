@@ -14,6 +14,7 @@ import pytest
 
 from bench import overhead
 from pages import ROOT
+from patience import HANG_S
 from samples import MIXED
 from shown import line_of, text
 from testbed import kernel_named
@@ -123,7 +124,7 @@ def test_overheads_are_reported(tmp_path: Path, device: Device) -> None:
     path = tmp_path / "overhead.json"
     arguments = ["--rounds", "2", "--op", "layer_norm_backward", "--json", str(path)]
     command = [sys.executable, "-m", "bench.overhead", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(path.read_text())["lines"]
     assert all(line["median_ns"] > 0 for line in told)
@@ -165,7 +166,7 @@ def test_overheads_are_held_against_the_reads_of_a_call(
 )
 def test_mistakes_are_told_in_a_line(arguments: list[str], message: str, device: Device) -> None:
     command = [sys.executable, "-m", "bench.overhead", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode and "Traceback" not in done.stderr
     assert message in done.stderr.splitlines()[-1]
 

@@ -22,6 +22,7 @@ import axe
 import webnorm
 from headless import chromium, errors_of, needs_browser, plainly_served
 from pages import ROOT, blocks
+from patience import HANG_MS, HANG_S
 from webnorm.cli import help
 from webnorm.cli.verbs import VERBS
 from webnorm.kernels import header
@@ -41,8 +42,6 @@ pytestmark = [
     pytest.mark.xdist_group("site"),
 ]
 __all__ = ["chromium"]
-BUILD_LIMIT_S = 300
-TIME_LIMIT_MS = 60_000
 PHONE = 375
 # How far right a page's text reaches, which the theme would cut off unseen.
 REACHES = """() => {
@@ -68,9 +67,7 @@ STRUCTURE = ("cat.structure", "cat.semantics", "cat.aria", "cat.keyboard", "cat.
 def site(tmp_path_factory: pytest.TempPathFactory, lab_folder: Path) -> Path:
     folder = tmp_path_factory.mktemp("site") / "built"
     command = [sys.executable, "docs/site/build_site.py", str(folder), "--lab", str(lab_folder)]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     # A warning, such as a page that no table of contents names, ends the build with another status.
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{folder}/index.html: ")
@@ -169,7 +166,7 @@ def opened(chromium: Chromium, address: str, **settings: Any) -> Iterator[Page]:
     context = chromium.new_context(**settings)
     try:
         page = context.new_page()
-        page.set_default_timeout(TIME_LIMIT_MS)
+        page.set_default_timeout(HANG_MS)
         said = errors_of(page)
         page.on("request", lambda request: asked.append(request.url))
         yield page

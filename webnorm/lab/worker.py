@@ -70,8 +70,9 @@ class Left(Exception):
 class Ticket:
     """A task's time limits, in seconds, of silence and of the whole; and a way to give it up."""
 
-    def __init__(self, time_limit_s: float = TIME_LIMIT_S, whole_limit_s: float | None = None) -> None:
-        self.time_limit_s, self.whole_limit_s = time_limit_s, whole_limit_s
+    def __init__(self, time_limit_s: float | None = None, whole_limit_s: float | None = None) -> None:
+        self.time_limit_s = TIME_LIMIT_S if time_limit_s is None else time_limit_s
+        self.whole_limit_s = whole_limit_s
         self.left = False
         self._ends = float("inf")
         self._lock = threading.Lock()
@@ -150,10 +151,11 @@ class Worker:
     def __init__(
         self,
         adapter: str | None = None,
-        time_limit_s: float = TIME_LIMIT_S,
+        time_limit_s: float | None = None,
         patience_s: float = 5.0,
     ) -> None:
-        self.adapter, self.time_limit_s, self.patience_s = adapter, time_limit_s, patience_s
+        self.adapter, self.patience_s = adapter, patience_s
+        self.time_limit_s = TIME_LIMIT_S if time_limit_s is None else time_limit_s
         self._child: Child | None = None
         # Tells the tasks apart: who leaves off in the middle of one leaves its child in the middle, too.
         self._running: int | None = None

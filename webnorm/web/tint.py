@@ -162,11 +162,14 @@ class OpenTint:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def check(self, sources: Sequence[Source], time_limit_s: float = REQUEST_LIMIT_S) -> list[Verdict]:
-        """One verdict per shader; raises WebnormError where Tint is missing, ends, or takes longer."""
+    def check(self, sources: Sequence[Source], time_limit_s: float | None = None) -> list[Verdict]:
+        """One verdict per shader; raises WebnormError where Tint is missing, ends, or takes longer than
+        REQUEST_LIMIT_S, or another limit.
+        """
+        limit_s = REQUEST_LIMIT_S if time_limit_s is None else time_limit_s
         with self._lock:
             try:
-                return _verdicts(sources, self._ask(_request(sources), time_limit_s))
+                return _verdicts(sources, self._ask(_request(sources), limit_s))
             except BaseException:
                 # Ctrl-C, too: whoever asks next must not get this answer.
                 self._end()
