@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 # Seconds after which webnorm gives up on what is silent; who tests one of them sets it.
 LIMITS = (
+    "webnorm.files.MOST_WAIT_S",
     "webnorm.kernels.confined._START_LIMIT_S",
     "webnorm.lab.worker.TIME_LIMIT_S",
     "webnorm.play.stages.USUAL_LIMIT_S",

@@ -33,6 +33,18 @@ def at_least(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def hang() -> None:
+    """What a fake does that never comes to its end."""
+    time.sleep(HANG_S)
+
+
+def effort(work: Callable[[], object]) -> float:
+    """Seconds of the processor that this thread spends on some work: others' work and pauses do not count."""
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
+
+
 def lives(pid: int) -> bool:
     """Whether a process runs: one that has ended and waits for its parent does not."""
     try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from bench.laps import Laps
 from bench.own import Tuned, own_variants
 from bench.preparing import Fault, Pool, Tried, Trying, Unit, share_caches
 from bench.side_by_side import Known
+from patience import hang
 from webnorm.choice.tuning import Choice, Platform, Tuning
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
@@ -144,19 +143,17 @@ def test_what_takes_longest_begins_first(
 
 def never_done(device: Device, unit: Unit) -> Iterator[Trying]:
     yield Trying(unit.what)
-    time.sleep(3600)
+    # As Ctrl-C does, once there is something to wait for.
+    os.kill(os.getppid(), signal.SIGINT)
+    hang()
 
 
 def test_ctrl_c_does_not_wait_for_what_is_prepared(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "prepare", never_done)
-    with Pool(str(device.adapter.index), 1, tmp_path) as pool:
-        interrupting = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-        interrupting.start()
-        with pytest.raises(KeyboardInterrupt):
-            pool.prepare([task_of()], [], device.traits)
-        interrupting.join()
+    with Pool(str(device.adapter.index), 1, tmp_path) as pool, pytest.raises(KeyboardInterrupt):
+        pool.prepare([task_of()], [], device.traits)
 
 
 # --- what tuning finds

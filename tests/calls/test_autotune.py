@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,14 +111,20 @@ def test_who_waited_for_another_that_tunes_follows_it(
         raise AssertionError("it is being tuned already")
 
     monkeypatch.setattr(autotune, "_tune", tune)
+    waits, alone = threading.Event(), tuning.alone
+
+    def turn(path: Path) -> AbstractContextManager[None]:
+        waits.set()
+        return alone(path)
+
     found: list[Tuning | None] = []
     waiting = threading.Thread(target=lambda: found.append(autotune.tuned(task, device)))
-    with tuning.alone(path):
+    with alone(path):
+        monkeypatch.setattr(tuning, "alone", turn)
         waiting.start()
-        waiting.join(0.3)
-        assert waiting.is_alive() and not found
+        assert waits.wait(HANG_S) and not found
         tuning.record([choice_of(task, device, "workgroup")], path, platform)
-    waiting.join(20)
+    waiting.join(HANG_S)
     assert found[0] is not None and found[0].matching(task)[0].kernel == "workgroup"
 
 

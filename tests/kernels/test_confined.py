@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from handmade import SIMPLE, shader_of
-from patience import HANG_S
+from patience import HANG_S, all_end, at_least
 from testbed import GPU, KERNELS, kernel_named, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import LimitReached, WebnormError
@@ -30,11 +32,12 @@ from webnorm.kernels.variants import Variant
 from webnorm.norms.problem import Options, Problem
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Half a second of the processor for each rendering, once the process is there."""
-    monkeypatch.setattr(confined, "limits", confined.Limits(time_s=0.5))
-    yield
+@contextmanager
+def within(**limits: float) -> Iterator[None]:
+    """Limits of what is rendered meanwhile; what is to come to its end has the usual ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(confined, "limits", replace(confined.limits, **limits))
+        yield
 
 
 def refusal(folder: Path, body: str, lib: dict[str, str] | None = None) -> str:
@@ -82,9 +85,10 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_what_takes_too_long_is_stopped(tmp_path: Path, short: None, name: str) -> None:
+def test_what_takes_too_long_is_stopped(tmp_path: Path, name: str) -> None:
     shader_of(tmp_path, "fine\n")
-    message = refusal(tmp_path, ENDLESS[name])
+    with within(time_s=0.5):
+        message = refusal(tmp_path, ENDLESS[name])
     assert message.endswith(f"mine.wgsl: {TOO_LONG}")
     # The next one is not the worse for it.
     assert shader_of(tmp_path, "fine\n").text == "fine\n"
@@ -95,14 +99,26 @@ def test_time_that_others_have_the_processor_is_not_the_templates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shader_of(tmp_path, "fine\n")
-    monkeypatch.setattr(confined, "limits", confined.Limits(time_s=0.3))
-    os.kill(current().process.pid, signal.SIGSTOP)
-    threading.Timer(0.6, os.kill, (current().process.pid, signal.SIGCONT)).start()
-    assert shader_of(tmp_path, "fine\n").text == "fine\n"
+    # Many times what it takes of the processor, all of which passes while it has none.
+    limit_s = 1.0
+    pid, send = current().process.pid, confined._send
+
+    def later() -> None:
+        at_least(1.1 * limit_s)
+        os.kill(pid, signal.SIGCONT)
+
+    def stopped(*given: Any) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        send(*given)
+        threading.Thread(target=later).start()
+
+    with within(time_s=limit_s), monkeypatch.context() as patch:
+        patch.setattr(confined, "_send", stopped)
+        assert shader_of(tmp_path, "fine\n").text == "fine\n"
     # Nobody waits for ever.
-    monkeypatch.setattr(confined, "limits", confined.Limits(wait_s=0.3))
-    os.kill(current().process.pid, signal.SIGSTOP)
-    with pytest.raises(LimitReached, match=r"mine.wgsl: rendering was not done within 0.3 s, .* less busy"):
+    os.kill(pid, signal.SIGSTOP)
+    late = r"mine.wgsl: rendering was not done within 0.3 s, .* less busy"
+    with within(wait_s=0.3), pytest.raises(LimitReached, match=late):
         shader_of(tmp_path, "fine\n")
     assert shader_of(tmp_path, "fine\n").text == "fine\n"
 
@@ -325,9 +341,15 @@ def test_a_process_that_was_killed_is_replaced(tmp_path: Path) -> None:
 
 def test_a_process_that_dies_at_work_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shader_of(tmp_path, "a\n")
-    child = current()
-    threading.Timer(0.3, child.process.kill).start()
-    message = refusal(tmp_path, ENDLESS["loops"])
+    process, send = current().process, confined._send
+
+    def killed(*given: Any) -> None:
+        send(*given)
+        process.kill()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(confined, "_send", killed)
+        message = refusal(tmp_path, ENDLESS["loops"])
     assert message.endswith("mine.wgsl: the process that renders ended with SIGKILL")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     message = refusal(tmp_path, "a\n")
@@ -365,7 +387,7 @@ def test_threads_take_turns(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-import os, sys, time
+import os, sys
 from pathlib import Path
 from webnorm.kernels import confined
 from webnorm import render_shader
@@ -411,20 +433,7 @@ print(mine.pid)
 """,
         str(tmp_path / "layer_norm" / "mine.wgsl"),
     )
-    assert gone(int(out))
-
-
-def gone(pid: int) -> bool:
-    """Whether a process ends within seconds."""
-    for _ in range(200):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if b") Z " in Path(f"/proc/{pid}/stat").read_bytes():
-            return True
-        time.sleep(0.02)
-    return False
+    all_end([int(out)])
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks processes up in /proc")
@@ -432,9 +441,9 @@ def test_it_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
     shader_of(tmp_path, "a\n")
     path = str(tmp_path / "layer_norm" / "mine.wgsl")
     out = run("text(); print(confined._child.process.pid)", path)
-    assert gone(int(out))
+    all_end([int(out)])
     out = run("text(); print(confined._child.process.pid, flush=True); os._exit(0)", path)
-    assert gone(int(out))
+    all_end([int(out)])
     # At work, too.
     shader_of(tmp_path, "a\n")
     (tmp_path / "layer_norm" / "mine.wgsl").write_text(
@@ -442,17 +451,18 @@ def test_it_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
     )
     out = run(
         """
-import threading
-def leave():
+send = confined._send
+def leave(*given):
+    send(*given)
     print(confined._child.process.pid, flush=True)
     os._exit(0)
 confined.start()
-threading.Timer(0.5, leave).start()
+confined._send = leave
 text()
 """,
         path,
     )
-    assert gone(int(out))
+    all_end([int(out)])
 
 
 def test_a_folder_full_of_modules_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,12 +519,13 @@ def test_a_program_may_trust_a_folder(
     assert asked == []
 
 
-def test_show_says_it_in_one_line(tmp_path: Path, short: None, mistake: Callable[[list[str]], str]) -> None:
+def test_show_says_it_in_one_line(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
     shader_of(tmp_path, "fine\n")
     path = tmp_path / "layer_norm" / "mine.wgsl"
     path.write_text(path.read_text() + ENDLESS["loops"])
-    assert TOO_LONG in mistake(["show", "mine", "--wgsl", "."])
-    message = mistake(["export", "layer_norm", "--cols", "64", "--kernel", str(path), "--out", "out"])
+    with within(time_s=0.5):
+        assert TOO_LONG in mistake(["show", "mine", "--wgsl", "."])
+        message = mistake(["export", "layer_norm", "--cols", "64", "--kernel", str(path), "--out", "out"])
     assert TOO_LONG in message
     assert not (tmp_path / "out").exists()
 

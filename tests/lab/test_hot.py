@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from patience import HANG_S, all_end, until
+from patience import HANG_S, all_end, at_least, hang, until
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels import confined
@@ -176,7 +175,7 @@ def _pid(device: object, job: object) -> Iterator[Any]:
 def _counts(device: object, job: object) -> Iterator[Any]:
     for count in range(10**6):
         yield count
-        time.sleep(0.001)
+        at_least(0.001)
 
 
 def _fails(device: object, error: Exception) -> Iterator[Any]:
@@ -196,11 +195,11 @@ def _takes(device: object, share: float) -> Iterator[Any]:
 
 def _sleeps(device: object, job: object) -> Iterator[Any]:
     yield os.getpid()
-    time.sleep(HANG_S)
+    hang()
 
 
 def _silent(device: object, job: object) -> Iterator[Any]:
-    time.sleep(HANG_S)
+    hang()
     yield
 
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import pytest
 
 import broken
-from patience import HANG_S, all_end
+from patience import HANG_S, all_end, at_least, hang
 from webnorm.errors import Place, WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
@@ -122,8 +121,8 @@ def test_a_worker_that_falls_silent_is_stopped_and_started_again(device: Device)
 
 
 def test_work_on_large_arrays_is_no_silence(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is limited is what a kernel takes, and not float64 answers on few cores: each part of these may be a
-    sign of life.
+    """What is limited is what a kernel takes, and not float64 answers on few cores: each part of
+    these may be a sign of life.
     """
     parts, kinds = 20, list[str]()
     with Worker() as worker:
@@ -475,7 +474,7 @@ def _breaks_off(device: object, job: tuple[str, bytes]):  # type: ignore[no-unty
             os.kill(os.getpid(), signal.SIGKILL)
         case "says more than it sends":
             _write(b"x" * 4096)
-            time.sleep(HANG_S)
+            hang()
         case "leaves":
             os._exit(7)
         case "panics":
@@ -494,7 +493,7 @@ def _write(part: bytes) -> None:
 
 def _forever(device: object, job: object):  # type: ignore[no-untyped-def]
     yield os.getpid()
-    time.sleep(HANG_S)
+    hang()
 
 
 _ended: list[str] = []
@@ -506,9 +505,9 @@ def _goes_on(device: object, name: str):  # type: ignore[no-untyped-def]
         yield "begun"
         if name == "events":
             while True:
-                time.sleep(0.01)
+                at_least(0.01)
                 yield "more"
-        in_parts(lambda part: time.sleep(0.01), 1 << 15, 1 << 19)
+        in_parts(lambda part: at_least(0.01), 1 << 15, 1 << 19)
     finally:
         _ended.append(name)
 
@@ -546,7 +545,7 @@ def _too_much(device: object, job: object):  # type: ignore[no-untyped-def]
 
 
 def _silent(device: object, job: object):  # type: ignore[no-untyped-def]
-    time.sleep(HANG_S)
+    hang()
     yield
 
 

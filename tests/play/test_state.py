@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from canned import canned
 
+from patience import HANG_S
 from webnorm.errors import WebnormError
 from webnorm.lab.accuracy import Worst
 from webnorm.lab.result_files import read
@@ -34,10 +35,10 @@ def first() -> Snapshot:
 def test_who_waits_gets_the_next_snapshot() -> None:
     state = State(first())
     assert state.wait(0, 0.0) is None and state.wait(-1, 0.0) is state.now
-    timer = threading.Timer(0.01, lambda: state.change(working="render"))
-    timer.start()
-    now = state.wait(0, 10.0)
-    timer.join()
+    other = threading.Thread(target=lambda: state.change(working="render"))
+    other.start()
+    now = state.wait(0, HANG_S)
+    other.join()
     assert now is not None and now.revision == 1 and now.working == "render"
 
 
