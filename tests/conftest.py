@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,11 @@ import pytest
 from filelock import FileLock
 
 import commands
-import patience
 import tiers
+import unhurried
 from webnorm.cli.running import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
-from webnorm.kernels import confined
-from webnorm.play import stages
 
 if TYPE_CHECKING:
     from clusters import Fleet
@@ -28,16 +25,6 @@ if TYPE_CHECKING:
 # Most of the suite's time is Mesa's. Without LLVM's passes it compiles in three quarters of it, and the code
 # is little slower on inputs this small. `GALLIVM_PERF= make test` has the passes run.
 os.environ.setdefault("GALLIVM_PERF", "nopt")
-# Seconds after which webnorm gives up on what is silent; who tests one of them sets it.
-LIMITS = (
-    "webnorm.files.MOST_WAIT_S",
-    "webnorm.kernels.confined._START_LIMIT_S",
-    "webnorm.lab.worker.TIME_LIMIT_S",
-    "webnorm.play.stages.USUAL_LIMIT_S",
-    "webnorm.play.stages._RENDERING_S",
-    "webnorm.web.tint.REQUEST_LIMIT_S",
-    "webnorm.web.tint.TIME_LIMIT_S",
-)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -133,13 +120,10 @@ def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def unhurried() -> Iterator[None]:
+def limits_lifted() -> Iterator[None]:
     """webnorm gives up on what is silent for too long, and a busy machine must not come to that."""
     with pytest.MonkeyPatch.context() as patch:
-        for limit in LIMITS:
-            patch.setattr(limit, patience.HANG_S)
-        patch.setattr(stages, "LIMITS_S", {})
-        patch.setattr(confined, "limits", replace(confined.limits, wait_s=patience.HANG_S))
+        unhurried.lift(patch)
         yield
 
 

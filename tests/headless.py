@@ -8,17 +8,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from patience import HANG_MS
 import tiers
 from webnorm import system
 from webnorm.web import opening
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
-    from playwright.sync_api import Page, Playwright
+    from playwright.sync_api import BrowserContext, Page, Playwright
 
 MISSING = next((mend.missing for mend in opening.mends()), None)
 if MISSING is not None:
@@ -39,7 +40,21 @@ def launched(playwright: Playwright, arguments: Sequence[str]) -> Iterator[Chrom
         args=arguments,
         chromium_sandbox=not system.is_root(),
         env=environment,
+        timeout=HANG_MS,
     )
+    new_context = browser.new_context
+
+    def patient(**settings: Any) -> BrowserContext:
+        context = new_context(**settings)
+        # Playwright would give up after 30 s.
+        context.set_default_timeout(HANG_MS)
+        return context
+
+    def page(**settings: Any) -> Page:
+        return patient(**settings).new_page()
+
+    browser.new_context = patient  # type: ignore[method-assign]
+    browser.new_page = page  # type: ignore[method-assign]
     try:
         yield browser
         tiers.meet("browser", "chromium")

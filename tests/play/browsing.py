@@ -11,7 +11,6 @@ from headless import errors_of
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
-TIME_LIMIT_MS = 20_000
 EDITOR = "#editor .cm-content"
 # All of a short text is drawn.
 TEXT_OF = "[...document.querySelectorAll('#editor .cm-line')].map((one) => one.textContent).join('\\n')"
@@ -22,7 +21,6 @@ def opened(context: BrowserContext, url: str, complains: bool = False) -> Iterat
     """The page, which asks nobody but its server for anything, and on whose console no error may show."""
     asked = []
     page = context.new_page()
-    page.set_default_timeout(TIME_LIMIT_MS)
     said = errors_of(page)
     page.on("request", lambda request: asked.append(request.url))
     page.goto(url)

@@ -25,6 +25,8 @@ class Fake:
         self.unfit: str | None = None
         self._state = {"revision": 1, **(state or {"file": {"text": "a", "base": digest("a")}})}
         self._news = threading.Condition()
+        # The revision that who waits was given last.
+        self.told = 0
 
     def change_state(self, **parts: Any) -> None:
         with self._news:
@@ -39,8 +41,10 @@ class Fake:
 
     def wait(self, revision: int, timeout: float) -> dict[str, Any] | None:
         with self._news:
-            newer = self._news.wait_for(lambda: self._state["revision"] > revision, timeout)
-            return self._state if newer else None
+            if not self._news.wait_for(lambda: self._state["revision"] > revision, timeout):
+                return None
+            self.told = self._state["revision"]
+            return self._state
 
     def save(self, text: str, base: str) -> str:
         self.asked.append(("save", text))

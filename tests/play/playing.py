@@ -7,22 +7,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import pytest
 
+from patience import HANG_S, hang
 from webnorm.gpu.device import Device
 from webnorm.kernels.drafts import draft
 from webnorm.kernels.header import load
 from webnorm.kernels.sources import wgsl_root
+from webnorm.lab import worker as workers
+from webnorm.lab.beside import Beside, BesideJob, time_beside
 from webnorm.lab.judging import Judged, JudgeJob, judge
 from webnorm.play.session import Session
 from webnorm.play.state import Attempt, Settings, Snapshot
 from webnorm.play.store import FOLDER_VARIABLE
 
 TWO_PASS = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text(encoding="utf-8")
-PATIENCE_S = 60.0
 
 
 def changed(*changes: tuple[str, str]) -> str:
@@ -51,7 +52,7 @@ def judge_without_subgroups(device: Device, job: JudgeJob) -> Iterator[Any]:
 
 def silent(device: Device, job: JudgeJob) -> Iterator[Any]:
     """A worker's task on a machine that has no time for it."""
-    sleep(PATIENCE_S)
+    hang()
     yield
 
 
@@ -61,6 +62,14 @@ def judge_silently(device: Device, job: JudgeJob) -> Iterator[Any]:
         yield event
         if isinstance(event, Judged):
             yield from silent(device, job)
+
+
+def time_silently(device: Device, job: BesideJob) -> Iterator[Any]:
+    """The worker's task of timing on a machine that has no time for it after the first time is known."""
+    for event in time_beside(device, job):
+        yield event
+        if isinstance(event, Beside):
+            hang()
 
 
 def peak(pid: int) -> int:
@@ -94,6 +103,8 @@ def shared(folders: pytest.TempPathFactory) -> Iterator[Session]:
     """A session for all tests of a module, with attempts of its own, that has judged two_pass."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(folders.mktemp("attempts")))
+        # A child that is given up lives on, also where it is slow to say a word.
+        patch.setattr(workers, "_GRACE_S", HANG_S)
         with session(folders.mktemp("played")) as found:
             ended(found, TWO_PASS)
             yield found
@@ -101,7 +112,7 @@ def shared(folders: pytest.TempPathFactory) -> Iterator[Session]:
 
 def until(found: Session, holds: Callable[[Snapshot], object]) -> Snapshot:
     """The first snapshot that is so."""
-    now = found.state.until(holds, PATIENCE_S)
+    now = found.state.until(holds, HANG_S)
     assert now is not None, f"not seen: {found.state.now}"
     return now
 
@@ -111,7 +122,7 @@ def ended(found: Session, text: str) -> Attempt:
     now = until(
         found, lambda now: now.file.text == text and now.attempt and now.attempt.hash == now.file.base
     )
-    assert found.idle(PATIENCE_S)
+    assert found.idle(HANG_S)
     now = found.state.now
     assert now.attempt is not None and now.attempt.hash == now.file.base
     return now.attempt

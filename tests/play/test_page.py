@@ -13,6 +13,7 @@ from fake import Fake, digest
 
 import axe
 from headless import MISSING, chromium
+from patience import until
 from webnorm.play.server import Server
 
 if TYPE_CHECKING:
@@ -65,12 +66,8 @@ def marked(page: Page, editor: str) -> list[str]:
     return [line.strip() for line in page.locator(f"{editor} .cm-marked").all_inner_texts()]
 
 
-def wait_asked(page: Page, fake: Fake, *what: Any) -> None:
-    for _ in range(100):
-        if what in fake.asked:
-            return
-        page.wait_for_timeout(20)
-    raise AssertionError(f"{what} was not asked: {fake.asked}")
+def wait_asked(fake: Fake, *what: Any) -> None:
+    until(lambda: what in fake.asked)
 
 
 def test_every_part_is_shown(page: Page) -> None:
@@ -141,7 +138,8 @@ def test_what_is_typed_is_saved_and_mistakes_stay_at_their_words(page: Page, fak
     page.uncheck("#autosave")
     page.click(f"{EDITOR} .cm-line:nth-child(1)")
     page.keyboard.type("X")
-    page.wait_for_timeout(400)
+    # The page's timers come in their order: one that saved by itself would have come before.
+    page.evaluate("() => new Promise((resolve) => setTimeout(resolve, 400))")
     assert page.inner_text("#saved") == "not saved yet" and fake.snapshot()["file"]["text"] == text
     page.keyboard.press("Control+s")
     page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
@@ -155,7 +153,7 @@ def test_of_a_long_text_no_more_is_drawn_than_is_seen(page: Page, fake: Fake) ->
     page.click(f"{EDITOR} .cm-line:nth-child(1)")
     page.keyboard.press("Control+End")
     page.keyboard.type("fn")
-    wait_asked(page, fake, "save", text + "fn")
+    wait_asked(fake, "save", text + "fn")
     assert page.locator(f"{EDITOR} .cm-line").count() < 200
 
 
@@ -174,7 +172,7 @@ def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) ->
     page.wait_for_selector("#merge .cm-changedLine")
     page.click("text=Keep the editor's")
     page.wait_for_selector("#conflict", state="hidden")
-    wait_asked(page, fake, "save", "mine " + EARLIER)
+    wait_asked(fake, "save", "mine " + EARLIER)
     page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
     page.click(f"{EDITOR} .cm-line:nth-child(1)")
     page.keyboard.type("2")
@@ -192,7 +190,7 @@ def test_another_editor_may_write_and_no_text_is_lost(page: Page, fake: Fake) ->
     page.click(f"{EDITOR} .cm-line:nth-child(1)")
     page.keyboard.press("Control+Home")
     page.keyboard.type("x")
-    wait_asked(page, fake, "save", "x" + EARLIER.replace("\n", "\r\n"))
+    wait_asked(fake, "save", "x" + EARLIER.replace("\n", "\r\n"))
     page.wait_for_function("() => document.getElementById('saved').textContent === 'saved'")
 
 
@@ -233,10 +231,10 @@ def test_a_row_of_the_map_is_traced(page: Page, fake: Fake) -> None:
     box = heat.bounding_box()
     assert box
     heat.click(position={"x": box["width"] / 2, "y": box["height"] * 3.5 / 7})
-    wait_asked(page, fake, "trace", "row == 3u")
+    wait_asked(fake, "trace", "row == 3u")
     page.click("text=The same as a table")
     page.locator("button", has_text="Trace row 6").press("Enter")
-    wait_asked(page, fake, "trace", "row == 6u")
+    wait_asked(fake, "trace", "row == 6u")
     assert page.input_value("#trace-filter") == "row == 6u"
 
 
@@ -248,12 +246,12 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     page.wait_for_selector("#merge .cm-changedText")
     page.select_option("#built-in", "layer_norm/two_pass")
     page.click("#copy-form button")
-    wait_asked(page, fake, "fork", "layer_norm", "two_pass")
+    wait_asked(fake, "fork", "layer_norm", "two_pass")
     page.click("text=Every attempt")
     page.get_by_label("Compare with save 3").click()
     page.wait_for_selector("text=Save 3, and the kernel as it is now")
     page.get_by_label("Take up again: save 1").click()
-    wait_asked(page, fake, "save", EARLIER)
+    wait_asked(fake, "save", EARLIER)
     assert text_of(page) == EARLIER and not page.locator("#merge .cm-changedText").count()
     with page.expect_download() as download:
         page.click("#export")
@@ -262,13 +260,13 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     page.uncheck("#auto-time")
     page.click("text=Apply")
     settings = {"run": True, "dtype": "float32", "options": ["residual"], "constants": {"threads_per_row": 8}}
-    wait_asked(page, fake, "change", {**settings, "time": False})
+    wait_asked(fake, "change", {**settings, "time": False})
     page.fill("#x-mean", "-1e4")
     page.press("#x-mean", "Enter")
-    wait_asked(page, fake, "change", {"x": [-1e4, 1.0]})
+    wait_asked(fake, "change", {"x": [-1e4, 1.0]})
     page.fill("#x-mean", "")
     page.click("#x-form button")
-    wait_asked(page, fake, "change", {"x": None})
+    wait_asked(fake, "change", {"x": None})
 
 
 def test_a_wrong_kernel_is_exported_only_by_who_insists(

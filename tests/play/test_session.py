@@ -13,10 +13,11 @@ import pytest
 from playing import TWO_PASS, changed, drafted, ended, judged, peak, saved, shared, until
 
 import broken
+from patience import HANG_S
 from testbed import KERNELS
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
-from webnorm.lab import judging
+from webnorm.lab import beside, judging
 from webnorm.play import course, stages
 from webnorm.play.playground import Conflict
 from webnorm.play.session import Session
@@ -114,17 +115,19 @@ def test_what_is_wrong_is_explained_and_not_timed(played: Session) -> None:
     played.change(time=False)
 
 
-def test_what_dies_in_a_later_step_is_not_run_on(played: Session) -> None:
+def test_what_dies_in_a_later_step_is_not_run_on(played: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"{TWO_PASS}// deadly\n"
-    played.change(time=True, rows=8, cols=64)
-    saved(played.path, text)
-    until(played, lambda now: now.attempt and now.attempt.hash == digest(text) and now.attempt.times)
-    os.kill(played.worker_pids[0], signal.SIGKILL)
-    attempt = ended(played, text)
+    with monkeypatch.context() as slow:
+        slow.setattr(beside, "time_beside", playing.time_silently)
+        played.change(time=True, rows=8, cols=64)
+        saved(played.path, text)
+        until(played, lambda now: now.attempt and now.attempt.hash == digest(text) and now.attempt.times)
+        os.kill(played.worker_pids[0], signal.SIGKILL)
+        attempt = ended(played, text)
     assert "SIGKILL" in attempt.mistakes[0].message and attempt.ok is False
     assert not {"cost", "corpus"} & {stage.name for stage in attempt.stages}
     played.do("corpus")
-    assert played.idle(60.0) and played.state.now.attempt == attempt
+    assert played.idle(HANG_S) and played.state.now.attempt == attempt
     played.change(time=False, rows=None, cols=None)
     assert "not run again until it is edited" in ended(played, text).mistakes[0].message
 
@@ -197,7 +200,7 @@ def test_a_snippet_that_changes_is_judged_too(played: Session) -> None:
     number = played.state.now.history[-1].number
     saved(folder / "mine.wgsl", "let = 3;\n")
     until(played, lambda now: now.attempt and now.attempt.number > number and now.attempt.mistakes)
-    assert played.idle(60.0) and played.state.now.attempt is not None
+    assert played.idle(HANG_S) and played.state.now.attempt is not None
     mistake = played.state.now.attempt.mistakes[0]
     assert mistake.file and mistake.file.endswith("lib/mine.wgsl") and not mistake.own and mistake.line == 1
     assert mistake.source == "let = 3;"
@@ -209,7 +212,7 @@ def test_what_kills_the_compiler_is_not_run_again_until_it_is_edited(played: Ses
     attempt = judged(played, text)
     assert "panicked" in attempt.mistakes[0].message
     played.run()
-    assert played.idle(60.0)
+    assert played.idle(HANG_S)
     again = played.state.now.attempt
     assert again is not None and again.number > attempt.number
     assert "not run again until it is edited" in again.mistakes[0].message and not again.shapes
@@ -251,7 +254,7 @@ def test_a_step_that_has_no_time_speaks_against_nothing(
     text = f"{TWO_PASS}// {task} {step}\n"
     with monkeypatch.context() as busy:
         busy.setattr(judging, task, silent)
-        busy.setattr(stages, "_RENDERING_S", 0.5 if step == "render" else 60.0)
+        busy.setattr(stages, "_RENDERING_S", 0.5 if step == "render" else HANG_S)
         busy.setitem(stages.LIMITS_S, step, 0.5)
         attempt = judged(played, text)
     (mistake,) = attempt.mistakes
@@ -259,7 +262,7 @@ def test_a_step_that_has_no_time_speaks_against_nothing(
     assert attempt.ok is None and attempt.status == "unjudged"
     assert [one.name for one in attempt.stages if one.state == "failed"] == [step]
     # It may be run again as it is, and with more patience.
-    played.change(time_limit_s=30.0)
+    played.change(time_limit_s=HANG_S)
     again = ended(played, text)
     assert again.ok and again.number > attempt.number
     played.change(time_limit_s=None)
@@ -325,7 +328,7 @@ def test_no_more_is_timed_than_there_is_room_for(played: Session) -> None:
 def test_a_time_stands_beside_the_others(played: Session) -> None:
     judged(played, TWO_PASS)
     played.change(time=True, rows=8, cols=64)
-    played.idle(60.0)
+    assert played.idle(HANG_S)
     attempt = judged(played, f"{TWO_PASS}// timed\n")
     assert {one.name for one in attempt.times} == {"attempt", "previous", "best", "copy"}
     assert (

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browsing import EDITOR, opened, text_of
-from playing import PATIENCE_S, ended, session
+from playing import ended, session
 from rich.console import Console, Group
 
 from commands import webnorm
 from headless import MISSING, chromium
+from patience import HANG_S
 from webnorm.cli.play_view import screen
 from webnorm.gpu.device import Device
 from webnorm.kernels.drafts import draft
@@ -113,12 +114,11 @@ def test_from_a_fork_to_a_package_by_keys(
     ended(played, played.state.now.file.text)
     context = chromium.new_context(viewport={"width": WIDTH, "height": 900}, accept_downloads=True)
     with Server(Desk(played)) as server, opened(context, server.url) as page:
-        page.set_default_timeout(PATIENCE_S * 1000)
         # Fork a lesson.
         choose(page, "#built-in", "layer_norm two_pass")
         press(page, "#copy-form button", "Enter")
         page.wait_for_function("() => document.querySelector('#editor').textContent.includes('two_pass')")
-        assert played.idle(PATIENCE_S)
+        assert played.idle(HANG_S)
         forked = played.state.now.file.text
         assert SQUARES in forked and MEAN in forked
         page.wait_for_selector("body[data-state=pass]")
@@ -131,7 +131,7 @@ def test_from_a_fork_to_a_package_by_keys(
         press(page, "#map summary", "Enter")
         press(page, "#map button", "Enter")
         page.wait_for_function("() => document.querySelector('#trace').textContent.includes('where row == ')")
-        assert "mean" in page.inner_text("#trace") and played.idle(PATIENCE_S)
+        assert "mean" in page.inner_text("#trace") and played.idle(HANG_S)
         press(page, "#map summary", "Enter")
         picture(page, "wrong", "header", 1900)
         shown = context.new_page()

@@ -22,7 +22,7 @@ import axe
 import webnorm
 from headless import chromium, errors_of, needs_browser, plainly_served
 from pages import ROOT, blocks
-from patience import HANG_MS, HANG_S
+from patience import HANG_S
 from webnorm.cli import help
 from webnorm.cli.verbs import VERBS
 from webnorm.kernels import header
@@ -166,7 +166,6 @@ def opened(chromium: Chromium, address: str, **settings: Any) -> Iterator[Page]:
     context = chromium.new_context(**settings)
     try:
         page = context.new_page()
-        page.set_default_timeout(HANG_MS)
         said = errors_of(page)
         page.on("request", lambda request: asked.append(request.url))
         yield page

@@ -13,6 +13,9 @@ from starlette.types import ASGIApp
 
 from webnorm.errors import WebnormError, shown
 
+# Seconds that answers under way have when a server is stopped.
+GRACE_S = 1
+
 
 def bound(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one. Raises WebnormError when the port is in use."""
@@ -56,7 +59,7 @@ def server(app: ASGIApp, most_requests: int | None = None) -> uvicorn.Server:
             server_header=False,
             proxy_headers=False,
             limit_concurrency=most_requests,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=GRACE_S,
         )
     )
 

@@ -1,0 +1,61 @@
+"""webnorm without the limits with which it gives up on what hangs: a busy machine would come to them.
+
+Tests lift them for their own process (tests/conftest.py), and run commands without them in another:
+
+    python -c "import unhurried; unhurried.run()" play FILE
+
+Who tests one of the limits sets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patience import HANG_S
+from webnorm.cli import app
+from webnorm.gpu.device import Device
+from webnorm.kernels import confined
+from webnorm.lab import hot
+from webnorm.play import stages
+
+# Seconds, each.
+_LIMITS = (
+    "webnorm.cli.play._NOBODY_WAITS_S",
+    "webnorm.files.MOST_WAIT_S",
+    "webnorm.kernels.confined._START_LIMIT_S",
+    "webnorm.lab.worker.TIME_LIMIT_S",
+    "webnorm.play.server._PATIENCE_S",
+    "webnorm.play.stages.USUAL_LIMIT_S",
+    "webnorm.play.stages._RENDERING_S",
+    "webnorm.web.serving.GRACE_S",
+    "webnorm.web.tint.REQUEST_LIMIT_S",
+    "webnorm.web.tint.TIME_LIMIT_S",
+)
+_open = hot._open
+
+
+def lift(patch: pytest.MonkeyPatch) -> None:
+    """Lift the limits in this process."""
+    for limit in _LIMITS:
+        patch.setattr(limit, HANG_S)
+    patch.setattr(stages, "LIMITS_S", {})
+    patch.setattr(confined, "limits", replace(confined.limits, wait_s=HANG_S))
+
+
+def open_unhurried(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
+    """The first task of the playground's worker, which from then on renders for as long as it takes."""
+    hot._RENDERING = replace(hot._RENDERING, time_s=HANG_S, wait_s=HANG_S)
+    yield from _open(device, roots)
+
+
+def run() -> None:
+    """Run the command of this process's arguments."""
+    with pytest.MonkeyPatch.context() as patch:
+        lift(patch)
+        patch.setattr(hot, "_open", open_unhurried)
+        app.run()
