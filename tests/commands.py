@@ -143,3 +143,39 @@ def webnorm_process(arguments: Sequence[str], folder: Path) -> subprocess.Comple
     if done.returncode == OK:
         tiers.meet_verb(arguments)
     return done
+
+
+# Ctrl-C goes to the whole group, as a terminal's does, once the named file is there.
+_INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from webnorm import files
+from webnorm.cli import app
+
+name, *sys.argv[1:] = sys.argv[1:]
+write = files.write_text
+
+def interrupted(path: Path, text: str) -> None:
+    write(path, text)
+    if path.name == name:
+        files.write_text = write
+        os.killpg(0, signal.SIGINT)
+
+files.write_text = interrupted
+app.run()
+"""
+
+
+def webnorm_interrupted(
+    arguments: Sequence[str], folder: Path, after: str
+) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with Ctrl-C as soon as it has first written the file `after`."""
+    return subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, after, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+        start_new_session=True,
+    )

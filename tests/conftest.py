@@ -15,6 +15,7 @@ from filelock import FileLock
 import commands
 import tiers
 import unhurried
+from patience import HANG_S
 from webnorm.cli.running import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
@@ -160,7 +161,9 @@ def fleet(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     from clusters import Fleet
 
     found = Fleet(tmp_path_factory.mktemp("fleet"))
-    yield found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("webnorm.fleet.cluster._PATIENCE_S", HANG_S)
+        yield found
     found.ended()
 
 

@@ -6,10 +6,8 @@ import json
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -19,7 +17,7 @@ import numpy as np
 import pytest
 
 import broken
-from commands import webnorm, webnorm_process
+from commands import webnorm, webnorm_interrupted, webnorm_process
 from webnorm.gpu.device import Device
 from webnorm.lab import baselines
 
@@ -591,33 +589,10 @@ def test_doctor_without_an_adapter(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way on Windows")
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, device: Device) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "webnorm",
-        "bench",
-        "--rows",
-        "8,16,24,32,40,48",
-        "--cols",
-        "48,64,80",
-        "--kernel",
-        "naive",
-        "--budget",
-        "2",
-        "--json",
-        "out.json",
-    ]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    for _ in range(600):
-        if (tmp_path / "out.json").exists():
-            break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert errors == "webnorm: interrupted; what was finished is kept\n"
+    command = ["bench", "--rows", "8,16,24,32,40,48", "--cols", "48,64,80", "--kernel", "naive"]
+    done = webnorm_interrupted([*command, "--budget", "0.2", "--json", "out.json"], tmp_path, "out.json")
+    assert done.returncode == 130
+    assert done.stderr == "webnorm: interrupted; what was finished is kept\n"
     data = json.loads((tmp_path / "out.json").read_text())
     assert data["complete"] is False
     finished = {(r["problem"]["rows"], r["problem"]["cols"]) for r in data["results"]}

@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_START_S = 60.0
+from patience import HANG_S, until
+
 BENCH = ("bench", "--kernel", "naive", "--rows", "16", "--budget", "0.05")
 
 
@@ -54,7 +54,7 @@ class Fleet:
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """As a batch system ends it, and its children with it."""
         process.terminate()
-        process.wait(_START_S)
+        process.wait(HANG_S)
         if process.stdout is not None:
             process.stdout.close()
         self._started.remove(process)
@@ -71,7 +71,8 @@ class Fleet:
         self, words: list[str], environment: Mapping[str, str], stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
         # The scheduler reads tasks, too.
-        common = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": before(Path(__file__).parent)}
+        paths = before(Path(__file__).parent, Path(__file__).parents[1])
+        common = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": paths}
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 words,
@@ -84,17 +85,9 @@ class Fleet:
         return process
 
 
-def before(folder: Path) -> str:
-    """A search path for Python on which a folder goes before what there is."""
-    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    ends = time.monotonic() + _START_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
+def before(*folders: Path) -> str:
+    """A search path for Python on which folders go before what there is."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def results(path: Path) -> list[dict[str, Any]]:

@@ -6,19 +6,24 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import spans
-from clusters import BENCH, Fleet, before, results, until
+from clusters import BENCH, Fleet, before, results
 
 from commands import webnorm
+from patience import until
 from webnorm.fleet import cluster, head
 from webnorm.fleet.cards import Pool
+from webnorm.fleet.errand import Errand
 from webnorm.gpu.device import find_adapter
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 pytestmark = pytest.mark.xdist_group("fleet")
 
@@ -57,13 +62,18 @@ def problems(found: list[dict[str, Any]]) -> list[tuple[int, str]]:
     return [(one["problem"]["cols"], one["status"]) for one in found if one["op"] != "copy"]
 
 
-def done_by(fleet: Fleet, meantime: Callable[[], None]) -> list[tuple[int, Any]]:
-    """What comes of errands of a second each, while something happens to who does them."""
+def done_by(fleet: Fleet, meantime: Callable[[], None], folder: Path) -> list[tuple[int, Any]]:
+    """What comes of errands that wait until something has happened to who does them."""
+
+    def happen() -> None:
+        meantime()
+        (folder / "happened").touch()
+
     with cluster.connected(fleet.address, None, pytest.fail) as client:
         having, _ = cluster.members(client)
-        work = [spans.Silent(time_limit_s=60.0, seconds=1.0) for _ in range(3)]
+        work = [spans.Waiting(file=folder / "happened") for _ in range(3)]
         pool = Pool(tuple(one.card for one in having), {})
-        with meanwhile(meantime):
+        with meanwhile(happen):
             heard = head.gathered(client, [(pool, work)])
             return [(event.at, event.value) for event in heard if isinstance(event, head.Found)]
 
@@ -76,7 +86,7 @@ def left(fleet: Fleet) -> subprocess.Popen[bytes]:
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(
-    fleet: Fleet, left: subprocess.Popen[bytes]
+    fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     process = fleet.worker()
 
@@ -84,7 +94,7 @@ def test_a_worker_that_is_killed_costs_no_result_and_gives_none_twice(
         (pid,) = (pid for pid in pids(fleet).values() if pid != left.pid)
         os.kill(pid, signal.SIGKILL)
 
-    assert sorted(done_by(fleet, kill)) == [(0, "awake"), (1, "awake"), (2, "awake")]
+    assert sorted(done_by(fleet, kill, tmp_path)) == [(0, "awake"), (1, "awake"), (2, "awake")]
     fleet.end(process)
 
 
@@ -105,7 +115,7 @@ def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(
         pids(fleet)
         going.unlink()
 
-    assert sorted(done_by(fleet, take_away)) == [(0, "awake"), (1, "awake"), (2, "awake")]
+    assert sorted(done_by(fleet, take_away, tmp_path)) == [(0, "awake"), (1, "awake"), (2, "awake")]
     with cluster.connected(fleet.address, None, pytest.fail) as client:
         having, without = cluster.members(client)
     equal = [one.name for one in having if one.card.description["backend"] == "Vulkan"]
@@ -115,15 +125,21 @@ def test_what_an_adapter_leaves_that_is_gone_goes_to_an_equal_one(
 
 @pytest.mark.slow
 def test_without_an_equal_adapter_what_is_left_is_an_error(
-    fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path
+    fleet: Fleet, left: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The worker dies after the first problem, and would never come to an end with the second."""
+    own = head.gathered
 
-    def kill() -> None:
-        until((tmp_path / "out.json").exists)
-        left.kill()
+    def gathered(client: Client, work: Sequence[tuple[Pool, Sequence[Errand]]]) -> Iterator[Any]:
+        ((pool, (first, _)),) = work
+        for event in own(client, [(pool, [first, spans.Waiting(file=tmp_path / "nothing")])]):
+            yield event
+            if isinstance(event, head.Found):
+                left.kill()
 
-    with meanwhile(kill):
-        done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
+    monkeypatch.setattr(head, "gathered", gathered)
+    monkeypatch.setattr(head, "_PATIENCE_S", 0.0)
+    done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
     assert done.returncode == 1
     assert problems(results(tmp_path / "out.json")) == [(64, "pass"), (96, "error")]
     lost = results(tmp_path / "out.json")[-1]

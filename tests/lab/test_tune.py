@@ -1,11 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -14,7 +10,8 @@ import numpy as np
 import pytest
 
 import broken
-from commands import webnorm
+from commands import webnorm, webnorm_interrupted
+from patience import HANG_S
 from testbed import GPU, KERNELS, SOFTWARE
 from webnorm.choice.auto import choose
 from webnorm.choice.measured import ranked
@@ -306,7 +303,7 @@ def test_wrong_and_deadly_kernels_are_dropped_with_a_word(tmp_path: Path, device
     deadly, died = broken.deadly(device)
     kernels = discover([broken.write(tmp_path, "wrong", "unparsable", deadly)])
     (task,) = tasks("layer_norm", [(16, 48)])
-    with Worker(time_limit_s=60) as worker:
+    with Worker(time_limit_s=HANG_S) as worker:
         request = tune.TuneRequest((task,), tuple(kernels), 2.0, (tmp_path,))
         events = list(tune.run(request, worker, device.traits))
     tuned = events[-1]
@@ -377,22 +374,9 @@ def test_tune_records_what_auto_follows(
 def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
     path = tmp_path / "tuning.json"
     arguments = [*TUNE, "--rows", "8,32,128", "--out", str(path)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "webnorm", *arguments],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    )
-    for _ in range(600):
-        if path.exists():
-            break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert errors == "webnorm: interrupted; what was finished is kept\n"
+    done = webnorm_interrupted(arguments, tmp_path, path.name)
+    assert done.returncode == 130
+    assert done.stderr == "webnorm: interrupted; what was finished is kept\n"
     first = json.loads(path.read_text())["choices"]
     assert 1 <= len(first) < 3
     done = webnorm(arguments, tmp_path)
