@@ -18,8 +18,8 @@ from unittest.mock import patch
 
 import pytest
 
-from patience import HANG_S
 import tiers
+from patience import HANG_S
 from webnorm.cli import app as cli
 from webnorm.cli.running import OK
 from webnorm.gpu.device import ADAPTER_VARIABLE

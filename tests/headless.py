@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from patience import HANG_MS
 import tiers
+from patience import HANG_MS
 from webnorm import system
 from webnorm.web import opening
 

@@ -19,7 +19,7 @@ _GLANCE_S = 0.01
 Found = TypeVar("Found")
 
 
-def until(holds: Callable[[], Found]) -> Found:
+def until(holds: Callable[[], Found | None]) -> Found:
     """Wait until something holds, and return it."""
     ends = time.monotonic() + HANG_S
     while not (found := holds()):

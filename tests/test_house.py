@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import webnorm
 
 ROOT = Path(webnorm.__file__).parents[1]
@@ -157,3 +159,90 @@ def test_the_drawing_is_the_house() -> None:
     for line, floor in zip(drawn, FLOORS, strict=True):
         rooms = {room.removeprefix("webnorm.") for room in floor} - {"__main__"}
         assert rooms <= set(re.findall(r"\w+", line)), line
+
+
+# --- no test depends on the speed of the machine
+
+# Tests wait for what they need, for HANG_S at most: tests/patience.py has the only clock and the only sleep.
+PATIENT = "patience.py"
+CLOCKS = re.compile(
+    r"\btime\.((monotonic|perf_counter|process_time|thread_time|time)(_ns)?|sleep)\b"
+    r"|\bfrom time import|\basyncio\.sleep\b|\bwait_for_timeout\b|\bsetTimeout\("
+)
+# Seconds or milliseconds. A short limit is of what never ends; one that could be kept is an assumption.
+LIMITS = re.compile(r"timeout\w*|\w*(limit|patience|wait|silence)_s")
+WAITING = ("wait", "join", "result", "communicate", "idle", "set_default_timeout")
+SHORT_S = 1.0
+# What looks like it and is not, and why.
+TIMELESS = {
+    "calls/interrupted.py": "how long a turn takes chooses moments for interrupts, of which any will do",
+    "play/test_page.py": "a page's timers come in their order",
+}
+
+
+def number(node: ast.expr) -> float:
+    """What an expression of numbers is; 0 for another."""
+    try:
+        found = eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}})
+    except Exception:
+        return 0.0
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def timed_in(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a test in which time counts, and how. Scripts in strings are text, too."""
+    for at, line in enumerate(text.splitlines(), 1):
+        if found := CLOCKS.search(line):
+            yield at, found[0]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        method = isinstance(node.func, ast.Attribute)
+        called = getattr(node.func, "attr" if method else "id", "")
+        limits = [(one.arg, number(one.value)) for one in node.keywords if LIMITS.fullmatch(one.arg or "")]
+        if method and called in WAITING:
+            limits += [(called, number(one)) for one in node.args]
+        if called == "Timer" and node.args:
+            limits += [(called, 2 * SHORT_S if number(node.args[0]) else 0.0)]
+        for name, limit in limits:
+            own = name if isinstance(name, str) else ""
+            if limit > (0.0 if own.startswith("timeout") else SHORT_S):
+                yield node.lineno, f"{own} {limit:g}"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("time.sleep(0.1)", 1),
+        ("'import time; time.sleep(3)'", 1),
+        ("began = time.monotonic()", 1),
+        ("from time import sleep", 1),
+        ("page.wait_for_timeout(400)", 1),
+        ("subprocess.run(words, timeout=60)", 1),
+        ("subprocess.run(words, timeout=2 * 60)", 1),
+        ("subprocess.run(words, timeout=HANG_S)", 0),
+        ("page.goto(url, timeout=5000)", 1),
+        ("thread.join(20)", 1),
+        ("', '.join(words)", 0),
+        ("process.wait(20)", 1),
+        ("state.wait(0, 0.0)", 0),
+        ("Timer(0.5, kill).start()", 1),
+        ("Timer(HANG_S, kill).start()", 0),
+        ("Worker(time_limit_s=20.0)", 1),
+        ("Worker(time_limit_s=0.5)", 0),
+    ],
+)
+def test_what_depends_on_the_speed_of_the_machine_is_seen(text: str, found: int) -> None:
+    assert len(list(timed_in(ast.parse(text), text))) == found
+
+
+def test_no_test_depends_on_the_speed_of_the_machine() -> None:
+    seen = {}
+    for path in sorted({*(ROOT / "tests").rglob("*.py")} - {*(ROOT / "tests" / "web").rglob("*.py")}):
+        name = path.relative_to(ROOT / "tests").as_posix()
+        text = path.read_text(encoding="utf-8")
+        if name not in (PATIENT, "test_house.py") and (lines := list(timed_in(ast.parse(text), text))):
+            seen[name] = lines
+    assert {name: lines for name, lines in seen.items() if name not in TIMELESS} == {}
+    # An exception that is none any more goes.
+    assert seen.keys() >= TIMELESS.keys()

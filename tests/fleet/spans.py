@@ -52,7 +52,7 @@ class Strict(CheckErrand):
     def run(self, worker: Worker, traits: Traits) -> Iterator[Progress | list[Result]]:
         own = worker.stream
 
-        def stream(work: Work, job: Any, _: Ticket | None = None) -> Iterator[Any]:
+        def stream(work: Work, job: Any, ticket: Ticket | None = None) -> Iterator[Any]:
             ticket = Ticket(HANG_S)
             for event in own(work, job, ticket):
                 if isinstance(event, jobs.Began):

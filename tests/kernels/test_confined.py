@@ -33,7 +33,7 @@ from webnorm.norms.problem import Options, Problem
 
 
 @contextmanager
-def within(**limits: float) -> Iterator[None]:
+def within(**limits: Any) -> Iterator[None]:
     """Limits of what is rendered meanwhile; what is to come to its end has the usual ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(confined, "limits", replace(confined.limits, **limits))

@@ -135,8 +135,8 @@ def test_no_such_adapter(device: Device) -> None:
 
 
 PARENT = """
-import sys, threading, time
-import test_hot
+import sys, threading
+import patience, test_hot
 from webnorm.lab.hot import HotWorker
 
 def tell(hot):
@@ -145,7 +145,7 @@ def tell(hot):
         for pid in {*hot.pids, *([hot._opening.pid] if hot._opening else [])} - known - {None}:
             known.add(pid)
             print(pid, flush=True)
-        time.sleep(0.001)
+        patience.at_least(0.001)
 
 with HotWorker() as hot:
     threading.Thread(target=tell, args=(hot,), daemon=True).start()
