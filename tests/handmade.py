@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from patience import write_later
 from testbed import GPU
 from webnorm.choice.defaults import default_variant
 from webnorm.kernels.header import load
@@ -27,8 +28,8 @@ SIMPLE = Problem(rows=2, cols=8)
 def shader_of(folder: Path, body: str, lib: dict[str, str] | None = None) -> Shader:
     path = folder / "layer_norm" / "mine.wgsl"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(HEADER + body)
+    write_later(path, HEADER + body)
     (folder / "lib").mkdir(exist_ok=True)
     for name, text in (lib or {}).items():
-        (folder / "lib" / name).write_text(text)
+        write_later(folder / "lib" / name, text)
     return render_shader(default_variant(load(path), SIMPLE, GPU), SIMPLE, "native", GPU)

@@ -33,6 +33,17 @@ def at_least(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def write_later(path: Path, text: str) -> None:
+    """Write a file so that its time is another: a file system's clock ticks every few milliseconds."""
+    before = path.stat().st_mtime_ns if path.exists() else None
+
+    def written() -> bool:
+        path.write_text(text)
+        return path.stat().st_mtime_ns != before
+
+    until(written)
+
+
 def hang() -> None:
     """What a fake does that never comes to its end."""
     time.sleep(HANG_S)

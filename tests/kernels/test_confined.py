@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from handmade import SIMPLE, shader_of
-from patience import HANG_S, all_end, at_least
+from patience import HANG_S, all_end, at_least, write_later
 from testbed import GPU, KERNELS, kernel_named, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.errors import LimitReached, WebnormError
@@ -567,7 +567,7 @@ def test_the_revision_of_a_kernel_changes_with_its_files(tmp_path: Path) -> None
         return revision(path)
 
     assert again() == first == revision(path)
-    (tmp_path / "lib" / "part.wgsl").write_text("b")
+    write_later(tmp_path / "lib" / "part.wgsl", "b")
     second = revision(path)
     assert second != first
     assert again() == second
