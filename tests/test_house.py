@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import webnorm
 
@@ -234,6 +235,11 @@ def timed_in(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
 )
 def test_what_depends_on_the_speed_of_the_machine_is_seen(text: str, found: int) -> None:
     assert len(list(timed_in(ast.parse(text), text))) == found
+
+
+def test_drawn_examples_take_their_time() -> None:
+    usual = settings()
+    assert usual.deadline is None and HealthCheck.too_slow in usual.suppress_health_check
 
 
 def test_no_test_depends_on_the_speed_of_the_machine() -> None:
