@@ -19,7 +19,6 @@ from webnorm.play.server import Server, _Routes
 
 TEXT = "fn main() {}"
 # Ends a hang, and nothing else.
-PATIENCE_S = 120.0
 HASH = digest(TEXT)
 ROUTES = (
     ("GET", "/api/events"),
@@ -377,7 +376,7 @@ def test_a_stream_ends_where_nothing_more_can_come(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     with Server(fake) as started:
         monkeypatch.setattr(fake, "wait", None)
-        connection = HTTPConnection("127.0.0.1", started.port, timeout=PATIENCE_S)
+        connection = HTTPConnection("127.0.0.1", started.port, timeout=HANG_S)
         connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {started.token}"})
         # It has an end.
         connection.getresponse().read()

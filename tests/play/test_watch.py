@@ -14,14 +14,12 @@ from typing import Any
 import pytest
 from playing import TWO_PASS
 
+from patience import HANG_S
 from webnorm.play import session as sessions
 from webnorm.play.session import Session
 from webnorm.play.state import Settings
 from webnorm.play.watch import Watch
 from webnorm.system import is_root
-
-# Ends a hang, and nothing else.
-PATIENCE_S = 120.0
 
 
 class Course:
@@ -47,13 +45,13 @@ def watched(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Course]:
     session = Session(path, Settings(), "layer_norm")
     course: Any = session._course
     with session:
-        assert course.texts.get(timeout=PATIENCE_S) == path.read_text(encoding="utf-8")
+        assert course.texts.get(timeout=HANG_S) == path.read_text(encoding="utf-8")
         yield course
 
 
 def seen(course: Course, text: str) -> None:
     """Wait until a text is judged; others that come before it were there for a moment, too."""
-    while course.texts.get(timeout=PATIENCE_S) != text:
+    while course.texts.get(timeout=HANG_S) != text:
         pass
 
 
@@ -176,9 +174,9 @@ def test_what_cannot_be_read_is_reported_and_seen_when_it_can(
     write(path, TWO_PASS)
     with watched(path, monkeypatch) as course:
         path.unlink()
-        assert "No such file" in course.notices.get(timeout=PATIENCE_S)
+        assert "No such file" in course.notices.get(timeout=HANG_S)
         path.symlink_to(path)
-        while "symbolic links" not in course.notices.get(timeout=PATIENCE_S):
+        while "symbolic links" not in course.notices.get(timeout=HANG_S):
             pass
         path.unlink()
         write(path, "back")
@@ -192,7 +190,7 @@ def test_permissions_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.M
     with watched(path, monkeypatch) as course:
         for locked, mode in ((path, 0o644), (path.parent, 0o755)):
             locked.chmod(0)
-            assert "Permission denied" in course.notices.get(timeout=PATIENCE_S)
+            assert "Permission denied" in course.notices.get(timeout=HANG_S)
             locked.chmod(mode)
             seen(course, TWO_PASS)
 
@@ -210,10 +208,10 @@ def test_an_error_in_the_watch_is_reported_and_the_watch_goes_on() -> None:
         return number // 20
 
     with Watch(look, lambda: changes.put(1), failures.put):
-        assert "OSError: [Errno 24] Too many open files; it goes on" in failures.get(timeout=PATIENCE_S)
-        assert "KeyError" in failures.get(timeout=PATIENCE_S)
-        changes.get(timeout=PATIENCE_S)
-        changes.get(timeout=PATIENCE_S)
+        assert "OSError: [Errno 24] Too many open files; it goes on" in failures.get(timeout=HANG_S)
+        assert "KeyError" in failures.get(timeout=HANG_S)
+        changes.get(timeout=HANG_S)
+        changes.get(timeout=HANG_S)
 
 
 def test_a_second_save_that_leaves_the_stamp_is_noticed() -> None:
@@ -222,5 +220,5 @@ def test_a_second_save_that_leaves_the_stamp_is_noticed() -> None:
     stamp = [0]
     with Watch(lambda: stamp[0], lambda: changes.put(stamp[0]), pytest.fail):
         stamp[0] = 1
-        assert changes.get(timeout=PATIENCE_S) == 1
-        assert changes.get(timeout=PATIENCE_S) == 1
+        assert changes.get(timeout=HANG_S) == 1
+        assert changes.get(timeout=HANG_S) == 1
