@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 import commands
 import tiers
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 # Most of the suite's time is Mesa's. Without LLVM's passes it compiles in three quarters of it, and the code
 # is little slower on inputs this small. `GALLIVM_PERF= make test` has the passes run.
 os.environ.setdefault("GALLIVM_PERF", "nopt")
+# An example may take as long as it likes, and so may drawing it.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,7 +12,6 @@ def examples(n: int) -> settings:
     scale = int(os.environ.get("WEBNORM_FUZZ", "1"))
     return settings(
         max_examples=n * scale,
-        deadline=None,
         derandomize=scale == 1,
         suppress_health_check=list(HealthCheck),
     )

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import webnorm
 
@@ -231,6 +232,7 @@ CLOCKS = re.compile(
 )
 # Seconds or milliseconds. A short limit is of what never ends; one that could be kept is an assumption.
 LIMITS = re.compile(r"timeout\w*|\w*(limit|patience|wait|silence)_s")
+CONSTANTS = re.compile(r"\w*_(S|MS|SECONDS)")
 WAITING = ("wait", "join", "result", "communicate", "idle", "set_default_timeout")
 SHORT_S = 1.0
 # What looks like it and is not, and why.
@@ -259,6 +261,9 @@ def timed_in(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
         if found := CLOCKS.search(line):
             yield at, found[0]
     for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and number(node.value) > SHORT_S:
+            names = [one.id for one in node.targets if isinstance(one, ast.Name)]
+            yield from ((node.lineno, name) for name in names if CONSTANTS.fullmatch(name))
         if not isinstance(node, ast.Call):
             continue
         method = isinstance(node.func, ast.Attribute)
@@ -292,12 +297,19 @@ def timed_in(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
         ("state.wait(0, 0.0)", 0),
         ("Timer(0.5, kill).start()", 1),
         ("Timer(HANG_S, kill).start()", 0),
+        ("PATIENCE_S = 60.0", 1),
+        ("RENDER_S = 1.0", 0),
         ("Worker(time_limit_s=20.0)", 1),
         ("Worker(time_limit_s=0.5)", 0),
     ],
 )
 def test_what_depends_on_the_speed_of_the_machine_is_seen(text: str, found: int) -> None:
     assert len(list(timed_in(ast.parse(text), text))) == found
+
+
+def test_drawn_examples_take_their_time() -> None:
+    usual = settings()
+    assert usual.deadline is None and HealthCheck.too_slow in usual.suppress_health_check
 
 
 def test_no_test_depends_on_the_speed_of_the_machine() -> None:

@@ -44,7 +44,7 @@ SHADERS = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.sampled_from(sorted(SHADERS)),
     st.integers(1, 50_000),

@@ -401,7 +401,7 @@ def options_of(op: Op) -> st.SearchStrategy[Options]:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_any_shape_any_values_and_any_options(data: st.DataObject, device: Device) -> None:
     kernel = data.draw(st.sampled_from(STABLE), "kernel")

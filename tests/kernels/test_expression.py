@@ -190,7 +190,7 @@ _bare = st.lists(
 ).map(lambda terms: " ".join(f"{sign}{leaf} {operator}" for sign, leaf, operator in terms) + " 1")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.one_of(st.recursive(_leaves, _grow, max_leaves=12), _bare, _bare.map("not {}".format)))
 def test_agrees_with_python(text: str) -> None:
     try:
@@ -204,7 +204,7 @@ def test_agrees_with_python(text: str) -> None:
     assert json.loads(json.dumps(tree)) == tree
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.recursive(_leaves, _grow, max_leaves=12), st.sets(st.sampled_from(sorted(VALUES))))
 def test_simplified_it_has_the_same_value(text: str, known: set[str]) -> None:
     tree = parse(text)

@@ -82,7 +82,7 @@ def test_float64_rows_around_1e15() -> None:
     np.testing.assert_allclose(layer_norm(x, None, None, 1e-5), exact(x, None, None, 1e-5), rtol=1e-11)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=12),
     st.sampled_from([1e-12, 1e-5, 1.0]),
