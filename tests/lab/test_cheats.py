@@ -132,6 +132,33 @@ def test_passes_that_do_nothing_buy_no_time(
     assert proof.first_time(setup, plan, 1, usual_ns).slower is slower
 
 
+@pytest.mark.parametrize(
+    ("latency_ns", "work_ns", "status"),
+    [(0.0, 100.0, "pass"), (0.0, 900.0, "fail"), (5e6, 100.0, "pass"), (5e6, 3e7, "fail")],
+)
+def test_on_a_busy_machine_a_kernel_is_compared_with_the_copy(
+    latency_ns: float, work_ns: float, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that wait for a processor make a pass longer, also a copy's; a kernel's own work does not."""
+    rng = np.random.default_rng(3)
+    device = SimpleNamespace(traits=SimpleNamespace(software=False))
+    board = SimpleNamespace(sets=4, calls="one by one", device=device)
+    setup: Any = SimpleNamespace(board=board, copying=("copy", 1))
+    problem = Problem(rows=4, cols=64)
+    result = blank_result(default_variant(kernel_named("naive"), problem, SOFTWARE), problem)
+    one: Any = SimpleNamespace(plan="kernel", dispatches=1, golden=None, result=result)
+
+    def pairs(_: Any, plan: str, *__: Any) -> Iterator[tuple[float, float, range]]:
+        while True:
+            waited = latency_ns * rng.uniform(0.5, 1.5)
+            yield waited + (work_ns if plan == "kernel" else 100.0), 100.0, range(1)
+
+    monkeypatch.setattr(proof, "_first_times", pairs)
+    monkeypatch.setattr(proof, "ends", lambda *_: one.result)
+    found = proof.proved(setup, one, usual_ns=20.0)
+    assert (found.status == "fail") is (status == "fail"), found.reason
+
+
 def test_a_pass_that_never_runs_buys_no_time(device: Device, tmp_path: Path) -> None:
     """Of the steps a plan has those that are dispatched count."""
     idle = f'{PASS}\n// entry_point = "main"\n// workgroup_size = 1024\n// workgroup_count = 0\n'
