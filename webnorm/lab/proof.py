@@ -124,7 +124,7 @@ def proved(setup: Setup, one: Running, usual_ns: float) -> Result:
         # so many times as long, or so much longer where threads wait for a processor before they begin.
         copy = first_time(setup, *setup.copying, usual_ns)
         ratio = copy.ratio if copy.slower else 1.0
-        disturbed_ns = _USUAL_EXTRA * copy.median_extra_ns + switching_ns
+        disturbed_ns = _USUAL_EXTRA * copy.extra_ns[1] + switching_ns
         # What was measured with less allowed for is no evidence then.
         earlier = () if copy.slower or disturbed_ns > usual_ns else found.ratios
         usual_ns = max(usual_ns, disturbed_ns)
@@ -166,7 +166,7 @@ def usual_extra(setup: Setup) -> float:
     """Nanoseconds that a dispatch may take longer on spoiled buffers: what a copy does, which remembers
     nothing.
     """
-    return _USUAL_EXTRA * first_time(setup, *setup.copying).certain_extra_ns
+    return _USUAL_EXTRA * first_time(setup, *setup.copying).extra_ns[0]
 
 
 def _switching_ns(board: Board, plan: Plan) -> float:
@@ -260,15 +260,10 @@ class FirstTime(NamedTuple):
         return float(np.median(self.ratios))
 
     @property
-    def median_extra_ns(self) -> float:
-        """The median of the nanoseconds more, 0 at least."""
-        return max(0.0, float(np.median(self.extras_ns)))
-
-    @property
-    def certain_extra_ns(self) -> float:
-        """As many of them as there is no doubt of."""
-        certain, _ = runs.median_interval(np.array(self.extras_ns))
-        return max(0.0, certain)
+    def extra_ns(self) -> tuple[float, float]:
+        """The nanoseconds more of which there is no doubt, and how many they may be; 0 at least."""
+        low, high = runs.median_interval(np.array(self.extras_ns))
+        return max(0.0, low), max(0.0, high)
 
 
 def first_time(
