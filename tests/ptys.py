@@ -13,7 +13,6 @@ import termios
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from patience import HANG_S
 
@@ -192,11 +191,3 @@ def children_of(pid: int) -> list[int]:
     found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
     own = [int(line) for line in found.stdout.split()]
     return own + [below for one in own for below in children_of(one)]
-
-
-def lives(pid: int) -> bool:
-    """Whether a process is there, and has not ended yet."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False

@@ -14,7 +14,8 @@ if sys.platform == "win32":
     pytest.skip("signals and terminals are POSIX's", allow_module_level=True)
 
 from commands import webnorm
-from ptys import ENTER, HIDE, Terminal, animated, as_found, children_of, lives, on_terminal
+from patience import all_end
+from ptys import ENTER, HIDE, Terminal, animated, as_found, children_of, on_terminal
 from webnorm.cli.running import BAD_USAGE
 from webnorm.cli.screen import Screen, is_dumb, wants_colour
 from webnorm.gpu.device import Device
@@ -60,8 +61,7 @@ def ends_by(terminal: Terminal, number: int) -> str:
     assert terminal.modes == terminal.found
     shown = terminal.all_shown()
     assert as_found(shown) and f"ended by {signal.Signals(number).name}" in shown
-    # The terminal's other end is closed by whatever had it, children too.
-    assert not any(map(lives, children))
+    all_end(children)
     return shown
 
 
@@ -109,7 +109,8 @@ def test_a_terminal_that_is_closed(file: Path, device: Device) -> None:
         terminal.hang_up()
         # That nothing can be written any more may be noticed before the signal comes.
         assert terminal.status() in (-signal.SIGHUP, BAD_USAGE)
-        assert children and not any(map(lives, children))
+        assert children
+        all_end(children)
 
 
 @slow

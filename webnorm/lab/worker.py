@@ -36,8 +36,7 @@ _ALIVE_S = 0.2
 # A child that is told to leave its task, and gives no sign of life, is killed after so long.
 _GRACE_S = 0.25
 _numbers = itertools.count()
-# Run in the child: (device, job) -> events, all of them picklable.
-Work = Callable[[Any, Any], Iterator[Any]]
+Work = Callable[[Any, Any], Iterator[Any]]  # run in the child: (device, job) -> events, all picklable
 
 
 class WorkerDied(Exception):
