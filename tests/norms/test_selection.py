@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from webnorm.errors import WebnormError
+from webnorm.norms import selection
 from webnorm.norms.selection import dtypes_named, named, ops_named, sizes
 
 
@@ -57,3 +58,11 @@ def test_all_ops_are_without_the_copy_which_has_a_name() -> None:
     assert dtypes_named("all") == ("float32", "float16", "bfloat16") and dtypes_named("*16") == dtypes_named(
         "float16,bfloat16"
     )
+
+
+def test_a_pattern_longer_than_any_name_is_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(selection, "fnmatchcase", lambda name, pattern: asked.append(pattern))
+    assert not selection.fits("[31m\n" * 100_000, "naive") and asked == []
+    selection.fits("nai*", "naive")
+    assert asked == ["nai*"]

@@ -18,6 +18,8 @@ _SIZE = re.compile(r"(-?\d+)([km]?)", re.ASCII | re.IGNORECASE)
 _RANGE = re.compile(r"(.+?)\.\.(.+?)(?:([+*])(.+))?")
 # More problems than anybody waits for, and a slip of the finger.
 _MOST_SIZES = 10_000
+# Characters. To translate a pattern takes time for each of them, and no name is nearly as long.
+_LONGEST_PATTERN = 1000
 # What other libraries call a gradient.
 _GRADIENT = re.compile(r"_?(?:grad|bwd)$")
 
@@ -135,7 +137,9 @@ def is_pattern(name: str) -> bool:
 
 def fits(asked: str, name: str) -> bool:
     """Whether a name is the one asked for, or the pattern asked for fits it, upper and lower case apart."""
-    return asked == name or (is_pattern(asked) and fnmatchcase(name, asked))
+    if asked == name or len(asked) > _LONGEST_PATTERN or not is_pattern(asked):
+        return asked == name
+    return fnmatchcase(name, asked)
 
 
 def ops_named(asked: str | Sequence[str] | None) -> tuple[str, ...]:
