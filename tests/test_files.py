@@ -231,6 +231,7 @@ def test_one_path_for_two_files(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_file_that_standard_output_goes_to(tmp_path: Path) -> None:
     """It would hold one of the two, and /dev/stdout is no place for a file."""
     for path, redirected, stream in (
@@ -321,6 +322,7 @@ SAVING: list[tuple[list[str], str]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("arguments", "found"), SAVING, ids=["bench", "check", "tune"])
 def test_a_full_disk_costs_the_file_and_not_the_table(
     arguments: list[str], found: str, tmp_path: Path, device: Device

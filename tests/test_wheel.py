@@ -96,6 +96,7 @@ def test_wheel_is_what_gets_imported(installed: Path) -> None:
     assert Path(where.strip()).is_relative_to(installed.parent)
 
 
+@pytest.mark.slow
 def test_export_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     run(installed / "webnorm", "export", "rms_norm", "--cols", "64", "--out", "rms", cwd=tmp_path)
     assert (tmp_path / "rms" / "runtime.js").is_file() and (tmp_path / "rms" / "verify.html").is_file()

@@ -507,6 +507,7 @@ def test_a_record_keeps_no_folder_of_the_machine(
     assert arguments.command("bench.record", out) == " ".join(["python -m bench.record", *kept])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("script", "options", "message"),
     [

@@ -51,6 +51,7 @@ def heard() -> Iterator[list[int]]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_a_program_that_is_interrupted_goes_on(device: Device) -> None:
     """Some interrupts come where Python drops them, in what ends an object: then another is sent."""
     program = [sys.executable, str(Path(__file__).with_name("interrupted.py")), str(TIMES)]
@@ -331,6 +332,7 @@ def test_arrays_that_go_to_the_device_and_back_do_so_too(device: Device, stride:
     assert raises_at_every(lambda: webnorm.GpuArray.from_numpy(x).numpy(), is_right, stride) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [1499, pytest.param(199, marks=pytest.mark.slow)])
 def test_a_kernel_that_is_new_does_so_too(device: Device, stride: int, tmp_path: Path) -> None:
     """A user's kernel is rendered in a process of its own, webnorm's in this one; both are compiled."""

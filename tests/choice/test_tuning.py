@@ -96,7 +96,7 @@ def test_it_lies_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (lambda data: entry(data, percent_of_copy=-1), "percent_of_copy is -1; expected float > 0"),
         (lambda data: entry(data, op="layernorm"), "unknown op 'layernorm'; did you mean 'layer_norm'"),
         (lambda data: problem(data, cols=64.5), r"choices\[0\].problem: cols is 64.5; expected an int"),
-        (lambda data: problem(data, eps="small"), "eps is 'small'; expected a number"),
+        (lambda data: problem(data, eps="small"), "eps is 'small'; expected 0 or a number from"),
         (lambda data: problem(data, options={"weight": 3}), "weight is 3; expected True or False"),
         (lambda data: problem(data, options=7), "a problem is not understood"),
         (

@@ -18,6 +18,7 @@ import pytest
 
 import broken
 from commands import webnorm, webnorm_interrupted, webnorm_process
+from webnorm.cli.running import INCONCLUSIVE, OK
 from webnorm.gpu.device import Device
 from webnorm.lab import baselines
 
@@ -233,6 +234,7 @@ def test_bench_profiles_the_fastest_of_each_problem(tmp_path: Path, device: Devi
         assert fastest["upload_bytes"] == 4 * 48 * (rows + 2) and fastest["download_bytes"] == 4 * 48 * rows
 
 
+@pytest.mark.slow
 @pytest.mark.opengl
 def test_bench_writes_what_compare_reads(tmp_path: Path, device: Device) -> None:
     files = ["--json", "out.json", "--csv", "out.csv", "--markdown", "out.md", "--plot", "out.svg"]
@@ -316,12 +318,13 @@ def test_a_benchmark_is_held_against_a_baseline(
     kept = json.loads((tmp_path / "kept" / "main.json").read_text())
     assert {len(result["runs"]) for result in kept["results"]} == {3}
     again = webnorm([*short, "--runs", "1", "--baseline", "main", "--save", "main"], tmp_path)
-    assert again.returncode == 0 and "(what had the name is main~)" in again.stdout, again.stderr
+    assert again.returncode in (OK, INCONCLUSIVE), again.stderr
+    assert "(what had the name is main~)" in again.stdout
     assert "ratio: new time over old" in again.stdout and "naive" in again.stdout.split("copies:")[1]
     assert json.loads((tmp_path / "kept" / "main~.json").read_text()) == kept
     for kind, word in (("--json", '"comparisons"'), ("--markdown", "| layer_norm 8x48 float32 | naive |")):
         told = webnorm(["compare", "main~", "main", kind, "-"], tmp_path)
-        assert told.returncode == 0 and word in told.stdout and "ratio:" in told.stderr
+        assert told.returncode in (OK, INCONCLUSIVE) and word in told.stdout and "ratio:" in told.stderr
     kept["device"]["adapter"] = "another"
     (tmp_path / "foreign.json").write_text(json.dumps(kept))
     foreign = webnorm([*short, "--baseline", "foreign.json"], tmp_path)

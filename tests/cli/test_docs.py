@@ -23,7 +23,7 @@ from pages import DOCUMENTS, ROOT, blocks, edit, steps
 from testbed import KERNELS, tracked
 from webnorm.calls import functional, modules, onnx_ops
 from webnorm.cli import bench, collect
-from webnorm.cli.running import INCONCLUSIVE
+from webnorm.cli.running import INCONCLUSIVE, OK
 from webnorm.cli.verbs import VERBS, _loaded
 from webnorm.gpu.device import Device
 from webnorm.kernels import header
@@ -148,8 +148,11 @@ def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Cas
         assert done.returncode == INCONCLUSIVE and "not judged" in done.stdout
     elif words[0] == "play" and missing():
         assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: not checked: tint\n"
+    elif "UNCLEAR" in done.stdout:
+        # A budget this small tells nothing, and says so.
+        assert done.returncode in (OK, INCONCLUSIVE), f"{words}: {done.stdout}{done.stderr}"
     else:
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        assert done.returncode == OK, f"{words}: {done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from commands import webnorm, webnorm_process
+from webnorm.cli.running import INCONCLUSIVE
 from webnorm.gpu.device import Device
 from webnorm.kernels.drafts import draft
 from webnorm.kernels.header import load
@@ -66,7 +67,10 @@ def test_a_right_kernel_is_right(folder: Path, device: Device) -> None:
 
 @pytest.mark.slow
 def test_a_kernel_is_played_with_timed_kept_and_exported(folder: Path, device: Device) -> None:
-    assert json.loads(done(folder, "play", "--once", "--quick", "--json", KERNEL).splitlines()[-1])["ok"]
+    played = webnorm(["play", "--once", "--quick", "--json", KERNEL], folder)
+    # Tint is installed in the user's cache, which is another here.
+    assert (played.returncode, played.stderr) == (INCONCLUSIVE, "webnorm: not checked: tint\n")
+    assert json.loads(played.stdout.splitlines()[-1])["ok"]
     outputs = ["--json", "r.json", "--csv", "r.csv", "--markdown", "r.md", "--plot", "r.svg"]
     words = ["bench", "--kernel", str(folder / KERNEL), "--rows", "4", "--cols", "64", "--budget", "0.01"]
     done(folder, *words, *outputs, "--save", "kept")

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPResponse, RemoteDisconnected
 from pathlib import Path
 
 import pytest
@@ -93,6 +93,7 @@ def kept(file: Path) -> list[str]:
     return [one.status for one in Store.of(file).entries()]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", ("render", "trace", "corpus"))
 def test_in_a_terminal(file: Path, step: str, device: Device) -> None:
     ours, theirs = os.openpty()
@@ -175,6 +176,7 @@ def test_on_the_page_that_waits_for_an_answer(file: Path, device: Device) -> Non
                 assert other.sock.recv(1 << 10).startswith(b"HTTP/1.1 100 ")
                 other.send(b"{}")
                 interrupted(process, whole_group=False)
-                with other.getresponse() as answer:
+                # The answer may come, or the connection end with the process: what waits is not left waiting.
+                with suppress(RemoteDisconnected), other.getresponse() as answer:
                     assert b"the playground has ended" in answer.read()
     assert kept(file) == ["pass", "pass"]

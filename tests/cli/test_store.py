@@ -147,6 +147,7 @@ def test_names_of_others_are_shown_as_escapes(tmp_path: Path) -> None:
         assert r"a\x1b]0;x\x07, Vulkan, driver two\nlines" in out and "\x1b" not in out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_the_picture_breaks_where_the_driver_changed(tmp_path: Path) -> None:
     from webnorm.lab.history.picture import panels

@@ -27,6 +27,7 @@ def plain(fleet: Fleet) -> Iterator[Fleet]:
         fleet.end(process)
 
 
+@pytest.mark.slow
 def test_a_plain_dask_worker_does_it(plain: Fleet, tmp_path: Path) -> None:
     command = [*BENCH, "--cols", "64,96", "--cluster", str(plain.file), "--json", "out.json"]
     done = webnorm(command, tmp_path)

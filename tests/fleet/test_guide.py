@@ -11,6 +11,7 @@ from clusters import BENCH, Fleet, results
 
 from commands import webnorm
 from pages import ROOT, blocks
+from webnorm.cli.running import INCONCLUSIVE, OK
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import adapters, open_device
 
@@ -66,7 +67,8 @@ def _two_files_that_are_not_compared(folder: Path) -> None:
     names = [path.name for path in files]
     refused = webnorm(["compare", *names], folder)
     assert refused.returncode == 2 and "--any-device" in refused.stderr
-    assert webnorm(["compare", *names, "--any-device"], folder).returncode == 0
+    # Samples this few tell nothing of two adapters.
+    assert webnorm(["compare", *names, "--any-device"], folder).returncode in (OK, INCONCLUSIVE)
 
 
 def _refused_for_several(fleet: Fleet, folder: Path) -> None:

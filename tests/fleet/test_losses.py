@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import spans
-from clusters import BENCH, Fleet, before, results
+from clusters import BENCH, Fleet, before
 
 from commands import webnorm
 from patience import until
@@ -142,9 +142,9 @@ def test_without_an_equal_adapter_what_is_left_is_not_known(
     monkeypatch.setattr(head, "_PATIENCE_S", 0.0)
     done = webnorm([*BENCH, *COLS, "--cluster", fleet.address, "--json", "out.json"], tmp_path)
     assert done.returncode == 3 and "not timed: 1 problem, for which no worker was left" in done.stderr
-    assert problems(results(tmp_path / "out.json")) == [(64, "pass"), (96, "skip")]
-    assert json.loads((tmp_path / "out.json").read_text())["complete"] is False
-    lost = results(tmp_path / "out.json")[-1]
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert problems(report["results"]) == [(64, "pass"), (96, "skip")] and report["complete"] is False
+    lost = report["results"][-1]
     assert lost["reason"] == f"no worker with {find_adapter()} is left"
     fleet.end(left)
 

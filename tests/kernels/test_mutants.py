@@ -450,7 +450,7 @@ def failure_of(device: Device, shader: Shader, arrays: dict[str, Array]) -> Fail
     return Failure(task, arrays, got, answers(shader, arrays, got), tolerance(shader))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
     tree = tmp_path / "wgsl"
@@ -485,6 +485,7 @@ def label_of(name: str) -> str:
     return name if "/" in name or name == "copy" else f"layer_norm/{name}"
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("label", sorted({label_of(name) for mutant in MUTANTS for name in mutant.kernels}))
 def test_the_unbroken_kernels_pass_the_hard_problems(label: str, device: Device) -> None:
     """Those of options are test_corpus's own."""

@@ -76,6 +76,7 @@ def test_registers_hold_2e_6_for_any_mean(cols: int, device: Device) -> None:
     assert relative <= 2e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cols", [300, 2048])
 def test_registers_hold_2e_6_for_every_pair_of_constants(cols: int, device: Device) -> None:
     problem = Problem(rows=1, cols=cols)
@@ -117,6 +118,7 @@ def test_one_pass_gives_nonsense(device: Device) -> None:
     assert worst(device, of("one_pass", 4096, device), 4096, (1e4,))[0] > 1.0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("saved_stats", [True, False])
 @pytest.mark.parametrize("name", ["naive", "tiles", "registers"])
 def test_dweight_far_from_0(name: str, saved_stats: bool, device: Device) -> None:

@@ -26,6 +26,7 @@ TRIALS = [
 ] + [("layer_norm_backward", "", cols, 1) for cols in COLS]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("op", "options", "cols", "rows_per_workgroup"), TRIALS)
 def test_no_write_is_lost(op: str, options: str, cols: int, rows_per_workgroup: int, device: Device) -> None:
     kernel = kernel_named("registers", op)

@@ -16,6 +16,7 @@ from testbed import STABLE, needs
 from webnorm.gpu.device import Device
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_subgroup_size(size: int, device: Device) -> None:
     if "llvmpipe" not in device.adapter.name:

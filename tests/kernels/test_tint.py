@@ -52,6 +52,7 @@ def test_default_constants() -> None:
     assert complaints(sources) == []
 
 
+@pytest.mark.slow
 def test_every_option() -> None:
     sources = []
     for kernel in (kernel for kernel in KERNELS if not kernel.op.exact):
@@ -65,6 +66,7 @@ def test_every_option() -> None:
     assert complaints(sources) == []
 
 
+@pytest.mark.slow
 def test_all_pairs_of_constants() -> None:
     sources = []
     for family in FAMILIES.values():

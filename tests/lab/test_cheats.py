@@ -98,6 +98,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stopwatch, "submit", sample)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize(
     ("rows", "cols", "sets", "calls"), [(64, 256, 1, "one by one"), (64, 256, 4, "at once")]
@@ -305,6 +306,7 @@ def test_a_sample_begins_where_nothing_is_left(
     assert len(began) > 10 and all(began[WARM_UP_RUNS:])
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("cheat", "names"), WRONG, ids=lambda part: getattr(part, "name", ""))
 def test_who_is_wrong_where_nobody_looked_is_found_out(
     cheat: Cheat, names: tuple[str, ...], device: Device, tmp_path: Path
@@ -353,6 +355,7 @@ def test_a_seed_repeats_what_is_drawn_and_another_does_not() -> None:
     assert all(one != other for one, other in zip(drawn(7), drawn(8), strict=False))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 def test_more_than_a_copy_can_is_a_failure_on_any_adapter(device: Device, tmp_path: Path) -> None:
     """A kernel whose work is done before it is timed, as far as the clock can see."""

@@ -41,6 +41,7 @@ def install(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(package.parent))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ("svg", pytest.param("png", marks=pytest.mark.slow)))
 def test_nothing_that_is_said_to_matplotlib_changes_a_picture(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

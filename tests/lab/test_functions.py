@@ -21,6 +21,7 @@ from webnorm.lab.findings import Findings
 from webnorm.lab.results import Result
 
 
+@pytest.mark.slow
 def test_a_benchmark_gives_rows_a_file_and_a_page(tmp_path: Path, device: Device) -> None:
     told: list[Progress] = []
     found = webnorm.bench(

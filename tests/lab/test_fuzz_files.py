@@ -273,6 +273,7 @@ def test_words_of_any_kind(words: list[str], folder: Path) -> None:
     held_against(read, read)
 
 
+@pytest.mark.slow
 @examples(6)
 @given(
     medians=st.lists(TIMES, min_size=3, max_size=3),

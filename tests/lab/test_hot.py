@@ -85,6 +85,7 @@ def test_memory_is_not_taken_from_others(hot: HotWorker) -> None:
     assert list(hot.stream(_takes, 0.1, HANG_S)) == ["taken"] and pid_of(hot) == pid
 
 
+@pytest.mark.slow
 def test_the_spare_takes_over(hot: HotWorker) -> None:
     first, second = both(hot)
     deaths = hot.deaths
@@ -153,6 +154,7 @@ with HotWorker() as hot:
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("end", "after"), [(signal.SIGKILL, 1), (signal.SIGINT, 2)])
 def test_nothing_is_left_of_a_parent_that_ends(device: Device, end: signal.Signals, after: int) -> None:
     """At its first child's start, or at a task, when the spare starts."""

@@ -96,6 +96,7 @@ def test_a_sweep_is_drawn_with_its_device_kernels_sizes_and_roofline(tmp_path: P
     assert os.listdir(tmp_path) == ["sweep.svg"]
 
 
+@pytest.mark.slow
 def test_equal_reports_give_equal_files(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
         plot(report(sweep([64], [256, 1024])), tmp_path / name)
@@ -200,6 +201,7 @@ def of_kernels(kernels: Iterable[str], cols: Iterable[int], rows: int = 64) -> l
     return [replace(one, percent_of_copy=one.gbps and one.gbps / 2, auto="rules") for one in found]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "results",
     [
@@ -226,6 +228,7 @@ def test_no_text_covers_another_or_is_cut_off(results: list[Result]) -> None:
         assert not box.overlaps(another), (one, other)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "results",
     [sweep([1, 64, 512, 4096], [256, 1024]), sweep([64], range(128, 4096, 128)), [result("copy", 9.0)]],

@@ -119,6 +119,7 @@ def test_the_table_has_times_rates_and_shares() -> None:
     assert "nothing to profile" in text(profile_table(MIXED, software=True))
 
 
+@pytest.mark.slow
 def test_overheads_are_reported(tmp_path: Path, device: Device) -> None:
     """The script runs; what it says is a measurement, and no test's matter."""
     path = tmp_path / "overhead.json"

@@ -107,6 +107,7 @@ def test_what_is_not_understood_is_not_vouched_for(use: str, device: Device, tmp
         race_of(using(tmp_path, kind, text), device, 256)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.label)
 def test_webnorms_kernels_do_not_race(kernel: Kernel, device: Device) -> None:
     assert race_of(kernel, device, 768) is None
@@ -417,6 +418,7 @@ def trials_of(kernel: Kernel) -> Iterator[tuple[Variant, Problem]]:
         yield variant, next(one for one in problems if variant.refusal(one, GPU) is None)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "kernel", [kernel for kernel in KERNELS if not kernel.op.exact], ids=lambda kernel: kernel.label
 )

@@ -196,6 +196,7 @@ def test_a_search_reads_a_kernel_once(device: Device, monkeypatch: pytest.Monkey
 # --- which variants, which choice
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("traits", "cols"), [(GPU, 1024), (SOFTWARE, 61)], ids=["GPU", "software"])
 @pytest.mark.parametrize("op", tune.OPS)
 def test_candidates_can_run_and_are_as_exact_as_the_rules_choice(op: str, traits: Traits, cols: int) -> None:
@@ -299,6 +300,7 @@ def test_the_tasks_of_a_preset(software: bool) -> None:
 # --- on a device
 
 
+@pytest.mark.slow
 def test_wrong_and_deadly_kernels_are_dropped_with_a_word(tmp_path: Path, device: Device) -> None:
     deadly, died = broken.deadly(device)
     kernels = discover([broken.write(tmp_path, "wrong", "unparsable", deadly)])
@@ -370,6 +372,7 @@ def test_tune_records_what_auto_follows(
     assert not path.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent another way on Windows")
 def test_an_interrupted_run_is_resumed(tmp_path: Path, device: Device) -> None:
     path = tmp_path / "tuning.json"

@@ -59,6 +59,7 @@ def test_check_survives_every_kind_of_broken_kernel(tmp_path: Path, device: Devi
     assert bench.failed(results)
 
 
+@pytest.mark.slow
 def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> None:
     deadly, died = broken.deadly(device)
     root = broken.write(tmp_path, deadly, "wrong")
@@ -78,6 +79,7 @@ def test_bench_goes_on_without_the_culprits(tmp_path: Path, device: Device) -> N
     assert died in (results[deadly].reason or "")
 
 
+@pytest.mark.slow
 def test_a_lost_device_costs_one_variant(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +220,7 @@ def test_large_messages(shared: Worker) -> None:
     assert [len(event) for event in shared.stream(_echo, job)] == [64 << 20]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "message"),
     [

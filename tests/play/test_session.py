@@ -268,6 +268,7 @@ def test_a_step_that_has_no_time_speaks_against_nothing(
     played.change(time_limit_s=None)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("tag", "says"),
     (
@@ -325,6 +326,7 @@ def test_no_more_is_timed_than_there_is_room_for(played: Session) -> None:
     played.change(time=False, rows=None, cols=None)
 
 
+@pytest.mark.slow
 def test_a_time_stands_beside_the_others(played: Session) -> None:
     judged(played, TWO_PASS)
     played.change(time=True, rows=8, cols=64)

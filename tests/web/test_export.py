@@ -309,6 +309,7 @@ def test_a_kernel_that_takes_all_rows_at_once_is_not_exported() -> None:
 
 def test_an_own_kernel_that_compiles_rows_in_is_not_exported(tmp_path: Path) -> None:
     own = own_kernel(tmp_path, "rms_norm/workgroup", accuracy='// [derive]\n// all = "rows * cols"\n')
+    own.write_text(f"{own.read_text()}\nconst EVERY = {{{{ all }}}}u;\n")
     with pytest.raises(WebnormError, match="mine compiles the number of rows in; an export takes any number"):
         bundle.bundle_of(request("rms_norm", (96,), kernel=str(own)))
 

@@ -264,6 +264,7 @@ def test_a_full_run_times_every_shader_beside_a_copy(folder: Path, browser: Brow
     assert width == 1280 and 1000 < height < 6000
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_it_reports(folder: Path, chromium: Chromium) -> None:
     with opened(chromium, folder, "verify.html") as page:
         report = report_of(page)
@@ -720,6 +721,7 @@ def test_on_a_gpu_a_dispatch_waits_for_the_one_before(lab_folder: Path, chromium
 SMALL = {"buffers.js": ("2 * LARGEST_CACHE", "2 ** 21"), "verify.js": ("32 * 2 ** 20", "2 ** 18")}
 
 
+@pytest.mark.slow
 def test_on_a_gpu_a_package_is_timed_as_the_lab_is(folder: Path, chromium: Chromium, tmp_path: Path) -> None:
     """What is checked is what an app gets; what is timed, the copy too, binds what orders calls."""
     own = tmp_path / "own"

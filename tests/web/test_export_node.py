@@ -234,6 +234,7 @@ def taking_turns(bundle: Bundle, turn: int) -> list[str]:
     return own or [bundle.carried[-1].name]
 
 
+@pytest.mark.sampled(6)
 @by_op_and_dtype
 def test_every_option(engine: Engine, op: Op, dtype: str) -> None:
     asked = list(asked_options(op, dtype))
@@ -252,6 +253,7 @@ def test_every_option(engine: Engine, op: Op, dtype: str) -> None:
 COLS = (1, 3, 61, 64, 70, 199, 257, 768, 1023, 4096)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
 def test_numbers_of_columns(engine: Engine, op: Op) -> None:
     runs = []
@@ -267,6 +269,7 @@ def test_numbers_of_columns(engine: Engine, op: Op) -> None:
     assert_right(engine, runs)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("op", NORMS, ids=lambda op: op.name)
 def test_every_kernel(engine: Engine, op: Op) -> None:
     runs = []
@@ -310,6 +313,7 @@ HARD_CASES = tuple(
 CORPUS = (("layer_norm", "float32"), ("layer_norm_backward", "float32"), ("rms_norm", "float16"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("op", "dtype"), CORPUS)
 def test_the_corpus(engine: Engine, op: str, dtype: str) -> None:
     runs = corpus_runs(OPS[op], dtype, HARD_CASES)
@@ -354,6 +358,7 @@ def assert_alike(one: Array, other: Array, answer: Answer, allowed: Tolerance) -
     assert (np.abs(one.astype(np.float64) - other) <= 2 * limit + 1e-37).all()
 
 
+@pytest.mark.slow
 def test_both_engines_agree(engine: Engine, device: Device) -> None:
     """Exported text on wgpu's adapter and on Dawn's: both right, and close to each other. Texts that
     need what wgpu's adapter lacks are left out.
@@ -450,6 +455,7 @@ def limits_for(one: Sliced, shader: Shader) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 def test_slices(engine: Engine) -> None:
     """Cut to fit a device, a norm is the same to the bit and a gradient is right; sums are finished once.
 

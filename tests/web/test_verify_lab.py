@@ -217,6 +217,7 @@ def verified(tmp_path: Path, *arguments: str, **reports: Any) -> tuple[int, list
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.slow
 @needs_browser
 def test_every_problem_is_a_step(tmp_path: Path) -> None:
     picture = tmp_path / "lab.png"

@@ -526,6 +526,7 @@ JUDGED = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "op"), JUDGED)
 def test_the_verdicts(page: Page, name: str, op: str) -> None:
     calls, expected = [], []

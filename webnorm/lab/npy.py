@@ -89,7 +89,7 @@ def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype
     """Shape, order and dtype; WebnormError where that is not understood."""
     try:
         version = npy.read_magic(file)
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: a device that would block gives NumPy None
         file.seek(0)
         raise WebnormError(f"{path}: cannot read the array: it is {_kind_of(file)}") from None
     try:
@@ -110,7 +110,7 @@ def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype
 
 def _kind_of(file: BinaryIO) -> str:
     """What a file is that is no .npy file, by how it begins, and what makes one of it."""
-    begin = file.read(9)
+    begin = file.read(9) or b""  # None of a device that would block
     if begin.startswith(b"PK"):
         return "an .npz archive; expected one array: numpy.save('x.npy', numpy.load(FILE)['NAME'])"
     if begin[8:] == b"{":

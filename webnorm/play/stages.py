@@ -128,8 +128,8 @@ def judge(run: Run) -> None:
                 run.enter("compile")
             case judging.Compiled():
                 run.enter("verdict")
-                assert run.shader is not None
-                run.note = loose(run.shader) or ""
+                # The adapter may run none of the problems: then there is no shader.
+                run.note = (run.shader and loose(run.shader)) or ""
             case judging.Judged():
                 tell = run.against if _is_wrong(event.result) else run.change
                 tell(shapes=(*run.attempt.shapes, event))
