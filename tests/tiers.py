@@ -122,16 +122,22 @@ def meet_rooms(files: Iterable[Path]) -> None:
     """Note the rooms that test files import something of."""
     known = rooms()
     for path in files:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = (
-                [f"{node.module}.{one.name}" for one in node.names]
-                if isinstance(node, ast.ImportFrom)
-                else []
-            )
-            names += [one.name for one in node.names] if isinstance(node, ast.Import) else []
-            for name in names:
-                for room in ({name.split(".")[0], ".".join(name.split(".")[:2])}) & known:
-                    meet("room", room)
+        for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
+            house, *inside = name.split(".")
+            for room in {house, ".".join((house, *inside[:1]))} & known:
+                meet("room", room)
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the whole names that a module imports; what may be missing is imported by its name as a text."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom():
+                yield from (f"{node.module}.{one.name}" for one in node.names)
+            case ast.Import():
+                yield from (one.name for one in node.names)
+            case ast.Constant(value=str(text)) if text.startswith("webnorm."):
+                yield text
 
 
 def needed() -> set[Thing]:

@@ -10,10 +10,11 @@ import spans
 from clusters import BENCH, Fleet, results
 
 import broken
+import tiers
 from commands import webnorm, webnorm_interrupted
 from webnorm.fleet import cluster, errand, head, worker
 from webnorm.fleet.cards import Pool
-from webnorm.gpu.device import Device
+from webnorm.gpu.device import Device, find_adapter
 
 pytestmark = pytest.mark.xdist_group("fleet")
 
@@ -61,6 +62,15 @@ def test_a_check_says_what_one_without_a_cluster_says(tmp_path: Path, device: De
     one, other = ([{key: entry.get(key) for key in keys} for entry in report] for report in reports)
     assert one == other and len(one) > 8
     assert spread.stdout.splitlines()[1:] == alone.stdout.splitlines()[1:]
+
+
+def test_a_worker_of_webnorms_is_listed(fleet: Fleet, tmp_path: Path) -> None:
+    process = fleet.adapter("0")
+    tiers.meet("verb", "fleet worker")
+    listed = webnorm(["fleet", "--cluster", fleet.address], tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    assert str(find_adapter("0").name) in listed.stdout
+    fleet.end(process)
 
 
 def test_ten_tasks_of_a_worker_never_overlap(plain: Fleet) -> None:
