@@ -43,6 +43,8 @@ WHOLE_CORPUS, FIXED = corpus.whole_corpus, {case.name for case in corpus.CASES}
 FLEET = ROOT / "docs" / "fleet.md"
 # It takes half a minute.
 EXPORT_LAB = ["export", "--lab", "--out", "dist/lab"]
+# The budgets of the first tier.
+SHORT_S = {"bench": "0.05", "tune": "0.3"}
 
 
 def missing() -> str | None:
@@ -52,11 +54,11 @@ def missing() -> str | None:
 
 
 def pages_to_run() -> Iterator[Any]:
-    """Yield every page with few cases for its checks; one with a command that takes long once more, whole."""
+    """Yield every page with few cases and short budgets, and once more whole where that takes long."""
     for page in DOCUMENTS:
         if page != FLEET:
             yield pytest.param(page, few_cases, id=page.name)
-            if any(checks_all(words) or words == EXPORT_LAB for words in commands(page)):
+            if any(takes_long(words) for words in commands(page)):
                 yield pytest.param(page, shorter_corpus, id=f"{page.name}-whole", marks=pytest.mark.slow)
 
 
@@ -67,6 +69,11 @@ def commands(page: Path) -> Iterator[list[str]]:
             program, *words = shlex.split(line, comments=True)
             if program == "webnorm":
                 yield words
+
+
+def takes_long(words: Sequence[str]) -> bool:
+    """Return whether the first tier runs a command on less than the page asks for."""
+    return checks_all(words) or words[0] in SHORT_S or words == EXPORT_LAB
 
 
 def checks_all(words: Sequence[str]) -> bool:
@@ -125,7 +132,10 @@ def test_commands(
 
 def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Case, ...]]) -> None:
     verifies = words[0] == "verify"
-    if words[0] == "bench" and not {"--budget", "help"} & {*words}:
+    if cases is few_cases and words[0] in SHORT_S and not {"--list", "--forget", "help"} & {*words}:
+        # Of options that are given twice the last one counts.
+        words = [*words, "--budget", SHORT_S[words[0]]]
+    elif words[0] == "bench" and not {"--budget", "help"} & {*words}:
         # How long it takes by itself is no page's business.
         words = [*words, "--budget", "0.2"]
     with (

@@ -61,6 +61,7 @@ def test_a_wrong_one_ends_with_1_and_says_why(file: Path, device: Device, tmp_pa
     assert len(numbers) == 2 and "max abs error" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("play")
 def test_a_limit_is_no_verdict(file: Path, device: Device, tmp_path: Path) -> None:
     endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

@@ -183,6 +183,7 @@ def test_without_dask_a_cluster_names_what_to_install(
         assert done.stderr.endswith("pip install 'webnorm[fleet]'\n")
 
 
+@pytest.mark.slow
 def test_settings_that_dask_cannot_use_are_one_line(tmp_path: Path) -> None:
     import dask
 

@@ -232,6 +232,7 @@ class Sliced:
         return self.work_ns + self.work_ns // 1.5e6 * 15e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sets", [1, 3, 64, 512])
 @pytest.mark.parametrize("name", ["registers", "tiles"])
 def test_who_shares_a_gpu_is_not_blamed(
@@ -280,6 +281,7 @@ def test_a_kernel_that_ends_the_process_is_left_alone_after_a_while() -> None:
     assert sum("not run" in reason for reason in reasons) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("sets", [1, 4])
 def test_a_sample_begins_where_nothing_is_left(

@@ -174,6 +174,7 @@ def test_copies_alone_have_no_legend() -> None:
     assert not drawn([result("copy", 200.0, cols=n) for n in (256, 512)]).legends
 
 
+@pytest.mark.slow
 def test_a_picture_has_no_background(tmp_path: Path) -> None:
     plot(report(sweep([64], [256, 1024])), tmp_path / "a.png")
     assert matplotlib.image.imread(tmp_path / "a.png")[0, 0].tolist()[3] == 0

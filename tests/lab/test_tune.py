@@ -319,6 +319,7 @@ def test_wrong_and_deadly_kernels_are_dropped_with_a_word(tmp_path: Path, device
 TUNE = ["tune", "--op", "rms_norm", "--cols", "48", "--dtype", "float32", "--budget", "0.5"]
 
 
+@pytest.mark.slow
 @pytest.mark.opengl
 def test_tune_records_what_auto_follows(
     tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch

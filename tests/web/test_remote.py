@@ -135,6 +135,7 @@ def test_a_package_is_proved_there(server: Server, tmp_path: Path, monkeypatch: 
     assert f"browser: {server.name}\n" in webnorm(["doctor", "--browser"], tmp_path).stdout
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_or_hangs_is_told_in_time(
     server: Server, browsers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

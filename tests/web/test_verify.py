@@ -673,6 +673,7 @@ def test_a_browser_may_end_at_any_moment(tmp_path: Path, browser: Browser) -> No
         end.join()
 
 
+@pytest.mark.slow
 def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if sys.platform == "win32":
         pytest.skip("processes cannot be stopped there")
@@ -713,8 +714,8 @@ def test_the_command_says_what_it_found(folder: Path, tmp_path: Path) -> None:
     assert lines[1].startswith("pass  Tint: 2 shaders")
     assert lines[2].startswith("pass  browser: 2 of 2 shaders run here, 2 of them right")
     rows = [" ".join(line.split()) for line in lines]
-    assert "first yes pass 1.0e-07 pass 2.0e-07 12.5 62" in rows
-    assert "second pass 1.0e-07 pass 2.0e-07 - -" in rows
+    assert "first yes pass 1.0e-07 pass 2.0e-07 - 12.5 62" in rows
+    assert "second pass 1.0e-07 pass 2.0e-07 - - -" in rows
     assert "8 columns: first fits" in lines
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["package", "page.png"]
@@ -734,7 +735,6 @@ def test_a_table_keeps_names_and_verdicts_on_one_line(
     assert ("GB/s" in table[0]) == (width > 40)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("script", "status", "said"),
     [
@@ -742,7 +742,10 @@ def test_a_table_keeps_names_and_verdicts_on_one_line(
         (reporting({"error": "No GPU."}), 3, "skip  browser: verify.html could not check: No GPU."),
         (reporting({"error": "No GPU."}), 3, "webnorm: skipped: browser\n"),
         ("throw new Error('x');", 2, "webnorm: verify.html failed: Error: x (page.js:1:7)"),
-        ("for (;;);", 2, "webnorm: verify.html did not report within 60 s: stopped"),
+        # A browser that hangs is given up by the clock that everybody has.
+        pytest.param(
+            "for (;;);", 2, "webnorm: verify.html did not report within 60 s: stopped", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_exit_statuses(
