@@ -417,5 +417,8 @@ def test_what_is_taken_out_was_right(device: Device, monkeypatch: pytest.MonkeyP
         wide = Problem(rows=64, cols=768, options=kernel.op.defaults)
         odd = Problem(rows=64, cols=199, dtype="float16", options=Options(**vars(kernel.op.defaults)))
         problem = suited(kernel, (wide, odd)[at % 2])
-        shader = render_shader(default_variant(kernel, problem, GPU), problem, "native", GPU)
-        assert refusal(device, shader.text) is None, kernel.label
+        variant = default_variant(kernel, problem, GPU)
+        # An adapter without subgroups refuses the text for that.
+        if variant.features(problem, GPU) <= device.traits.features:
+            shader = render_shader(variant, problem, "native", GPU)
+            assert refusal(device, shader.text) is None, kernel.label

@@ -14,7 +14,7 @@ from playing import TWO_PASS, changed, drafted, ended, judged, peak, saved, shar
 
 import broken
 from patience import HANG_S
-from testbed import KERNELS
+from testbed import KERNELS, needs
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.lab import beside, judging
@@ -88,7 +88,10 @@ def test_a_tick_for_tint_is_for_texts_that_it_was_asked_about(played: Session) -
     # Constants that an export would take fit a page, and then Tint is asked.
     mistakes = judged(played, changed(WIDE, EARLY)).mistakes
     assert any(one.by == "tint" and "uniform" in one.message for one in mistakes)
-    # Of what is left out in part a note tells.
+
+
+def test_a_note_names_the_browsers_that_have_no_text(played: Session, device: Device) -> None:
+    needs(device, ["subgroups"])
     subgroups = next(one for one in KERNELS if one.label == "layer_norm/welford_subgroup")
     stage = {one.name: one for one in judged(played, subgroups.path.read_text()).stages}["tint"]
     assert stage.state == "done" and "no text for browsers without subgroups: needs the feature" in stage.note
