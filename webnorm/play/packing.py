@@ -37,7 +37,7 @@ def pack(device: Any, words: tuple[Any, ...]) -> Iterator[bytes | str]:
         yield f"kernel {kernel.name} is unstable ({kernel.unstable})"
         return
     for root in request.roots:
-        # The path above the folder stays private. It stands in the command as a shell writes it.
+        # The path above the folder stays private. The command contains it as a shell writes it.
         above = one_line(f"{root.parent}{os.sep}".replace("'", "'\"'\"'"))
         request = replace(request, command=request.command.replace(above, ""))
     try:
