@@ -322,7 +322,7 @@ SAVING: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(ids=["check"])
 @pytest.mark.parametrize(("arguments", "found"), SAVING, ids=["bench", "check", "tune"])
 def test_a_full_disk_costs_the_file_and_not_the_table(
     arguments: list[str], found: str, tmp_path: Path, device: Device

@@ -74,6 +74,7 @@ def test_processes_that_leave_out_the_same_tests_count_them_once() -> None:
     assert tiers.left() == "3 tests: tests/web 2, tests/lab 1"
 
 
+@pytest.mark.slow
 def test_a_run_of_the_first_tier_that_misses_something_fails(tmp_path: Path) -> None:
     """The suite's own conftest, over a single test that meets one verb."""
     for path in (ROOT / "tests").glob("[!t]*.py"):

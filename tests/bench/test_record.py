@@ -374,6 +374,7 @@ def test_merging_another_adapter_is_refused() -> None:
         record_files.merged(Report(device=DEVICE, results=()), other)
 
 
+@pytest.mark.slow
 def test_the_picture_has_a_line_for_each(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="it draws the picture")
     results = [r for cols in (96, 256, 512, 1024) for r in a_problem(task_of("layer_norm", cols))]

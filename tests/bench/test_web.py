@@ -70,6 +70,7 @@ def test_the_readme_has_the_record(name: str) -> None:
     assert tables.block(name, kept(name)) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_picture_marks_what_is_no_number(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib draws it")
     told = {"accuracy": [line("webnorm", {"0": 1e-7}), line("onnxruntime-web", {"1000000": "NaN"})]}

@@ -400,6 +400,7 @@ def test_a_wrong_kernel_is_exit_1(tmp_path: Path, device: Device) -> None:
     assert checked.returncode == 1 and "FAIL" in checked.stdout
 
 
+@pytest.mark.slow
 def test_bench_with_one_pass_failing_as_expected(tmp_path: Path, device: Device) -> None:
     """Who is declared unstable breaks no run of others; who is not, does."""
     path = tmp_path / "out.json"

@@ -76,6 +76,11 @@ def takes_long(words: Sequence[str]) -> bool:
     return checks_all(words) or words[0] in SHORT_S or words == EXPORT_LAB
 
 
+def only_times(words: Sequence[str]) -> bool:
+    """Return whether a command measures and leaves nothing for the page's next ones to read."""
+    return words[0] == "bench" and not {"--json", "--save", "--baseline"} & {*words}
+
+
 def checks_all(words: Sequence[str]) -> bool:
     """Return whether a command checks kernels on the whole corpus."""
     return words[0] == "check" and "--case" not in words
@@ -121,7 +126,7 @@ def test_commands(
         for line in text.splitlines():
             program, *words = shlex.split(line, comments=True)
             assert program == "webnorm", line
-            if words == EXPORT_LAB and cases is few_cases:
+            if cases is few_cases and (words == EXPORT_LAB or only_times(words)):
                 parse(words)
             elif words == EXPORT_LAB:
                 request.getfixturevalue("lab_folder")
@@ -135,6 +140,8 @@ def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Cas
     if cases is few_cases and words[0] in SHORT_S and not {"--list", "--forget", "help"} & {*words}:
         # Of options that are given twice the last one counts.
         words = [*words, "--budget", SHORT_S[words[0]]]
+        if words[0] == "bench" and "--kernel" not in words:
+            words += ["--kernel", "registers"]
     elif words[0] == "bench" and not {"--budget", "help"} & {*words}:
         # How long it takes by itself is no page's business.
         words = [*words, "--budget", "0.2"]

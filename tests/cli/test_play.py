@@ -71,6 +71,7 @@ def test_a_limit_is_no_verdict(file: Path, device: Device, tmp_path: Path) -> No
     assert "longer than 2 s of processor time" in done.stdout and "FAIL" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("play")
 def test_a_file_of_two_ops_is_judged_as_the_one_asked_for(file: Path, device: Device, tmp_path: Path) -> None:
     naive = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text(encoding="utf-8")
@@ -134,6 +135,7 @@ def test_a_port_in_use_is_bad_usage(mistake: Callable[[list[str]], str], file: P
         )
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("play")
 def test_no_network_is_needed(file: Path, device: Device) -> None:
     """Not even the loopback: no process has an address in a network of its own that has nothing."""

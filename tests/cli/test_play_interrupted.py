@@ -111,6 +111,7 @@ def test_in_a_terminal(file: Path, step: str, device: Device) -> None:
     assert kept(file) == ["pass"] * (1 if step == "render" else 2)
 
 
+@pytest.mark.slow
 def test_a_terminal_of_another_size_is_drawn_anew(
     file: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,7 +159,8 @@ def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None
         ("tcp://head:port", "expected local, local:N"),
         ("gone.json", "cannot be read: No such file"),
         ("wrong.json", "it is no scheduler file"),
-        ("tcp://127.0.0.1:9", "no scheduler answers there"),
+        # Dask tries for 10 s.
+        pytest.param("tcp://127.0.0.1:9", "no scheduler answers there", marks=pytest.mark.slow),
     ),
 )
 def test_a_cluster_that_is_none_is_one_line(where: str, told: str, tmp_path: Path) -> None:

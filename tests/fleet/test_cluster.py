@@ -73,6 +73,7 @@ def test_a_worker_of_webnorms_is_listed(fleet: Fleet, tmp_path: Path) -> None:
     fleet.end(process)
 
 
+@pytest.mark.slow
 def test_ten_tasks_of_a_worker_never_overlap(plain: Fleet) -> None:
     with cluster.connected(plain.address, None, pytest.fail) as client:
         having, without = cluster.members(client)
@@ -82,6 +83,7 @@ def test_ten_tasks_of_a_worker_never_overlap(plain: Fleet) -> None:
         assert client.gather(tasks) == [True] * 10
 
 
+@pytest.mark.slow
 def test_an_errand_that_hangs_costs_no_other(plain: Fleet, tmp_path: Path) -> None:
     with cluster.connected(plain.address, None, pytest.fail) as client:
         having, _ = cluster.members(client)

@@ -149,6 +149,7 @@ def test_without_an_equal_adapter_what_is_left_is_not_known(
     fleet.end(left)
 
 
+@pytest.mark.slow
 def test_another_version_is_refused_by_name(fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "webnorm").mkdir()
     (tmp_path / "webnorm" / "__init__.py").touch()

@@ -55,6 +55,7 @@ def test_the_adapter_of_the_environment(device: Device, monkeypatch: pytest.Monk
         find_adapter()
 
 
+@pytest.mark.slow
 def test_no_usable_temporary_folder() -> None:
     """Commands work without, those with a worker process, too."""
     script = (

@@ -362,6 +362,7 @@ def test_a_script_without_a_main_guard(
     assert (done.stdout + done.stderr).splitlines()[-1].endswith(said)
 
 
+@pytest.mark.slow
 def test_a_daemonic_process(device: Device) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()

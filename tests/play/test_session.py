@@ -289,6 +289,7 @@ def test_a_template_that_does_too_much_is_one_mistake(played: Session, tag: str,
     assert judged(played, TWO_PASS).ok
 
 
+@pytest.mark.slow
 def test_a_long_file_is_judged(played: Session) -> None:
     text = TWO_PASS + "// " + "x" * 1_000_000 + "\n"
     assert judged(played, text).ok

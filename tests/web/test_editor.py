@@ -46,6 +46,7 @@ def test_licences_of_all_that_is_bundled_are_there() -> None:
         )
 
 
+@pytest.mark.slow
 def test_bundling_anew_gives_the_same(tmp_path: Path) -> None:
     for program in ("make", "node", "npm"):
         if shutil.which(program) is None:

@@ -110,6 +110,7 @@ def test_the_first_gradients_are_float64s(example: Path) -> None:
         assert np.abs(expected[name]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_loss_falls(example: Path) -> None:
     found = evaluated(example, "?steps=150", f"async () => {{ {TRAINED} return window.trained; }}")
     assert "error" not in found, found

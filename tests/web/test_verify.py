@@ -566,6 +566,7 @@ def test_a_package_that_lacks_shaders_says_so(tmp_path: Path) -> None:
     assert second.step == "Tint"
 
 
+@pytest.mark.slow
 def test_a_page_is_seen_whole(folder: Path, browser: Browser) -> None:
     script = f"console.error('oh\\nno'); console.warn('well'); {reporting(report())}"
     (folder / "page.js").write_text(
@@ -579,6 +580,7 @@ def test_a_page_is_seen_whole(folder: Path, browser: Browser) -> None:
     assert struct.unpack(">II", visit.screenshot[16:24])[0] == 1280
 
 
+@pytest.mark.slow
 def test_one_browser_serves_many_pages_that_know_nothing_of_each_other(
     folder: Path, browser: Browser
 ) -> None:
@@ -588,7 +590,7 @@ def test_one_browser_serves_many_pages_that_know_nothing_of_each_other(
     assert [browser.visit(folder).report for _ in range(2)] == [0, 0]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -649,6 +651,7 @@ def test_what_a_silent_page_said_is_told_with_its_silence(
     all_end([process])
 
 
+@pytest.mark.slow
 def test_a_browser_that_ends_by_itself(
     tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -735,6 +738,7 @@ def test_a_table_keeps_names_and_verdicts_on_one_line(
     assert ("GB/s" in table[0]) == (width > 40)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("script", "status", "said"),
     [

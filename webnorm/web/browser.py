@@ -95,24 +95,27 @@ class Browser:
         opened = self._opened or await self._open()
         deadline = monotonic() + self.time_limit_s
         hung = threading.Event()
-        try:
-            # The rest of the time limit is kept by Playwright. A browser that hangs does not answer to that.
-            with served(folder, policy) as server, self._given_up_after(self.time_limit_s + _GRACE_S, hung):
-                said = _Listener(page, server)
-                looking = self._look(opened, f"{server.url}/{page}{query}", said, deadline, screenshot)
-                return await while_connected(opened.browser, looking)
-        except Exception as error:
-            gone = not opened.browser.is_connected()
-            self._give_up()
-            await self._end()
-            if isinstance(error, WebnormError):
-                raise
-            if hung.is_set() or monotonic() >= deadline:
-                raise WebnormError(self._late(page)) from error
-            how = (
-                f"{self.opener.loss} while it ran {page}" if gone else f"failed: {self.opener.failure(error)}"
-            )
-            raise WebnormError(f"{self.opener} {how}") from error
+        with served(folder, policy) as server:
+            said = _Listener(page, server)
+            try:
+                # Playwright keeps the rest of the time limit. A browser that hangs does not answer to that.
+                with self._given_up_after(self.time_limit_s + _GRACE_S, hung):
+                    looking = self._look(opened, f"{server.url}/{page}{query}", said, deadline, screenshot)
+                    return await while_connected(opened.browser, looking)
+            except Exception as error:
+                gone = not opened.browser.is_connected()
+                self._give_up()
+                await self._end()
+                if isinstance(error, WebnormError):
+                    raise
+                if hung.is_set() or monotonic() >= deadline:
+                    raise WebnormError(self._late(said)) from error
+                how = (
+                    f"{self.opener.loss} while it ran {page}"
+                    if gone
+                    else f"failed: {self.opener.failure(error)}"
+                )
+                raise WebnormError(f"{self.opener} {how}") from error
 
     async def _look(
         self, opened: Opened, url: str, said: _Listener, deadline: float, screenshot: bool
@@ -136,10 +139,11 @@ class Browser:
                 return await page.evaluate("() => window.webnormReport")
             if said.failure:
                 raise WebnormError(f"{said.name} {said.failure}")
-        raise WebnormError("; ".join((self._late(said.name), *said.remarks)))
+        raise WebnormError(self._late(said))
 
-    def _late(self, page: str) -> str:
-        return f"{page} did not report within {self.time_limit_s:g} s: stopped"
+    def _late(self, said: _Listener) -> str:
+        late = f"{said.name} did not report within {self.time_limit_s:g} s: stopped"
+        return "; ".join((late, *said.remarks))
 
     async def _open(self) -> Opened:
         try:
