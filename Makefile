@@ -35,12 +35,12 @@ help:
 bench: .venv/.installed
 	@$(BIN)/webnorm bench $(ARGS)
 
-# Three processes for two cores: many tests wait, for another process, a browser or a limit. mypy, which takes one core
+# Four processes for two cores: many tests wait, for another process, a browser or a limit. mypy, which takes one core
 # for half a minute, runs at the same time.
 test: TIER = -m "not slow"
 test test-all: style .venv/.installed-browser
 	@$(BIN)/mypy >.venv/mypy.txt 2>&1 & types=$$!; \
-	$(BIN)/pytest -n 3 --dist loadgroup $(TIER) $(ARGS); status=$$?; \
+	$(BIN)/pytest -n 4 --dist loadgroup $(TIER) $(ARGS); status=$$?; \
 	wait $$types || status=1; cat .venv/mypy.txt; exit $$status
 
 # What the suite draws of each fuzzer, five times over and never the same, again and again until the time is up; the

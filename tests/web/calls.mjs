@@ -261,6 +261,8 @@ for (const [kind, bundle] of Object.entries({ forward, gradient })) {
       let left = seen.length;
       // What the collector lets go it lets go in its own time; the number of turns only ends a hang.
       for (let turn = 0; turn < 1000 && left > seen.length / 10; turn++) {
+        // What a turn looked at is kept until that turn ends: none may look and collect.
+        await new Promise((done) => setTimeout(done));
         collectGarbage();
         await new Promise((done) => setTimeout(done));
         left = seen.filter((one) => one.deref()).length;
