@@ -1,4 +1,4 @@
-"""Headless Chromium for the tests of pages, and a server as plain as any."""
+"""What the tests of pages need: headless Chromium, a plain server, and marks for what may be missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import tiers
 from patience import HANG_MS
 from webnorm import system
-from webnorm.web import opening
+from webnorm.web import opening, tint
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Chromium
@@ -25,6 +25,7 @@ MISSING = next((mend.missing for mend in opening.mends()), None)
 if MISSING is not None:
     tiers.excuse("browser", reason=MISSING)
 needs_browser = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+needs_tint = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
 # A canvas that WebGPU draws to is shown by SwiftShader if the page's compositor runs on it, too.
 CANVAS = ("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan")
 

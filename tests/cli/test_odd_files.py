@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import webnorm
+from headless import needs_tint
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.kernels.header import load
@@ -121,12 +122,15 @@ VERBS = (
 
 
 # Those that run a kernel take seconds, and read it as the others do.
-_SLOW = ("check", "bench", "export", "play")
+_MARKS: dict[str, list[pytest.MarkDecorator]] = {
+    **{verb: [pytest.mark.slow] for verb in ("check", "bench", "export")},
+    "play": [pytest.mark.slow, needs_tint],
+}
 
 
 @pytest.mark.parametrize(
     "words",
-    [pytest.param(words, marks=[pytest.mark.slow] * (words[0] in _SLOW), id=words[0]) for words in VERBS],
+    [pytest.param(words, marks=_MARKS.get(words[0], []), id=words[0]) for words in VERBS],
 )
 def test_every_verb_takes_the_same_file(
     device: Device, source: bytes, words: tuple[str, ...], tmp_path: Path

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from commands import webnorm
+from headless import needs_tint
 from patience import HANG_S
 from samples import result
 from webnorm.cli import play_view
@@ -41,6 +42,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@needs_tint
 @pytest.mark.xdist_group("play")
 def test_a_right_kernel_ends_with_0(file: Path, device: Device, tmp_path: Path) -> None:
     done = webnorm(["play", str(file), "--once", "--quick", "--json"], tmp_path)
@@ -72,6 +74,7 @@ def test_a_limit_is_no_verdict(file: Path, device: Device, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@needs_tint
 @pytest.mark.xdist_group("play")
 def test_a_file_of_two_ops_is_judged_as_the_one_asked_for(file: Path, device: Device, tmp_path: Path) -> None:
     naive = (wgsl_root() / "layer_norm" / "naive.wgsl").read_text(encoding="utf-8")
@@ -136,6 +139,7 @@ def test_a_port_in_use_is_bad_usage(mistake: Callable[[list[str]], str], file: P
 
 
 @pytest.mark.slow
+@needs_tint
 @pytest.mark.xdist_group("play")
 def test_no_network_is_needed(file: Path, device: Device) -> None:
     """Not even the loopback: no process has an address in a network of its own that has nothing."""

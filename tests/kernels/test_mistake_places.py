@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from handmade import HEADER, shader_of
+from headless import needs_tint
 from webnorm.errors import Place, WebnormError, nearest
 from webnorm.gpu.device import Device
 from webnorm.gpu.pipelines import compile_shader
@@ -159,7 +160,7 @@ def test_in_what_naga_refuses(tmp_path: Path, device: Device, statement: str, is
     assert where(caught.value) == place
 
 
-@pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
+@needs_tint
 def test_in_what_tint_refuses(tmp_path: Path) -> None:
     shaders, expected = [], []
     for number, statement in enumerate(REFUSED):

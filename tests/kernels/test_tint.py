@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from headless import needs_tint
 from testbed import FAMILIES, KERNELS, NORMS, covering, kernel_named, option_problems, suited
 from webnorm.choice.defaults import default_variant
 from webnorm.kernels.render import MOST_BUFFERS, RenderedPass, Shader, render_shader
@@ -14,7 +15,7 @@ from webnorm.kernels.variants import Variant, runnable_variants
 from webnorm.norms.problem import Options, Problem
 from webnorm.web import tint
 
-pytestmark = pytest.mark.skipif(tint.available() is not None, reason=tint.available() or "")
+pytestmark = needs_tint
 OPTIONS = (Options(), Options(weight=False), Options(bias=False), Options(weight=False, bias=False))
 
 

@@ -13,6 +13,7 @@ import pytest
 from playing import TWO_PASS, changed, drafted, ended, judged, peak, saved, shared, until
 
 import broken
+from headless import needs_tint
 from patience import HANG_S
 from testbed import KERNELS, needs
 from webnorm.errors import WebnormError
@@ -78,7 +79,7 @@ ONE_WIDTH = ("// [tune]", "// [default]\n// threads_per_row = 256\n// [tune]\n//
 EARLY = ("let pivot = ", "if (thread > 900u + row) { return; }\n    let pivot = ")
 
 
-@pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
+@needs_tint
 def test_a_tick_for_tint_is_for_texts_that_it_was_asked_about(played: Session) -> None:
     """A page has 256 invocations: where no constants fit there is no text, and nothing was checked."""
     stage = {one.name: one for one in judged(played, changed(WIDE, ONE_WIDTH, EARLY)).stages}["tint"]
@@ -90,6 +91,7 @@ def test_a_tick_for_tint_is_for_texts_that_it_was_asked_about(played: Session) -
     assert any(one.by == "tint" and "uniform" in one.message for one in mistakes)
 
 
+@needs_tint
 def test_a_note_names_the_browsers_that_have_no_text(played: Session, device: Device) -> None:
     needs(device, ["subgroups"])
     subgroups = next(one for one in KERNELS if one.label == "layer_norm/welford_subgroup")

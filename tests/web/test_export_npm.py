@@ -16,7 +16,7 @@ import pytest
 from npm_tools import install, needs_npm, run, succeed
 from packages import COVERING, Export, block
 
-from headless import needs_browser, started
+from headless import needs_browser, needs_tint, started
 from pages import ROOT
 from patience import HANG_MS
 from webnorm.norms.ops import OPS
@@ -31,7 +31,6 @@ APP = Path(__file__).parent / "vite"
 # An app should not notice what it carries.
 MOST_BYTES = 15_000
 
-needs_tint = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
 # One process: packages are installed once.
 pytestmark = pytest.mark.xdist_group("npm")
 

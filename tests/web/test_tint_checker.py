@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
+from headless import needs_tint
 from patience import all_end
 from webnorm.errors import WebnormError
 from webnorm.web import tint
-
-NEEDS_TINT = pytest.mark.skipif(tint.available() is not None, reason=str(tint.available()))
 
 HEADER = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -57,13 +56,13 @@ def verdicts() -> dict[str, tint.Verdict]:
     return {verdict.name: verdict for verdict in tint.check(sources)}
 
 
-@NEEDS_TINT
+@needs_tint
 def test_good_shader(verdicts: dict[str, tint.Verdict]) -> None:
     assert verdicts["good"] == tint.Verdict("good", ())
     assert verdicts["good"].ok
 
 
-@NEEDS_TINT
+@needs_tint
 def test_syntax_error_has_its_line(verdicts: dict[str, tint.Verdict]) -> None:
     assert not verdicts["syntax"].ok
     message = verdicts["syntax"].messages[0]
@@ -73,7 +72,7 @@ def test_syntax_error_has_its_line(verdicts: dict[str, tint.Verdict]) -> None:
     assert message.column > 1
 
 
-@NEEDS_TINT
+@needs_tint
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -90,7 +89,7 @@ def test_what_browsers_refuse(verdicts: dict[str, tint.Verdict], name: str, said
     assert any(said in message.text for message in refusals), refusals
 
 
-@NEEDS_TINT
+@needs_tint
 def test_a_warning_and_an_order_of_silence_have_their_lines(verdicts: dict[str, tint.Verdict]) -> None:
     (warning, *_) = verdicts["warned"].messages
     assert warning.severity == "warning"
@@ -99,7 +98,7 @@ def test_a_warning_and_an_order_of_silence_have_their_lines(verdicts: dict[str, 
     assert (order.line, order.column) == (2, 1)
 
 
-@NEEDS_TINT
+@needs_tint
 @pytest.mark.parametrize(
     ("limits", "ok"),
     [
@@ -131,7 +130,7 @@ def test_a_shader_may_use_what_its_limits_say(limits: dict[str, int], ok: tuple[
     assert tuple(verdict.ok for verdict in verdicts) == ok
 
 
-@NEEDS_TINT
+@needs_tint
 def test_a_wide_shader_is_checked_in_all_else() -> None:
     limits = {"maxComputeInvocationsPerWorkgroup": 512, "maxComputeWorkgroupSizeX": 512}
     wrong = (tint.EntryPoint("main", PASS.bindings[:1]), tint.EntryPoint("other", PASS.bindings))
@@ -139,7 +138,7 @@ def test_a_wide_shader_is_checked_in_all_else() -> None:
     assert [verdict.ok for verdict in verdicts] == [False, False]
 
 
-@NEEDS_TINT
+@needs_tint
 def test_constants_are_passed_on() -> None:
     code = f"override many = 1u;\n{HEADER} {MAIN.replace('64', 'many')} {{ y[id.x] = x[id.x]; }}"
     passes = [tint.EntryPoint("main", PASS.bindings, {"many": many}) for many in (256, 257)]
@@ -147,14 +146,14 @@ def test_constants_are_passed_on() -> None:
     assert [verdict.ok for verdict in verdicts] == [True, False]
 
 
-@NEEDS_TINT
+@needs_tint
 def test_unknown_feature_is_a_verdict() -> None:
     (verdict,) = tint.check([tint.Source("f", "", (), ("no-such-feature",))])
     assert not verdict.ok
     assert verdict.messages
 
 
-@NEEDS_TINT
+@needs_tint
 def test_what_node_says_is_told_in_one_line(tmp_path: Path) -> None:
     module = tmp_path / "module.mjs"
     module.write_text("export const texts = = 1;")
@@ -177,7 +176,7 @@ def pid_of(opened: tint.OpenTint) -> int:
     return opened._node.process.pid
 
 
-@NEEDS_TINT
+@needs_tint
 def test_one_process_answers_many_requests(
     kept_open: tint.OpenTint, verdicts: dict[str, tint.Verdict]
 ) -> None:
@@ -201,7 +200,7 @@ def test_one_process_answers_many_requests(
     assert pid_of(kept_open) == pid
 
 
-@NEEDS_TINT
+@needs_tint
 def test_a_node_that_dies_is_late_or_old_is_replaced(
     kept_open: tint.OpenTint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +224,7 @@ def test_a_node_that_dies_is_late_or_old_is_replaced(
     assert kept_open.check(request("good"))[0].ok and pid_of(kept_open) == third
 
 
-@NEEDS_TINT
+@needs_tint
 def test_whoever_stops_it_waits_for_no_answer(
     kept_open: tint.OpenTint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,7 +255,7 @@ def test_whoever_stops_it_waits_for_no_answer(
     assert kept_open.check(request("good"))[0].ok
 
 
-@NEEDS_TINT
+@needs_tint
 def test_a_package_that_cannot_be_read_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,7 +266,7 @@ def test_a_package_that_cannot_be_read_is_told_in_a_line(
             check([])
 
 
-@NEEDS_TINT
+@needs_tint
 def test_node_ends_with_its_parent() -> None:
     script = (
         "import sys; from webnorm.web import tint; opened = tint.OpenTint(); opened.start(); "
