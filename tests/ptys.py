@@ -27,7 +27,9 @@ child = os.fork()
 if not child:
     os.setpgid(0, 0)
     os.tcsetpgrp(terminal, os.getpid())
-    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    # What started the suite may ignore some, as nohup does: on a terminal they end a command.
+    for number in (signal.SIGTTOU, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     os.close(tell)
     os.close(terminal)
     os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
