@@ -26,6 +26,7 @@ from testbed import KERNELS
 from webnorm import __version__
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
+from webnorm.kernels.sources import wgsl_root
 from webnorm.norms.ops import OPS, Task
 from webnorm.norms.problem import DTYPES, Options, Problem
 from webnorm.play import packing
@@ -327,6 +328,28 @@ WRONG = re.compile(
     r"webnorm: kernel wrong as 64-\w+ is wrong on .+: layer_norm of 64 columns, float32, vector normal: "
     r"y\[\d+, \d+\] is .+ off by [\d.]+, allowed .+; 1 of the other shaders is wrong, too\. (?P<end>.+)\n"
 )
+
+
+def test_auto_names_the_users_kernels_that_it_left_out(tmp_path: Path, device: Device) -> None:
+    for op in ("layer_norm", "rms_norm"):
+        (tmp_path / "mine" / op).mkdir(parents=True)
+        text = (wgsl_root() / "layer_norm" / "two_pass.wgsl").read_text()
+        (tmp_path / "mine" / op / "mine.wgsl").write_text(text)
+    export = ["export", "layer_norm", "--cols", "64", "--wgsl", "mine"]
+    done = webnorm([*export, "--out", "o"], tmp_path)
+    assert done.returncode == 0
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("webnorm: o has no shader of layer_norm/mine: auto chose others; --kernel")
+    done = webnorm([*export, "--kernel", "mine", "--out", "p"], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_kernels_of_a_lab_are_those_of_its_bundles() -> None:
+    bundles = [{"op": "layer_norm", "kernels": ["a", "b"]}, {"op": "rms_norm", "kernels": ["b"]}]
+    index = json.dumps({"bundles": bundles}).encode()
+    found, ops = folder.kernels_of({folder.LAB_INDEX: index})
+    assert found == {("layer_norm", "a"), ("layer_norm", "b"), ("rms_norm", "b")}
+    assert ops == {"layer_norm", "rms_norm"}
 
 
 def test_a_wrong_kernel_is_refused_unless_forced(tmp_path: Path, device: Device) -> None:

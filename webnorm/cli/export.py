@@ -73,6 +73,7 @@ def export(
 ) -> None:
     """Example: webnorm export layer_norm --cols 768 --out dist/ln, then webnorm verify dist/ln."""
     from webnorm.cli.screen import progress
+    from webnorm.kernels.library import AUTO
     from webnorm.web import npm, site
     from webnorm.web.folder import check_folder
     from webnorm.web.lab_folder import check_submit, listed
@@ -106,7 +107,28 @@ def export(
                 partial,
             )
             files = npm.package(request, update)
-    raise typer.Exit(_write(files, out, kernel_files([kernel], wgsl), force))
+    status = _write(files, out, kernel_files([kernel], wgsl), force)
+    if status == OK and (lab or kernel == AUTO):
+        _name_left_out(files, wgsl or (), out)
+    raise typer.Exit(status)
+
+
+def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
+    """Name the user's kernels of the exported ops of which `out` has no shader."""
+    from webnorm.files import lies_in
+    from webnorm.kernels.library import discover
+    from webnorm.web.folder import MANIFEST, kernels_of
+
+    exported, ops = kernels_of(files)
+    why = (
+        "auto chose others; --kernel exports the one that you name"
+        if MANIFEST in files
+        else "no class of devices runs it with the lab's columns; `webnorm show` says what it needs"
+    )
+    for one in discover(roots) if roots else ():
+        own = any(lies_in(one.path, root) for root in roots)
+        if own and one.op.name in ops and (one.op.name, one.name) not in exported:
+            complain(f"{out} has no shader of {one.label}: {why}")
 
 
 def _write(files: Files, out: Path, read: Sequence[Path], force: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -158,3 +159,14 @@ def _staging(parent: Path) -> Iterator[Path]:
         yield staging
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def kernels_of(files: Files) -> tuple[set[tuple[str, str]], set[str]]:
+    """Return the kernels that a package or a lab has shaders of, as (op, kernel), and its ops."""
+    if MANIFEST in files:
+        manifest = json.loads(files[MANIFEST])
+        entries = [{"op": manifest["op"], "kernels": [shader["kernel"] for shader in manifest["shaders"]]}]
+    else:
+        entries = json.loads(files[LAB_INDEX])["bundles"]
+    found = {(entry["op"], name) for entry in entries for name in entry["kernels"]}
+    return found, {entry["op"] for entry in entries}
