@@ -92,7 +92,7 @@ def unknown(
     """The error for a name that does not exist, with those that go on from it, where they are few, or the
     nearest one that does exist: to `like`, where that is known to be meant.
 
-    A name that exists, but is of no use here, is told with its words in `elsewhere`, which go on after it.
+    For a name that exists, but is of no use here, `elsewhere` has the words that follow it.
     """
     name = given if isinstance(given, str) else shown(given)
     names = sorted(known)

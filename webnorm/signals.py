@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 # Without `signal`'s wrappers, which take ten times as long: they make an enum of what they hand back.
 _signal: Any = sys.modules.get("_signal", signal)
-# Nobody can answer the first two; the others tell of a fault where it happens.
+# The first two cannot be handled; the others report a fault where it happens.
 _NEVER = ("SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS")
 _NUMBERS = tuple(
     sorted({int(one) for one in signal.valid_signals()} - {int(getattr(signal, n, 0)) for n in _NEVER})
@@ -47,7 +47,7 @@ class _Process:
 
 
 _process = _Process()
-# Told of an exception of a handler that did not wait, since it was the second signal.
+# Called after an exception of a handler that did not wait, since it was the second signal.
 forced: list[Callable[[], None]] = []
 # Modules that must not be left halfway, by their globals: there a second signal waits, too.
 closed: list[dict[str, Any]] = [globals()]
@@ -131,7 +131,7 @@ def leave(error: BaseException | None = None) -> None:
     raised, _process.raised = _process.raised, None
     _end()
     if raised is not None and raised is not error:
-        # Somebody took it for an error of their own.
+        # Code in between took it for an error of its own.
         raise raised
 
 
@@ -183,7 +183,7 @@ def is_from_handler(error: BaseException) -> bool:
 def number_of(error: BaseException) -> int | None:
     """The signal whose handler raised an exception, 0 where it is not known; None for any other exception.
 
-    A frame of the traceback was given one of those before it: only handlers are, beside the signal's number.
+    A frame of the traceback was given one of those before it: only handlers are, with the signal's number.
     """
     found: int | None = None
     before: list[FrameType] = []

@@ -308,7 +308,7 @@ def test_what_the_adapter_lacks_is_told(played: Session, monkeypatch: pytest.Mon
     attempt = judged(played, drafted("welford_subgroup"))
     (mistake,) = attempt.mistakes
     assert (
-        mistake.message == "it cannot be judged here: needs the feature 'subgroups', which the adapter lacks"
+        mistake.message == "it cannot be checked here: needs the feature 'subgroups', which the adapter lacks"
     )
     assert [one.result.status for one in attempt.shapes] == ["skip", "skip"] and not attempt.times
     last = played.state.now.good

@@ -130,5 +130,5 @@ def dtype_name(dtype: Any, name: str = "dtype", known: Sequence[str] = tuple(DTY
     if isinstance(dtype, str | np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
         elsewhere = OF_OUTPUTS if tuple(known) == STORAGE else None
         raise unknown(name, found, known, DTYPES_ELSEWHERE.get(str(found)), elsewhere)
-    # NumPy has a type for None, too, and for numbers and lists: what was given is told.
+    # NumPy has a type for None, too, and for numbers and lists: the error names what was given.
     raise WebnormError(f"{name} is {shown(dtype)}; expected one of {', '.join(known)}")

@@ -50,7 +50,7 @@ def computed(op: Op, given: Given) -> dict[str, Any]:
     try:
         key = _key(op, given)
         asked = _known.get(key)
-    except Exception as error:  # of what is no array, or has no hash: what is wrong is told below
+    except Exception as error:  # of what is no array, or has no hash: the error below says what is wrong
         signals.let_through(error)
         key, asked = (), None
     if asked is None:

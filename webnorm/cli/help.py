@@ -59,7 +59,7 @@ _RIGHT = {
     "export": "written; shaders that could not be run here are listed",
     "verify": "every step was taken and everything is right",
     "compare": "compared; with --fail-slower, nothing is slower",
-    "store regressions": "every result was judged and nothing is slower",
+    "store regressions": "every result was compared and nothing is slower",
 }
 # What 1 means, by verb; of the others it is never the status.
 _WRONG = {
@@ -89,7 +89,7 @@ _UNKNOWN = {
     "tune": "a problem has no choice: nothing was right and timed, or a cluster's workers are gone",
     "verify": "nothing is wrong, and a step was skipped",
     "compare": "everything is UNCLEAR; with --fail-slower, something is missing, unclear or interrupted",
-    "store regressions": "something is unclear, or nothing could be judged",
+    "store regressions": "something is unclear, or nothing could be compared",
 }
 # Each is a command of a page of the docs, where a test runs it.
 EXAMPLES = {
@@ -149,7 +149,7 @@ def place(param: Any) -> None:
 
 
 def placeholder(name: str) -> str:
-    """What stands for the value of an option or argument."""
+    """Return the placeholder for the value of an option or argument."""
     return _PLACES[name][1]
 
 

@@ -17,7 +17,7 @@ END = "\x04"
 @contextmanager
 def keys(number: int | None) -> Iterator[Callable[[float], str]]:
     """Give a function that waits so many seconds for a key of a terminal, known by its descriptor, and
-    returns it, or "" where none was pressed. Where there is no terminal to read, nobody presses any.
+    returns it, or "" where none was pressed. Without a terminal to read, there are none.
     """
     if number is None:
         yield _wait

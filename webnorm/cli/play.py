@@ -206,7 +206,7 @@ def _once(session: Session, console: Screen, json: bool) -> int:
 
 
 def _follow(session: Session, console: Screen, json: bool, once: bool = False) -> None:
-    """Write what is new of each attempt, line by line, as long as somebody reads."""
+    """Write what is new of each attempt, line by line, until the stream is closed."""
     revision, told = -1, Told(console, json)
     while once or not unread():
         now = session.state.wait(revision, _GLANCE_S)

@@ -50,7 +50,7 @@ def profile_table(results: Sequence[Result], software: bool) -> RenderableType:
 
 def race_line(results: Sequence[Result]) -> str:
     """What is known of races on workgroup memory, and of endless loops where there are any: right results
-    alone would show neither on a CPU. Empty where nobody looked.
+    alone would show neither on a CPU. Empty where neither was looked for.
     """
     watched = sum(result.watched is True for result in results)
     unwatched = sum(result.watched is False for result in results)

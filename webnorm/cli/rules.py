@@ -1,6 +1,6 @@
 """Which options of a verb exclude each other, and which need another: checked before the verb runs.
 
-An option that would be ignored is refused. What is declared here stands in `--help`, too.
+An option that would be ignored is refused. `--help` shows what is declared here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Excludes:
         """What the help of an option says of it."""
         for at, option in enumerate(self.options):
             others = [one for one in self.options if one != option]
-            # Of several, one is what has no effect beside the rest.
+            # Of several, one has no effect together with the rest.
             if _name(option) == name and (at == 0 or len(others) == 1):
                 value = option.partition("=")[2]
                 yield f"{f'{value}: not' if value else 'Not'} with {_listed(others, 'and')}."
@@ -71,7 +71,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Alone:
-    """An option that nothing has an effect beside, but for a few."""
+    """An option with which nothing but a few others has an effect."""
 
     option: str
     beside: tuple[str, ...]
@@ -140,7 +140,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Excludes(("--constant", "kernel=auto", "--diff=auto"), _OF_AUTO),
     ),
     "play": (
-        Excludes(("--web", "--once"), "the page judges every save until Ctrl-C"),
+        Excludes(("--web", "--once"), "the page checks every save until Ctrl-C"),
         Excludes(("--web", "--json"), "the page shows what the lines would hold"),
         Needs("--port", ("--web",), "only the page has one"),
         *(
@@ -172,7 +172,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         *(Excludes(("--preset", option), _OF_PRESET) for option in ("--op", "--rows", "--cols")),
         Excludes(
             ("--quick", "--cols", "--dtype", "--budget"),
-            "--quick stands for all that the others say",
+            "--quick sets all that the others set",
             unless=("--preset",),
         ),
     ),

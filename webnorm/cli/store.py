@@ -13,7 +13,7 @@ from typer import Argument, Option
 from webnorm.cli.running import INCONCLUSIVE, OK, WRONG
 from webnorm.cli.streams import say
 
-# Of each series, in files and pictures, where nobody says how many.
+# Of each series, in files and pictures, by default.
 _USUAL_RUNS = 10
 _Files = Annotated[
     list[Path], Argument(help="Results of `webnorm bench` or `webnorm check`: files of --json.")

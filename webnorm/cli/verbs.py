@@ -118,7 +118,7 @@ class Verbs(Group):
 
 
 class Verb(TyperCommand):
-    """A verb whose options stand in panels, are completed, and are refused where they have no effect."""
+    """A verb whose options are shown in panels, are completed, and are refused where they have no effect."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb, unless its rules refuse the options."""

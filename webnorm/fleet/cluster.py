@@ -92,7 +92,7 @@ def connected(where: str, adapter: str | None, warn: Callable[[str], None]) -> I
     """A client of the cluster: of `local`, a worker for each adapter that is equal to the one asked for, or N
     on these in turn. `warn` is called with a line for whom an address is open to.
 
-    WebnormError where nobody answers, and where Dask fails while the client is in use.
+    WebnormError where no scheduler answers, and where Dask fails while the client is in use.
     """
     check_where(where)
     with dask_failing("the cluster failed"):

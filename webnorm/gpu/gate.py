@@ -49,7 +49,7 @@ class Gate:
 
     Handlers of signals, that of Ctrl-C too, wait until the main thread has left. At a second signal they do
     not, for a kernel that never ends: where one raises, this gate is shut for good (where it `shuts`), since
-    nobody knows in what wgpu was interrupted. Each device has a gate; the lock is common to all.
+    it is unknown in what wgpu was interrupted. Each device has a gate; the lock is common to all.
 
     Raises WebnormError on entering a gate that is shut, and for what wgpu refuses inside.
     """
@@ -175,7 +175,7 @@ def _leave() -> None:
 
 
 def _shut() -> None:
-    """Shut the gate that a second signal has broken into: nobody knows in what wgpu was interrupted."""
+    """Shut the gate that a second signal has broken into: it is unknown in what wgpu was interrupted."""
     gate = _process.outermost
     if gate is not None and gate.shuts:
         gate.refusal = _INTERRUPTED

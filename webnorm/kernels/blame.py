@@ -10,7 +10,7 @@ from webnorm.kernels.render import Shader
 
 
 def calls(shader: Shader, line: int) -> tuple[str, list[Place]]:
-    """The function of a snippet of webnorm's that a line of a text, from 1, stands in, and the author's calls
+    """The function of a snippet of webnorm's that contains a line of a text, from 1, and the author's calls
     of it in the template; an empty name and none for another line.
     """
     if shader.caller(line) is None:

@@ -35,7 +35,7 @@ class Functions:
             pass
 
     def around(self, line: int, library: Sequence[bool]) -> str:
-        """The library's function that a line, from 1, stands in; empty where it stands in none."""
+        """The library's function that contains a line, from 1; empty where none does."""
         around = (one for one in self._functions if one.begin < line <= one.end)
         return next((one.name for one in around if library[one.begin]), "")
 

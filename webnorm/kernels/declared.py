@@ -1,6 +1,6 @@
 """A rendered text line by line: its words, and what is declared where.
 
-A text is read once. Unlike `tokens.Code` it is kept as lines, which stand in text after text.
+A text is read once. Unlike `tokens.Code` it is kept as lines, which many texts share.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Line:
     residue: str
 
 
-# Lines of the library stand in text after text.
+# Many texts share lines of the library.
 @lru_cache(maxsize=1 << 13)
 def read_line(line: str) -> Line:
     """Read a line that no block comment reaches into."""
@@ -65,7 +65,7 @@ def read_line(line: str) -> Line:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A declaration at the top of a text, in the lines from `begin` to before `end`; `alone` tells that they
+    """A declaration at the top of a text, in the lines from `begin` to before `end`; `alone` says that they
     hold nothing else. `is_plain` is one without attributes.
     """
 
@@ -136,7 +136,7 @@ def _close(opened: list[str], residue: str) -> None:
 
 
 def _declaration(head: Sequence[str], begin: int, end: int, alone: bool) -> Declaration:
-    """What the tokens outside of brackets declare; those of attributes stand in front."""
+    """What the tokens outside of brackets declare; those of attributes come first."""
     at = 0
     while head[at] == "@":
         at += 4 if head[at + 2 : at + 4] == ["(", ")"] else 2

@@ -1,4 +1,4 @@
-"""naga's numbers of expressions, functions and types as the text that they stand for."""
+"""naga's numbers of expressions, functions and types as the text that they denote."""
 
 from __future__ import annotations
 

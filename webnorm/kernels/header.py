@@ -72,7 +72,7 @@ def unreadable(path: Path, error: OSError) -> WebnormError:
 
 def check_name(path: Path) -> None:
     """Raise WebnormError for a file whose name would be shown as something else, or whose folders have names
-    that cannot stand in one line of a template's text (kernels.marks).
+    that does not fit in one line of a template's text (kernels.marks).
     """
     for what, name, forbidden in (
         ("name", path.name, rf"{FORBIDDEN.pattern}|[\t\n]"),

@@ -124,8 +124,8 @@ def _caller(line: str, before: Caller, snippets: Container[str]) -> Caller:
 # Lines of the library stand in text after text.
 @lru_cache(maxsize=1 << 13)
 def _unmarked_line(line: str) -> tuple[str, Origin | None, frozenset[str]]:
-    """A line without its markers, what the one says that its first visible character stands behind, and the
-    templates that its visible text stands behind the markers of.
+    """A line without its markers, what the marker before its first visible character says, and the
+    templates whose markers come before its visible text.
     """
     # For each marker its name, line and column, and the text behind it.
     before, *marks = _MARK.split(line)

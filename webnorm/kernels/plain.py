@@ -2,7 +2,7 @@
 
 Snippets are written for every problem. Where all columns exist, `where_live` returns what it is given;
 without a residual `load_input` is `load_x`. Only lines that are webnorm's own are changed: what a user wrote
-is compiled as written, and a compiler names what stands there.
+is compiled as written, and a compiler's message names what is there.
 
 The text is read once. Brackets that do not match leave it as it is, and so does a name that is declared
 twice, or that may mean something else than the function: the compiler has to see those.
@@ -28,7 +28,7 @@ _REMOVABLE = frozenset({"fn", "const", "alias", "var"})
 
 
 def plain(lines: Sequence[str], own: Sequence[bool]) -> tuple[list[str], list[int], Changes]:
-    """The lines without what does nothing, the number of each, and what was changed in them; `own` tells
+    """The lines without what does nothing, the number of each, and what was changed in them; `own` says
     which of them are webnorm's.
     """
     text, changes = list(lines), Changes()
@@ -45,7 +45,7 @@ def plain(lines: Sequence[str], own: Sequence[bool]) -> tuple[list[str], list[in
 
 
 def _tidied(text: Sequence[str], dropped: Set[int]) -> tuple[list[str], list[int]]:
-    """What is left, without blank lines that follow one another or stand before a brace."""
+    """What is left, without blank lines that follow one another or come before a brace."""
     found, numbers = list[str](), list[int]()
     for at, line in enumerate(text):
         if at in dropped or not (line or (found and found[-1])):

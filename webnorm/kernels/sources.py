@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 20
 # from (kernels.templates).
 FORBIDDEN = NOT_TO_SHOW
 _OPEN, _CLOSE = "// /// webnorm", "// ///"
-# A line that somebody may have meant for one that opens or closes a header.
+# A line that its author may have meant for one that opens or closes a header.
 _ALMOST_OPEN = re.compile(r"\W*(?:webnorm|/{3}\s*web\w*)\W*", re.IGNORECASE)
 _ALMOST_CLOSE = re.compile(r"[\s/]*//[\s/]*\W*")
 _SUFFIX = ".wgsl"

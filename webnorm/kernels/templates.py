@@ -183,7 +183,7 @@ class _Loader(BaseLoader):
     """Finds snippets in the user's folders first, then in webnorm's, and takes headers off.
 
     `looked_at` has the stamp of every place that it has looked at. Of what it has read, `shown` is the file
-    as messages name it, and `lines` what stands in it, by template and by file; `owned` are webnorm's own.
+    as messages name it, and `lines` its content, by template and by file; `owned` are webnorm's own.
     """
 
     def __init__(self, roots: Sequence[str], own: str) -> None:

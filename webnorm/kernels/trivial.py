@@ -25,7 +25,7 @@ _LONGEST = 4
 class _Trivial(NamedTuple):
     """A function that returns its parameter number `argument`, or else calls `called` with all of its own.
 
-    `typed` tells that the arguments take their types from `called`, too, which is none of WGSL's own.
+    `typed` says that the arguments take their types from `called`, too, which is none of WGSL's own.
     """
 
     arity: int
@@ -210,7 +210,7 @@ def _ranges(
 
 
 def _is_alone(tokens: Sequence[Token], begin: int, end: int) -> bool:
-    """Whether what stands in the place of a call needs no brackets, whatever it is."""
+    """Whether the text in the place of a call needs no brackets, whatever it is."""
     before = [token.text for token in tokens[max(begin - 2, 0) : begin]]
     after = tokens[end + 1].text if end + 1 < len(tokens) else ""
     assigned = before[-1:] == ["="] and before[0] not in ("=", "!", "<", ">")

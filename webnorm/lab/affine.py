@@ -108,7 +108,7 @@ class Statistics:
             each, weight = taken - without, taken**-2
             added = float((weight * each).sum() / weight.sum())
             off = np.abs(each - added) / taken
-            # What it is known to: the row with the least spread tells most.
+            # What it is known to: the row with the least spread determines it best.
             known = float((digits * taken).min())
             if (off <= 2.0 * digits).all() and abs(added - eps) > 8.0 * known:
                 return f"takes {_eps(added, eps, known, n)}{words}"

@@ -87,7 +87,7 @@ def reasons(found: Sequence[Comparison]) -> list[str]:
 
 
 def advice(verdicts: Verdicts) -> list[str]:
-    """What to do about what is UNCLEAR, in a line; nothing where more measuring would not tell."""
+    """What to do about what is UNCLEAR, in a line; nothing where more measuring would not help."""
     unclear = [one for one in verdicts.comparisons if one.verdict == "UNCLEAR"]
     helped = [one for one in unclear if not (one.reason or "").startswith(_NO_MORE_RUNS)]
     if not helped:

@@ -137,7 +137,7 @@ def of_cases(request: CheckRequest, worker: Worker, traits: Traits) -> Iterator[
     for case, task in request.tasks:
         found, broken = request.variants(task, traits)
         if case.for_gpus and traits.software:
-            # Of a whole corpus nobody asked for it.
+            # A whole corpus does not ask for it by name.
             if not request.whole:
                 for one in found:
                     yield replace(blank_result(one, task.problem, case.name, _FOR_GPUS), status="skip")

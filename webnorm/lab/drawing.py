@@ -125,7 +125,7 @@ def _picture(
     matplotlib = system.library(LIBRARY, "a plot", LIBRARY, "rc_context")
     system.library(f"{LIBRARY}.figure", "a plot", LIBRARY, "Figure")
     stream = io.BytesIO()
-    # An SVG has the date of its making unless told not to.
+    # An SVG contains the date of its making by default.
     metadata = {"Date": None} if form == "svg" else {}
     face = {"transparent": True} if background is None else {"facecolor": background}
     with matplotlib.rc_context(settings):

@@ -103,7 +103,7 @@ class Changes:
 
     @property
     def advice(self) -> str | None:
-        """What tells more of what is UNCLEAR; None where nothing is, or where measuring does not help."""
+        """What to measure next where something is UNCLEAR; None where measuring does not help."""
         return next(iter(changes.advice(self.verdicts)), None)
 
     def rows(self) -> list[dict[str, Cell]]:

@@ -66,8 +66,8 @@ def fault(
     """The loop that does not end, or the race, that is found on the first rows of a problem; None where there
     is neither.
 
-    Raises Unwatchable where races cannot be told, UnwatchedLoops where loops cannot, either, and WebnormError
-    where the variant cannot run.
+    Raises Unwatchable where races cannot be watched, UnwatchedLoops where loops cannot, either, and
+    WebnormError where the variant cannot run.
     """
     rows = max(1, min(problem.rows, _ROWS, _ELEMENTS // problem.cols))
     watch = _Watch(device, variant, replace(problem, rows=rows), arrays, roots)

@@ -48,7 +48,7 @@ class Result:
     Times are nanoseconds per dispatch, `gbps` is `bytes` (the op's minimum) over the median.
     `expected` marks the failure of a kernel declared unstable where the corpus says it must fail.
     `worst` names the element nearest to or furthest beyond its tolerance, with what was got and expected.
-    `watched` tells whether its loops and its use of workgroup memory were watched, and could be.
+    `watched` says whether its loops and its use of workgroup memory were watched, and could be.
     `flags` holds remarks such as "noisy", "throttled" and "suspicious". `auto` marks the variant that
     kernel="auto" takes for this problem, and says what named it; with `tried` it stands beside the fastest of
     so many variants that tuning tried.

@@ -110,7 +110,7 @@ class Rounds:
     def _loop(self, at: int) -> _Loop:
         code = self._code
         if code[at - 1] not in ("{", "}", ";", ":"):
-            # An attribute, above all: what would stand before the loop has to stand before that.
+            # An attribute, above all: what is put before the loop has to come before that.
             raise Unwatchable(f"line {code.tokens[at].line}: a loop in a place that is not understood")
         condition = None
         if code[at] == "for":

@@ -1,7 +1,7 @@
 // The functions that count the rounds of loops. Of each loop the notes have how often it was entered and how often it
 // ended by itself, the most rounds that were seen of it, a power of two, and the most that it had when it ended. What
 // a driver ends comes to none of these: its compiler takes for granted that a loop ends by its own `break` alone, so
-// that nothing behind the loop can tell. Constants are declared before, and the notes beside them.
+// that nothing behind the loop can tell. Constants are declared before, together with the notes.
 
 var<private> rounds_of: array<u32, rounds_loops>;
 var<private> rounds_all: u32;

@@ -140,7 +140,7 @@ def judge(run: Run) -> None:
                 run.change(worst=event.worst, map=event.map, hints=event.hints)
     results = [one.result for one in run.attempt.shapes]
     if not run.attempt.judged:
-        raise WebnormError(f"it cannot be judged here: {results[0].reason}")
+        raise WebnormError(f"it cannot be checked here: {results[0].reason}")
     if not any(map(_is_wrong, results)):
         run.change(ok=True)
 

@@ -18,7 +18,7 @@ _STEP_S, _REST = 0.05, 20
 # Editors empty a file before they write it: a change is reported once two looks in a row agree, or after so
 # many looks.
 _SETTLING_S, _MOST_LOOKS = 0.015, 20
-# The clock of a file system may stand still for 2 s (FAT), and a second save in that time may leave the stamp
+# The clock of a file system may not move for 2 s (FAT), and a second save in that time may leave the stamp
 # as it is. So a change is reported once more after that.
 _COARSE_S = 2.5
 
@@ -60,7 +60,7 @@ class Watch:
                     self._changed()
             except (
                 Exception
-            ) as error:  # an error that ends this thread would end the watch, and nobody would know
+            ) as error:  # an error that ends this thread would end the watch, and the user would not know
                 self._failed(sentence(f"the watch met {type(error).__name__}: {error}; it goes on"))
             pause = max(_STEP_S, _REST * (time.monotonic() - began))
 

@@ -156,7 +156,7 @@ class Browser:
     async def _stop(self) -> None:
         await self._end()
         if self._playwright is not None:
-            # One whose program has died cannot be told to.
+            # It fails where its program has died.
             with suppress(Exception):
                 await self._playwright.stop()
             self._playwright = None
@@ -193,7 +193,7 @@ class Browser:
 
 
 def _quiet_loop() -> asyncio.AbstractEventLoop:
-    """An event loop that logs nothing: where Playwright fails, tasks of its own fail, which nobody waits for.
+    """An event loop that logs nothing: where Playwright fails, tasks of its own fail, which no code awaits.
 
     Whoever calls Playwright hears of it.
     """

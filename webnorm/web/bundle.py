@@ -184,7 +184,7 @@ def _refuse_unfit(shader: Shader, traits: Traits) -> None:
 
 
 class Partial(WebnormError):
-    """Some devices would have no shader, as `lacking` says, and nobody said that this is meant."""
+    """Some devices would have no shader, as `lacking` says, and `--partial` was not given."""
 
     def __init__(self, lacking: str) -> None:
         super().__init__(f"{lacking}; --partial exports the others all the same")

@@ -158,7 +158,7 @@ def _natively(package: Package) -> Iterator[Finding]:
 
 
 def _devices(package: Package) -> Iterator[Finding]:
-    """A step of its own where devices have no shader, and nobody said at the export that this is meant."""
+    """A step of its own where devices have no shader, and the export was made without `--partial`."""
     declared = {(one.cols, one.devices) for one in absent_of(package.manifest)}
     found = [
         Absent(cols, devices, f"the manifest does not say why; {AGAIN}")

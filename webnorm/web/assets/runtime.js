@@ -14,7 +14,7 @@ export { ARRAYS, evaluate, itemsize } from "./runtime/passes.js";
  * Compile the shader that fits the device.
  *
  * Options: `cols` (needed where the export carries several), `eps` and `scale` in place of the export's own,
- * `shader` to name one in place of choosing, `adapterInfo` where the device does not tell, `label`. One that is
+ * `shader` to name one in place of choosing, `adapterInfo` where the device has none, `label`. One that is
  * undefined is not given; null is refused, as every other value that is not of its kind.
  * Rejects with an Error that says what is wrong: no shader fits, a compiler's complaint, a lost device.
  */
