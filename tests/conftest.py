@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, settings
 import commands
 import tiers
 import unhurried
-from patience import HANG_S
 from webnorm.cli.running import BAD_USAGE
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import ADAPTER_VARIABLE, Device, adapters, find_adapter, open_device
@@ -128,7 +127,7 @@ def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> None:
 def limits_lifted() -> Iterator[None]:
     """webnorm gives up on what is silent for too long, and a busy machine must not come to that."""
     with pytest.MonkeyPatch.context() as patch:
-        unhurried.lift(patch)
+        unhurried.lift_all(patch)
         yield
 
 
@@ -165,9 +164,7 @@ def fleet(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     from clusters import Fleet
 
     found = Fleet(tmp_path_factory.mktemp("fleet"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webnorm.fleet.cluster._PATIENCE_S", HANG_S)
-        yield found
+    yield found
     found.ended()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import select
@@ -58,13 +59,15 @@ class Output:
         self._thread.start()
 
     def _read(self) -> None:
+        # A character may come in two pieces.
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         # A terminal whose other end was closed is an error on Linux.
         with suppress(OSError):
             while self._left not in select.select([self._number, self._left], [], [])[0]:
                 if not (content := os.read(self._number, 1 << 16)):
                     break
                 with self._news:
-                    self._text += content.decode(errors="replace")
+                    self._text += decoder.decode(content)
                     self._news.notify_all()
         with self._news:
             self._ended = True

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import unhurried
 import webnorm
 
 ROOT = Path(webnorm.__file__).parents[1]
@@ -233,6 +234,8 @@ CLOCKS = re.compile(
 # Seconds or milliseconds. A short limit is of what never ends; one that could be kept is an assumption.
 LIMITS = re.compile(r"timeout\w*|\w*(limit|patience|wait|silence)_s")
 CONSTANTS = re.compile(r"\w*_(S|MS|SECONDS)")
+# After these webnorm gives up.
+GIVES_UP = re.compile(r"\w*(LIMIT|PATIENCE|SILENCE|WAITS?|FETCH|GRACE)_S")
 WAITING = ("wait", "join", "result", "communicate", "idle", "set_default_timeout")
 SHORT_S = 1.0
 # What looks like it and is not, and why.
@@ -253,6 +256,15 @@ def number(node: ast.expr) -> float:
     except Exception:
         return 0.0
     return float(found) if isinstance(found, int | float) else 0.0
+
+
+def assigned(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that a statement binds, each with its value."""
+    for target in node.targets:
+        pairs = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = [*zip(target.elts, node.value.elts, strict=True)]
+        yield from ((one.id, value) for one, value in pairs if isinstance(one, ast.Name))
 
 
 def timed_in(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
@@ -310,6 +322,23 @@ def test_what_depends_on_the_speed_of_the_machine_is_seen(text: str, found: int)
 def test_drawn_examples_take_their_time() -> None:
     usual = settings()
     assert usual.deadline is None and HealthCheck.too_slow in usual.suppress_health_check
+
+
+def test_the_tests_lift_every_limit() -> None:
+    """Or it is one of those that end nothing which a busy machine would have finished."""
+    kept = {
+        "webnorm.files.PATIENCE_S": "then a line is written, and the wait goes on",
+        "webnorm.web.browser._GRACE_S": "it begins when another limit is over",
+    }
+    found = {
+        f"{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}.{name}"
+        for path in (ROOT / "webnorm").rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign)
+        for name, value in assigned(node)
+        if GIVES_UP.fullmatch(name) and number(value) >= SHORT_S
+    }
+    assert found - {*unhurried.LIFTED} == kept.keys()
 
 
 def test_no_test_depends_on_the_speed_of_the_machine() -> None:

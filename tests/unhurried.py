@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ from webnorm.kernels import confined
 from webnorm.lab import hot
 from webnorm.play import stages
 
-# Seconds, each.
+# Seconds, each: what `play` and its server import.
 _LIMITS = (
+    "webnorm.cli.apart._SILENCE_S",
     "webnorm.cli.play._NOBODY_WAITS_S",
     "webnorm.files.MOST_WAIT_S",
     "webnorm.kernels.confined._START_LIMIT_S",
     "webnorm.lab.worker.TIME_LIMIT_S",
+    "webnorm.play.packing.LIMIT_S",
     "webnorm.play.server._PATIENCE_S",
     "webnorm.play.stages.USUAL_LIMIT_S",
     "webnorm.play.stages._RENDERING_S",
@@ -36,6 +39,21 @@ _LIMITS = (
     "webnorm.web.tint.REQUEST_LIMIT_S",
     "webnorm.web.tint.TIME_LIMIT_S",
 )
+# What other commands import.
+_OTHERS = (
+    "webnorm.lab.drawing._LIMIT_S",
+    "webnorm.web.browser.TIME_LIMIT_S",
+    "webnorm.web.collect._PATIENCE_S",
+    "webnorm.web.store._PATIENCE_S",
+)
+# What takes Dask.
+_FLEET = (
+    "webnorm.fleet.cluster._PATIENCE_S",
+    "webnorm.fleet.head._FETCH_S",
+    "webnorm.fleet.head._PATIENCE_S",
+    "webnorm.fleet.head._SILENCE_S",
+)
+LIFTED = (*_LIMITS, *_OTHERS, *_FLEET)
 _open = hot._open
 
 
@@ -45,6 +63,13 @@ def lift(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(limit, HANG_S)
     patch.setattr(stages, "LIMITS_S", {})
     patch.setattr(confined, "limits", replace(confined.limits, wait_s=HANG_S))
+
+
+def lift_all(patch: pytest.MonkeyPatch) -> None:
+    """Lift the limits of every command."""
+    lift(patch)
+    for limit in (*_OTHERS, *(_FLEET if find_spec("distributed") else ())):
+        patch.setattr(limit, HANG_S)
 
 
 def open_unhurried(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:

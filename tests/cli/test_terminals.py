@@ -147,9 +147,9 @@ def test_stopped_and_continued(file: Path, device: Device) -> None:
             terminal.press("\x1a")
             terminal.stopped()
             assert terminal.modes == terminal.found
-            terminal.screen.once(as_found)
+            shown = terminal.screen.once(as_found)
             terminal.resume()
-            shown = terminal.screen.until(ENTER, times + 1)
+            terminal.screen.until(ENTER, times + 1)
             terminal.screen.until("✓ cost", shown.count("✓ cost") + 1)
             assert terminal.modes == while_running
         terminal.press("q")
