@@ -46,6 +46,7 @@ def test_compilers_share_a_folder_and_what_is_set_stays(
     assert os.environ["QUACK_CACHE_DIR"].startswith(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_variants_are_held_against_float64_in_another_process(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ def test_sets_keep_the_cache_out_on_gpus_only() -> None:
     assert sets_for(Task(COPY, Problem(rows=65536, cols=1024)), GPU) == 2
 
 
+@pytest.mark.slow
 def test_without_timestamp_queries_the_wall_clock_is_used(device: Device) -> None:
     plain = open_device(without=frozenset({"timestamp-query"}))
     assert not plain.timestamps
@@ -385,6 +386,7 @@ def test_a_call_waits_for_the_one_before(
     assert recorder.waited == [False] + [waits] * 7
 
 
+@pytest.mark.slow
 def test_calls_one_by_one_are_as_right(device: Device) -> None:
     """The buffer that they share is bound behind the shader's own."""
     problem = Problem(rows=8, cols=64)

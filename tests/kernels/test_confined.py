@@ -146,6 +146,7 @@ def test_what_takes_too_much_memory_is_stopped(tmp_path: Path, name: str) -> Non
     assert shader_of(tmp_path, "fine\n").text == "fine\n"
 
 
+@pytest.mark.slow
 def test_a_snippet_that_fills_the_memory_takes_nothing_from_the_next_kernel(tmp_path: Path) -> None:
     # A module that is imported without context is kept.
     shader_of(

@@ -61,7 +61,7 @@ LAYOUTS = [(one, layout) for one in SUBJECTS for layout in one.layouts]
 subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda one: one.kernel)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("dtype", STORAGE)
 @pytest.mark.parametrize(("subject", "layout"), LAYOUTS, ids=str)
 def test_against_float64(subject: Subject, layout: tuple[int, ...], dtype: str, device: Device) -> None:

@@ -63,6 +63,7 @@ def test_a_check_tells_what_is_wrong(tmp_path: Path, device: Device) -> None:
     assert json.loads((tmp_path / "right.json").read_text())["complete"] is True
 
 
+@pytest.mark.slow
 def test_a_check_takes_an_array(tmp_path: Path, device: Device) -> None:
     x = np.arange(48, dtype=np.float16).reshape(2, 3, 8)
     np.save(tmp_path / "x.npy", x)

@@ -269,6 +269,7 @@ def test_other_texts_are_compared_and_forked(page: Page, fake: Fake) -> None:
     wait_asked(fake, "change", {"x": None})
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_exported_only_by_who_insists(
     chromium: Chromium, url: str, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +345,7 @@ def test_the_keyboard_goes_in_and_out_of_the_editor(page: Page) -> None:
     assert page.evaluate("() => document.activeElement.id") == "save"
 
 
+@pytest.mark.slow
 def test_a_lost_connection_is_told_and_comes_back(chromium: Chromium) -> None:
     fake = Fake(canned())
     context = chromium.new_context()

@@ -36,6 +36,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, device: Device) -> Iterator
         yield found
 
 
+@pytest.mark.slow
 def test_a_right_kernel_passes_both_shapes(played: Session) -> None:
     attempt = judged(played, changed(("// The second", "// Here the second")))
     assert attempt.ok and not attempt.mistakes and not attempt.hints
@@ -302,6 +303,7 @@ def test_a_worker_that_is_killed_is_replaced(played: Session) -> None:
     assert judged(played, f"{TWO_PASS}// after the death\n").ok
 
 
+@pytest.mark.slow
 def test_what_the_adapter_lacks_is_told(played: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     good = judged(played, TWO_PASS)
     monkeypatch.setattr(judging, "judge", playing.judge_without_subgroups)

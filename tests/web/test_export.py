@@ -393,6 +393,7 @@ def test_an_unstable_kernel_is_exported_only_by_force(tmp_path: Path, device: De
         assert [name for name, one in shader["native"]["vectors"].items() if "reason" in one] == ["mixed"]
 
 
+@pytest.mark.slow
 def test_the_code_of_an_op_stays_small() -> None:
     for op, cols, dtype in (("layer_norm", 768, "float16"), ("layer_norm_backward", 1024, "float32")):
         files = npm.package(request(op, (cols,), dtype=dtype))

@@ -365,6 +365,7 @@ def test_a_browser_whose_webgpu_is_off(folder: Path, lab_folder: Path, playwrigh
                 assert page.inner_text("#status") == error
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_start_says_why(folder: Path, chromium: Chromium, tmp_path: Path) -> None:
     half = tmp_path / "half"
     shutil.copytree(folder, half)
@@ -835,6 +836,7 @@ def test_the_snippet_of_the_readme_is_right(chromium: Chromium, tmp_path: Path) 
     assert result and float(result[1]) == pytest.approx(expected, abs=6e-5)
 
 
+@pytest.mark.slow
 def test_the_snippet_of_the_export_page_is_right(chromium: Chromium, tmp_path: Path) -> None:
     Export("layer_norm", (768,), "float16").write(tmp_path / "dist" / "ln")
     script = block(ROOT / "docs" / "export.md", "js")
@@ -853,6 +855,7 @@ SHOWN_DEVICE = """<!doctype html><script type="module">
 </script>"""
 
 
+@pytest.mark.slow
 def test_request_device_in_a_page(
     folder: Path, chromium: Chromium, playwright: Playwright, tmp_path: Path
 ) -> None:

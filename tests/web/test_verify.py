@@ -630,6 +630,7 @@ def test_a_page_that_does_not_report(
     assert browser.visit(tmp_path / "right").report == 1
 
 
+@pytest.mark.slow
 def test_what_a_silent_page_said_is_told_with_its_silence(
     tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
