@@ -393,27 +393,41 @@ class Compiled(BytecodeCache):
 COMPILED = Compiled()
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """webnorm's kernels in a tree like a mutant's: of a user's snippets nothing is left out of the text."""
+    return Path(shutil.copytree(wgsl_root(), tmp_path_factory.mktemp("untouched") / "wgsl"))
+
+
 @pytest.fixture(autouse=True)
-def shared_snippets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def shared_snippets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, untouched: Path) -> None:
     made = templates.TemplateEnvironment
 
     def environment(**named: Any) -> templates.TemplateEnvironment:
         return made(**{**named, "bytecode_cache": COMPILED})
 
     monkeypatch.setattr(templates, "TemplateEnvironment", environment)
-    monkeypatch.setattr(render, "trusted_roots", [tmp_path.resolve()])
+    monkeypatch.setattr(render, "trusted_roots", [tmp_path.resolve(), untouched.resolve()])
 
 
 @cache
 def unbroken_text(
-    label: str, constants: tuple[tuple[str, int], ...], problem: Problem, traits: Traits
+    label: str, constants: tuple[tuple[str, int], ...], problem: Problem, traits: Traits, tree: Path
 ) -> str:
-    """What a mutant's text is held against: the mutants of a kernel ask for the same again and again."""
-    return render_shader(Variant(UNBROKEN[label], dict(constants)), problem, "native", traits).text
+    """Return the text that a mutant's differs from: the mutants of a kernel ask for the same again and again."""
+    own = UNBROKEN[label]
+    kernel = load(tree / own.path.relative_to(wgsl_root()), own.op.name)
+    return render_shader(Variant(kernel, dict(constants)), problem, "native", traits).text
 
 
 def caught(
-    kernel_path: Path, op: str, device: Device, chosen: dict[str, int], which: str, watch: bool
+    kernel_path: Path,
+    op: str,
+    device: Device,
+    chosen: dict[str, int],
+    which: str,
+    watch: bool,
+    untouched: Path,
 ) -> Failure | Fault | None:
     """What the harness has against the kernel on the first of the hard problems that it refuses it on, or the
     race that it sees; its text must have changed.
@@ -426,7 +440,7 @@ def caught(
             continue
         shader = render_shader(variant, problem, "native", device.traits)
         constants = tuple(variant.constants.items())
-        if shader.text == unbroken_text(kernel.label, constants, problem, device.traits):
+        if shader.text == unbroken_text(kernel.label, constants, problem, device.traits, untouched):
             continue
         changed = True
         found: Failure | Fault | None
@@ -452,7 +466,7 @@ def failure_of(device: Device, shader: Shader, arrays: dict[str, Array]) -> Fail
 
 @pytest.mark.sampled(ids=["N - 1 for N in the mean", "a mean that leaves the pivots out"])
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
+def test_mutant(mutant: Mutant, device: Device, tmp_path: Path, untouched: Path) -> None:
     tree = tmp_path / "wgsl"
     shutil.copytree(wgsl_root(), tree)
     text = (tree / mutant.file).read_text()
@@ -466,7 +480,7 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path) -> None:
         constants = {"subgroups": 0} if kernel.endswith("_plain") else {}
         own = UNBROKEN[label_of(kernel)]
         path = tree / own.path.relative_to(wgsl_root())
-        outcomes.append(caught(path, own.op.name, device, constants, mutant.hard, mutant.race))
+        outcomes.append(caught(path, own.op.name, device, constants, mutant.hard, mutant.race, untouched))
         if outcomes[-1]:
             break
     assert any(outcomes) == (mutant.equivalent is None), mutant.equivalent or "survived"
