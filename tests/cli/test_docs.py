@@ -169,7 +169,7 @@ def run_command(words: list[str], folder: Path, cases: Callable[[int], tuple[Cas
         # The adapter has no subgroups, and the page is to do without.
         assert done.returncode == INCONCLUSIVE and done.stderr == "webnorm: skipped: answers\n"
     elif "UNCLEAR" in done.stdout:
-        # A budget this small tells nothing, and says so.
+        # A budget this small gives no verdict, and the command says so.
         assert done.returncode in (OK, INCONCLUSIVE), f"{words}: {done.stdout}{done.stderr}"
     else:
         assert done.returncode == OK, f"{words}: {done.stdout}{done.stderr}"

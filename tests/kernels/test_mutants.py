@@ -415,14 +415,17 @@ def unbroken_text(
     label: str, constants: tuple[tuple[str, int], ...], problem: Problem, traits: Traits, tree: Path
 ) -> str:
     """Return the text that a mutant's differs from: the mutants of a kernel ask for the same again and again."""
+    return render_shader(Variant(read_in(tree, label), dict(constants)), problem, "native", traits).text
+
+
+def read_in(tree: Path, label: str) -> Kernel:
+    """Read a kernel of webnorm's in a copy of its tree."""
     own = UNBROKEN[label]
-    kernel = load(tree / own.path.relative_to(wgsl_root()), own.op.name)
-    return render_shader(Variant(kernel, dict(constants)), problem, "native", traits).text
+    return load(tree / own.path.relative_to(wgsl_root()), own.op.name)
 
 
 def caught(
-    kernel_path: Path,
-    op: str,
+    kernel: Kernel,
     device: Device,
     chosen: dict[str, int],
     which: str,
@@ -433,7 +436,6 @@ def caught(
     race that it sees; its text must have changed.
     """
     changed = False
-    kernel = load(kernel_path, op)
     for problem, arrays, layout in hard_problems(kernel.label, which):
         variant = variant_of(kernel, problem, device, {**layout, **chosen})
         if variant is None:
@@ -478,9 +480,8 @@ def test_mutant(mutant: Mutant, device: Device, tmp_path: Path, untouched: Path)
     for kernel in mutant.kernels:
         spoil_workgroup_memory(device)
         constants = {"subgroups": 0} if kernel.endswith("_plain") else {}
-        own = UNBROKEN[label_of(kernel)]
-        path = tree / own.path.relative_to(wgsl_root())
-        outcomes.append(caught(path, own.op.name, device, constants, mutant.hard, mutant.race, untouched))
+        broken = read_in(tree, label_of(kernel))
+        outcomes.append(caught(broken, device, constants, mutant.hard, mutant.race, untouched))
         if outcomes[-1]:
             break
     assert any(outcomes) == (mutant.equivalent is None), mutant.equivalent or "survived"

@@ -114,7 +114,7 @@ def export(
 
 
 def _name_left_out(files: Files, roots: Sequence[Path], out: Path) -> None:
-    """Name the user's kernels of the exported ops of which `out` has no shader."""
+    """Name each of the user's kernels that serves an exported op and was left out."""
     from webnorm.files import lies_in
     from webnorm.kernels.library import discover
     from webnorm.web.folder import MANIFEST, kernels_of
