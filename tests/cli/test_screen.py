@@ -19,6 +19,7 @@ from rich.text import Text
 import broken
 import webnorm as webnorm_package
 from commands import webnorm
+from ptys import Output
 from samples import COPIES, REPORT, choice, timed, tuned
 from shown import fit
 from webnorm.choice import tuning
@@ -50,13 +51,13 @@ def test_behind_the_bar_there_is_room_for_an_echo(monkeypatch: pytest.MonkeyPatc
     for name, value in {"COLUMNS": "60", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
     ours, theirs = os.openpty()
-    with open(theirs, "w") as stream, open(ours, "rb", buffering=0) as ours_:
+    terminal = Output(ours)
+    with open(theirs, "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
         with progress("x" * 100):
             pass
         monkeypatch.undo()
-        written = ours_.read(1 << 16).decode()
-    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", written)
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.whole())
     bars = [line for line in re.split(r"[\r\n]+", shown) if "xxx" in line]
     assert bars and all(len(bar) <= 60 - len("^C^C") for bar in bars)
 

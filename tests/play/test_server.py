@@ -132,7 +132,8 @@ def test_a_request_with_no_host_or_two_is_refused(server: Server) -> None:
     for version, hosts in (("1.0", ""), ("1.1", ""), ("1.1", right + "Host: evil.example\r\n")):
         with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S) as raw:
             raw.sendall(f"GET / HTTP/{version}\r\n{hosts}\r\n".encode())
-            assert raw.recv(100).split()[1] in (b"400", b"403")
+            with raw.makefile("rb") as answer:
+                assert answer.readline().split()[1] in (b"400", b"403")
 
 
 def test_the_page_needs_no_token_and_every_answer_has_the_headers(server: Server) -> None:
