@@ -42,7 +42,8 @@ def test_copies_count_where_nothing_else_was_asked_for() -> None:
 
 def test_a_kernel_that_was_named_has_to_be_checked() -> None:
     found = [PASS, of(SKIP, "registers")]
-    for kernels in (["naive,registers"], ["layer_norm/registers"], ["mine/layer_norm/registers.wgsl"]):
+    paths = (["mine/layer_norm/registers.wgsl"], ["mine/layer_norm/registers.WGSL"])
+    for kernels in (["naive,registers"], ["layer_norm/registers"], *paths):
         names = [name for text in kernels for name in text.split(",")]
         assert Coverage.of(kernels=names).unchecked(found) == ["registers (layer_norm, float32)"]
     assert Coverage.of(kernels=["*"]).unchecked(found) == Coverage.of().unchecked(found) == []

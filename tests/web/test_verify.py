@@ -463,6 +463,19 @@ def test_a_shader_that_ran_nowhere_is_a_step_that_was_skipped(folder: Path) -> N
     assert not [*verify._run_nowhere(package, judged(folder, report()))]
 
 
+def test_a_vector_that_could_not_be_compared_neither_passes_nor_fails(folder: Path) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["vectors"].append({**manifest["vectors"][0], "name": "far"})
+    path.write_text(json.dumps(manifest))
+    vectors = report()["shaders"][0]["vectors"]
+    far = {"name": "far", "verdict": "skip", "max_abs_error": 0.4, "reason": "not compared: it is too loose"}
+    for data, right in ((report(vectors=[*vectors, far]), True), (report(vectors=[far]), False)):
+        data["shaders"] = [{**one, "vectors": data["shaders"][0]["vectors"]} for one in data["shaders"]]
+        seen = judged(folder, data)
+        assert (seen.lines[0].browser.verdict == "pass") == right == (seen.complaints == ())
+
+
 NATIVE = '"native": {"adapter": "one", "verdict": "pass"'
 
 

@@ -471,6 +471,7 @@ def assert_same_verdict(got: Mapping[str, Any], expected: Accuracy, what: str) -
     assert got["ok"] == expected.ok, f"{what}: {got['reason']}, {expected.reason}"
     assert got["non_finite"] == expected.non_finite, what
     assert (got["reason"] is None) == (expected.reason is None)
+    assert got["not_compared"] == expected.not_compared, what
     for name in ("max_abs_error", "max_rel_error"):
         assert float(got[name]) == pytest.approx(getattr(expected, name), rel=CLOSE), f"{what}: {name}"
     if 0.0 < expected.max_abs_error < np.inf:
@@ -541,6 +542,27 @@ def test_the_verdicts(page: Page, name: str, op: str) -> None:
     assert {verdict.ok for _, verdict in expected} == {True, False}
     for (what, verdict), got in zip(expected, page.call(*calls), strict=True):
         assert_same_verdict(got, verdict, what)
+
+
+def test_what_proves_nothing_is_not_compared(page: Page) -> None:
+    """A mean that is rounded far from 0, and int8 of no numbers: neither right nor wrong answers pass."""
+    calls, expected = [], []
+    for name, far, options in (("naive", 1e7, Options()), ("registers", np.nan, Options(out_dtype="int8"))):
+        op, problem = OPS["layer_norm"], Problem(rows=9, cols=61, options=options)
+        shader = shader_of(kernel_named(name, op.name), problem)
+        arrays = make_inputs(op, problem)
+        arrays["x"] = (arrays["x"] + far).astype(np.float32)
+        answers = {one: Answer(**fields_of(answer)) for one, answer in op.reference(arrays, problem).items()}
+        with np.errstate(invalid="ignore"):
+            outputs = right_outputs(op, problem, answers)
+        calls.append(verdict_call(shader, outputs, answers))
+        guarded = {output: (array, True) for output, array in outputs.items()}
+        expected.append(assess(guarded, answers, shader))
+    found = page.call(*calls)
+    for got, verdict in zip(found, expected, strict=True):
+        assert verdict.not_compared
+        assert_same_verdict(got, verdict, verdict.not_compared)
+    assert page.call(*(["verdicts", "verdictOn", one] for one in found)) == ["skip", "skip"]
 
 
 def test_a_copy_has_to_be_exact(page: Page) -> None:

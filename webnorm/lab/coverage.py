@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from webnorm.kernels.sources import is_wgsl
 from webnorm.lab.results import Result
 from webnorm.norms.selection import ALL, is_pattern
 
@@ -90,5 +91,5 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def _is_of(name: str, one: Result) -> bool:
     """Whether a name of a kernel, a label or a path means a result's kernel."""
-    stem = Path(name).stem if name.endswith(".wgsl") else name
+    stem = Path(name).stem if is_wgsl(name) else name
     return one.kernel == stem or f"{one.op}/{one.kernel}" == name

@@ -58,9 +58,7 @@ class Watch:
                 elif began >= again_at:
                     again_at = float("inf")
                     self._changed()
-            except (
-                Exception
-            ) as error:  # an error that ends this thread would end the watch, and the user would not know
+            except Exception as error:  # it would end this thread, and with it the watch, without a word
                 self._failed(sentence(f"the watch met {type(error).__name__}: {error}; it goes on"))
             pause = max(_STEP_S, _REST * (time.monotonic() - began))
 

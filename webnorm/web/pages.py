@@ -35,6 +35,8 @@ _NUMBERS: Mapping[ModuleType, tuple[str, ...]] = {
         "EQUAL_SHARE",
         "FEW",
         "AMBIGUOUS_SHARE",
+        "VAGUE",
+        "WITHOUT_NUMBERS",
     ),
     deviations: ("SUM_TOLERANCE", "TIE", "LOW_WORD", "DENORMAL"),
     timing: (
@@ -79,11 +81,11 @@ def _runtime(root: Path) -> bytes:
 
 
 def _numbers() -> bytes:
-    """The module of a page with the numbers that are webnorm's."""
+    """The module of a page with the numbers, and the words of verdicts, that are webnorm's."""
     lines: list[str] = []
     for module, names in _NUMBERS.items():
         lines.append(f"// {module.__name__}")
-        lines += (f"export const {name} = {getattr(module, name)!r};" for name in names)
+        lines += (f"export const {name} = {json.dumps(getattr(module, name))};" for name in names)
     return "\n".join([*lines, ""]).encode()
 
 

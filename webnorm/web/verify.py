@@ -308,11 +308,12 @@ def _line(
         for name in vectors:
             if name not in found:
                 complaints.append(f"{name} was not run")
-            elif found[name]["verdict"] != "pass":
+            elif found[name]["verdict"] not in ("pass", "skip"):
                 differs = " (natively it passes)" if native_vectors.get(name) == "pass" else ""
                 complaints.append(f"{name}{differs}: {found[name]['reason']}")
-        right = vectors and all(name in found and found[name]["verdict"] == "pass" for name in vectors)
-        verdict = "pass" if right else "fail"
+        verdicts = {found[name]["verdict"] if name in found else "missing" for name in vectors}
+        # A vector whose answers could not be compared, "skip", passes as little as it fails.
+        verdict = "pass" if "pass" in verdicts and verdicts <= {"pass", "skip"} else "fail"
         browser = Side(verdict, _number(said["max_abs_error"]), _number(said.get("allowed")))
     timing = said["timing"] or {}
     return Line(

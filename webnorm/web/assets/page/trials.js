@@ -1,7 +1,7 @@
 // One problem: every kernel of its ladder held against float64, then timed in turn with the copies.
 
 import { choose, createNorm } from "../runtime.js";
-import { assess, tolerance } from "./verdicts.js";
+import { assess, tolerance, verdictOn } from "./verdicts.js";
 import { BufferSets, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
 import { breathe } from "./dom.js";
 import { constantsText } from "./format.js";
@@ -175,21 +175,13 @@ export class Bench {
       const first = await this.#outputs(entry, buffers, this.checked);
       const got = Object.fromEntries(written.map(({ name, dtype }) => [name, decode(first[name], dtype)]));
       const allowed = tolerance(shader, manifest, this.checked);
-      const { ok, max_abs_error, max_rel_error, non_finite, reason } = assess(
-        got,
-        this.#answersFor(manifest, got),
-        manifest,
-        allowed,
-      );
-      Object.assign(result, {
-        status: ok ? "pass" : "fail",
-        reason,
-        max_abs_error,
-        max_rel_error,
-        non_finite,
-      });
-      if (!ok && shader.unstable) result.expected = true;
-      if (!ok) return;
+      const found = assess(got, this.#answersFor(manifest, got), manifest, allowed);
+      const { max_abs_error, max_rel_error, non_finite } = found;
+      const status = verdictOn(found);
+      const reason = found.reason ?? found.not_compared;
+      Object.assign(result, { status, reason, max_abs_error, max_rel_error, non_finite });
+      if (status === "fail" && shader.unstable) result.expected = true;
+      if (status !== "pass") return;
       const all = await this.#outputs(entry, buffers, this.rows);
       const odd = this.#unlike(manifest, first, all);
       if (odd) Object.assign(result, { status: "fail", reason: odd });

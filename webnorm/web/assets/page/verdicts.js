@@ -20,6 +20,8 @@ import {
   SUM_TOLERANCE,
   TIE,
   UNIT_ROUNDOFF,
+  VAGUE,
+  WITHOUT_NUMBERS,
 } from "./numbers.js";
 import { isGradient } from "./answers.js";
 import { roundTo } from "./storage.js";
@@ -68,15 +70,16 @@ export function tolerance(shader, manifest, rows) {
  * A float32 output may be off by the tolerance. One of a narrower type has to be the answer rounded to that
  * type, or a neighbour where the answer is as near to the rounding boundary as the tolerance.
  *
- * `allowed` is the tolerance of the element that has `max_abs_error`. The errors and `worst` are those of the op's main output, unless another one is wrong; they are against the
- * answer before it is rounded. `non_finite` counts NaN and Inf where a number was expected; elements whose
- * answer is not finite are left out.
+ * `allowed` is the tolerance of the element that has `max_abs_error`. The errors and `worst` are those of the
+ * op's main output, unless another one is wrong; they are against the answer before it is rounded. `non_finite`
+ * counts NaN and Inf where a number was expected; elements whose answer is not finite are left out.
+ * `not_compared` says why an output proves nothing, right or wrong.
  * @param {Object<string, Float64Array>} outputs decoded, by tensor name; stats with the mean in two words
  * @param {Object<string, Answer>} answers
  * @param {Object} manifest
  * @param {Tolerance} allowed
  * @returns {{ ok: boolean, max_abs_error: number, max_rel_error: number, allowed: number, non_finite: number,
- *   reason: string | null, worst: Object | null }}
+ *   reason: string | null, not_compared: string | null, worst: Object | null }}
  */
 export function assess(outputs, answers, manifest, allowed) {
   const written = manifest.tensors.filter((tensor) => tensor.access === "write");
@@ -88,7 +91,18 @@ export function assess(outputs, answers, manifest, allowed) {
   const wrong = found.filter((verdict) => !verdict.ok);
   // The main output speaks for the op unless another one is wrong and it is not; what was never written goes
   // first, since others are held against it: y against the norm of the h that was stored.
-  return wrong.find((verdict) => verdict.non_finite) ?? wrong[0] ?? found[0];
+  const main = wrong.find((verdict) => verdict.non_finite) ?? wrong[0] ?? found[0];
+  return { ...main, not_compared: found.find((verdict) => verdict.not_compared)?.not_compared ?? null };
+}
+
+/**
+ * What an assessment says of a shader.
+ * @param {{ ok: boolean, not_compared: string | null }} assessment
+ * @returns {"pass" | "fail" | "skip"}
+ */
+export function verdictOn({ ok, not_compared }) {
+  if (!ok) return "fail";
+  return not_compared ? "skip" : "pass";
 }
 
 /** The sum of two values of a narrow type is exact in float32, unless they lie far apart: rounded once. */
@@ -119,7 +133,7 @@ function assessOutput(name, got, answer, dtype, allowed) {
   const size = answer.value.length;
   if (got?.length !== size) throw new Error(`${name} has ${got?.length ?? "no"} elements; expected ${size}`);
   let [maxAbsError, allowedThere, maxRelError] = [0, limitOf(answer, 0, allowed), 0];
-  let [nonFinite, unequal, ambiguous] = [0, 0, 0];
+  let [nonFinite, unequal, ambiguous, counted, vague] = [0, 0, 0, 0, 0];
   // The largest error in units of its tolerance; among right elements the largest error.
   let largest = { key: -1, ratio: 0, i: -1, error: 0, tolerated: 0 };
   for (let i = 0; i < size; i++) {
@@ -127,6 +141,8 @@ function assessOutput(name, got, answer, dtype, allowed) {
     const limit = limitOf(answer, i, allowed);
     let [tolerated, inside] = [limit, false];
     if (!Number.isFinite(value)) continue;
+    counted++;
+    if (isVague(answer, i, limit, allowed)) vague++;
     if (dtype !== "float32") {
       const below = roundTo(value - limit, dtype);
       const above = roundTo(value + limit, dtype);
@@ -154,8 +170,20 @@ function assessOutput(name, got, answer, dtype, allowed) {
     allowed: allowedThere,
     non_finite: nonFinite,
     reason,
+    not_compared: whyNotCompared(dtype, { size, counted, vague }),
     worst,
   };
+}
+
+/** Whether an element may be off by as much as it is, and by as much as what it is made of. */
+function isVague(answer, i, limit, { slope }) {
+  const size = Math.max(answer.unit[i], Math.abs(answer.value[i]));
+  return slope > 0 && size > DENORMAL && limit >= size;
+}
+
+function whyNotCompared(dtype, { size, counted, vague }) {
+  if (counted) return 2 * vague >= counted ? VAGUE : null;
+  return dtype === "int8" && size ? WITHOUT_NUMBERS : null;
 }
 
 /** What is wrong with an output, in words; null where nothing is. */

@@ -1,7 +1,7 @@
 // The page that comes with a package: are its shaders right on this device, and how fast are they?
 
 import { ARRAYS, choose, itemsize, refusal, traitsOf } from "../runtime.js";
-import { assess, tolerance } from "./verdicts.js";
+import { assess, tolerance, verdictOn } from "./verdicts.js";
 import { BufferSets, copyShader, dataBytes, leastBytes, rowTensors, setsFor } from "./buffers.js";
 import { breathe, byId, copyText, download } from "./dom.js";
 import { adapterFacts, Complaint, findAdapter, guarded, handheld, openDevice, within } from "./gpu.js";
@@ -211,9 +211,9 @@ async function checkAll(report, carried, device, adapterInfo, vectors) {
       view.say(`Checking ${entry.name} on ${vector.name}.`, ++done / total);
       entry.vectors.push(await checkVector(norm, failure, vector, shader, carried.manifest, device));
     }
-    const passed = entry.vectors.filter((vector) => vector.verdict === "pass").length;
-    const right = failure === null && passed > 0 && passed === entry.vectors.length;
-    entry.verdict = right ? "pass" : "fail";
+    entry.verdict = failure === null ? together(entry.vectors) : "fail";
+    const right = entry.verdict === "pass";
+    if (entry.verdict === "skip") entry.skipped = entry.vectors[0].reason;
     entry.max_abs_error = largest(entry.vectors, "max_abs_error");
     entry.allowed = entry.vectors.find((one) => one.max_abs_error === entry.max_abs_error)?.allowed ?? null;
     entry.max_rel_error = largest(entry.vectors, "max_rel_error");
@@ -223,6 +223,13 @@ async function checkAll(report, carried, device, adapterInfo, vectors) {
     await breathe();
   }
   return norms;
+}
+
+/** The verdict on a shader: of vectors that could not be compared alone nothing is known. */
+function together(vectors) {
+  const verdicts = vectors.map((vector) => vector.verdict);
+  if (!verdicts.length || verdicts.includes("fail")) return "fail";
+  return verdicts.includes("pass") ? "pass" : "skip";
 }
 
 function largest(vectors, key) {
@@ -256,13 +263,10 @@ async function checkVector(norm, failure, vector, shader, manifest, device) {
   const got = Object.fromEntries(written.map(({ name, dtype }) => [name, decode(outputs[name], dtype)]));
   // y is the norm of the h that was written, rounded as it is.
   const answers = got.h ? answersOf({ ...vector.arrays, h: got.h }, vector.problem) : vector.answers;
-  const { ok, max_abs_error, allowed, max_rel_error, reason } = assess(
-    got,
-    answers,
-    manifest,
-    tolerance(shader, manifest, vector.rows),
-  );
-  return { name: vector.name, verdict: ok ? "pass" : "fail", max_abs_error, allowed, max_rel_error, reason };
+  const found = assess(got, answers, manifest, tolerance(shader, manifest, vector.rows));
+  const { max_abs_error, allowed, max_rel_error } = found;
+  const reason = found.reason ?? found.not_compared;
+  return { name: vector.name, verdict: verdictOn(found), max_abs_error, allowed, max_rel_error, reason };
 }
 
 function typedArray(bytes, dtype) {

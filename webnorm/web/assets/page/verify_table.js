@@ -30,6 +30,10 @@ export function verdictTag(verdict) {
   return element("span", { class: `tag ${verdict}` }, WORDS[verdict]);
 }
 
+function vectorTag(verdict) {
+  return verdict === "skip" ? element("span", { class: "tag skip" }, "not compared") : verdictTag(verdict);
+}
+
 /** Remembers which rows are open. */
 export class ShaderTable {
   #open = new Set();
@@ -101,7 +105,7 @@ export class ShaderTable {
     const lines = entry.vectors.map((vector) => {
       const named = manifest.vectors.find((one) => one.name === vector.name && one.cols === entry.cols);
       return row(VECTOR, [
-        element("span", {}, element("strong", {}, vector.name), " ", verdictTag(vector.verdict)),
+        element("span", {}, element("strong", {}, vector.name), " ", vectorTag(vector.verdict)),
         errors(vector, shader.native?.vectors?.[vector.name]),
         vector.reason ?? named.what,
       ]);

@@ -88,14 +88,17 @@ function verdictOf(report) {
   if (report.error) return ["error", "This could not be checked", report.error];
   const ran = report.shaders.filter((entry) => entry.verdict !== "skip");
   const failed = ran.filter((entry) => entry.verdict === "fail");
-  const vectors = ran.reduce((sum, entry) => sum + entry.vectors.length, 0);
+  const compared = ran.flatMap((entry) => entry.vectors).filter((vector) => vector.verdict !== "skip");
   const where = `on ${adapterName(report.adapter)} in ${browserName()}, in ${report.seconds.toFixed(1)} s`;
   if (ran.length === 0) {
+    if (report.shaders.some((entry) => entry.vectors.length)) {
+      return ["error", "Nothing could be compared", "See below for the reason."];
+    }
     return ["error", "No shader can run here", "Each needs something that this device lacks; see below."];
   }
-  const skipped = report.shaders.length - ran.length;
+  const skipped = report.shaders.filter((entry) => entry.skipped && !entry.vectors.length).length;
   const rest = skipped ? ` ${counted(skipped, "shader")} cannot run here.` : "";
-  const results = `${counted(vectors, "result")} of ${counted(ran.length, "shader")}`;
+  const results = `${counted(compared.length, "result")} of ${counted(ran.length, "shader")}`;
   const held = `${results} held against float64 ${where}.${rest}`;
   const without = Object.keys(report.chosen).filter((cols) => report.chosen[cols] === null);
   if (without.length) return ["fail", `No shader for ${without.join(", ")} columns`, held];
