@@ -129,3 +129,15 @@ def test_a_kernel_dropped_into_a_folder_is_listed(tmp_path: Path) -> None:
     done = webnorm(["list", "--wgsl", "kernels"], tmp_path)
     assert done.returncode == 0
     assert "  quads " in done.stdout and "  registers " in done.stdout
+
+
+def test_a_kernel_that_is_named_by_its_file(tmp_path: Path, mistake: Callable[[list[str]], str]) -> None:
+    assert webnorm(["new", "quads"], tmp_path).returncode == 0
+    file = "kernels/layer_norm/quads.wgsl"
+    assert [one["kernel"] for one in listed([file], tmp_path)] == ["quads"]
+    # The same file is one kernel, whatever else leads to it.
+    both = [one["kernel"] for one in listed([f"./{file}", "rms_norm/naive", "--wgsl", "kernels"], tmp_path)]
+    assert sorted(both) == ["naive", "quads"]
+    assert "runs here" not in webnorm(["list", file], tmp_path).stdout
+    assert "kernel 'quads' is for layer_norm, not for rms_norm" in mistake(["list", file, "--op", "rms_norm"])
+    assert "none.wgsl: cannot read the kernel" in mistake(["list", "kernels/layer_norm/none.wgsl"])

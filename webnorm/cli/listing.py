@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -23,7 +24,8 @@ _ROWS, _COLS = 1024, 1024
 
 def list_kernels(
     names: Annotated[
-        list[str] | None, Argument(help="Kernels, or patterns like 'welford*'; of one kernel all is told.")
+        list[str] | None,
+        Argument(help="Kernels, patterns like 'welford*' or .wgsl files; one alone is shown in full."),
     ] = None,
     op: Annotated[
         str | None,
@@ -55,7 +57,7 @@ def list_kernels(
 
     ops = OPS if op is None else named(op, OPS, "op")
     kernels, broken = survey(wgsl or ())
-    kernels = _named(kernels, [*ops], names)
+    kernels = _named([*kernels, *_loaded(names or (), kernels)], [*ops], names)
     problems = _problems(kernels, dtype or "float32", option or ())
     asked = here or adapter is not None
     info = adapter_or_none(adapter) if asked else None
@@ -75,20 +77,35 @@ def list_kernels(
     complain_of(one for one in broken if one.op.name in ops)
 
 
+def _loaded(names: Sequence[str], known: Sequence[Kernel]) -> Iterator[Kernel]:
+    """The kernels of the files that are named, but for those that are known."""
+    from webnorm.kernels.header import load_all
+    from webnorm.kernels.sources import is_wgsl
+
+    for name in names:
+        if is_wgsl(name) and not any(_fits(kernel, name) for kernel in known):
+            yield from load_all(Path(name))
+
+
 def _named(kernels: Sequence[Kernel], ops: Sequence[str], patterns: Sequence[str] | None) -> list[Kernel]:
-    """The kernels of some ops whose name, or op/name, fits one of the patterns; all where there is none."""
+    """The kernels of some ops whose name, op/name or file is among those named; all where none is."""
     from webnorm.kernels.library import unknown_kernel
+    from webnorm.kernels.sources import is_wgsl
 
     own = [kernel for kernel in kernels if kernel.op.name in ops]
     for pattern in patterns or ():
         if not any(_fits(kernel, pattern) for kernel in own):
-            raise unknown_kernel(pattern, kernels, ops)
+            raise unknown_kernel(Path(pattern).stem if is_wgsl(pattern) else pattern, kernels, ops)
     return [kernel for kernel in own if not patterns or any(_fits(kernel, one) for one in patterns)]
 
 
 def _fits(kernel: Kernel, pattern: str) -> bool:
+    from webnorm.files import resolved
+    from webnorm.kernels.sources import is_wgsl
     from webnorm.norms.selection import fits
 
+    if is_wgsl(pattern):
+        return resolved(kernel.path) == resolved(Path(pattern))
     return fits(pattern, kernel.name) or fits(pattern, kernel.label)
 
 
