@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import webnorm
 from fuzzing import examples
 from odd import ODD, normal, told
+from patience import HANG_S
 from webnorm.errors import WebnormError
 from webnorm.gpu.device import Device
 from webnorm.norms.ops import OPS, make_inputs
@@ -282,9 +283,11 @@ def test_odd_arguments_are_one_line_or_work(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_workers_of_their_own(device: Device, tmp_path: Path) -> None:
+def test_workers_of_their_own(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a nanny's worker, which is a daemonic process, in several threads."""
     distributed = pytest.importorskip("distributed")
+    # How long its nanny waits for the process to end.
+    monkeypatch.setattr(distributed.Nanny.close, "__defaults__", (HANG_S, "nanny-close"))
     x = normal(8, COLS, dtype="bfloat16")
     blocks = da.from_array(x, chunks=(1, -1))
     with (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import spans
 from clusters import BENCH, Fleet, results
+from distributed import Nanny
 
 import broken
 import tiers
@@ -39,6 +41,21 @@ def test_a_plain_dask_worker_does_it(plain: Fleet, tmp_path: Path) -> None:
     named = [(one["kernel"], one["problem"]["cols"]) for one in found if one["op"] != "copy"]
     assert named == [("naive", 64), ("naive", 96)]
     assert all(one["status"] == "pass" and one["percent_of_copy"] for one in found)
+
+
+def test_a_process_that_takes_long_to_end_is_no_failure(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask waits some seconds for a worker's process that it has killed: on a busy machine too few."""
+    kill = Nanny.kill
+
+    async def late(self: Nanny, *arguments: Any, **named: Any) -> None:
+        await kill(self, *arguments, **named)
+        raise TimeoutError
+
+    monkeypatch.setattr(Nanny, "kill", late)
+    with cluster.connected("local", None, pytest.fail) as client:
+        assert len(client.scheduler_info()["workers"]) == 1
 
 
 @pytest.mark.slow

@@ -13,13 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from distributed import Client, Nanny, Scheduler, Security, SpecCluster
+from distributed import Client, Scheduler, Security, SpecCluster
 
 from webnorm import files
 from webnorm._version import __version__
 from webnorm.errors import WebnormError, sentence
 from webnorm.fleet.cards import Card, card_of
-from webnorm.fleet.worker import dask_failing, interrupts_held, join, options, quieten, why
+from webnorm.fleet.worker import (
+    PatientNanny,
+    dask_failing,
+    interrupts_held,
+    join,
+    options,
+    quieten,
+    why,
+)
 from webnorm.gpu.device import adapters, find_adapter
 from webnorm.lab.worker import Worker
 
@@ -175,7 +183,7 @@ def _local_cluster(adapter: str | None, count: int) -> Iterator[SpecCluster]:
     indices = [equal[at % len(equal)] for at in range(count or len(equal))]
     names = [indices[:at].count(index) for at, index in enumerate(indices)]
     workers = {
-        at: {"cls": Nanny, "options": options(index, given[index], names[at])}
+        at: {"cls": PatientNanny, "options": options(index, given[index], names[at])}
         for at, index in enumerate(indices)
     }
     # It listens for a dashboard all the same, and would say so where Dask's own port is taken.

@@ -7,12 +7,10 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 
-from distributed import Nanny
-
 from webnorm import signals
 from webnorm.errors import WebnormError
 from webnorm.fleet.cards import Card
-from webnorm.fleet.worker import interrupts_held, options, quieten, why
+from webnorm.fleet.worker import PatientNanny, interrupts_held, options, quieten, why
 
 # Whoever stops a service, a batch system for one, sends the first; a terminal that closes, the second.
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -62,7 +60,7 @@ async def _serve(
         for index, card in cards.items():
             given = options(index, card)
             try:
-                nanny = Nanny(address, **given)
+                nanny = PatientNanny(address, **given)
                 with interrupts_held():
                     nannies.append(await stack.enter_async_context(nanny))
             except Exception as error:  # Dask raises all kinds at settings that it cannot use
