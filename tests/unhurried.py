@@ -63,6 +63,7 @@ def lift(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(limit, HANG_S)
     patch.setattr(stages, "LIMITS_S", {})
     patch.setattr(confined, "limits", replace(confined.limits, wait_s=HANG_S))
+    patch.setattr(hot, "_open", open_patient)
 
 
 def lift_all(patch: pytest.MonkeyPatch) -> None:
@@ -72,8 +73,14 @@ def lift_all(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(limit, HANG_S)
 
 
+def open_patient(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
+    """The first task of the playground's worker, which from then on waits for its renderings."""
+    hot._RENDERING = replace(hot._RENDERING, wait_s=HANG_S)
+    yield from _open(device, roots)
+
+
 def open_unhurried(device: Device, roots: tuple[Path, ...] | None) -> Iterator[Any]:
-    """The first task of the playground's worker, which from then on renders for as long as it takes."""
+    """The same of one whose renderings may take as much of the processor's time as they like, too."""
     hot._RENDERING = replace(hot._RENDERING, time_s=HANG_S, wait_s=HANG_S)
     yield from _open(device, roots)
 
