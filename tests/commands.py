@@ -25,11 +25,11 @@ from webnorm.cli.running import OK
 from webnorm.gpu.device import ADAPTER_VARIABLE
 from webnorm.lab import worker
 from webnorm.lab.worker import Ticket, Work, Worker
-from webnorm.web import verify
+from webnorm.web import browser, verify
 from webnorm.web.browser import Browser
 
-# What commands that say nothing of it give their worker: a busy machine may take longer.
-_USUAL_LIMIT_S = worker.TIME_LIMIT_S
+# What commands that say nothing of it give their worker, and a page: a busy machine may take longer.
+_USUAL_LIMIT_S, _USUAL_PAGE_LIMIT_S = worker.TIME_LIMIT_S, browser.TIME_LIMIT_S
 
 
 def _surroundings() -> tuple[str, dict[str, str]]:
@@ -96,6 +96,8 @@ class _SharedBrowser(Browser):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        if self.time_limit_s == _USUAL_PAGE_LIMIT_S:
+            self.time_limit_s = HANG_S
         self._key = (str(self.opener), _surroundings()[1])
         left, _SharedBrowser._left = _SharedBrowser._left, None
         if left is not None and left._key == self._key:

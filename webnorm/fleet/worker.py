@@ -245,7 +245,7 @@ def dask_failing(what: str) -> Iterator[None]:
         raise WebnormError(f"{what}: {type(error).__name__}: {why(error)}") from error
 
 
-class PatientNanny(Nanny):
+class PatientNanny(Nanny):  # type: ignore[misc]  # Dask has no types
     """A nanny that closes without an error where the process that it has killed takes long to end.
 
     On a busy machine it may take longer than Dask waits. The work was done by then.

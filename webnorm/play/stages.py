@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class Run:
     op: Op | None = None
     kernel: str = ""
     shader: Shader | None = None
-    limit_s: float = USUAL_LIMIT_S
+    limit_s: float = field(default_factory=lambda: USUAL_LIMIT_S)
     goal: str | None = None
     failed_before: frozenset[str] = frozenset()
     left_cases: list[tuple[Case, Task]] | None = None

@@ -295,10 +295,11 @@ def _verdicts(sources: Sequence[Source], said: Any) -> list[Verdict]:
     ]
 
 
-def run_node(script: str | Path, *arguments: Path, text: str = "", limit_s: float = TIME_LIMIT_S) -> Any:
+def run_node(script: str | Path, *arguments: Path, text: str = "", limit_s: float | None = None) -> Any:
     """The result that a script writes, of assets/ or at a path; a WebnormError with node's own words if it
-    fails.
+    fails or takes longer than TIME_LIMIT_S, or another limit.
     """
+    limit_s = TIME_LIMIT_S if limit_s is None else limit_s
     try:
         run = subprocess.run(
             ["node", str(ASSETS / script), *map(str, arguments)],

@@ -12,7 +12,7 @@ from webnorm.errors import WebnormError
 from webnorm.files import replacing
 from webnorm.system import Mend
 from webnorm.web import opening, tint
-from webnorm.web.browser import PAGE, TIME_LIMIT_S, Browser, Visit
+from webnorm.web.browser import PAGE, Browser, Visit
 from webnorm.web.classes import Absent, absent_of, told, unserved
 from webnorm.web.exported import read_exported
 from webnorm.web.lab_folder import LAB_PAGE, Lab
@@ -108,7 +108,7 @@ def verify(
     browser: str | Path | None = None,
     *,
     update: Update,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float | None = None,
     wish: Wish = PLAIN,
 ) -> Iterator[Finding]:
     """Yield each step before the next begins: the files, which are read, the shaders, the answers.

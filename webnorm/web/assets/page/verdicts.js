@@ -86,7 +86,8 @@ export function assess(outputs, answers, manifest, allowed) {
   const found = written.map(({ name, dtype }) => {
     const joined = name === "stats" && manifest.has_mean ? joinedStats(outputs.stats) : outputs[name];
     const own = name === "h" ? toleranceOfH(dtype, manifest.problem.options.residual_bias) : allowed;
-    return assessOutput(name, joined, answers[name], dtype, own);
+    const verdict = assessOutput(name, joined, answers[name], dtype, own);
+    return { ...verdict, not_compared: whyNotCompared(answers[name], dtype, own) };
   });
   const wrong = found.filter((verdict) => !verdict.ok);
   // The main output speaks for the op unless another one is wrong and it is not; what was never written goes
@@ -133,7 +134,7 @@ function assessOutput(name, got, answer, dtype, allowed) {
   const size = answer.value.length;
   if (got?.length !== size) throw new Error(`${name} has ${got?.length ?? "no"} elements; expected ${size}`);
   let [maxAbsError, allowedThere, maxRelError] = [0, limitOf(answer, 0, allowed), 0];
-  let [nonFinite, unequal, ambiguous, counted, vague] = [0, 0, 0, 0, 0];
+  let [nonFinite, unequal, ambiguous] = [0, 0, 0];
   // The largest error in units of its tolerance; among right elements the largest error.
   let largest = { key: -1, ratio: 0, i: -1, error: 0, tolerated: 0 };
   for (let i = 0; i < size; i++) {
@@ -141,8 +142,6 @@ function assessOutput(name, got, answer, dtype, allowed) {
     const limit = limitOf(answer, i, allowed);
     let [tolerated, inside] = [limit, false];
     if (!Number.isFinite(value)) continue;
-    counted++;
-    if (isVague(answer, i, limit, allowed)) vague++;
     if (dtype !== "float32") {
       const below = roundTo(value - limit, dtype);
       const above = roundTo(value + limit, dtype);
@@ -170,20 +169,27 @@ function assessOutput(name, got, answer, dtype, allowed) {
     allowed: allowedThere,
     non_finite: nonFinite,
     reason,
-    not_compared: whyNotCompared(dtype, { size, counted, vague }),
     worst,
   };
 }
 
-/** Whether an element may be off by as much as it is, and by as much as what it is made of. */
-function isVague(answer, i, limit, { slope }) {
-  const size = Math.max(answer.unit[i], Math.abs(answer.value[i]));
-  return slope > 0 && size > DENORMAL && limit >= size;
+/** Why an output proves nothing: at least half of its elements are vague, or int8 is to hold what is no number. */
+function whyNotCompared(answer, dtype, allowed) {
+  let [counted, vague] = [0, 0];
+  for (const [i, value] of answer.value.entries()) {
+    if (!Number.isFinite(value)) continue;
+    counted++;
+    if (isVague(answer, i, allowed)) vague++;
+  }
+  if (counted) return 2 * vague >= counted ? VAGUE : null;
+  return dtype === "int8" && answer.value.length ? WITHOUT_NUMBERS : null;
 }
 
-function whyNotCompared(dtype, { size, counted, vague }) {
-  if (counted) return 2 * vague >= counted ? VAGUE : null;
-  return dtype === "int8" && size ? WITHOUT_NUMBERS : null;
+/** Whether an element may be off by as much as it is, and by as much as what it is made of. */
+function isVague(answer, i, allowed) {
+  if (!(allowed.slope > 0)) return false;
+  const size = Math.max(answer.unit[i], Math.abs(answer.value[i]));
+  return size > DENORMAL && limitOf(answer, i, allowed) >= size;
 }
 
 /** What is wrong with an output, in words; null where nothing is. */
