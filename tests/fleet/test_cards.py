@@ -18,6 +18,7 @@ from commands import webnorm
 from webnorm.cli.running import Left
 from webnorm.cli.spread import _Spread
 from webnorm.errors import WebnormError
+from webnorm.fleet import cluster
 from webnorm.fleet.cards import Card, Pool, agreeing
 from webnorm.fleet.carried import Carried
 from webnorm.fleet.cluster import Member, is_local
@@ -159,11 +160,14 @@ def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None
         ("tcp://head:port", "expected local, local:N"),
         ("gone.json", "cannot be read: No such file"),
         ("wrong.json", "it is no scheduler file"),
-        # Dask tries for 10 s.
-        pytest.param("tcp://127.0.0.1:9", "no scheduler answers there", marks=pytest.mark.slow),
+        ("tcp://127.0.0.1:9", "no scheduler answers there"),
     ),
 )
-def test_a_cluster_that_is_none_is_one_line(where: str, told: str, tmp_path: Path) -> None:
+def test_a_cluster_that_is_none_is_one_line(
+    where: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However long Dask tries, none answers.
+    monkeypatch.setattr(cluster, "_PATIENCE_S", 0.5)
     (tmp_path / "wrong.json").write_text("[1]")
     done = webnorm(["check", "--case", "normal", "--kernel", "naive", "--cluster", where], tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and told in done.stderr, done.stderr
@@ -184,10 +188,10 @@ def test_without_dask_a_cluster_names_what_to_install(
         assert done.stderr.endswith("pip install 'webnorm[fleet]'\n")
 
 
-@pytest.mark.slow
-def test_settings_that_dask_cannot_use_are_one_line(tmp_path: Path) -> None:
+def test_settings_that_dask_cannot_use_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import dask
 
+    monkeypatch.setattr(cluster, "_PATIENCE_S", 0.5)
     words = ["check", "--case", "normal", "--kernel", "naive", "--cluster", "tcp://127.0.0.1:9"]
     for name in ("distributed.comm.timeouts.connect", "distributed.scheduler.idle-timeout"):
         with dask.config.set({name: "garbage"}):
