@@ -17,7 +17,6 @@ from pages import ROOT, blocks
 from patience import HANG_S
 
 PAGE = ROOT / "docs" / "apps.md"
-# npm fetches 60 MB at first.
 UNREACHED = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b")
 # What npm asks and says besides, and the network where its cache will do.
 QUIET = {

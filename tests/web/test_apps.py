@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # One process: packages are installed once.
 in_a_browser = pytest.mark.xdist_group("npm")
-# It only ends a hang.
 # Rounding alone, of numbers of up to 6, doubled where onnxruntime has its part.
 MOST = 1e-5
 COUNT_READS = """

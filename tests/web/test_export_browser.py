@@ -48,7 +48,6 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 
-# A page takes seconds; it only ends a hang.
 NORMS = tuple(op for op in OPS.values() if not op.exact)
 KERNELS_OF = {
     op.name: {kernel.name for kernel in discover() if kernel.op is op and kernel.takes_slices} for op in NORMS

@@ -45,7 +45,6 @@ from webnorm.web.pages import page_files
 from webnorm.web.request import ExportRequest, request_for
 
 DRIVERS = Path(__file__).parent
-# The longest driver takes 10 s on an idle machine; it only ends a hang.
 NO_SETTINGS = dict.fromkeys(("--dtype", "--eps", "--scale", "--name", "--minify"))
 NORMS = tuple(op for op in OPS.values() if not op.exact)
 

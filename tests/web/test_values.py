@@ -31,7 +31,6 @@ from webnorm.web.request import request_for
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None, reason="node is not installed: install Node.js 20 or later"
 )
-# It only ends a hang.
 
 
 class HasFloat:

@@ -41,7 +41,6 @@ from webnorm.web.pages import page_files
 pytestmark = pytest.mark.skipif(
     shutil.which("node") is None, reason="node is not installed: install Node.js 20 or later"
 )
-# It only ends a hang.
 NARROW = tuple(name for name in DTYPES if name not in ("float32", "int8"))
 # Sums of some 1e5 float64 terms, in another order.
 CLOSE = 1e-12
