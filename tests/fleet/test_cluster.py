@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from distributed import Nanny
 import broken
 import tiers
 from commands import webnorm, webnorm_interrupted
+from webnorm.errors import WebnormError
 from webnorm.fleet import cluster, errand, head, worker
 from webnorm.fleet.cards import Pool
 from webnorm.gpu.device import Device, find_adapter
@@ -144,6 +147,25 @@ def test_a_kernel_runs_where_its_file_is_not(plain: Fleet, tmp_path: Path) -> No
     # As if it had been read here.
     assert wrong_found["status"] == "error" and wrong_found["reason"].startswith("wrong.wgsl:")
     assert done.returncode == 1
+
+
+@pytest.mark.slow
+def test_a_cluster_that_fails_at_its_end_takes_nothing_from_what_was_found(
+    plain: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = cluster.connected
+
+    @contextmanager
+    def failing(*given: Any) -> Iterator[Any]:
+        with own(*given) as client:
+            yield client
+        raise WebnormError("the cluster failed: OSError: too late")
+
+    monkeypatch.setattr(cluster, "connected", failing)
+    command = ["check", "--kernel", "naive", "--case", "normal", "--json", "out.json"]
+    done = webnorm([*command, "--cluster", plain.address], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "webnorm: the cluster failed: OSError: too late\n")
+    assert "naive" in done.stdout and json.loads((tmp_path / "out.json").read_text())["complete"]
 
 
 @pytest.mark.slow

@@ -53,7 +53,10 @@ def run_on(cluster: str | None, job: SharedJob, adapter: str | None, time_limit_
             work.run(client, cluster, adapter, update)
             complete = True
     except WebnormError as error:
-        work.finish_what_is_found(error)
+        if not complete:
+            work.finish_what_is_found(error)
+        # All the work was done by then: no more than the cluster's end has failed.
+        complain(str(error))
     take_each(*(partial(one.finish, complete) for one in work.jobs))
     if not complete:
         order = (Left.NOTHING, Left.SHOWN, Left.KEPT)
