@@ -5,6 +5,7 @@ The packages here are made by hand, small and wrong on purpose.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import json
@@ -1004,14 +1005,23 @@ def test_a_playwright_that_is_missing_or_broken(
     assert mend.commands == mendable * ((sys.executable, "-m", "pip", "install", "playwright"),)
 
 
-@pytest.mark.parametrize("program", ("/nonexistent", "/bin/false"))
+@pytest.mark.parametrize("program", ("", "exit 1", "exec >&-; sleep 0.3"))
 def test_a_playwright_whose_program_fails(
-    program: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    program: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", program)
+    """It is missing, or ends, or says no more and ends later: nothing is left of it."""
+    path = tmp_path / "node"
+    if program:
+        path.write_text(f"#!/bin/sh\n{program}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", str(path))
+    monkeypatch.setattr(browsing, "_GRACE_S", HANG_S)
     with Browser() as own, pytest.raises(WebnormError, match=r"^Playwright does not start: ") as raised:
         own.visit(folder)
     assert "\n" not in str(raised.value)
+    # What asyncio still has of a process complains when it is collected.
+    del own
+    gc.collect()
 
 
 def test_a_browser_without_a_sandbox_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

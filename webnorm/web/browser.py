@@ -149,6 +149,7 @@ class Browser:
         try:
             self._playwright = self._playwright or await playwright().async_playwright().start()
         except Exception as error:  # its program raises some kinds of its own, and plain ones
+            await _others_end()
             raise WebnormError(f"Playwright does not start: {first_line(error)}") from error
         self._opened = await self.opener.open(self._playwright, self.time_limit_s)
         return self._opened
@@ -190,6 +191,13 @@ class Browser:
     def _give_up(self) -> None:
         if self._opened is not None:
             self._opened.end()
+
+
+async def _others_end() -> None:
+    """Wait for the loop's other tasks: those of Playwright end with its program, which may take a moment."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=_GRACE_S)
 
 
 def _quiet_loop() -> asyncio.AbstractEventLoop:
