@@ -150,7 +150,7 @@ def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "reason"),
     (
         ("local:0", "expected from 1 to 64 workers"),
         ("local:99", "expected from 1 to 64 workers"),
@@ -164,14 +164,14 @@ def test_what_cannot_travel_is_said_before_anything_runs(tmp_path: Path) -> None
     ),
 )
 def test_a_cluster_that_is_none_is_one_line(
-    where: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long Dask tries, none answers.
     monkeypatch.setattr(cluster, "_PATIENCE_S", 0.5)
     (tmp_path / "wrong.json").write_text("[1]")
     done = webnorm(["check", "--case", "normal", "--kernel", "naive", "--cluster", where], tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and told in done.stderr, done.stderr
-    assert done.stderr.endswith("; `dask scheduler` starts one\n") == (told == "no scheduler answers there")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and reason in done.stderr, done.stderr
+    assert done.stderr.endswith("; `dask scheduler` starts one\n") == (reason == "no scheduler answers there")
 
 
 def test_without_dask_a_cluster_names_what_to_install(
