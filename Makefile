@@ -19,7 +19,7 @@ CHECK_PIP = @$(BIN)/python -m pip --version >/dev/null 2>&1 || \
   { echo ".venv is half made (it has no pip): run 'make clean', then this again." >&2; exit 1; }
 
 # A .venv whose Python has gone is made anew, so what was installed in it counts no more.
-STALE := $(shell [ -x $(BIN)/python ] || rm -f .venv/.installed*)
+STALE := $(shell [ -x .venv/bin/python ] || rm -f .venv/.installed*)
 
 help:
 	@echo "make bench   set up .venv and benchmark the kernels      (ARGS='--rows 4096 --cols 768')"

@@ -1,4 +1,4 @@
-"""What `make` does says whether it was done."""
+"""What `make` does says whether it was done, and what was set up stays set up."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ import pytest
 
 from patience import HANG_S
 
-ROOT = Path(__file__).parents[1]
+MAKEFILE = Path(__file__).parents[1] / "Makefile"
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def make(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The project's Makefile in a folder of the test's own, beside no .venv that the project needs."""
+    command = ["make", "-f", str(MAKEFILE), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
+
+
 @pytest.mark.parametrize(("seconds", "rounds", "said"), [("0", 1, ""), ("soon", 0, "SECONDS is 'soon'")])
 def test_fuzzing_takes_one_round_at_least(seconds: str, rounds: int, said: str, tmp_path: Path) -> None:
     tools, log = tmp_path / "bin", tmp_path / "log"
@@ -21,8 +28,21 @@ def test_fuzzing_takes_one_round_at_least(seconds: str, rounds: int, said: str, 
     (tools / "pytest").write_text(f'#!/bin/sh\necho round >>"{log}"\n')
     (tools / "pytest").chmod(0o755)
     # The environment is there: its stamp counts as old, and its programs are ours.
-    command = ["make", "-o", ".venv/.installed-test", "fuzz", f"SECONDS={seconds}", f"BIN={tools}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
+    done = make("-o", ".venv/.installed-test", "fuzz", f"SECONDS={seconds}", f"BIN={tools}", folder=tmp_path)
     assert (done.returncode == 0) == (rounds > 0), done.stderr
     assert said in done.stderr
     assert (log.read_text().count("round") if log.exists() else 0) == rounds
+
+
+@pytest.mark.parametrize("python", [True, False])
+def test_what_was_installed_counts_as_long_as_its_python_is_there(python: bool, tmp_path: Path) -> None:
+    """Whatever BIN says: the stamps lie beside that Python."""
+    stamp, interpreter = tmp_path / ".venv/.installed-browser", tmp_path / ".venv/bin/python"
+    interpreter.parent.mkdir(parents=True)
+    stamp.touch()
+    if python:
+        interpreter.write_text("#!/bin/sh\n")
+        interpreter.chmod(0o755)
+    done = make("help", f"BIN={tmp_path / 'elsewhere'}", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert stamp.exists() == python
