@@ -246,6 +246,7 @@ def test_run_without_commands_says_what_is_missing() -> None:
         ("import another_that_is_gone", "ModuleNotFoundError: No module named"),
         ("raise AttributeError('two\\nlines')", "AttributeError: two lines"),
         ("raise SystemExit(3)", "SystemExit: 3"),
+        ("class Panic(BaseException): ...\nraise Panic('in Rust')", "Panic: in Rust"),
         ("raise OSError(13, 'Permission denied')", r"PermissionError: \[Errno 13\] Permission denied"),
         ("1 +", "SyntaxError: "),
         ("nothing = 0", "ImportError: it has no wanted"),
@@ -261,6 +262,22 @@ def test_an_optional_library_fails_in_one_line(
         library("odd_library", "a test", "odd", "wanted")
     assert "\n" not in str(raised.value)
     monkeypatch.delitem(sys.modules, "odd_library", raising=False)
+
+
+def test_what_a_library_prints_when_it_is_imported_is_no_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loud_library.py").write_text("print('hello')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    library("loud_library", "a test", "loud")
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_ctrl_c_is_no_librarys_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "long_library.py").write_text("raise KeyboardInterrupt")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        library("long_library", "a test", "long")
 
 
 def test_what_a_signal_handler_raises_is_no_librarys_failure(

@@ -6,10 +6,13 @@ What a terminal would obey is written as an escape, as Python does.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import reprlib
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 # Control characters, what breaks lines, what turns the direction of text around (U+202A to U+202E and
@@ -143,6 +146,34 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """The same for what has to be a single line, such as a name: line feeds and tabs become escapes, too."""
     return _ONE_LINE.sub(_escaped, text)
+
+
+def shell_command(words: Iterable[str]) -> str:
+    """A command as a shell takes it, in one line that every screen, comment and page can show."""
+    return " ".join(map(shell_word, words))
+
+
+def shell_word(word: str) -> str:
+    """A word that a shell reads as this text.
+
+    What cannot be shown, such as a line's end or a byte that is not UTF-8, is an escape in `$'...'`, which
+    bash, zsh, ksh and POSIX.1-2024 know.
+    """
+    if word.isprintable():
+        return shlex.quote(word)
+    return f"$'{''.join(map(_for_shell, word))}'"
+
+
+def _for_shell(sign: str) -> str:
+    if sign in "'\\":
+        return f"\\{sign}"
+    # Three octal digits: a hexadecimal escape could go on in the next sign.
+    return sign if sign.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(sign))
+
+
+def path_argument(path: Path) -> str:
+    """A path as a command's argument, which is taken for no option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def utf8(text: str) -> str:

@@ -8,17 +8,17 @@ import ctypes.util
 import importlib
 import importlib.util
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from webnorm import signals
-from webnorm.errors import WebnormError, sentence
+from webnorm.errors import WebnormError, sentence, shell_command
 
 # Per package manager: the commands that install, the last of which takes the packages' names.
 INSTALL: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -56,14 +56,16 @@ def library(module: str, what: str, package: str, *names: str) -> Any:
     Raises Unavailable where that fails in any way: `what` needs it, and pip installs it as `package`.
     Libraries read a user's files and variables when they are imported, and raise all kinds of errors at them.
     """
-    needs, install = f"{what} needs {module}", shlex.join(pip_install(package))
+    needs, install = f"{what} needs {module}", shell_command(pip_install(package))
     try:
-        found = importlib.import_module(module)
+        # What it prints does not belong to the output of a command.
+        with redirect_stdout(sys.stderr):
+            found = importlib.import_module(module)
         lacking = next((name for name in names if not hasattr(found, name)), None)
         if lacking is not None:
             raise ImportError(f"it has no {lacking}")
-    except (Exception, SystemExit) as error:
-        if signals.is_from_handler(error):
+    except BaseException as error:
+        if signals.is_from_handler(error) or isinstance(error, KeyboardInterrupt):
             raise
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             raise Unavailable(f"{needs}, which is not installed: {install}") from error
@@ -203,7 +205,7 @@ def run_mend(mend: Mend, echo: Callable[[str], None]) -> None:
     if not mend.runs:
         raise WebnormError(mend.missing)
     for command in mend.commands:
-        line = shlex.join(command)
+        line = shell_command(command)
         echo(line)
         try:
             status = subprocess.run(command, check=False).returncode
@@ -230,7 +232,7 @@ def _package_mend(
         return Mend(missing, commands)
     if which("sudo"):
         return Mend(missing, tuple(("sudo", *command) for command in commands))
-    line = " && ".join(shlex.join(command) for command in commands)
+    line = " && ".join(shell_command(command) for command in commands)
     return Mend(f"{missing} Run as root: {line}", commands, needs_root=True)
 
 

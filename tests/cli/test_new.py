@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -169,6 +172,7 @@ def test_values_of_several_lines_are_one(tmp_path: Path) -> None:
         (["a", "--out", "file"], "cannot write file/layer_norm/a.wgsl: Not a directory"),
         (["a", "--out", "n" * 300], "File name too long"),
         (["a", "--out", ""], "--out is ''; expected a value"),
+        (["a", "--out", "n\nl"], "n l/layer_norm/a.wgsl: its path holds the character U+000A; rename it"),
         (["there"], "kernels/layer_norm/there.wgsl is there already; expected another NAME"),
         (["link"], "kernels/layer_norm/link.wgsl is there already"),
     ],
@@ -194,6 +198,18 @@ def test_a_narrow_terminal_breaks_no_word(tmp_path: Path, monkeypatch: pytest.Mo
     narrow = webnorm([*asked, "--out", "b"], tmp_path).stdout
     assert max(map(len, narrow.splitlines())) <= 40 and len(narrow.splitlines()) > len(wide.splitlines())
     assert narrow.replace("\\\n", " ").split() == re.sub(r"\ba\b(?!,? copy)", "b", wide).split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize("folder", ["-x", "it's", "a  b", "\udcff", "u\u2028", "e\x1b[1m", "$HOME", "[bold]"])
+def test_a_shell_takes_the_commands_whatever_the_folder_is_called(folder: str, tmp_path: Path) -> None:
+    offered = webnorm(["new", "mine", f"--out={folder}"], tmp_path).stdout
+    shown = next(line for line in offered.splitlines() if line.startswith("  webnorm show "))
+    # The shell splits it; what it makes of the words is called here.
+    script = shown.replace("webnorm", "printf '%s\\0'", 1)
+    words = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=True).stdout
+    done = webnorm([os.fsdecode(word) for word in words.split(b"\0")[:-1]], tmp_path)
+    assert done.returncode == 0 and "layer_norm/mine for" in done.stdout, done.stderr
 
 
 def test_help_says_where_it_writes(tmp_path: Path) -> None:

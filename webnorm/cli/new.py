@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from webnorm.cli import options
-from webnorm.errors import WebnormError, unknown
+from webnorm.errors import WebnormError, path_argument, shell_command, unknown
 
 if TYPE_CHECKING:
     from webnorm.cli.screen import Screen
@@ -43,11 +42,13 @@ def new(
     from webnorm.cli.screen import Screen, plain
     from webnorm.files import write_text
     from webnorm.kernels.drafts import draft, lesson
+    from webnorm.kernels.header import check_name
     from webnorm.kernels.sources import wgsl_root
     from webnorm.norms.ops import op_named
 
     home = op_named(op or _HOME)
     path = out / home.name / f"{name}.wgsl"
+    check_name(path)
     source = source or lesson(home)
     try:
         kernel = _source(name, path, home, source, out)
@@ -59,9 +60,9 @@ def new(
     console = Screen()
     console.print(plain(f"wrote {path}, a copy of {kernel.label}."))
     console.print("Change it in your editor, while this judges every save:")
-    _print_command(console, ("play",), (str(path),))
+    _print_command(console, ("play",), (path_argument(path),))
     console.print("Then look at its text, hold it against float64 in every case, and time it:")
-    where = [*([] if home.name == _HOME else [("--op", home.name)]), ("--wgsl", str(out))]
+    where = [*([] if home.name == _HOME else [("--op", home.name)]), ("--wgsl", path_argument(out))]
     own = "--kernel", name
     for command in ([("show", name)], [("check",), own], [("bench",), own, ("--kernel", source)]):
         _print_command(console, *command, *where)
@@ -72,7 +73,7 @@ def _print_command(console: Screen, *parts: Sequence[str]) -> None:
     its value are one part.
     """
     lines = ["  webnorm"]
-    for part in map(shlex.join, parts):
+    for part in map(shell_command, parts):
         if len(lines[-1]) + len(part) + len("  \\") > console.width:
             lines[-1] += " \\"
             lines.append("   ")

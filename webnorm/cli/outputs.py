@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from webnorm.cli.streams import emit
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, shell_command
 
 if TYPE_CHECKING:
     from webnorm.lab.results import Report
@@ -24,7 +23,7 @@ Action = Callable[[], object]
 
 def command_line() -> str:
     """The command as a shell would take it."""
-    return shlex.join(["webnorm", *sys.argv[1:]])
+    return shell_command(["webnorm", *sys.argv[1:]])
 
 
 def check_outputs(given: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, path_argument, shell_word
 from webnorm.kernels.sources import wgsl_files
 from webnorm.norms.ops import OPS
 from webnorm.web.folder import LAB_INDEX, MANIFEST, is_export
@@ -44,7 +43,7 @@ def _looks(folder: Path) -> str:
     if exports:
         return f"a folder that holds exports: {_named(exports)}"
     if any(any(wgsl_files(folder / op)) for op in OPS):
-        return f"a folder of kernels, which `webnorm check --wgsl {shlex.quote(str(folder))}` takes"
+        return f"a folder of kernels, which `webnorm check --wgsl {shell_word(path_argument(folder))}` takes"
     if "package.json" in names:
         return "an npm package that webnorm did not write"
     return f"no export: it holds {_named(names)}"

@@ -6,13 +6,13 @@ import hashlib
 import itertools
 import json
 import re
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from webnorm._version import __version__
+from webnorm.errors import path_argument, shell_word
 from webnorm.norms.ops import OPS
 from webnorm.norms.problem import DTYPES
 from webnorm.web.bundle import Bundle, bundle_of
@@ -193,9 +193,9 @@ def summary(files: Files, folder: Path) -> str:
             *(f"Left out: {one}" for one in told(absent_of(manifest))),
             *(f"Not checked here: {one}" for one in _not_run(manifest)),
             *(f"Warning: {one}" for one in _loose(manifest)),
-            f"Use it in an app: npm install {shlex.quote(str(place))}",
+            f"Use it in an app: npm install {shell_word(str(place))}",
             *(f"  {line}" for line in _SNIPPET.findall(files["README.md"].decode())[0].split("\n") if line),
-            f"Prove it in a browser: webnorm verify {shlex.quote(str(folder))}",
+            f"Prove it in a browser: webnorm verify {shell_word(path_argument(folder))}",
         )
     )
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import sys
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from webnorm import system
-from webnorm.errors import WebnormError
+from webnorm.errors import WebnormError, shell_command
 from webnorm.files import absolute
 
 if TYPE_CHECKING:
@@ -310,7 +309,7 @@ def _refusal(error: Error) -> str:
     text = str(error)
     versions = dict(re.findall(r"(server|client) version: v([\d.]+)", text))
     if len(versions) == 2:
-        install = shlex.join(system.pip_install(f"playwright=={versions['server']}.*"))
+        install = shell_command(system.pip_install(f"playwright=={versions['server']}.*"))
         return (
             f"Playwright {versions['server']} there, {versions['client']} here; expected the same: {install}"
         )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from webnorm.errors import WebnormError, one_line, unknown
+from webnorm.errors import WebnormError, shell_command, unknown
 from webnorm.files import lies_in
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import AUTO, discover, select
@@ -158,4 +157,4 @@ def _command(
     for flag, value in settings.items():
         if value is not None and value is not False:
             words += [flag] if value is True else [flag, str(value)]
-    return one_line(shlex.join([*words, *TO_A_FOLDER]))
+    return shell_command([*words, *TO_A_FOLDER])

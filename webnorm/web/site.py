@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from webnorm._version import __version__
 from webnorm.choice.defaults import chosen_variants
+from webnorm.errors import shell_command
 from webnorm.kernels.kernel import Kernel
 from webnorm.kernels.library import discover
 from webnorm.kernels.traits import Traits
@@ -155,7 +155,7 @@ def as_read(bundle: Bundle) -> dict[str, Any]:
 
 def _lab_bundle(offer: Offer, kernels: Sequence[Kernel], roots: tuple[Path, ...]) -> Bundle:
     """Every kernel of an op that can run the problem on some class of adapters; of a copy all constants."""
-    command = shlex.join(["webnorm", "export", "--lab", *TO_A_FOLDER])
+    command = shell_command(["webnorm", "export", "--lab", *TO_A_FOLDER])
     task = offer.task
     if task.op.exact:
         return _bundle(task, _copies(task, kernels), roots, command)

@@ -1,0 +1,39 @@
+"""Commands that are offered, as a shell reads them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from patience import HANG_S
+from webnorm.errors import one_line, path_argument, shell_command, shell_word
+
+BASH = shutil.which("bash")
+WORDS = [
+    *("", "plain", "a b", "it's", '"$HOME"', "`id`", "\\", "*", "~", "#", "-x", "é", "a\nb", "\t", "100%\r"),
+    *("\udcff", "\udcffa1", "\x1b[1m", "u\u2028", "\u202e", "naïve\n", "'\n'", "\\\n\\", "$'\n'"),
+]
+
+
+@pytest.mark.skipif(BASH is None, reason="bash is not installed")
+def test_a_shell_reads_the_words() -> None:
+    command = f"printf '%s\\0' {shell_command(WORDS)}"
+    done = subprocess.run([str(BASH), "-c", command], capture_output=True, timeout=HANG_S, check=True)
+    assert done.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in WORDS]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
+def test_every_screen_shows_a_word_of_a_command_unchanged(word: str) -> None:
+    quoted = shell_word(word)
+    assert quoted.isprintable() and one_line(quoted) == quoted
+
+
+@pytest.mark.parametrize(("path", "argument"), [("-x/a", "./-x/a"), ("x-", "x-"), ("/-x", "/-x")])
+def test_no_path_is_taken_for_an_option(path: str, argument: str) -> None:
+    assert path_argument(Path(path)) == argument
