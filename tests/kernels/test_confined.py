@@ -191,7 +191,8 @@ def test_who_wants_tighter_bounds_sets_them(tmp_path: Path, monkeypatch: pytest.
         ("{% include cols %}", "mine.wgsl:9: "),
         ("{% include none %}", "mine.wgsl:9: "),
         ('{% include "lib" %}', "mine.wgsl:9: cannot include 'lib': Is a directory"),
-        ('{% extends "lib/part.wgsl" %}{% include "lib/part.wgsl" %}', "maximum recursion depth exceeded"),
+        ("a\n  /* b /* c */", "mine.wgsl:10: a comment that does not end"),
+        ("/*/", "mine.wgsl:9: a comment that does not end"),
         ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "maximum recursion depth"),
         ("{{ " + "not " * 5000 + "1 }}", "maximum recursion depth"),
         ("{{ " + "1 + " * 5000 + "1 }}", "recursion"),
@@ -220,15 +221,47 @@ def test_who_wants_tighter_bounds_sets_them(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_every_mistake_is_one_line(tmp_path: Path, body: str, message: str) -> None:
-    lib = {"part.wgsl": '{% include "lib/part.wgsl" %}'} if "extends" in body else {"part.wgsl": "x"}
     try:
-        shader_of(tmp_path, body, lib)
+        shader_of(tmp_path, body, {"part.wgsl": "x"})
     except WebnormError as error:
         assert message in str(error)
         assert "\n" not in str(error) and str(error).isprintable()
         assert len(str(error)) < 700
     else:
         assert message == ""
+
+
+@pytest.mark.parametrize("tag", ["include", "import", "from", "extends"])
+def test_a_circle_of_includes_is_named_at_the_tag_that_closes_it(tag: str, tmp_path: Path) -> None:
+    """Before it fills the stack, which takes ten seconds and blames a line of webnorm's own."""
+    back = {"import": " as a", "from": " import a"}.get(tag, "")
+    lib = {"a.wgsl": 'x\n{% include "lib/b.wgsl" %}', "b.wgsl": f'{{% {tag} "lib/a.wgsl"{back} %}}'}
+    way = "circular: lib/b.wgsl -> lib/a.wgsl -> lib/b.wgsl"
+    for named in ('"lib/a.wgsl"', '["lib/none.wgsl", "lib/a.wgsl"] ignore missing'):
+        body = f"{{% include {named} %}}"
+        message = refusal(tmp_path, body, lib)
+        assert message == f"{tmp_path.resolve()}/lib/b.wgsl:1: cannot include 'lib/a.wgsl': {way}"
+
+
+def test_a_file_that_includes_itself(tmp_path: Path) -> None:
+    message = refusal(tmp_path, '{% include "layer_norm/mine.wgsl" %}')
+    assert "mine.wgsl:9: cannot include 'layer_norm/mine.wgsl': circular: layer_norm/mine.wgsl" in message
+
+
+def test_what_is_included_twice_is_no_circle(tmp_path: Path) -> None:
+    lib = {"a.wgsl": '{% include "lib/c.wgsl" %}', "b.wgsl": '{% include "lib/c.wgsl" %}', "c.wgsl": "// c"}
+    body = "".join(f'{{% include "lib/{name}.wgsl" %}}' for name in "abccab")
+    assert shader_of(tmp_path, body, lib).text.count("// c") == 6
+
+
+def test_what_python_prints_when_it_starts_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('collecting\\nstatistics' * 1000, flush=True)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    confined.stop()
+    assert shader_of(tmp_path, "// one\n").text == "// one\n"
+    confined.stop()
 
 
 def test_marks_that_a_filter_changed_are_taken_out(tmp_path: Path) -> None:

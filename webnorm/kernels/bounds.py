@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from webnorm.kernels.tokens import Unwatchable, without_comments
-
 _WORKGROUP_VARIABLE = re.compile(
     r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*(?:array\s*<\s*([\w<>]+?)\s*,\s*(\d{1,12})u?\s*>|([\w<>]+))\s*;"
 )
@@ -62,13 +60,8 @@ _ROUND = str.maketrans("[]{}", "()()")
 _NESTING = re.compile(rf"[([{{]|{_OPERATOR}|[)\]}}]|[;,]")
 
 
-def too_deep(text: str) -> tuple[int, str] | None:
-    """The line, from 0 on, of what a compiler may not survive, and what it is."""
-    try:
-        code = without_comments(text)
-    except Unwatchable:
-        # No compiler gets past a comment without an end.
-        return None
+def too_deep(code: str) -> tuple[int, str] | None:
+    """The line, from 0 on, of what a compiler may not survive, and what it is; of a text without comments."""
     if _is_shallow(code):
         return None
     # For each open bracket the operators of the statement, or the argument, that is being read, with those in

@@ -31,7 +31,9 @@ from webnorm.kernels.templates import Rendering, RenderRequest
 _START_LIMIT_S = 60.0
 # Of a reply: the longest text as JSON, and its lines' origins.
 _MOST_REPLY = 96 << 20
-_READY = b"ready"
+# What is imported when Python starts may print something before it.
+_READY = b"\0webnorm renders\0"
+_MOST_PRINTED = 1 << 20
 _LENGTH = struct.Struct("!Q")
 # What a timer of processor time ends a process with.
 _SPENT = getattr(signal, "SIGPROF", None)
@@ -192,13 +194,17 @@ class _Child:
             raise
 
     def receive(self, limit_s: float, message: bytes | None = None) -> bytes:
-        """Send a message, if there is one, and wait for the next; raises _Ended where none comes in time."""
+        """Send a message and wait for the answer, or for the child's start where there is none; raises _Ended
+        where nothing comes in time.
+        """
         assert self.process.stdin is not None and self.process.stdout is not None
         with signals.waiting(), killed_after(limit_s, self.process) as expired:
             try:
                 if message is not None:
                     _send(self.process.stdin, message)
-                reply = _receive(self.process.stdout)
+                    reply = _receive(self.process.stdout)
+                else:
+                    reply = _skipped(self.process.stdout)
             except OSError as error:
                 signals.let_through(error)
                 reply = None
@@ -260,6 +266,17 @@ def _receive(pipe: IO[bytes]) -> bytes | None:
     return _exactly(pipe, size)
 
 
+def _skipped(pipe: IO[bytes]) -> bytes | None:
+    """What comes up to the sign that the child is ready; None where that does not come."""
+    printed = bytearray()
+    while not printed.endswith(_READY):
+        byte = pipe.read(1)
+        if not byte or len(printed) > _MOST_PRINTED:
+            return None
+        printed += byte
+    return bytes(printed)
+
+
 def _exactly(pipe: IO[bytes], size: int) -> bytes | None:
     parts = []
     while size:
@@ -278,12 +295,15 @@ def serve() -> None:
     """The child's loop: render what is asked for until nothing more is."""
     # The parent decides what Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What else writes there does not belong to the answers.
+    answers = os.dup(1)
+    os.dup2(2, 1)
     with (
         open(0, "rb", buffering=0, closefd=False) as source,
-        open(1, "wb", buffering=0, closefd=False) as sink,
+        open(answers, "wb", buffering=0) as sink,
     ):
         set_limit("RLIMIT_CORE", 0)
-        _send(sink, _READY)
+        sink.write(_READY)
         # Read beside the work, so that the end of the parent is noticed at once.
         messages: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=_read, args=(source, messages), daemon=True).start()

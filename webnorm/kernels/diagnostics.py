@@ -26,6 +26,8 @@ _NOTE = re.compile(r"^\s*= (.+)$")
 _CARETS = re.compile(r"(?<![─^])\^+")
 # Of a drawn source (codespan_reporting::term::Config).
 _TAB = 4
+_NO_ENTRY_POINT = re.compile(r"Unable to find entry point '(\w+)'")
+_OF_WGPU = re.compile(r"(?:Validation Error|Caused by:|In wgpu\w+)")
 _NOT_IN_SCOPE = re.compile(r"^no definition in scope for identifier: `(\w+)`$")
 _NAME = re.compile(r"\b[^\W\d]\w*")
 # WGSL's own functions and types that normalisation is written with (https://www.w3.org/TR/WGSL/).
@@ -96,8 +98,16 @@ def read_report(report: str, lines: Sequence[str] = ()) -> Report:
     if notes and headline:
         labels = dict(_labels(report, lines))
         headline = f"{headline}: {'; '.join(without_handles(note, labels, lines) for note in notes)}"
-    said = plain_words(headline) or "; ".join(part.strip() for part in report.splitlines() if part.strip())
+    said = plain_words(headline) or _unplaced(report)
     return Report(line, said + _advice(said, lines), column, length)
+
+
+def _unplaced(report: str) -> str:
+    """What a report says that marks nothing of the text: wgpu's causes, without its own functions."""
+    if missing := _NO_ENTRY_POINT.search(report):
+        return f"no entry point `{missing[1]}`; expected a function of that name with @compute"
+    parts = [part.strip() for part in report.splitlines() if part.strip()]
+    return "; ".join([part for part in parts if not _OF_WGPU.match(part)] or parts)
 
 
 def _labels(report: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from jinja2 import (
@@ -32,15 +32,17 @@ from webnorm.kernels.bounds import too_deep, workgroup_bytes
 from webnorm.kernels.callers import tag_place
 from webnorm.kernels.compiled import Compiled, CompiledOwn, Generator
 from webnorm.kernels.expression import Tree
+from webnorm.kernels.includes import Includes, Refused, check_name
 from webnorm.kernels.marks import Caller, MarkingLexer, Origin, unmarked
 from webnorm.kernels.places import Run, spliced
 from webnorm.kernels.plain import plain
+from webnorm.kernels.tokens import Unended, without_comments
 from webnorm.kernels.tracing import tag
 
 # Of a rendered text, in characters and lines: forty times webnorm's longest.
 MOST_TEXT, MOST_LINES = 4 << 20, 100_000
-# How much longer a text may be with its markers; characters of a template's name.
-_MARKED, _MOST_NAME = 4, 255
+# How much longer a text may be with its markers.
+_MARKED = 4
 # What templates look up is noted under a name that none of them can have.
 _NOTED = ""
 
@@ -127,13 +129,6 @@ class Rendering:
     callers: tuple[Place | None, ...] = ()
 
 
-class _Refused(Exception):
-    """An include that is refused: unlike one that is not found, none that a template can ignore."""
-
-    def __init__(self, name: object, reason: str) -> None:
-        super().__init__(f"cannot include {sentence(repr(name), 80)}: {reason}")
-
-
 class OutOfMemory(WebnormError):
     """Rendering took more memory than there is for it."""
 
@@ -154,6 +149,10 @@ class TemplateEnvironment(SandboxedEnvironment):
     context_class = _Noting
     code_generator_class = Generator
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.includes = Includes()
+
     @cached_property
     def lexer(self) -> Lexer:
         """What finds text and tags."""
@@ -162,21 +161,10 @@ class TemplateEnvironment(SandboxedEnvironment):
     def join_path(self, template: str, parent: str) -> str:
         """The name of what a template includes; only the kernel itself has an absolute one."""
         if not isinstance(template, str):
-            raise _Refused(template, "expected the name of a file")
-        _check_name(template)
+            raise Refused(template, "expected the name of a file")
+        check_name(template)
+        self.includes.add(parent, template)
         return template
-
-
-@lru_cache(maxsize=256)
-def _check_name(template: str) -> None:
-    """Raise _Refused for the name of what must not be included."""
-    if len(template) > _MOST_NAME:
-        raise _Refused(template, f"its name has {len(template)} characters; expected at most {_MOST_NAME}")
-    path = PurePosixPath(template.replace("\\", "/"))
-    if path.is_absolute() or PureWindowsPath(template).anchor or ".." in path.parts:
-        raise _Refused(template, "it lies outside of the kernel's folders")
-    if sources.FORBIDDEN.search(template):
-        raise _Refused(template, "it is no name of a file")
 
 
 class _Loader(BaseLoader):
@@ -229,7 +217,7 @@ class _Loader(BaseLoader):
                 raise WebnormError(f"{named}: {error.reason}", place) from error
             if path == template:
                 raise WebnormError(f"{named}: cannot read the kernel: {error.reason}") from error
-            raise _Refused(template, error.reason) from error
+            raise Refused(template, error.reason) from error
         self.looked_at[path] = read_at
         self._outdated.discard(template)
         if path == template:
@@ -243,7 +231,7 @@ class _Loader(BaseLoader):
 
 
 @lru_cache(maxsize=16)
-def _environment(roots: tuple[str, ...], own: str) -> tuple[Environment, _Loader]:
+def _environment(roots: tuple[str, ...], own: str) -> tuple[TemplateEnvironment, _Loader]:
     """Templates are parsed once for each search path, and again when a file has changed."""
     loader = _Loader(roots, own)
     environment = TemplateEnvironment(
@@ -263,6 +251,7 @@ def render(request: RenderRequest, most_text: int = MOST_TEXT) -> Rendering:
     if not loader.refresh():
         loader.forget()
         cast(Any, environment.cache).clear()
+    environment.includes.clear()
     # What `trace` gives depends on that.
     noted = {"tracing"}
     try:
@@ -298,7 +287,7 @@ def _mistake(error: Exception, request: RenderRequest, loader: _Loader) -> Webno
             name, *_ = re.findall(r"^'(\w+)' is undefined$", str(error)) or [""]
             why = "; its macro was imported without `with context`" if name in request.context else ""
             message = f"{error}{why}"
-        case TemplateError() | _Refused() | TypeError() | ValueError() | ArithmeticError() | RecursionError():
+        case TemplateError() | Refused() | TypeError() | ValueError() | ArithmeticError() | RecursionError():
             message = str(error) or type(error).__name__
         case _:
             message = f"{type(error).__name__}: {error}"
@@ -340,7 +329,12 @@ def _wrong(text: str) -> tuple[int, int, str] | None:
         before = text[: found.start()]
         what = f"the rendered text holds {sources.code_point(found[0])}"
         return before.count("\n"), len(before) - before.rfind("\n") - 1, what
-    if deep := too_deep(text):
+    try:
+        code = without_comments(text)
+    except Unended as error:
+        before = text[: error.start]
+        return before.count("\n"), len(before) - before.rfind("\n") - 1, str(error)
+    if deep := too_deep(code):
         at, what = deep
         line = text.split("\n")[at]
         return at, len(line) - len(line.lstrip()), what

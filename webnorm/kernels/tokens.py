@@ -31,6 +31,14 @@ class Unwatchable(Exception):
     """A text that is not understood, so that nothing can be noted of what it does."""
 
 
+class Unended(Unwatchable):
+    """A comment that does not end; it begins at `start`."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__("a comment that does not end")
+        self.start = start
+
+
 class Token(NamedTuple):
     """A word, a number, or one character of anything else: `>>` are two, which may close two templates."""
 
@@ -163,7 +171,7 @@ def scanned(text: str) -> list[Token]:
 
 
 def without_comments(text: str) -> str:
-    """The text with blanks for comments, line by line as before. Raises Unwatchable."""
+    """The text with blanks for comments, line by line as before. Raises Unended."""
     parts, after = [], 0
     for start, end in comments(text):
         parts += [text[after:start], re.sub(r"[^\n]", " ", text[start:end])]
@@ -172,14 +180,14 @@ def without_comments(text: str) -> str:
 
 
 def comments(text: str) -> Iterator[tuple[int, int]]:
-    """Where each comment of a text begins and ends. Raises Unwatchable for one that does not end."""
+    """Where each comment of a text begins and ends. Raises Unended for one that does not end."""
     end = 0
     while found := _COMMENT.search(text, end):
         end, depth = found.end(), int(found[0] == "/*")
         while depth:
             mark = _NESTED.search(text, end)
             if mark is None:
-                raise Unwatchable("a comment that does not end")
+                raise Unended(found.start())
             depth += 1 if mark[0] == "/*" else -1
             end = mark.end()
         yield found.start(), end
