@@ -95,6 +95,26 @@ def test_foreign_json(foreign: dict[str, Any]) -> None:
         Problem.from_json({**Problem(rows=1, cols=2).as_json(), **foreign})
 
 
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (["residual", "residual=false"], "option residual is true and false; expected one of them"),
+        (["max_workgroups=3", "max_workgroups=4"], "option max_workgroups is 3 and 4; expected one of them"),
+        (["out_dtype=int8", "bias", "out_dtype=float16"], "option out_dtype is int8 and float16"),
+        (["weight=false", "zero_centered_weight"], "zero_centered_weight is True, but there is no weight"),
+        (["max_workgroups=٣"], "option max_workgroups is '٣'; expected a whole number"),
+    ],
+)
+def test_options_that_contradict_each_other(pairs: list[str], message: str) -> None:
+    with pytest.raises(WebnormError) as caught:
+        Options().changed(pairs)
+    assert message in str(caught.value)
+
+
+def test_an_option_may_be_said_twice() -> None:
+    assert Options().changed(["residual", "residual=true"]) == Options(residual=True)
+
+
 def test_options_leave_arrays_out() -> None:
     problem = Problem(rows=1, cols=2, options=Options(weight=False))
     assert set(make_inputs(problem)) == {"x", "bias"}

@@ -14,7 +14,6 @@ from webnorm import signals
 from webnorm.calls import arguments
 from webnorm.calls.arrays import GpuArray, check_device, ints
 from webnorm.calls.call import AnyArray, compute
-from webnorm.errors import WebnormError
 from webnorm.norms.numbers import EPS, SCALE
 from webnorm.norms.ops import Op, Task, Tensor
 from webnorm.norms.problem import DTYPE_NAMES, Options
@@ -144,8 +143,6 @@ def _options(op: Op, given: Given, arrays: Mapping[str, AnyArray]) -> dict[str, 
         elif name != "weight_dtype":
             argument = name if name in given else f"{name}_grad"
             found[name] = _option(name, argument, given[argument])
-    if found["zero_centered_weight"] and not found["weight"]:
-        raise WebnormError("zero_centered_weight is True, but there is no weight; expected one to add 1 to")
     if found.get("out_dtype") == DTYPE_NAMES[arrays["x"].dtype]:
         found["out_dtype"] = None
     return found

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # How often the screen is drawn at most, and how long a view waits for news at a time, in seconds.
 _DRAWN_S, _GLANCE_S = 0.05, 0.1
+# Of a constant: Python refuses to read some thousands of digits.
+_MOST_DIGITS = 15
 # How much of an op's name stands in a file's that may be meant for it, as difflib counts.
 _ALIKE = 0.6
 # How long a step may be silent where nobody sits before it, and what else runs may take the processor.
@@ -184,7 +186,7 @@ def _constants(pairs: list[str] | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
-        if not equals or not value.isdecimal():
+        if not equals or not (value.isascii() and value.isdecimal()) or len(value) > _MOST_DIGITS:
             raise WebnormError(f"--constant is {pair!r}; expected NAME=VALUE, a whole number")
         found[name] = int(value)
     return found
@@ -195,7 +197,9 @@ def _once(session: Session, console: Screen, json: bool) -> int:
     _follow(session, console, json, once=True)
     now = session.state.now
     if now.attempt is None:
-        complain("; ".join(now.notices) or "nothing could be judged")
+        # The notices, if there are any, say why.
+        if not now.notices:
+            complain("nothing could be judged")
         return BAD_USAGE
     if now.attempt.ok is False:
         return WRONG

@@ -111,7 +111,7 @@ def adapter_text(description: Mapping[str, Any]) -> str:
 
 def is_meant(choice: str, index: int, text: str) -> bool:
     """Whether a choice is this adapter's index, or part of its text."""
-    if choice.isdecimal():
+    if choice.isascii() and choice.isdecimal():
         # Python refuses to read some thousands of digits.
         return len(choice) <= 9 and int(choice) == index
     return choice.lower() in text.lower()

@@ -94,9 +94,11 @@ class CheckRequest:
         return [*names] if self.whole and traits.software else []
 
     def refuse_options(self) -> None:
-        """Raise WebnormError for options that the kernels' ops lack, where these are why there is no task."""
+        """Raise WebnormError for changes that the kernels' ops refuse: these are why there is no task."""
         for op in self.ops:
-            op.problem(1, 1, options=op.defaults.changed(self.changes.options or ()))
+            options = op.defaults.changed(self.changes.options or ())
+            scale = 1.0 if self.changes.scale is None else self.changes.scale
+            op.problem(1, 1, eps=self.changes.eps, options=options, scale=scale)
 
 
 def own_case(given: Path | Array, dtypes: Sequence[str] = ()) -> Case:

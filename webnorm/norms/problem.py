@@ -130,11 +130,18 @@ class Options:
             raise unknown("weight_dtype", self.weight_dtype, STORAGE, elsewhere=OF_OUTPUTS)
         if self.out_dtype is not None and self.out_dtype not in DTYPES:
             raise unknown("out_dtype", self.out_dtype, DTYPES)
+        if self.zero_centered_weight and not self.weight:
+            raise WebnormError(
+                "zero_centered_weight is True, but there is no weight; expected one to add 1 to"
+            )
         if self.max_workgroups < 0:
             raise WebnormError(f"max_workgroups is {shown(self.max_workgroups)}; expected 0 (no cap) or more")
 
     def changed(self, pairs: Sequence[str]) -> Options:
-        """These options with some set from text, NAME or NAME=VALUE; raises WebnormError for a bad one."""
+        """These options with some set from text, NAME or NAME=VALUE.
+
+        Raises WebnormError for a bad one, and for one that is set to two values.
+        """
         known = {field.name: field.default for field in fields(self)}
         values: dict[str, Any] = {}
         for pair in pairs:
@@ -144,17 +151,21 @@ class Options:
             if isinstance(known[name], bool):
                 if text not in ("", "true", "false"):
                     raise WebnormError(f"option {name} is {text!r}; expected true or false")
-                values[name] = text != "false"
+                value: Any = text != "false"
             elif not text:
                 raise WebnormError(f"option {name} needs a value: {name}=VALUE")
             elif isinstance(known[name], int):
-                if not text.isdecimal() or len(text) > _MOST_DIGITS:
+                # Python takes digits of every script.
+                if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
                     raise WebnormError(
                         f"option {name} is {text!r}; expected a whole number of {_MOST_DIGITS} digits at most"
                     )
-                values[name] = int(text)
+                value = int(text)
             else:
-                values[name] = text
+                value = text
+            if values.setdefault(name, value) != value:
+                both = " and ".join(str(one).lower() for one in (values[name], value))
+                raise WebnormError(f"option {name} is {both}; expected one of them")
         return replace(self, **values)
 
     def __str__(self) -> str:
