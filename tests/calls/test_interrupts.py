@@ -27,7 +27,7 @@ from patience import HANG_S, at_least, hang
 from webnorm import signals
 from webnorm.calls import session
 from webnorm.choice.defaults import default_variant
-from webnorm.gpu import gate, pool
+from webnorm.gpu import gate
 from webnorm.gpu.device import Device, open_device
 from webnorm.gpu.gate import Gate
 from webnorm.kernels import templates
@@ -222,8 +222,7 @@ def answering(code: CodeType) -> frozenset[int]:
     """
     steps = [*dis.get_instructions(code)]
     return frozenset(
-        # Python drops what is raised at the very beginning of a callback of its garbage collector.
-        after.offset * (code is not pool._tidy.__code__ or before.opname != "RESUME")
+        after.offset
         for before, after in itertools.pairwise(steps)
         if before.opname.startswith(("CALL", "RESUME", "JUMP_BACKWARD")) or "RESUME" in before.opname
     )

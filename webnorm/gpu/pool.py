@@ -6,6 +6,7 @@ import signal
 import sys
 import weakref
 from collections import OrderedDict, deque
+from collections.abc import Callable, Generator
 from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any, NoReturn
@@ -75,7 +76,7 @@ class BufferPool:
         told first, and what it calls is no Python code: nothing interrupts it. (A `__del__` would not do: in
         a cycle of garbage the buffer would be garbage too, which wgpu releases.)
         """
-        later, first = _Lent(holder, _tidy), _Lent(holder, self._returned.append)
+        later, first = _Lent(holder, _tidying()), _Lent(holder, self._returned.append)
         later.gate, later.pool, first.buffer = gate, self._itself, buffer
         self._lent[buffer.uid] = later, first
         self.lent_bytes += buffer.size
@@ -121,18 +122,32 @@ def _destroy(buffer: Any) -> None:
     type(buffer).destroy(buffer)
 
 
-def _tidy(lent: _Lent) -> None:
-    """Have memory freed at once where more came back than is kept; else that waits for the next `take`."""
+def _tidying() -> Callable[[_Lent], None]:
+    """What the garbage collector calls to have memory freed at once where more came back than is kept; else
+    that waits for the next `take`.
+
+    It goes on inside of a `try`: a function would meet a signal before its first line, where Python drops
+    what the signal's handler raises.
+    """
+    steps = _tidied()
+    next(steps)
+    return steps.send
+
+
+def _tidied() -> Generator[None, _Lent]:
     try:
+        lent = yield
         pool = lent.pool()
         if pool is not None and pool.overfull() and not sys.is_finalizing():
             lent.gate.tidy(pool.sort_in)
+    except GeneratorExit:
+        raise
     except BaseException as error:
-        # Python would drop what a signal's handler raises here.
         number = signals.number_of(error)
         if number is None and not isinstance(error, KeyboardInterrupt):
             raise
         interrupt_later(number or signal.SIGINT)
+    yield
 
 
 @lru_cache(maxsize=1024)
