@@ -167,6 +167,25 @@ def test_snippets_that_come_change_and_go_are_seen(tmp_path: Path, monkeypatch: 
             seen(course, TWO_PASS)
 
 
+def test_snippets_are_seen_wherever_a_template_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that a snippet names in turn, and such as are not there yet."""
+    path = tmp_path / "layer_norm" / "k.wgsl"
+    text = """{% import "parts/a.wgsl" as a %}{%- from 'lib/deep/b.inc' import b with context -%}
+{% include ["none.d/c.wgsl",
+  "rms_norm/d.wgsl"] ignore missing %}{% include "../outside.wgsl" %}
+"""
+    write(path, text)
+    write(tmp_path / "parts" / "a.wgsl", '{% include "far/away/e.txt" %}')
+    with watched(path, monkeypatch) as course:
+        for name in ("parts/a.wgsl", "lib/deep/b.inc", "none.d/c.wgsl", "rms_norm/d.wgsl", "far/away/e.txt"):
+            snippet = tmp_path / name
+            for content in ("one", "twice", '{% include "far/away/e.txt" %}'):
+                write(snippet, content)
+                seen(course, text)
+
+
 def test_what_cannot_be_read_is_reported_and_seen_when_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

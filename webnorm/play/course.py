@@ -158,7 +158,8 @@ class Course:
             description, traits = self.worker.opened()
         except (WebnormError, Left) as error:
             if not self._ended:
-                self.notice(f"{error}; `webnorm doctor` lists the adapters")
+                hint = "" if "`webnorm doctor`" in str(error) else "; `webnorm doctor` lists the adapters"
+                self.notice(f"{error}{hint}")
             self.stop()
             return
         self._software = traits.software

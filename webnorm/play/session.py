@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from webnorm.kernels.header import home
 from webnorm.kernels.sources import MOST_BYTES, Stamp, Unreadable, is_wgsl, read, stamp
 from webnorm.play.course import Course
 from webnorm.play.playground import Conflict
+from webnorm.play.snippets import Snippets
 from webnorm.play.state import File, Settings, Snapshot, StageName, State, digest
 from webnorm.play.store import Store
 from webnorm.play.watch import Watch
@@ -39,6 +40,7 @@ class Session:
         # What was seen last, by one who looks at a time: the snippets, and how often they have changed.
         self._looking = threading.Lock()
         self._snippets: Mapping[str, Stamp] = {}
+        self._named = Snippets()
         self._edition = 0
         self._open = ExitStack()
 
@@ -63,8 +65,9 @@ class Session:
                 self._snippets, self._edition, again = snippets, self._edition + 1, True
             file = self.state.now.file
             if complaint is not None:
-                self.state.change(file=replace(file, missing=True))
+                # First the reason: whoever sees that the file is missing can say why.
                 self._course.notice(complaint)
+                self.state.change(file=replace(file, missing=True))
                 return
             if not again and not file.missing and text == file.text:
                 return
@@ -167,16 +170,13 @@ class Session:
 
     def _stamps(self) -> Mapping[str, Stamp]:
         """The stamp of each snippet, by its path."""
-        folders = {self.path.parent, *self._root_folders()}
-        found = (path for folder in folders for path in _templates(folder))
-        return {path: stamp(path) for path in found if path != str(self.path)}
-
-    def _root_folders(self) -> tuple[Path, ...]:
-        try:
+        folders, named = {self.path.parent}, set[str]()
+        with suppress(WebnormError):
             root = self.root
-        except WebnormError:
-            return ()
-        return root, root / "lib"
+            folders |= {root, root / "lib"}
+            named = self._named.of(self.path, root)
+        found = named.union(*map(_templates, folders))
+        return {path: stamp(path) for path in found if path != str(self.path)}
 
 
 def _templates(folder: Path) -> list[str]:
