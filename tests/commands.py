@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,10 +121,22 @@ def end() -> None:
     _SharedWorker._left = _SharedBrowser._left = None
 
 
+@contextlib.contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """Have Ctrl-C do afterwards what it did before: a command that ends has it ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
 def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """What the command writes and how it ends, called in a folder."""
     out, err = io.StringIO(), io.StringIO()
     with (
+        _heeding_interrupts(),
         contextlib.chdir(folder),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

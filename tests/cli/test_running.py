@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,10 +17,11 @@ import typer
 from rich.progress import Progress
 
 from commands import webnorm
+from patience import HANG_S
 from samples import timed
 from webnorm.cli import screen
 from webnorm.cli.remaining import TimeLeft, in_words
-from webnorm.cli.running import WRONG, Interrupted, Job, Left, Measuring, Opened, run
+from webnorm.cli.running import INTERRUPTED, WRONG, Interrupted, Job, Left, Measuring, Opened, run
 from webnorm.cli.screen import Screen
 from webnorm.errors import WebnormError
 from webnorm.gpu import timing
@@ -274,3 +276,42 @@ def test_the_bar_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
             now = 3.0 * at
             left.saw(at / 10, now)
         assert screen._TimeColumn(left).render(bar.tasks[0]).plain == "15 s left"
+
+
+# A command that is interrupted, and what follows.
+_INTERRUPTED = """
+import os, signal, sys
+from webnorm.cli import app
+from webnorm.cli.running import Interrupted
+
+def complain(text):
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGINT)
+    sys.stderr.write(text)
+
+class Slow:
+    def __set_name__(self, *_):
+        raise KeyboardInterrupt
+
+def held_down(_):
+    raise Interrupted("stopped")
+
+def in_the_body_of_a_class(_):
+    class Class:
+        slow = Slow()
+
+app.complain = complain
+app._answered = locals()[sys.argv[1]]
+app.run()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends a process there")
+@pytest.mark.parametrize(
+    ("how", "said"), [("held_down", "interrupted; stopped"), ("in_the_body_of_a_class", "")]
+)
+def test_ctrl_c_is_no_traceback(how: str, said: str) -> None:
+    """However often it comes while the command ends, and wherever it is met."""
+    command = [sys.executable, "-c", _INTERRUPTED, how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert (done.returncode, done.stderr) == (INTERRUPTED, said)

@@ -77,6 +77,15 @@ def test_modules_are_found_where_this_process_finds_them(
         drawing.check("svg")
 
 
+def test_what_python_prints_when_it_starts_is_no_part_of_the_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a coverage tool's hook may; "c" is a command to Python's pickle."""
+    (tmp_path / "sitecustomize.py").write_text("print('collecting\\nstatistics', flush=True)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    drawing.check("svg")
+
+
 @pytest.mark.parametrize(("code", "said"), BROKEN.items(), ids=map(str, range(len(BROKEN))))
 def test_a_broken_matplotlib_is_one_line(
     code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,14 @@ await refuses(/^layer_norm: the device was refused: .*texture-compression-none/,
   gpu,
   requiredFeatures: ["texture-compression-none"],
 });
+for (const [thrown, said] of [
+  [new Error(" not\n  here "), "not here"],
+  ["not\nhere", "not here"],
+  [null, "null"],
+  [{}, "[object Object]"],
+]) {
+  await refuses(`layer_norm: no adapter: ${said}`, { gpu: { requestAdapter: () => Promise.reject(thrown) } });
+}
 await refuses(/^layer_norm: the device was refused: .*maxBufferSize/, {
   gpu,
   requiredLimits: { maxBufferSize: 2 ** 50 },

@@ -188,6 +188,12 @@ await refuses("layer_norm: the size of y is NaN; expected an integer of 0 or mor
 await refuses("layer_norm: y has the offset 4; expected a multiple of 256", () =>
   encode({ y: { buffer: bufferOf(1024), offset: 4 } }),
 );
+await refuses("layer_norm: y has the offset 2048; expected 1024 at most, where its buffer ends", () =>
+  encode({ y: { buffer: bufferOf(1024), offset: 2048 } }),
+);
+await refuses("layer_norm:  is none of its tensors; expected x, weight, bias, y", () =>
+  encode({ "": buffers.x }),
+);
 for (const [offset, told] of [
   [-256, "-256"],
   [NaN, "NaN"],

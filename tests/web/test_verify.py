@@ -954,7 +954,7 @@ def test_what_was_wrong_where_it_was_exported_fails_without_a_browser(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change("manifest.json", NATIVE, NATIVE.replace("pass", "fail"))(folder)
-    monkeypatch.setattr(opening, "mends", lambda named: [system.Mend("No browser: z.")])
+    monkeypatch.setattr(opening, "mends", lambda named: [system.Mend("No browser: z.", (("y",),))])
     done = webnorm(["verify", str(folder)], tmp_path)
     assert done.returncode == 1 and done.stderr == SKIPPED.format("browser")
     wrong = "FAIL  natively: 1 of 2 shaders were wrong where this was exported"
@@ -1003,6 +1003,20 @@ def test_a_playwright_that_is_missing_or_broken(
         Browser()
     mend = opening.mends()[0]
     assert mend.commands == mendable * ((sys.executable, "-m", "pip", "install", "playwright"),)
+    # Only of what can be installed is a command offered that does.
+    findings = verify.verify(write(tmp_path / "package"), update=lambda *_: None)
+    (lacking,) = (one for one in findings if one.step == "browser")
+    assert lacking.passed is None and lacking.mendable == mendable
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_a_node_that_runs_nothing_is_no_fault_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = write(tmp_path / "package")
+    monkeypatch.setenv("NODE_OPTIONS", "--require=/nonexistent")
+    with pytest.raises(WebnormError, match=r"^node runs nothing here: .*/nonexistent.* NODE_OPTIONS$"):
+        read_package(package)
 
 
 @pytest.mark.parametrize("program", ("", "exit 1", "exec >&-; sleep 0.3"))

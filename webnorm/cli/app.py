@@ -50,9 +50,13 @@ def run() -> NoReturn:
     """
     with endings.watched():
         try:
-            status, complaints = _run(sys.argv[1:])
+            try:
+                status, complaints = _run(sys.argv[1:])
+            finally:
+                endings.ignore_interrupts()
         except KeyboardInterrupt:
             # Another one, while the first was answered.
+            endings.ignore_interrupts()
             status, complaints = INTERRUPTED, []
         ended = endings.status()
         try:
@@ -77,6 +81,11 @@ def _run(arguments: Sequence[str]) -> tuple[int, list[str]]:
         complaints.append(_reason(error))
     except KeyboardInterrupt:
         # Typer passes on that of a completion, which has nothing to say to a prompt.
+        status = INTERRUPTED
+    except RuntimeError as error:
+        # What Python 3.11 makes of it in the body of a class, while a module is imported.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         status = INTERRUPTED
     except Interrupted as interrupted:
         complaints.append(str(interrupted))

@@ -65,6 +65,19 @@ def watched() -> Iterator[None]:
                 signal.signal(number, signal.SIG_DFL)
 
 
+def ignore_interrupts() -> None:
+    """Have Ctrl-C change nothing any more: the command ends anyway, and a key held down sends many."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    ignored = False
+    while not ignored:
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            ignored = True
+        except KeyboardInterrupt:
+            continue
+
+
 def status() -> int | None:
     """The exit status of a command that a signal ends; None where none has come."""
     return None if _state.received is None else DIED + _state.received

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LIBRARY = "matplotlib"
 # Only ends a hang: to look through all fonts of a machine, for the first time, may take a minute.
 _LIMIT_S = 600.0
+# Comes before the answer.
+_MARK = b"\0webnorm draws\0"
 # It finds modules where this process does. A warning is no reason to draw nothing.
 _FLAGS = ("-P", "-W", "ignore", "-c")
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from webnorm.lab.drawing import serve; serve()"
@@ -70,9 +72,11 @@ def drawn(
         raise WebnormError(f"cannot start a process that draws: {error.strerror}") from error
     except subprocess.TimeoutExpired:
         raise WebnormError(f"{LIBRARY} has drawn nothing for {_LIMIT_S:g} s: stopped") from None
-    try:
-        picture, reason = pickle.loads(done.stdout)
-    except (EOFError, ValueError, TypeError, pickle.UnpicklingError):
+    # Before it, what is imported when Python starts may have printed something.
+    _, answered, answer = done.stdout.partition(_MARK)
+    if answered:
+        picture, reason = pickle.loads(answer)
+    else:
         picture, reason = b"", f"{LIBRARY} ended its process with exit status {done.returncode}"
     if reason:
         raise WebnormError(reason)
@@ -110,7 +114,7 @@ def serve() -> None:
     except BaseException as error:
         answer = b"", sentence(f"{LIBRARY} failed: {type(error).__name__}: {error}")
     with open(sink, "wb") as stream:
-        pickle.dump(answer, stream)
+        stream.write(_MARK + pickle.dumps(answer))
 
 
 def _picture(

@@ -73,6 +73,7 @@ def _texts(index: Path, manifest: Manifest) -> dict[str, str]:
     try:
         texts: dict[str, str] = tint.run_node("texts.mjs", index)
     except WebnormError as error:
+        tint.check_node()
         raise WebnormError(f"{index}: node cannot load it: {error}; {AGAIN}") from error
     if not isinstance(texts, dict):
         raise WebnormError(f"{index}: exports no texts; {AGAIN}")

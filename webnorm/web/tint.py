@@ -322,6 +322,20 @@ def run_node(script: str | Path, *arguments: Path, text: str = "", limit_s: floa
         raise WebnormError(f"{script}: node ended without a result") from None
 
 
+def check_node() -> None:
+    """Raise WebnormError where node cannot even run an empty script: then no other is to blame."""
+    limit_s = TIME_LIMIT_S
+    try:
+        run = subprocess.run(["node", "-e", ""], capture_output=True, text=True, timeout=limit_s, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WebnormError(f"node cannot be started: {error}") from error
+    if run.returncode != 0:
+        raise WebnormError(
+            f"node runs nothing here: {_failure(run.stderr, run.returncode)}; "
+            "expected a node that `node -e 0` starts: see its installation and NODE_OPTIONS"
+        )
+
+
 def source_of(name: str, shader: Shader) -> Source:
     """A shader for browsers as it is asked about: with no more than the limits that a page is granted."""
     kinds = {"read": "read-only-storage", "read_write": "storage"}

@@ -146,7 +146,8 @@ def verify(
 
 def _lacking(exported: Package | Lab, step: str, mend: Mend) -> Finding:
     """A step that cannot be taken: it says itself what it is of."""
-    return Finding(exported, step, None, mend.missing.removeprefix(f"No {step}: "), mendable=True)
+    why = mend.missing.removeprefix(f"No {step}: ")
+    return Finding(exported, step, None, why, mendable=bool(mend.commands))
 
 
 def _natively(package: Package) -> Iterator[Finding]:

@@ -207,7 +207,7 @@ class Norm {
   #onlyThese(given, expected) {
     const names = expected.map((tensor) => tensor.name);
     const strange = Object.keys(given ?? {}).find((name) => !names.includes(name));
-    if (strange) this.#fail(`${strange} is none of its tensors; expected ${names.join(", ")}`);
+    if (strange !== undefined) this.#fail(`${strange} is none of its tensors; expected ${names.join(", ")}`);
     const missing = names.find((name) => given?.[name] == null);
     if (missing) this.#fail(`${missing} is missing; expected ${names.join(", ")}`);
   }
@@ -249,6 +249,9 @@ class Norm {
     const alignment = this.#device.limits.minStorageBufferOffsetAlignment;
     if (!isCount(offset) || offset % alignment) {
       this.#fail(`${name} has the offset ${shown(offset)}; expected a multiple of ${alignment}`);
+    }
+    if (offset > buffer.size) {
+      this.#fail(`${name} has the offset ${offset}; expected ${buffer.size} at most, where its buffer ends`);
     }
     if (size === undefined) return { buffer, offset, size: buffer.size - offset };
     if (!isCount(size)) throw unexpected(this.op, `the size of ${name}`, size, COUNT);

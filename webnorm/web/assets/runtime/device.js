@@ -66,8 +66,8 @@ async function granted(refused, ask) {
   try {
     return await ask();
   } catch (error) {
-    // Dawn's words are of several lines.
-    const said = error.message.trim().replace(/\s+/g, " ");
+    // Dawn's words are of several lines, and a GPU of the caller's may throw anything.
+    const said = String(error?.message ?? error).trim().replace(/\s+/g, " ");
     throw new Error(`${refused}: ${said}`, { cause: error });
   }
 }
