@@ -80,6 +80,8 @@ QUICK = ["bench", "--rows", "8", "--cols", "48", "--budget", "0.2"]
         (["bench", "--eps", "-1"], "eps is -1.0"),
         (["bench", "--eps", "nan"], "eps is nan"),
         (["bench", "--dtype", "float61"], "unknown dtype 'float61'; did you mean 'float16'"),
+        (["shwo"], "No such command 'shwo'; did you mean 'show'; see webnorm --help"),
+        (["check", "--adapter", " "], "no adapter ' '; there is 0: "),
         (["bench", "--option", "residul"], "unknown option 'residul'; did you mean 'residual'"),
         (
             ["bench", "--option", "max_workgroups=few"],

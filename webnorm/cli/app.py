@@ -125,7 +125,7 @@ def _answered(arguments: list[str]) -> int:
 
 def _told(error: Any, arguments: Sequence[str]) -> str:
     """What typer says; of a number what it is, which typer does not say, and what was expected."""
-    said: str = error.format_message().rstrip(".")
+    said: str = error.format_message().rstrip(".?").replace(". Did you mean ", "; did you mean ")
     names = getattr(getattr(error, "param", None), "opts", ())
     given = [value for word, value in pairwise((*arguments, "")) if word in names]
     given += [word.partition("=")[2] for word in arguments if word.partition("=")[0] in names and "=" in word]

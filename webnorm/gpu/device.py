@@ -114,7 +114,7 @@ def is_meant(choice: str, index: int, text: str) -> bool:
     if choice.isascii() and choice.isdecimal():
         # Python refuses to read some thousands of digits.
         return len(choice) <= 9 and int(choice) == index
-    return choice.lower() in text.lower()
+    return bool(choice.strip()) and choice.lower() in text.lower()
 
 
 @cache
