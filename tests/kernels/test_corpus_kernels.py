@@ -393,11 +393,15 @@ def options_of(op: Op) -> st.SearchStrategy[Options]:
         "max_workgroups": st.sampled_from([0, 1, 4]),
     }
     fields = {name: choices.get(name, st.booleans()) for name in op.options}
-    return st.fixed_dictionaries(fields).map(
-        lambda given: Options(
-            **{**given, "residual_bias": bool(given.get("residual_bias") and given.get("residual", True))}
-        )
-    )
+
+    def together(given: dict[str, Any]) -> Options:
+        # What each of these needs: h where there is a residual, and a weight.
+        for name, needed in (("residual_bias", "residual"), ("zero_centered_weight", "weight")):
+            if name in given:
+                given = {**given, name: given[name] and given.get(needed, True)}
+        return Options(**given)
+
+    return st.fixed_dictionaries(fields).map(together)
 
 
 @pytest.mark.slow

@@ -884,7 +884,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     # As a terminal does: to everyone in the group.
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=HANG_S)
-    assert process.returncode == 130
+    assert process.returncode == 130, stderr
     assert stderr == "webnorm: interrupted; what was finished is shown\n"
     assert browsers
     all_end(browsers)
