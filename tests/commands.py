@@ -122,7 +122,7 @@ def end() -> None:
 
 
 @contextlib.contextmanager
-def _heeding_interrupts() -> Iterator[None]:
+def heeding_interrupts() -> Iterator[None]:
     """Have Ctrl-C do afterwards what it did before: a command that ends has it ignored."""
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -136,7 +136,7 @@ def webnorm(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProce
     """What the command writes and how it ends, called in a folder."""
     out, err = io.StringIO(), io.StringIO()
     with (
-        _heeding_interrupts(),
+        heeding_interrupts(),
         contextlib.chdir(folder),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

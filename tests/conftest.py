@@ -131,6 +131,14 @@ def limits_lifted() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_means_what_it_meant() -> Iterator[None]:
+    """A process that a later test starts would ignore Ctrl-C, if this one did."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 @pytest.fixture(scope="session")
 def device() -> Iterator[Device]:
     if not adapters():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import heeding_interrupts
 from patience import HANG_S
 from webnorm import system
 from webnorm.cli import doctor as verb
@@ -46,7 +47,7 @@ def doctor(
         monkeypatch.setattr(tint, "mend", lambda: None)
         monkeypatch.setattr(opening, "mends", lambda: list(others))
         monkeypatch.setattr(sys, "argv", ["webnorm", "doctor", *arguments])
-        with pytest.raises(SystemExit) as exited:
+        with heeding_interrupts(), pytest.raises(SystemExit) as exited:
             run_command()
         return Said(exited.value.code, *capfd.readouterr())
 

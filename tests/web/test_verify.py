@@ -28,7 +28,7 @@ from urllib.request import urlopen
 import pytest
 from rich.console import Console
 
-from commands import webnorm, webnorm_process
+from commands import heeding_interrupts, webnorm, webnorm_process
 from headless import MISSING as NO_BROWSER
 from patience import HANG_S, all_end, until
 from webnorm import system
@@ -940,7 +940,7 @@ def test_without_a_browser_the_files_and_the_shaders_are_checked(
     missing = [system.Mend("No Playwright: x.", (("y",),)), system.Mend("No browser: z.")]
     monkeypatch.setattr(opening, "mends", lambda named: missing)
     monkeypatch.setattr(sys, "argv", ["webnorm", "verify", str(folder)])
-    with pytest.raises(SystemExit) as exited:
+    with heeding_interrupts(), pytest.raises(SystemExit) as exited:
         cli.run()
     assert exited.value.code == INCONCLUSIVE
     said = capsys.readouterr()

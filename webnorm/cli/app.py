@@ -46,7 +46,8 @@ _EXPECTED = {
 def run() -> NoReturn:
     """The console script: any mistake of the user's is one line on stderr and exit status 2.
 
-    A signal that ends it is answered as Ctrl-C is; then the process dies of it, as its parent expects.
+    A signal that ends it is answered as Ctrl-C is; then the process dies of it, as its parent expects. Ctrl-C
+    is ignored from then on.
     """
     with endings.watched():
         try:
