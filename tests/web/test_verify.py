@@ -890,6 +890,28 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     all_end(browsers)
 
 
+@pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed: it lists the processes")
+def test_a_signal_ends_a_browser_that_does_not_start(tmp_path: Path) -> None:
+    """As a batch system sends it, to the command alone."""
+    folder, browser, begun = write(tmp_path / "package", ""), tmp_path / "browser", tmp_path / "begun"
+    browser.write_text(f'#!/bin/sh\n: >"{begun}"\nexec sleep {HANG_S}\n')
+    browser.chmod(0o755)
+    command = [sys.executable, "-m", "webnorm", "verify", str(folder), "--browser", str(browser)]
+    process = subprocess.Popen(
+        [*command, "--time-limit", str(HANG_S)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    until(begun.exists)
+    started = children(process.pid)
+    process.terminate()
+    _, stderr = process.communicate(timeout=HANG_S)
+    assert (process.returncode, stderr) == (
+        -signal.SIGTERM,
+        "webnorm: ended by SIGTERM; what was finished is shown\n",
+    )
+    assert started
+    all_end(started)
+
+
 def children(process: int) -> dict[int, str]:
     """The processes below one, and their command lines."""
     command = ["ps", "-e", "-ww", "-o", "pid=,ppid=,args="]
