@@ -299,7 +299,7 @@ def raises_at_every(
     return len(raised)
 
 
-STRIDES = [17, pytest.param(3, marks=pytest.mark.slow)]
+STRIDES = [13, pytest.param(3, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("stride", STRIDES)
@@ -322,7 +322,7 @@ def test_a_call_on_resident_arrays_does_so_too(device: Device, stride: int) -> N
     def is_right(y: webnorm.GpuArray) -> bool:
         return np.array_equal(y.numpy(), right)
 
-    assert raises_at_every(lambda: webnorm.layer_norm(here, 24), is_right, stride) > 5
+    assert raises_at_every(lambda: webnorm.layer_norm(here, 24), is_right, stride) > 10
 
 
 @pytest.mark.parametrize("stride", STRIDES)

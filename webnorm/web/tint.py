@@ -301,15 +301,7 @@ def run_node(script: str | Path, *arguments: Path, text: str = "", limit_s: floa
     """
     limit_s = TIME_LIMIT_S if limit_s is None else limit_s
     try:
-        run = subprocess.run(
-            ["node", str(ASSETS / script), *map(str, arguments)],
-            input=text,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=limit_s,
-            check=False,
-        )
+        run = _node((str(ASSETS / script), *map(str, arguments)), text, limit_s)
     except FileNotFoundError:
         raise WebnormError(available() or "node cannot be started") from None
     except subprocess.TimeoutExpired:
@@ -322,11 +314,22 @@ def run_node(script: str | Path, *arguments: Path, text: str = "", limit_s: floa
         raise WebnormError(f"{script}: node ended without a result") from None
 
 
+def _node(arguments: Sequence[str], text: str, limit_s: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["node", *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=limit_s,
+        check=False,
+    )
+
+
 def check_node() -> None:
     """Raise WebnormError where node cannot even run an empty script: then no other is to blame."""
-    limit_s = TIME_LIMIT_S
     try:
-        run = subprocess.run(["node", "-e", ""], capture_output=True, text=True, timeout=limit_s, check=False)
+        run = _node(("-e", ""), "", TIME_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise WebnormError(f"node cannot be started: {error}") from error
     if run.returncode != 0:
