@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def test_memory_is_not_taken_from_others(hot: HotWorker) -> None:
 
 
 @pytest.mark.slow
-def test_the_spare_takes_over(hot: HotWorker) -> None:
+def test_the_spare_takes_over(hot: HotWorker, tmp_path: Path) -> None:
     first, second = both(hot)
     deaths = hot.deaths
     # One that dies at rest takes no task with it.
@@ -94,8 +95,10 @@ def test_the_spare_takes_over(hot: HotWorker) -> None:
     assert pid_of(hot) == second
     second, third = both(hot)
     # One that does not hear is killed, and who left is not told of that.
-    events = hot.stream(_sleeps, None, HANG_S)
+    deaf = tmp_path / "deaf"
+    events = hot.stream(_sleeps, deaf, HANG_S)
     assert next(events) == second
+    until(deaf.exists)
     threading.Thread(target=hot.leave).start()
     with pytest.raises(Left):
         next(events)
@@ -195,8 +198,11 @@ def _takes(device: object, share: float) -> Iterator[Any]:
     yield "taken"
 
 
-def _sleeps(device: object, job: object) -> Iterator[Any]:
+def _sleeps(device: object, deaf: Path | None) -> Iterator[Any]:
     yield os.getpid()
+    # With the event behind it, it hears nothing more: before, it would leave where it is told to.
+    if deaf is not None:
+        deaf.touch()
     hang()
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import broken
-from patience import HANG_S, all_end, at_least, hang
+from patience import HANG_S, all_end, at_least, hang, until
 from webnorm.errors import Place, WebnormError
 from webnorm.gpu import timing
 from webnorm.gpu.device import Device
@@ -309,10 +309,11 @@ def test_a_task_that_is_given_up_before_it_begins(shared: Worker) -> None:
     assert list(shared.stream(_fine, 2)) == [0, 1]
 
 
-def test_a_child_that_does_not_hear_is_killed(shared: Worker) -> None:
-    ticket = Ticket()
-    events = shared.stream(_forever, None, ticket)
+def test_a_child_that_does_not_hear_is_killed(shared: Worker, tmp_path: Path) -> None:
+    ticket, deaf = Ticket(), tmp_path / "deaf"
+    events = shared.stream(_forever, deaf, ticket)
     pid = next(events)
+    until(deaf.exists)
     threading.Thread(target=ticket.leave).start()
     with pytest.raises(Left):
         next(events)
@@ -495,8 +496,11 @@ def _write(part: bytes) -> None:
     ours._socket.sendall(struct.pack("!Q", 1 << 20) + part)
 
 
-def _forever(device: object, job: object):  # type: ignore[no-untyped-def]
+def _forever(device: object, deaf: Path | None):  # type: ignore[no-untyped-def]
     yield os.getpid()
+    # With the event behind it, it hears nothing more: before, it would leave where it is told to.
+    if deaf is not None:
+        deaf.touch()
     hang()
 
 
