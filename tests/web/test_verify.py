@@ -5,6 +5,7 @@ The packages here are made by hand, small and wrong on purpose.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
 import io
@@ -648,22 +649,35 @@ def test_a_page_that_does_not_report(
 def test_what_a_silent_page_said_is_told_with_its_silence(
     tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its time is over when it has said that, by a clock of the test's own."""
     browser.visit(write(tmp_path / "right", "window.webnormReport = 1;"))
     process = process_of(browser)
-    now = 0.0
-    monkeypatch.setattr(browsing, "monotonic", lambda: now)
-    listen = browsing._Listener._console
-
-    def heard(self: Any, message: Any) -> None:
-        nonlocal now
-        listen(self, message)
-        now = 2.0 * browser.time_limit_s
-
-    monkeypatch.setattr(browsing._Listener, "_console", heard)
+    time_is_over_once_heard(browser, monkeypatch)
     with pytest.raises(WebnormError, match=r"^verify.html did not report within \d+ s: stopped; wait$"):
         browser.visit(write(tmp_path / "wrong", "console.error('wait'); for (;;);"))
     all_end([process])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("throw new Error('gone');", r"failed: Error: gone.*"),
+        ("console.error('wait');", r"did not report within \d+ s: stopped; wait"),
+    ],
+)
+def test_a_page_is_judged_where_playwright_does_not_answer(
+    script: str, message: str, tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked whether a page that is stuck has a report, it may be silent beyond its own limit."""
+    from playwright.async_api import Page
+
+    async def silent(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    time_is_over_once_heard(browser, monkeypatch)
+    monkeypatch.setattr(Page, "wait_for_function", silent)
+    with pytest.raises(WebnormError, match=f"^verify.html {message}$"):
+        browser.visit(write(tmp_path / "wrong", script))
 
 
 @pytest.mark.slow
@@ -710,6 +724,20 @@ def test_a_browser_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
         process = process_of(own)
         os.killpg(process, signal.SIGSTOP)
     all_end([process])
+
+
+def time_is_over_once_heard(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page's time is over when it has said something, by a clock of the test's own."""
+    now = 0.0
+    monkeypatch.setattr(browsing, "monotonic", lambda: now)
+    listen = browsing._Listener._console
+
+    def heard(self: Any, message: Any) -> None:
+        nonlocal now
+        listen(self, message)
+        now = 2.0 * browser.time_limit_s
+
+    monkeypatch.setattr(browsing._Listener, "_console", heard)
 
 
 def process_of(browser: Browser) -> int:
