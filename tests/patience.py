@@ -44,8 +44,10 @@ def write_later(path: Path, text: str) -> None:
     until(written)
 
 
-def hang() -> None:
-    """What a fake does that never comes to its end."""
+def hang(begun: Path | None = None) -> None:
+    """What a fake does that never comes to its end. A file, if one is given, shows that it has begun."""
+    if begun is not None:
+        begun.touch()
     time.sleep(HANG_S)
 
 

@@ -95,10 +95,10 @@ def test_the_spare_takes_over(hot: HotWorker, tmp_path: Path) -> None:
     assert pid_of(hot) == second
     second, third = both(hot)
     # One that does not hear is killed, and who left is not told of that.
-    deaf = tmp_path / "deaf"
-    events = hot.stream(_sleeps, deaf, HANG_S)
+    begun = tmp_path / "begun"
+    events = hot.stream(_sleeps, begun, HANG_S)
     assert next(events) == second
-    until(deaf.exists)
+    until(begun.exists)
     threading.Thread(target=hot.leave).start()
     with pytest.raises(Left):
         next(events)
@@ -198,12 +198,10 @@ def _takes(device: object, share: float) -> Iterator[Any]:
     yield "taken"
 
 
-def _sleeps(device: object, deaf: Path | None) -> Iterator[Any]:
+def _sleeps(device: object, begun: Path | None) -> Iterator[Any]:
     yield os.getpid()
-    # With the event behind it, it hears nothing more: before, it would leave where it is told to.
-    if deaf is not None:
-        deaf.touch()
-    hang()
+    # A child checks for orders right after each event, and from here on never again.
+    hang(begun)
 
 
 def _silent(device: object, job: object) -> Iterator[Any]:

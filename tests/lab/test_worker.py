@@ -310,10 +310,10 @@ def test_a_task_that_is_given_up_before_it_begins(shared: Worker) -> None:
 
 
 def test_a_child_that_does_not_hear_is_killed(shared: Worker, tmp_path: Path) -> None:
-    ticket, deaf = Ticket(), tmp_path / "deaf"
-    events = shared.stream(_forever, deaf, ticket)
+    ticket, begun = Ticket(), tmp_path / "begun"
+    events = shared.stream(_forever, begun, ticket)
     pid = next(events)
-    until(deaf.exists)
+    until(begun.exists)
     threading.Thread(target=ticket.leave).start()
     with pytest.raises(Left):
         next(events)
@@ -496,12 +496,10 @@ def _write(part: bytes) -> None:
     ours._socket.sendall(struct.pack("!Q", 1 << 20) + part)
 
 
-def _forever(device: object, deaf: Path | None):  # type: ignore[no-untyped-def]
+def _forever(device: object, begun: Path | None):  # type: ignore[no-untyped-def]
     yield os.getpid()
-    # With the event behind it, it hears nothing more: before, it would leave where it is told to.
-    if deaf is not None:
-        deaf.touch()
-    hang()
+    # A child checks for orders right after each event, and from here on never again.
+    hang(begun)
 
 
 _ended: list[str] = []

@@ -62,7 +62,7 @@ class Browser:
         self._thread, self._loop = ThreadPoolExecutor(1), asyncio.Runner(loop_factory=_quiet_loop)
         self._playwright: Playwright | None = None
         self._opened: Opened | None = None
-        self._visiting: tuple[asyncio.AbstractEventLoop, asyncio.Task[Visit] | None] | None = None
+        self._visiting: asyncio.Task[Visit] | None = None
 
     def __enter__(self) -> Browser:
         return self
@@ -94,7 +94,7 @@ class Browser:
             raise
 
     async def _visit(self, folder: Path, page: str, query: str, screenshot: bool, policy: str) -> Visit:
-        self._visiting = asyncio.get_running_loop(), asyncio.current_task()
+        self._visiting = asyncio.current_task()
         opened = self._opened or await self._open()
         deadline = monotonic() + self.time_limit_s
         hung = threading.Event()
@@ -200,11 +200,9 @@ class Browser:
     def _leave(self) -> None:
         """Have a visit end, from another thread: also while the browser starts, which may take for ever."""
         if self._opened is not None:
-            self._opened.end()
+            self._give_up()
         elif self._visiting is not None:
-            loop, task = self._visiting
-            if task is not None:
-                loop.call_soon_threadsafe(task.cancel)
+            self._visiting.get_loop().call_soon_threadsafe(self._visiting.cancel)
 
 
 async def _others_end() -> None:
